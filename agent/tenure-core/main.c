@@ -1,0 +1,477 @@
+/*
+ * tenure-core: one replica of the lease core. Needs no capability; listens for clients and for
+ * the other replicas.
+ *
+ * This file puts the parts together: disk, log, state machine, services, ports; and it is the
+ * only place of this program that reads the clock for them.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "bus/notify.h"
+#include "consensus/peers.h"
+#include "options.h"
+#include "service/server.h"
+
+/* Journal message ids, explained in conf/tenure.catalog. */
+#define MESSAGE_LEADER "MESSAGE_ID=5a1d7c1f5fcd4b0c9a0a7be2a9d4d6b1"
+#define MESSAGE_EXPIRED "MESSAGE_ID=0f5bd0e4b3a94a3e8c0d3f7f7f2f6c52"
+
+#define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
+#define STOP_TIMEOUT NSEC_PER_SEC
+
+struct program {
+        struct options opt;
+        struct options_cluster cluster;
+        struct loop *loop;
+        struct resolver *resolver;
+        struct disk *disk;
+        struct core *core;
+        struct replica *replica;
+        struct peers *peers;
+        struct api *api;
+        struct server *server;
+        SSL_CTX *tls_server, *tls_peer_server, *tls_peer_client;
+        struct loop_hook hook;
+        struct loop_timer timer, stop_timer;
+        struct loop_signal sigterm, sigint;
+        uint64_t leader; /* the one last logged */
+        bool stopping;
+        int exit_code;
+};
+
+static void drive(struct program *p)
+{
+        struct boot_time now = boot_now(), next;
+
+        replica_tick(p->replica, now);
+        core_tick(p->core, now);
+        core_flush(p->core, now);
+        replica_flush(p->replica, now);
+        api_flush(p->api, now);
+        next = boot_min(replica_next(p->replica),
+                        boot_min(core_next(p->core), api_next(p->api)));
+        if (loop_timer_arm(&p->timer, next) < 0) {
+                log_error("Out of memory; stopping.");
+                p->exit_code = 1;
+                loop_stop(p->loop);
+        }
+        if (p->stopping && !replica_status(p->replica).leader)
+                loop_stop(p->loop);
+}
+
+static void on_hook(struct loop_hook *h)
+{
+        drive(container_of(h, struct program, hook));
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        (void) t; /* the hook, which runs in every iteration, does the work */
+}
+
+static const char *name_of(const struct program *p, uint64_t id)
+{
+        for (size_t i = 0; i < p->cluster.n_peers; i++)
+                if (p->cluster.peers[i].id == id)
+                        return p->cluster.peers[i].name;
+        return "?";
+}
+
+static void on_changed(void *u)
+{
+        struct program *p = u;
+        struct replica_status s = replica_status(p->replica);
+        char term[32], leader[64];
+        const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
+
+        if (s.leader_id == p->leader)
+                return;
+        p->leader = s.leader_id;
+        snprintf(term, sizeof(term), "TERM=%" PRIu64, s.term);
+        snprintf(leader, sizeof(leader), "LEADER=%016" PRIx64, s.leader_id);
+        if (s.leader_id == 0) {
+                log_full(LOG_NOTICE, fields,
+                         "No leader in term %" PRIu64 "; waiting for an election.", s.term);
+                notify_status("No leader (term %" PRIu64 ").", s.term);
+        } else if (s.leader) {
+                log_full(LOG_NOTICE, fields, "This replica leads now (term %" PRIu64 ").",
+                         s.term);
+                notify_status("Leader of %zu replicas (term %" PRIu64 ").", p->cluster.n_peers,
+                              s.term);
+        } else {
+                log_full(LOG_NOTICE, fields, "Following %s (term %" PRIu64 ").",
+                         name_of(p, s.leader_id), s.term);
+                notify_status("Following %s (term %" PRIu64 ").", name_of(p, s.leader_id),
+                              s.term);
+        }
+}
+
+static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
+{
+        char f_lease[48], f_term[32];
+        const char *fields[] = {MESSAGE_EXPIRED, f_lease, f_term, NULL};
+
+        (void) u;
+        snprintf(f_lease, sizeof(f_lease), "LEASE=%016" PRIx64, (uint64_t) lease);
+        snprintf(f_term, sizeof(f_term), "TERM=%" PRIu64, term);
+        log_full(LOG_INFO, fields,
+                 "Lease %016" PRIx64 " expired with %zu key(s): it was not renewed in time.",
+                 (uint64_t) lease, n_keys);
+}
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        struct program *p = u;
+
+        if (p->peers)
+                peers_send(p->peers, peer, frame);
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        struct program *p = u;
+
+        log_error("%s; this replica stops, since going on could lose what it acknowledged "
+                  "(data directory %s).",
+                  why, p->opt.data_dir);
+        p->exit_code = 1;
+        loop_stop(p->loop);
+        /* Not one more message may leave: what it would promise is not on disk. */
+        if (p->peers)
+                peers_stop(p->peers);
+}
+
+static const struct core_owner owner = {
+        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+
+static int on_frame(void *u, uint64_t id, struct view frame)
+{
+        struct program *p = u;
+
+        return replica_input(p->replica, id, frame, boot_now());
+}
+
+static const struct peers_ops peers_ops = {.frame = on_frame};
+
+static void on_stop_timeout(struct loop_timer *t)
+{
+        loop_stop(t->loop);
+}
+
+/* A leader hands over first: a stop that was asked for costs no election timeout. */
+static void stop(struct program *p)
+{
+        if (p->stopping) {
+                loop_stop(p->loop);
+                return;
+        }
+        p->stopping = true;
+        notify_stopping();
+        log_info("Stopping.");
+        replica_step_down(p->replica, boot_now());
+        if (p->cluster.n_peers == 1 ||
+            loop_timer_arm(&p->stop_timer, boot_add(boot_now(), STOP_TIMEOUT)) < 0)
+                loop_stop(p->loop);
+}
+
+static void on_sigterm(struct loop_signal *s)
+{
+        stop(container_of(s, struct program, sigterm));
+}
+
+static void on_sigint(struct loop_signal *s)
+{
+        stop(container_of(s, struct program, sigint));
+}
+
+static int make_tls(struct program *p)
+{
+        const struct options *o = &p->opt;
+        struct tls_error err;
+        int r = 0;
+
+        if (o->cert_file && o->key_file)
+                r = tls_new_server(
+                        &p->tls_server,
+                        &(struct tls_files){
+                                .cert = o->cert_file,
+                                .key = o->key_file,
+                                .ca = o->trusted_ca_file,
+                                .verify_clients = o->client_cert_auth || o->trusted_ca_file,
+                                .http2 = true,
+                        },
+                        &err);
+        if (r == 0 && o->peer_cert_file && o->peer_key_file) {
+                struct tls_files f = {
+                        .cert = o->peer_cert_file,
+                        .key = o->peer_key_file,
+                        .ca = o->peer_trusted_ca_file,
+                        .verify_clients = o->peer_client_cert_auth || o->peer_trusted_ca_file,
+                };
+
+                r = tls_new_server(&p->tls_peer_server, &f, &err);
+                if (r == 0)
+                        r = tls_new_client(&p->tls_peer_client, &f, &err);
+        }
+        if (r < 0)
+                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
+        return r;
+}
+
+static int open_data_dir(struct program *p)
+{
+        const char *dir = p->opt.data_dir;
+        int r;
+
+        if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
+                r = -errno;
+                log_error("Cannot make the data directory %s: %s.", dir, strerror(-r));
+                return r;
+        }
+        r = disk_posix_new(&p->disk, dir, p->loop);
+        if (r == -EBUSY)
+                log_error("Another process uses the data directory %s; give each replica its "
+                          "own (--data-dir).",
+                          dir);
+        else if (r < 0)
+                log_error("Cannot use the data directory %s: %s.", dir, strerror(-r));
+        return r;
+}
+
+static int make_replica(struct program *p)
+{
+        struct replica_peer peers[OPTIONS_PEERS_MAX];
+        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
+        struct boot_time now = boot_now();
+        struct store_error err;
+        uint64_t seed = 0;
+        int r;
+
+        if (getrandom(&seed, sizeof(seed), 0) < 0)
+                seed = (uint64_t) now.ns;
+        for (size_t i = 0; i < p->cluster.n_peers; i++)
+                peers[i] = (struct replica_peer){.id = p->cluster.peers[i].id,
+                                                 .address = p->cluster.peers[i].url};
+        r = core_new(&p->core,
+                     &(struct core_config){
+                             .cluster_id = p->cluster.cluster_id,
+                             .member_id = self->id,
+                             .min_ttl = p->opt.min_ttl,
+                             .timeout = REQUEST_TIMEOUT + 2 * p->opt.election,
+                             .leader_timeout = p->opt.election,
+                             .seed = seed,
+                     },
+                     now);
+        if (r < 0)
+                return r;
+        core_set_owner(p->core, &owner, p);
+        r = core_set_member(p->core, self->name, p->opt.advertise_client_urls);
+        if (r < 0)
+                return r;
+        r = replica_new(&p->replica,
+                        &(struct replica_config){
+                                .id = self->id,
+                                .cluster_id = p->cluster.cluster_id,
+                                .peers = peers,
+                                .n_peers = p->cluster.n_peers,
+                                .election = p->opt.election,
+                                .heartbeat = p->opt.heartbeat,
+                                .seed = seed >> 32,
+                        },
+                        p->disk, &core_replica_ops, p->core, now, &err);
+        if (r < 0) {
+                log_error("Data directory %s: %s", p->opt.data_dir,
+                          *err.text ? err.text : strerror(-r));
+                return r;
+        }
+        core_attach(p->core, p->replica);
+        return 0;
+}
+
+static int make_ports(struct program *p)
+{
+        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
+        char err[512];
+        int r = 0;
+
+        if (p->cluster.n_peers > 1)
+                r = peers_new(&p->peers, p->loop, p->resolver,
+                              &(struct peers_config){
+                                      .cluster_id = p->cluster.cluster_id,
+                                      .member_id = self->id,
+                                      .listen_urls = p->opt.listen_peer_urls,
+                                      .tls_server = p->tls_peer_server,
+                                      .tls_client = p->tls_peer_client,
+                              },
+                              &peers_ops, p, err, sizeof(err));
+        for (size_t i = 0; r == 0 && i < p->cluster.n_peers && p->peers; i++)
+                if (i != p->cluster.self) {
+                        r = peers_add(p->peers, p->cluster.peers[i].id,
+                                      p->cluster.peers[i].url);
+                        if (r < 0)
+                                snprintf(err, sizeof(err), "cannot link to %s",
+                                         p->cluster.peers[i].url);
+                }
+        if (r == 0)
+                r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
+                               p->tls_server, err, sizeof(err));
+        if (r < 0)
+                log_error("%s.", err);
+        return r;
+}
+
+static int run(struct program *p)
+{
+        bool fresh_existing;
+        struct stat st;
+        char meta[512];
+        int r;
+
+        snprintf(meta, sizeof(meta), "%s/meta", p->opt.data_dir);
+        fresh_existing =
+                strcmp(p->opt.initial_cluster_state, "existing") == 0 && stat(meta, &st) < 0;
+        if (fresh_existing) {
+                log_error("--initial-cluster-state=existing, but %s holds no replica: a member "
+                          "cannot be added to a "
+                          "running cluster yet; start with the data directory it had, or make "
+                          "a new cluster.",
+                          p->opt.data_dir);
+                return -EINVAL;
+        }
+        r = loop_new(&p->loop);
+        if (r == 0)
+                r = resolver_new(&p->resolver, p->loop);
+        if (r == 0)
+                r = make_tls(p);
+        if (r == 0)
+                r = open_data_dir(p);
+        if (r == 0)
+                r = make_replica(p);
+        if (r == 0)
+                r = api_new(&p->api, p->core);
+        if (r == 0)
+                r = make_ports(p);
+        if (r < 0)
+                return r;
+        loop_timer_init(&p->timer, p->loop, on_timer);
+        loop_timer_init(&p->stop_timer, p->loop, on_stop_timeout);
+        loop_signal_start(&p->sigterm, p->loop, SIGTERM, on_sigterm);
+        loop_signal_start(&p->sigint, p->loop, SIGINT, on_sigint);
+        r = replica_start(p->replica);
+        if (r < 0)
+                return r;
+        loop_hook_start(&p->hook, p->loop, on_hook);
+        log_info("tenure-core %s (member %016" PRIx64 " of cluster %016" PRIx64
+                 ", %zu replica(s)) serves clients on %s; data in %s.",
+                 p->opt.name, p->cluster.peers[p->cluster.self].id, p->cluster.cluster_id,
+                 p->cluster.n_peers, p->opt.listen_client_urls, p->opt.data_dir);
+        notify_ready();
+        loop_run(p->loop);
+        return 0;
+}
+
+static void fini(struct program *p)
+{
+        loop_hook_stop(&p->hook);
+        server_free(p->server);
+        core_free(p->core); /* answers what still waits; its requests need the api */
+        api_free(p->api);
+        peers_free(p->peers);
+        /* The disk's thread ends before what its jobs point at does. */
+        disk_free(p->disk);
+        replica_free(p->replica);
+        resolver_free(p->resolver);
+        tls_free(p->tls_server);
+        tls_free(p->tls_peer_server);
+        tls_free(p->tls_peer_client);
+        loop_free(p->loop);
+        conf_clear(options_table, n_options, &p->opt);
+}
+
+static int usage(FILE *f)
+{
+        fprintf(f, "tenure-core [OPTIONS...]\n\n"
+                   "One replica of Tenure's lease core; speaks the etcd v3 API.\n"
+                   "With no option it is a single replica on loopback.\n\n"
+                   "  --config-file=FILE             settings in systemd style; the options "
+                   "below win over it\n"
+                   "  -t, --test                     check the settings, print them, and exit\n"
+                   "  -h, --help                     this text\n"
+                   "      --version\n\n");
+        conf_help(options_table, n_options, f);
+        fprintf(f, "\nSee tenure-core(8).\n");
+        return f == stdout ? 0 : 1;
+}
+
+static int parse(struct program *p, int argc, char **argv, bool *ret_test)
+{
+        struct conf_error err = {""};
+        const char *file = NULL;
+        int i, r;
+
+        for (i = 1; i < argc; i++) {
+                if (strncmp(argv[i], "--config-file=", 14) == 0)
+                        file = argv[i] + 14;
+                else if (strcmp(argv[i], "--config-file") == 0 && i + 1 < argc)
+                        file = argv[++i];
+        }
+        r = conf_defaults(options_table, n_options, &p->opt);
+        if (r == 0 && file)
+                r = conf_read_file(options_table, n_options, &p->opt, file, &err);
+        for (i = 1; r == 0 && i < argc;) {
+                int at = i;
+
+                r = conf_read_args(options_table, n_options, &p->opt, argc, argv, &i, &err);
+                if (r < 0 || i == argc || i != at)
+                        continue;
+                if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+                        exit(usage(stdout));
+                } else if (strcmp(argv[i], "--version") == 0) {
+                        puts("tenure-core " API_VERSION);
+                        exit(0);
+                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
+                        *ret_test = true;
+                } else if (strcmp(argv[i], "--config-file") == 0 && i + 1 < argc) {
+                        i++;
+                } else if (strncmp(argv[i], "--config-file=", 14) != 0) {
+                        snprintf(err.text, sizeof(err.text),
+                                 "unknown option '%s'; see tenure-core --help", argv[i]);
+                        r = -EINVAL;
+                }
+                i++;
+        }
+        if (r == 0)
+                r = options_resolve(&p->opt, &p->cluster, &err);
+        if (r < 0)
+                fprintf(stderr, "tenure-core: %s.\n", *err.text ? err.text : strerror(-r));
+        return r;
+}
+
+int main(int argc, char **argv)
+{
+        struct program p = {0};
+        bool test = false;
+        int r;
+
+        signal(SIGPIPE, SIG_IGN);
+        r = parse(&p, argc, argv, &test);
+        if (r == 0 && test) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                conf_print(options_table, n_options, &p.opt, &b);
+                fwrite(b.data, 1, buf_len(&b), stdout);
+        } else if (r == 0) {
+                log_set_level(log_level_from_string(p.opt.log_level));
+                notify_use_journal();
+                r = run(&p);
+        }
+        fini(&p);
+        return r < 0 ? 1 : p.exit_code;
+}

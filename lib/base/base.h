@@ -1,0 +1,93 @@
+/*
+ * The ground: attributes, ownership helpers and small arithmetic that every folder uses.
+ *
+ * Includes nothing of ours, keeps no state, allocates nothing.
+ */
+#pragma once
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define must_check_ __attribute__((warn_unused_result))
+#define cleanup_(f) __attribute__((cleanup(f)))
+#define printf_(fmt, args) __attribute__((format(printf, fmt, args)))
+#define unused_ __attribute__((unused))
+#define noreturn_ __attribute__((noreturn))
+
+/* Defines @func##p for cleanup_(); @func accepts NULL and returns NULL. */
+#define DEFINE_CLEANUP(type, func)          \
+        static inline void func##p(type *p) \
+        {                                   \
+                if (*p)                     \
+                        *p = func(*p);      \
+        }
+
+static inline void freep(void *p)
+{
+        free(*(void **) p);
+}
+
+/* Hands a pointer over: the variable becomes NULL, so that its cleanup does nothing. */
+#define take_ptr(p)                        \
+        __extension__({                    \
+                __typeof__(p) *_pp = &(p); \
+                __typeof__(p) _p = *_pp;   \
+                *_pp = NULL;               \
+                _p;                        \
+        })
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+#define container_of(ptr, type, member) \
+        ((type *) (void *) ((char *) (ptr) -offsetof(type, member)))
+
+/* min and max of two values of one type; each argument is evaluated once. */
+#define min_of(a, b)                    \
+        __extension__({                 \
+                __typeof__(a) _a = (a); \
+                __typeof__(a) _b = (b); \
+                _a < _b ? _a : _b;      \
+        })
+#define max_of(a, b)                    \
+        __extension__({                 \
+                __typeof__(a) _a = (a); \
+                __typeof__(a) _b = (b); \
+                _a > _b ? _a : _b;      \
+        })
+
+/* memcmp() over two strings of bytes: shorter sorts first where one is the other's beginning.
+ */
+static inline int bytes_cmp(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+        size_t n = a_len < b_len ? a_len : b_len;
+        int r = n > 0 ? memcmp(a, b, n) : 0;
+
+        if (r != 0)
+                return r;
+        return a_len < b_len ? -1 : a_len > b_len;
+}
+
+/* Grows the array at *@array, of @size-byte elements, so that @need fit. Returns 0 or -ENOMEM.
+ */
+must_check_ static inline int array_reserve(void *array, size_t *cap, size_t need, size_t size)
+{
+        void **p = array;
+        size_t n = *cap > 0 ? *cap : 8;
+        void *grown;
+
+        if (need <= *cap)
+                return 0;
+        while (n < need)
+                n *= 2;
+        grown = reallocarray(*p, n, size);
+        if (!grown)
+                return -ENOMEM;
+        *p = grown;
+        *cap = n;
+        return 0;
+}

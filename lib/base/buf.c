@@ -1,0 +1,224 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/le.h"
+
+void buf_fini(struct buf *b)
+{
+        free(b->data);
+        *b = (struct buf){0};
+}
+
+uint8_t *buf_reserve(struct buf *b, size_t n)
+{
+        size_t len = buf_len(b), cap;
+        uint8_t *data;
+
+        if (b->cap - b->end >= n)
+                return b->data + b->end;
+        if (b->off > 0 && b->off >= b->cap / 2) {
+                memmove(b->data, b->data + b->off, len);
+                b->off = 0;
+                b->end = len;
+                if (b->cap - b->end >= n)
+                        return b->data + b->end;
+        }
+        cap = max_of(b->cap * 2, b->end + n);
+        cap = max_of(cap, (size_t) 64);
+        data = realloc(b->data, cap);
+        if (!data) {
+                b->failed = true;
+                return NULL;
+        }
+        b->data = data;
+        b->cap = cap;
+        return b->data + b->end;
+}
+
+void buf_commit(struct buf *b, size_t n)
+{
+        assert(b->cap - b->end >= n);
+        b->end += n;
+}
+
+void buf_add(struct buf *b, const void *p, size_t n)
+{
+        uint8_t *to;
+
+        if (n == 0)
+                return;
+        to = buf_reserve(b, n);
+        if (!to)
+                return;
+        memcpy(to, p, n);
+        b->end += n;
+}
+
+void buf_add_u8(struct buf *b, uint8_t v)
+{
+        buf_add(b, &v, 1);
+}
+
+void buf_add_u32(struct buf *b, uint32_t v)
+{
+        uint8_t le[4];
+
+        le32_put(le, v);
+        buf_add(b, le, sizeof(le));
+}
+
+void buf_add_u64(struct buf *b, uint64_t v)
+{
+        uint8_t le[8];
+
+        le64_put(le, v);
+        buf_add(b, le, sizeof(le));
+}
+
+void buf_add_varint(struct buf *b, uint64_t v)
+{
+        uint8_t out[10];
+        size_t n = 0;
+
+        while (v >= 0x80) {
+                out[n++] = (uint8_t) (v | 0x80);
+                v >>= 7;
+        }
+        out[n++] = (uint8_t) v;
+        buf_add(b, out, n);
+}
+
+void buf_add_bytes(struct buf *b, const void *p, size_t n)
+{
+        buf_add_varint(b, n);
+        buf_add(b, p, n);
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+        va_list ap;
+        uint8_t *to;
+        int n;
+
+        va_start(ap, fmt);
+        n = vsnprintf(NULL, 0, fmt, ap);
+        va_end(ap);
+        assert(n >= 0);
+
+        to = buf_reserve(b, (size_t) n + 1);
+        if (!to)
+                return;
+        va_start(ap, fmt);
+        vsnprintf((char *) to, (size_t) n + 1, fmt, ap);
+        va_end(ap);
+        b->end += (size_t) n;
+}
+
+void buf_consume(struct buf *b, size_t n)
+{
+        assert(n <= buf_len(b));
+        b->off += n;
+        if (b->off == b->end)
+                b->off = b->end = 0;
+}
+
+int buf_error(const struct buf *b)
+{
+        return b->failed ? -ENOMEM : 0;
+}
+
+uint8_t *buf_take(struct buf *b, size_t *ret_len)
+{
+        uint8_t *data = b->data;
+
+        if (b->off > 0)
+                memmove(data, data + b->off, buf_len(b));
+        *ret_len = buf_len(b);
+        *b = (struct buf){0};
+        return data;
+}
+
+int view_take(struct view *v, size_t n, struct view *ret)
+{
+        if (v->len < n)
+                return -EBADMSG;
+        *ret = (struct view){.p = v->p, .len = n};
+        v->p += n;
+        v->len -= n;
+        return 0;
+}
+
+int view_u8(struct view *v, uint8_t *ret)
+{
+        struct view b;
+        int r = view_take(v, 1, &b);
+
+        if (r < 0)
+                return r;
+        *ret = b.p[0];
+        return 0;
+}
+
+int view_u32(struct view *v, uint32_t *ret)
+{
+        struct view b;
+        int r = view_take(v, 4, &b);
+
+        if (r < 0)
+                return r;
+        *ret = le32_get(b.p);
+        return 0;
+}
+
+int view_u64(struct view *v, uint64_t *ret)
+{
+        struct view b;
+        int r = view_take(v, 8, &b);
+
+        if (r < 0)
+                return r;
+        *ret = le64_get(b.p);
+        return 0;
+}
+
+int view_varint(struct view *v, uint64_t *ret)
+{
+        uint64_t x = 0;
+        unsigned i;
+
+        for (i = 0; i < 10 && i < v->len; i++) {
+                uint8_t c = v->p[i];
+
+                /* The tenth byte holds the topmost bit alone; more would overflow. */
+                if (i == 9 && c > 1)
+                        return -EBADMSG;
+                x |= (uint64_t) (c & 0x7f) << (7 * i);
+                if (c < 0x80) {
+                        v->p += i + 1;
+                        v->len -= i + 1;
+                        *ret = x;
+                        return 0;
+                }
+        }
+        return -EBADMSG;
+}
+
+int view_bytes(struct view *v, struct view *ret)
+{
+        struct view at = *v;
+        uint64_t n;
+        int r;
+
+        r = view_varint(&at, &n);
+        if (r < 0)
+                return r;
+        if (n > at.len)
+                return -EBADMSG;
+        r = view_take(&at, (size_t) n, ret);
+        if (r < 0)
+                return r;
+        *v = at;
+        return 0;
+}

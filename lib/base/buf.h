@@ -1,0 +1,79 @@
+/*
+ * A growable run of bytes: appended at the end, consumed at the front.
+ *
+ * Embedded, not thread-safe. An allocation that fails is remembered: later appends do nothing,
+ * and buf_error() tells, so that a writer of many small pieces checks once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+struct buf {
+        uint8_t *data; /* owned */
+        size_t off;    /* first byte not consumed yet */
+        size_t end;    /* one past the last byte */
+        size_t cap;
+        bool failed;
+};
+
+/* A borrowed run of bytes with a cursor, for parsing. */
+struct view {
+        const uint8_t *p;
+        size_t len;
+};
+
+void buf_fini(struct buf *b);
+
+static inline void buf_clear(struct buf *b)
+{
+        b->off = b->end = 0;
+        b->failed = false;
+}
+
+static inline size_t buf_len(const struct buf *b)
+{
+        return b->end - b->off;
+}
+
+static inline uint8_t *buf_head(const struct buf *b)
+{
+        return b->data + b->off;
+}
+
+/* Makes room for @n more bytes and lends their place until the next call; NULL when out of
+ * memory. */
+uint8_t *buf_reserve(struct buf *b, size_t n);
+
+/* Counts @n bytes, written to the place that buf_reserve() lent, as content. */
+void buf_commit(struct buf *b, size_t n);
+
+void buf_add(struct buf *b, const void *p, size_t n);
+void buf_add_u8(struct buf *b, uint8_t v);
+void buf_add_u32(struct buf *b, uint32_t v);    /* little endian */
+void buf_add_u64(struct buf *b, uint64_t v);    /* little endian */
+void buf_add_varint(struct buf *b, uint64_t v); /* LEB128, as protobuf does */
+void buf_add_bytes(struct buf *b, const void *p,
+                   size_t n); /* a varint length, then the bytes */
+void buf_printf(struct buf *b, const char *fmt, ...) printf_(2, 3);
+
+/* Drops @n bytes at the front. */
+void buf_consume(struct buf *b, size_t n);
+
+/* 0, or -ENOMEM when an append since the last buf_clear() failed. */
+must_check_ int buf_error(const struct buf *b);
+
+/* Hands the bytes over to the caller, who frees them; the buffer is empty afterwards. */
+uint8_t *buf_take(struct buf *b, size_t *ret_len);
+
+/* Readers: each takes from the front of @v and returns 0, or -EBADMSG when @v ends too early; a
+ * bytes view is borrowed from @v's memory. */
+must_check_ int view_u8(struct view *v, uint8_t *ret);
+must_check_ int view_u32(struct view *v, uint32_t *ret);
+must_check_ int view_u64(struct view *v, uint64_t *ret);
+must_check_ int view_varint(struct view *v, uint64_t *ret);
+must_check_ int view_take(struct view *v, size_t n, struct view *ret);
+must_check_ int view_bytes(struct view *v, struct view *ret);

@@ -1,0 +1,51 @@
+/*
+ * Time as the code passes it around.
+ *
+ * An instant is a `struct boot_time` on CLOCK_BOOTTIME, which goes on during suspend; wrapping
+ * it makes mixing it with a duration, or with another clock, a compile error
+ * (clock_gettime(2)). A duration is an `nsec_t`. Nothing here reads a clock: boot_now() lives
+ * in loop/, so that a pure folder cannot call it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef int64_t nsec_t;
+
+#define NSEC_PER_SEC INT64_C(1000000000)
+#define NSEC_PER_MSEC INT64_C(1000000)
+#define NSEC_PER_USEC INT64_C(1000)
+
+struct boot_time {
+        nsec_t ns;
+};
+
+#define BOOT_TIME_NEVER ((struct boot_time){.ns = INT64_MAX})
+
+static inline struct boot_time boot_add(struct boot_time t, nsec_t d)
+{
+        return (struct boot_time){.ns = t.ns > INT64_MAX - (d > 0 ? d : 0) ? INT64_MAX
+                                                                           : t.ns + d};
+}
+
+/* How long @later comes after @earlier; negative where it comes before. */
+static inline nsec_t boot_diff(struct boot_time later, struct boot_time earlier)
+{
+        return later.ns - earlier.ns;
+}
+
+static inline bool boot_before(struct boot_time a, struct boot_time b)
+{
+        return a.ns < b.ns;
+}
+
+static inline struct boot_time boot_min(struct boot_time a, struct boot_time b)
+{
+        return boot_before(a, b) ? a : b;
+}
+
+static inline struct boot_time boot_max(struct boot_time a, struct boot_time b)
+{
+        return boot_before(a, b) ? b : a;
+}

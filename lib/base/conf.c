@@ -1,0 +1,424 @@
+#include "base/conf.h"
+
+#include <ctype.h>
+#include <ini.h>
+#include <inttypes.h>
+#include <stdarg.h>
+
+static const struct {
+        const char *name;
+        nsec_t ns;
+} units[] = {
+        {"min", 60 * NSEC_PER_SEC}, {"ms", NSEC_PER_MSEC},
+        {"us", NSEC_PER_USEC},      {"ns", 1},
+        {"s", NSEC_PER_SEC},        {"h", 3600 * NSEC_PER_SEC},
+};
+
+int nsec_parse(const char *s, nsec_t *ret)
+{
+        nsec_t total = 0;
+        bool any = false;
+
+        for (;;) {
+                nsec_t unit = NSEC_PER_SEC, part;
+                uint64_t v;
+                char *end;
+
+                s += strspn(s, " \t");
+                if (*s == '\0')
+                        break;
+                if (!isdigit((unsigned char) *s))
+                        return -EINVAL;
+                errno = 0;
+                v = strtoull(s, &end, 10);
+                if (errno != 0)
+                        return -EINVAL;
+                s = end + strspn(end, " \t");
+                if (isalpha((unsigned char) *s)) {
+                        size_t i, n = strspn(s, "abcdefghijklmnopqrstuvwxyz");
+
+                        for (i = 0; i < ARRAY_SIZE(units); i++)
+                                if (strlen(units[i].name) == n &&
+                                    strncmp(s, units[i].name, n) == 0)
+                                        break;
+                        if (i == ARRAY_SIZE(units))
+                                return -EINVAL;
+                        unit = units[i].ns;
+                        s += n;
+                }
+                if (v > INT64_MAX || __builtin_mul_overflow((nsec_t) v, unit, &part) ||
+                    __builtin_add_overflow(total, part, &total))
+                        return -EINVAL;
+                any = true;
+        }
+        if (!any)
+                return -EINVAL;
+        *ret = total;
+        return 0;
+}
+
+void nsec_format(nsec_t t, char out[static 32])
+{
+        static const char *const order[] = {"h", "min", "s", "ms", "us", "ns"};
+
+        if (t == 0) {
+                strcpy(out, "0s");
+                return;
+        }
+        for (size_t k = 0; k < ARRAY_SIZE(order); k++)
+                for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+                        if (strcmp(units[i].name, order[k]) == 0 && t % units[i].ns == 0) {
+                                snprintf(out, 32, "%" PRId64 "%s", t / units[i].ns, order[k]);
+                                return;
+                        }
+}
+
+bool list_next(const char **cursor, char *out, size_t size)
+{
+        const char *s = *cursor;
+        size_t n;
+
+        if (!s || *s == '\0')
+                return false;
+        n = strcspn(s, ",");
+        if (n >= size)
+                return false;
+        memcpy(out, s, n);
+        out[n] = '\0';
+        *cursor = s + n + (s[n] == ',');
+        return true;
+}
+
+static int set_string(char **field, const char *value)
+{
+        char *copy = strdup(value);
+
+        if (!copy)
+                return -ENOMEM;
+        free(*field);
+        *field = copy;
+        return 0;
+}
+
+/* Joins "a, b c" as "a,b,c"; @append keeps what the field holds, as systemd's list settings do.
+ */
+static int set_list(char **field, const char *value, bool append)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        size_t len;
+
+        if (append && *field && **field != '\0' && *value != '\0')
+                buf_add(&b, *field, strlen(*field));
+        for (const char *s = value;;) {
+                size_t n;
+
+                s += strspn(s, ", \t");
+                n = strcspn(s, ", \t");
+                if (n == 0)
+                        break;
+                if (buf_len(&b) > 0)
+                        buf_add_u8(&b, ',');
+                buf_add(&b, s, n);
+                s += n;
+        }
+        buf_add_u8(&b, 0);
+        if (buf_error(&b) < 0)
+                return -ENOMEM;
+        free(*field);
+        *field = (char *) buf_take(&b, &len);
+        return 0;
+}
+
+static int parse_bool(const char *s, bool *ret)
+{
+        static const char *const yes[] = {"yes", "true", "on", "1"}, *const no[] = {"no",
+                                                                                    "false",
+                                                                                    "off", "0"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
+                if (strcasecmp(s, yes[i]) == 0) {
+                        *ret = true;
+                        return 0;
+                }
+                if (strcasecmp(s, no[i]) == 0) {
+                        *ret = false;
+                        return 0;
+                }
+        }
+        return -EINVAL;
+}
+
+/* Returns 0, -ENOMEM, or -EINVAL with the reason in @why. */
+static int set_option(const struct conf_option *o, void *target, const char *value, bool append,
+                      char *why, size_t why_size)
+{
+        void *field = (char *) target + o->offset;
+        char lo[32], hi[32], *end;
+        uint64_t u;
+        nsec_t t;
+
+        switch (o->type) {
+        case CONF_STRING:
+                return set_string(field, value);
+        case CONF_LIST:
+                return set_list(field, value, append);
+        case CONF_BOOL:
+                if (parse_bool(value, field) == 0)
+                        return 0;
+                snprintf(why, why_size, "wants yes or no, not '%s'", value);
+                return -EINVAL;
+        case CONF_UINT:
+                errno = 0;
+                u = strtoull(value, &end, 10);
+                if (!isdigit((unsigned char) *value) || *end != '\0' || errno != 0 ||
+                    u < (uint64_t) o->min || u > (uint64_t) o->max) {
+                        snprintf(why, why_size,
+                                 "wants a whole number from %" PRId64 " to %" PRId64
+                                 ", not '%s'",
+                                 o->min, o->max, value);
+                        return -EINVAL;
+                }
+                *(uint64_t *) field = u;
+                return 0;
+        case CONF_NSEC:
+                if (nsec_parse(value, &t) < 0 || t < o->min || t > o->max) {
+                        nsec_format(o->min, lo);
+                        nsec_format(o->max, hi);
+                        snprintf(why, why_size,
+                                 "wants a time from %s to %s such as 500ms or 10s, not '%s'",
+                                 lo, hi, value);
+                        return -EINVAL;
+                }
+                *(nsec_t *) field = t;
+                return 0;
+        }
+        return -EINVAL;
+}
+
+int conf_defaults(const struct conf_option *o, size_t n_o, void *target)
+{
+        char why[256];
+
+        for (size_t i = 0; i < n_o; i++) {
+                int r = o[i].def ? set_option(&o[i], target, o[i].def, false, why, sizeof(why))
+                                 : 0;
+
+                assert(r != -EINVAL);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+void conf_clear(const struct conf_option *o, size_t n_o, void *target)
+{
+        for (size_t i = 0; i < n_o; i++)
+                if (o[i].type == CONF_STRING || o[i].type == CONF_LIST) {
+                        char **field = (char **) (void *) ((char *) target + o[i].offset);
+
+                        free(*field);
+                        *field = NULL;
+                }
+}
+
+struct reading {
+        const struct conf_option *o;
+        size_t n_o;
+        void *target;
+        const char *path;
+        struct conf_error *err;
+        bool *seen; /* per option: has this file assigned it yet? The first assignment replaces
+                       a list */
+        int line;
+        int r;
+};
+
+static void complain(struct reading *rd, const char *fmt, ...) printf_(2, 3);
+static void complain(struct reading *rd, const char *fmt, ...)
+{
+        int n = snprintf(rd->err->text, sizeof(rd->err->text), "%s:%d: ", rd->path, rd->line);
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(rd->err->text + n, sizeof(rd->err->text) - (size_t) n, fmt, ap);
+        va_end(ap);
+        rd->r = -EINVAL;
+}
+
+static int on_setting(void *userdata, const char *section, const char *name, const char *value)
+{
+        struct reading *rd = userdata;
+        bool known_section = false;
+        char why[256];
+
+        for (size_t i = 0; i < rd->n_o; i++) {
+                int r;
+
+                if (strcmp(rd->o[i].section, section) != 0)
+                        continue;
+                known_section = true;
+                if (strcmp(rd->o[i].key, name) != 0)
+                        continue;
+                r = set_option(&rd->o[i], rd->target, value, rd->seen[i], why, sizeof(why));
+                rd->seen[i] = true;
+                if (r == -EINVAL)
+                        complain(rd, "%s= %s", name, why);
+                else if (r < 0)
+                        rd->r = r;
+                return r == 0;
+        }
+        if (known_section)
+                complain(rd, "unknown key '%s' in [%s]", name, section);
+        else if (*section)
+                complain(rd, "unknown section [%s]", section);
+        else
+                complain(rd, "'%s' stands before any [Section]", name);
+        return 0;
+}
+
+int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const char *path,
+                   struct conf_error *err)
+{
+        cleanup_(freep) bool *seen = calloc(n_o, sizeof(*seen));
+        struct reading rd = {o, n_o, target, path, err, seen, 0, 0};
+        cleanup_(freep) char *line = NULL;
+        cleanup_(buf_fini) struct buf section = {0};
+        size_t cap = 0;
+        FILE *f;
+        int r = 0;
+
+        if (!seen)
+                return -ENOMEM;
+        f = fopen(path, "re");
+        if (!f) {
+                r = -errno;
+                snprintf(err->text, sizeof(err->text), "%s: cannot read: %s", path,
+                         strerror(errno));
+                return r;
+        }
+        /* One line at a time through inih, under the section seen last: its own reader tells
+         * the line of the first error only after the callback, and we want it in the message.
+         */
+        while (rd.r == 0 && getline(&line, &cap, f) > 0) {
+                cleanup_(buf_fini) struct buf piece = {0};
+                size_t skip = strspn(line, " \t");
+
+                rd.line++;
+                if (line[skip] == '[') {
+                        buf_clear(&section);
+                        buf_add(&section, line + skip, strlen(line + skip));
+                }
+                buf_add(&piece, section.data, buf_len(&section));
+                buf_add(&piece, "\n", 1);
+                if (line[skip] != '[')
+                        buf_add(&piece, line + skip, strlen(line + skip));
+                buf_add_u8(&piece, 0);
+                if (buf_error(&piece) < 0 || buf_error(&section) < 0) {
+                        rd.r = -ENOMEM;
+                        break;
+                }
+                if (ini_parse_string((char *) piece.data, on_setting, &rd) != 0 && rd.r == 0)
+                        complain(&rd, "neither a [Section], nor Key=value, nor a comment");
+        }
+        fclose(f);
+        return rd.r;
+}
+
+static const struct conf_option *find_flag(const struct conf_option *o, size_t n_o,
+                                           const char *flag, size_t len)
+{
+        for (size_t i = 0; i < n_o; i++)
+                if (o[i].flag && strlen(o[i].flag) == len && strncmp(o[i].flag, flag, len) == 0)
+                        return &o[i];
+        return NULL;
+}
+
+int conf_set_flag(const struct conf_option *o, size_t n_o, void *target, const char *flag,
+                  const char *value, struct conf_error *err)
+{
+        const struct conf_option *opt = find_flag(o, n_o, flag, strlen(flag));
+        char why[256];
+        int r;
+
+        if (!opt)
+                return -ENOENT;
+        r = set_option(opt, target, value, false, why, sizeof(why));
+        if (r == -EINVAL)
+                snprintf(err->text, sizeof(err->text), "--%s %s", opt->flag, why);
+        return r;
+}
+
+int conf_read_args(const struct conf_option *o, size_t n_o, void *target, int argc, char **argv,
+                   int *i, struct conf_error *err)
+{
+        while (*i < argc && strncmp(argv[*i], "--", 2) == 0) {
+                const char *name = argv[*i] + 2, *eq = strchr(name, '='), *value;
+                size_t len = eq ? (size_t) (eq - name) : strlen(name);
+                const struct conf_option *opt = find_flag(o, n_o, name, len);
+                int r;
+
+                if (!opt)
+                        return 0;
+                if (eq) {
+                        value = eq + 1;
+                } else if (opt->type == CONF_BOOL) {
+                        value = "yes";
+                } else if (*i + 1 < argc) {
+                        value = argv[++*i];
+                } else {
+                        snprintf(err->text, sizeof(err->text), "--%s wants a value", opt->flag);
+                        return -EINVAL;
+                }
+                r = conf_set_flag(o, n_o, target, opt->flag, value, err);
+                if (r < 0)
+                        return r;
+                ++*i;
+        }
+        return 0;
+}
+
+void conf_print(const struct conf_option *o, size_t n_o, const void *target, struct buf *out)
+{
+        const char *section = "";
+
+        for (size_t i = 0; i < n_o; i++) {
+                const void *field = (const char *) target + o[i].offset;
+                char text[32];
+
+                if (strcmp(section, o[i].section) != 0) {
+                        buf_printf(out, "%s[%s]\n", *section ? "\n" : "", o[i].section);
+                        section = o[i].section;
+                }
+                switch (o[i].type) {
+                case CONF_STRING:
+                case CONF_LIST:
+                        if (*(char *const *) field)
+                                buf_printf(out, "%s=%s\n", o[i].key, *(char *const *) field);
+                        break;
+                case CONF_BOOL:
+                        buf_printf(out, "%s=%s\n", o[i].key,
+                                   *(const bool *) field ? "yes" : "no");
+                        break;
+                case CONF_UINT:
+                        buf_printf(out, "%s=%" PRIu64 "\n", o[i].key,
+                                   *(const uint64_t *) field);
+                        break;
+                case CONF_NSEC:
+                        nsec_format(*(const nsec_t *) field, text);
+                        buf_printf(out, "%s=%s\n", o[i].key, text);
+                        break;
+                }
+        }
+}
+
+void conf_help(const struct conf_option *o, size_t n_o, FILE *f)
+{
+        for (size_t i = 0; i < n_o; i++) {
+                if (!o[i].flag)
+                        continue;
+                fprintf(f, "  --%-28s %s", o[i].flag, o[i].help);
+                if (o[i].def && *o[i].def)
+                        fprintf(f, " [%s]", o[i].def);
+                fputc('\n', f);
+        }
+}

@@ -1,0 +1,81 @@
+/*
+ * Configuration by table: one row gives a setting its section, key, flag, type, range, default
+ * and help, and the file reader, the command line, the printed form and --help all follow from
+ * it.
+ *
+ * Files are systemd style (inih): sections, `Key=value`, lists that an empty assignment clears.
+ * An unknown key, an unknown section or a value out of range is an error with file and line;
+ * nothing is half applied, since the caller fills a fresh struct and swaps it in. No I/O but
+ * reading the named file. Not thread-safe.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+
+enum conf_type {
+        CONF_STRING, /* char *, owned; NULL only where the default is NULL */
+        CONF_LIST,   /* char *, owned: the items joined by commas; "" when empty */
+        CONF_BOOL,   /* bool */
+        CONF_UINT,   /* uint64_t, within [min, max] */
+        CONF_NSEC,   /* nsec_t, written as 500ms, 10s, 5min; min and max in nanoseconds */
+};
+
+struct conf_option {
+        const char *section;
+        const char *key;
+        const char *flag; /* without the dashes */
+        enum conf_type type;
+        size_t offset;    /* of the field in the target struct */
+        const char *def;  /* as it would be written; NULL: unset */
+        const char *help; /* one line */
+        int64_t min, max;
+};
+
+/* A message for a person: what, where, what to do. */
+struct conf_error {
+        char text[512];
+};
+
+/* Sets every field of @target, zeroed before, to its default. Returns 0, or -ENOMEM. */
+must_check_ int conf_defaults(const struct conf_option *o, size_t n_o, void *target);
+
+/* Frees what the fields own; the struct may be filled again. */
+void conf_clear(const struct conf_option *o, size_t n_o, void *target);
+
+/* Reads @path over @target. Returns 0; -ENOENT when there is no such file; -EINVAL, with *@err
+ * telling file, line and reason; or another negative errno, told too. */
+must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *target,
+                               const char *path, struct conf_error *err);
+
+/* Sets one option from its flag's name. Returns 0, -ENOENT for an unknown flag, -EINVAL with
+ * *@err, or -ENOMEM. */
+must_check_ int conf_set_flag(const struct conf_option *o, size_t n_o, void *target,
+                              const char *flag, const char *value, struct conf_error *err);
+
+/* Takes `--flag value` and `--flag=value` off the front of the arguments from *@i on, until one
+ * is no flag of the table. A bool flag needs no value. Returns 0, with *@i at the first
+ * argument not taken; or as above. */
+must_check_ int conf_read_args(const struct conf_option *o, size_t n_o, void *target, int argc,
+                               char **argv, int *i, struct conf_error *err);
+
+/* Appends the canonical form: what was set, every key in its section. Reading it gives the same
+ * struct. */
+void conf_print(const struct conf_option *o, size_t n_o, const void *target, struct buf *out);
+
+/* Writes one line per option, for --help. */
+void conf_help(const struct conf_option *o, size_t n_o, FILE *f);
+
+/* Parses "10s", "500ms", "1min 30s" or a bare number of seconds. Returns 0 or -EINVAL. */
+must_check_ int nsec_parse(const char *s, nsec_t *ret);
+
+/* Writes the shortest exact form with one unit, e.g. "1500ms". */
+void nsec_format(nsec_t t, char out[static 32]);
+
+/* Walks a CONF_LIST: copies the next item to @out and advances *@cursor. Returns false at the
+ * end; an item that does not fit ends the list too. */
+bool list_next(const char **cursor, char *out, size_t size);

@@ -1,0 +1,33 @@
+/*
+ * What the programs say: one sentence a line, a level, and fields for whoever searches the
+ * journal.
+ *
+ * lib/ logs at debug only; agent/ logs once, where the decision falls. The default sink writes
+ * to standard error, with the "<N>" prefix of sd-daemon(3) when systemd reads it; bus/ installs
+ * one that speaks the journal's own protocol. One process-wide sink and level; called from the
+ * loop's thread only.
+ */
+#pragma once
+
+#include <syslog.h>
+
+#include "base/base.h"
+
+/* @fields: "KEY=value" strings, borrowed for the call, ended by NULL; NULL where there are
+ * none. */
+typedef void (*log_sink_fn)(int level, const char *const fields[], const char *text);
+
+void log_set_sink(log_sink_fn sink);
+void log_set_level(int level); /* LOG_ERR ... LOG_DEBUG; messages above it are dropped */
+int log_get_level(void);
+void log_full(int level, const char *const fields[], const char *fmt, ...) printf_(3, 4);
+
+#define log_error(...) log_full(LOG_ERR, NULL, __VA_ARGS__)
+#define log_warning(...) log_full(LOG_WARNING, NULL, __VA_ARGS__)
+#define log_notice(...) log_full(LOG_NOTICE, NULL, __VA_ARGS__)
+#define log_info(...) log_full(LOG_INFO, NULL, __VA_ARGS__)
+#define log_debug(...) log_full(LOG_DEBUG, NULL, __VA_ARGS__)
+
+/* Names as systemd has them ("debug" ... "emerg"); -1 for an unknown one. */
+int log_level_from_string(const char *s);
+const char *log_level_to_string(int level);

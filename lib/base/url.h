@@ -1,0 +1,23 @@
+/*
+ * The addresses people write: http://10.0.0.1:2379, https://core1.example.org:2379, [::1]:2379,
+ * host:port. Pure; resolves nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+
+struct url {
+        bool tls;       /* https:// */
+        char host[256]; /* a name or a numeric address, without brackets */
+        uint16_t port;
+};
+
+/* Parses @s; without a scheme it is plaintext. Returns 0, or -EINVAL: no port, an unknown
+ * scheme, a path. */
+must_check_ int url_parse(const char *s, struct url *ret);
+
+/* Writes scheme://host:port; returns @out. */
+const char *url_format(const struct url *u, char out[static 320]);

@@ -1,0 +1,40 @@
+/* The tail of the raft log in memory: what may still have to be sent or applied. Pure; entries
+ * are copied in and owned. */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+
+struct log_entry {
+        uint64_t term;
+        uint32_t len;
+        uint8_t type;
+        uint8_t *data; /* owned */
+};
+
+struct log {
+        struct log_entry *entries; /* owned ring: entry i of n stands at (head + i) % cap */
+        size_t head, n, cap;
+        uint64_t first; /* index of the first entry, or of the next one where n == 0 */
+        size_t bytes;
+};
+
+void log_init(struct log *l, uint64_t first);
+void log_fini(struct log *l);
+
+static inline uint64_t log_last(const struct log *l)
+{
+        return l->first + l->n - 1;
+}
+
+/* The entry, or NULL; borrowed until the log changes. */
+const struct log_entry *log_get(const struct log *l, uint64_t index);
+
+must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
+                         size_t len);
+
+/* Drops @from and all after it. */
+void log_cut(struct log *l, uint64_t from);
+
+/* Drops all up to @upto. */
+void log_trim(struct log *l, uint64_t upto);

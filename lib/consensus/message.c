@@ -1,0 +1,292 @@
+#include "consensus/message.h"
+
+#define ENTRIES_MAX 4096
+
+static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
+                          void *userdata, struct buf *out)
+{
+        buf_add_u32(out, p->n_entries);
+        for (unsigned i = 0; i < p->n_entries; i++) {
+                uint64_t term;
+                uint8_t type;
+                struct view data;
+
+                if (!entry_of(userdata, p->prev_log_index + 1 + i, &term, &type, &data))
+                        return -ENOENT;
+                buf_add_u64(out, term);
+                buf_add_u8(out, type);
+                buf_add_u32(out, (uint32_t) data.len);
+                buf_add(out, data.p, data.len);
+        }
+        return 0;
+}
+
+int message_encode(const struct raft_message *m, message_entry_fn entry_of, void *userdata,
+                   struct view snapshot, struct buf *out)
+{
+        int r = 0;
+
+        buf_add_u8(out, FRAME_RAFT);
+        buf_add_u8(out, (uint8_t) m->type);
+        switch (m->type) {
+        case RAFT_APPEND_ENTRIES: {
+                const struct raft_append_entries *p = &m->append_entries;
+
+                buf_add_u64(out, p->term);
+                buf_add_u64(out, p->prev_log_index);
+                buf_add_u64(out, p->prev_log_term);
+                buf_add_u64(out, p->leader_commit);
+                r = encode_entries(p, entry_of, userdata, out);
+                break;
+        }
+        case RAFT_APPEND_ENTRIES_RESULT: {
+                const struct raft_append_entries_result *p = &m->append_entries_result;
+
+                buf_add_u64(out, p->term);
+                buf_add_u64(out, p->rejected);
+                buf_add_u64(out, p->last_log_index);
+                buf_add_u32(out, p->features);
+                buf_add_u32(out, p->capacity);
+                break;
+        }
+        case RAFT_REQUEST_VOTE: {
+                const struct raft_request_vote *p = &m->request_vote;
+
+                buf_add_u64(out, p->term);
+                buf_add_u64(out, p->candidate_id);
+                buf_add_u64(out, p->last_log_index);
+                buf_add_u64(out, p->last_log_term);
+                buf_add_u8(out, p->disrupt_leader);
+                buf_add_u8(out, p->pre_vote);
+                break;
+        }
+        case RAFT_REQUEST_VOTE_RESULT: {
+                const struct raft_request_vote_result *p = &m->request_vote_result;
+
+                buf_add_u64(out, p->term);
+                buf_add_u8(out, p->vote_granted);
+                buf_add_u8(out, p->pre_vote);
+                buf_add_u32(out, p->features);
+                buf_add_u32(out, p->capacity);
+                break;
+        }
+        case RAFT_INSTALL_SNAPSHOT: {
+                const struct raft_install_snapshot *p = &m->install_snapshot;
+                struct raft_buffer conf;
+
+                if (raft_configuration_encode(&p->conf, &conf) != 0)
+                        return -ENOMEM;
+                buf_add_u64(out, p->term);
+                buf_add_u64(out, p->last_index);
+                buf_add_u64(out, p->last_term);
+                buf_add_u64(out, p->conf_index);
+                buf_add_bytes(out, conf.base, conf.len);
+                buf_add_bytes(out, snapshot.p, snapshot.len);
+                raft_free(conf.base);
+                break;
+        }
+        case RAFT_TIMEOUT_NOW: {
+                const struct raft_timeout_now *p = &m->timeout_now;
+
+                buf_add_u64(out, p->term);
+                buf_add_u64(out, p->last_log_index);
+                buf_add_u64(out, p->last_log_term);
+                break;
+        }
+        }
+        return r < 0 ? r : buf_error(out);
+}
+
+/* A cursor that remembers its first failure, so that a message is read field by field and
+ * checked once. */
+struct reader {
+        struct view in;
+        int r;
+};
+
+static uint64_t u64(struct reader *rd)
+{
+        uint64_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u64(&rd->in, &v);
+        return v;
+}
+
+static uint32_t u32(struct reader *rd)
+{
+        uint32_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u32(&rd->in, &v);
+        return v;
+}
+
+static uint8_t u8(struct reader *rd)
+{
+        uint8_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u8(&rd->in, &v);
+        return v;
+}
+
+static bool flag(struct reader *rd)
+{
+        uint8_t v = u8(rd);
+
+        if (v > 1)
+                rd->r = -EBADMSG;
+        return v == 1;
+}
+
+/* One copy of all the payloads serves as the batch that raft wants. */
+static int decode_entries(struct reader *rd, struct raft_append_entries *p)
+{
+        uint32_t n = u32(rd);
+        struct raft_entry *e;
+        uint8_t *batch;
+
+        if (rd->r < 0)
+                return rd->r;
+        if (n > ENTRIES_MAX || n > rd->in.len)
+                return -EBADMSG;
+        if (n == 0)
+                return 0;
+        e = raft_malloc(n * sizeof(*e));
+        batch = raft_malloc(rd->in.len);
+        if (!e || !batch) {
+                raft_free(e);
+                raft_free(batch);
+                return -ENOMEM;
+        }
+        for (uint32_t i = 0, at = 0; i < n; i++) {
+                struct view data = {0};
+                uint32_t len;
+
+                e[i].term = u64(rd);
+                e[i].type = u8(rd);
+                len = u32(rd);
+                if (rd->r == 0)
+                        rd->r = view_take(&rd->in, len, &data);
+                if (rd->r == 0 &&
+                    (e[i].type < RAFT_COMMAND || e[i].type > RAFT_CHANGE || e[i].term == 0))
+                        rd->r = -EBADMSG;
+                if (rd->r < 0) {
+                        raft_free(e);
+                        raft_free(batch);
+                        return rd->r;
+                }
+                if (len > 0)
+                        memcpy(batch + at, data.p, len);
+                e[i].buf = (struct raft_buffer){batch + at, len};
+                e[i].batch = batch;
+                at += len;
+        }
+        p->entries = e;
+        p->n_entries = n;
+        return 0;
+}
+
+static int decode_snapshot(struct reader *rd, struct raft_install_snapshot *p)
+{
+        struct view conf, data;
+        struct raft_buffer b;
+
+        if (rd->r == 0)
+                rd->r = view_bytes(&rd->in, &conf);
+        if (rd->r == 0)
+                rd->r = view_bytes(&rd->in, &data);
+        if (rd->r < 0)
+                return rd->r;
+        b = (struct raft_buffer){(void *) (uintptr_t) conf.p, conf.len};
+        if (conf.len < 8 || raft_configuration_decode(&b, &p->conf) != 0)
+                return -EBADMSG;
+        p->data.base = raft_malloc(data.len > 0 ? data.len : 1);
+        if (!p->data.base) {
+                raft_configuration_close(&p->conf);
+                return -ENOMEM;
+        }
+        memcpy(p->data.base, data.p, data.len);
+        p->data.len = data.len;
+        return 0;
+}
+
+int message_decode(struct view in, struct raft_message *ret)
+{
+        struct reader rd = {.in = in};
+        struct raft_message m = {0};
+        int r = 0;
+
+        m.type = u8(&rd);
+        if (rd.r < 0)
+                return rd.r;
+        switch (m.type) {
+        case RAFT_APPEND_ENTRIES:
+                m.append_entries.version = 1;
+                m.append_entries.term = u64(&rd);
+                m.append_entries.prev_log_index = u64(&rd);
+                m.append_entries.prev_log_term = u64(&rd);
+                m.append_entries.leader_commit = u64(&rd);
+                r = decode_entries(&rd, &m.append_entries);
+                break;
+        case RAFT_APPEND_ENTRIES_RESULT:
+                m.append_entries_result.version = 1;
+                m.append_entries_result.term = u64(&rd);
+                m.append_entries_result.rejected = u64(&rd);
+                m.append_entries_result.last_log_index = u64(&rd);
+                m.append_entries_result.features = (unsigned short) u32(&rd);
+                m.append_entries_result.capacity = (unsigned short) u32(&rd);
+                break;
+        case RAFT_REQUEST_VOTE:
+                m.request_vote.version = 2;
+                m.request_vote.term = u64(&rd);
+                m.request_vote.candidate_id = u64(&rd);
+                m.request_vote.last_log_index = u64(&rd);
+                m.request_vote.last_log_term = u64(&rd);
+                m.request_vote.disrupt_leader = flag(&rd);
+                m.request_vote.pre_vote = flag(&rd);
+                break;
+        case RAFT_REQUEST_VOTE_RESULT:
+                m.request_vote_result.version = 2;
+                m.request_vote_result.term = u64(&rd);
+                m.request_vote_result.vote_granted = flag(&rd);
+                m.request_vote_result.pre_vote = flag(&rd);
+                m.request_vote_result.features = (unsigned short) u32(&rd);
+                m.request_vote_result.capacity = (unsigned short) u32(&rd);
+                break;
+        case RAFT_INSTALL_SNAPSHOT:
+                m.install_snapshot.term = u64(&rd);
+                m.install_snapshot.last_index = u64(&rd);
+                m.install_snapshot.last_term = u64(&rd);
+                m.install_snapshot.conf_index = u64(&rd);
+                r = decode_snapshot(&rd, &m.install_snapshot);
+                break;
+        case RAFT_TIMEOUT_NOW:
+                m.timeout_now.term = u64(&rd);
+                m.timeout_now.last_log_index = u64(&rd);
+                m.timeout_now.last_log_term = u64(&rd);
+                break;
+        default:
+                return -EBADMSG;
+        }
+        if (r < 0)
+                return r;
+        if (rd.r < 0 || rd.in.len > 0) {
+                message_discard(&m);
+                return -EBADMSG;
+        }
+        *ret = m;
+        return 0;
+}
+
+void message_discard(struct raft_message *m)
+{
+        if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
+                raft_free(m->append_entries.entries[0].batch);
+                raft_free(m->append_entries.entries);
+        } else if (m->type == RAFT_INSTALL_SNAPSHOT) {
+                raft_configuration_close(&m->install_snapshot.conf);
+                raft_free(m->install_snapshot.data.base);
+        }
+}

@@ -1,0 +1,41 @@
+/*
+ * libraft's messages as bytes on a peer link, and the frames of our own beside them.
+ *
+ *     frame = type:u8 payload
+ *
+ * Decoding trusts nothing: every length is checked, and what raft would own on success is freed
+ * on failure. libraft's own struct versions stay at this border. Pure.
+ */
+#pragma once
+
+#include <raft.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+
+enum frame_type {
+        FRAME_RAFT = 1,  /* one raft message */
+        FRAME_READ_PING, /* term:u64 seq:u64: leader to all: am I still the leader? (ReadIndex,
+                            Raft thesis 6.4) */
+        FRAME_READ_PONG, /* term:u64 seq:u64 */
+        FRAME_READ_ASK,  /* id:u64: follower to leader: from which index may I read? */
+        FRAME_READ_TELL, /* id:u64 index:u64 */
+        FRAME_PROPOSE,   /* term:u64 commands: follower to leader */
+};
+
+/* Lends the data of log entry @index; false when it is not there. */
+typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_term,
+                                 uint8_t *ret_type, struct view *ret_data);
+
+/* Appends @m as a FRAME_RAFT. Entries come from @entry_of. For InstallSnapshot, @snapshot is
+ * the message's data. Returns 0, -ENOENT when an entry is missing, or -ENOMEM. */
+must_check_ int message_encode(const struct raft_message *m, message_entry_fn entry_of,
+                               void *userdata, struct view snapshot, struct buf *out);
+
+/* Parses what follows the frame's type. On success the entries array (free with raft_free())
+ * and what it or the snapshot points to are the caller's, to be handed to raft_step(). Returns
+ * 0, -EBADMSG or -ENOMEM. */
+must_check_ int message_decode(struct view in, struct raft_message *ret);
+
+/* Frees what message_decode() made, for a message that raft does not get to see. */
+void message_discard(struct raft_message *m);

@@ -1,0 +1,325 @@
+#include "consensus/peers.h"
+
+#include <bsd/sys/queue.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "base/le.h"
+#include "base/log.h"
+
+#define MAGIC "TENPEER1"
+#define GREETING 24 /* magic, cluster, member */
+#define FRAME_MAX ((size_t) 256 << 20)
+#define TX_MAX ((size_t) 64 << 20)
+#define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
+#define RETRY_MIN (20 * NSEC_PER_MSEC)
+#define RETRY_MAX (500 * NSEC_PER_MSEC)
+#define CONNECT_TIMEOUT NSEC_PER_SEC
+
+struct link_out {
+        LIST_ENTRY(link_out) next;
+        struct peers *peers;
+        uint64_t id;
+        struct url url;
+        struct stream *stream;
+        bool open;
+        struct resolve_query *query;
+        struct loop_timer
+                retry; /* while there is no connection; else ends one that takes too long */
+        nsec_t backoff;
+};
+
+struct link_in {
+        LIST_ENTRY(link_in) next;
+        struct peers *peers;
+        struct stream *stream;
+        bool greeted;
+        uint64_t id;
+        struct buf rx;
+        struct loop_timer timeout;
+};
+
+struct peers {
+        struct loop *loop;
+        struct resolver *resolver;
+        struct peers_config cfg;
+        const struct peers_ops *ops;
+        void *userdata;
+        struct listener *listeners[8];
+        size_t n_listeners;
+        LIST_HEAD(, link_out) out;
+        LIST_HEAD(, link_in) in;
+};
+
+/* ---- outwards ---- */
+
+static void out_retry(struct link_out *o)
+{
+        o->stream = stream_free(o->stream);
+        o->open = false;
+        if (loop_timer_arm(&o->retry, boot_add(boot_now(), o->backoff)) < 0)
+                abort();
+        o->backoff = min_of(2 * o->backoff, RETRY_MAX);
+}
+
+static void out_open(struct stream *s)
+{
+        struct link_out *o = stream_userdata(s);
+        uint8_t hello[GREETING] = MAGIC;
+
+        le64_put(hello + 8, o->peers->cfg.cluster_id);
+        le64_put(hello + 16, o->peers->cfg.member_id);
+        buf_add(stream_tx(s), hello, sizeof(hello));
+        stream_kick(s);
+        loop_timer_disarm(&o->retry);
+        o->backoff = RETRY_MIN;
+        o->open = true;
+        log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
+}
+
+static void out_data(struct stream *s, struct view data)
+{
+        /* Peers answer over their own link. */
+        (void) s;
+        (void) data;
+}
+
+static void out_close(struct stream *s, const char *why)
+{
+        struct link_out *o = stream_userdata(s);
+
+        log_debug("Link to member %016" PRIx64 " at %s is down: %s.", o->id, stream_peer(s),
+                  why);
+        out_retry(o);
+}
+
+static const struct stream_ops out_ops = {
+        .on_open = out_open, .on_data = out_data, .on_close = out_close};
+
+static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+{
+        struct link_out *o = userdata;
+        SSL_CTX *tls = o->url.tls ? o->peers->cfg.tls_client : NULL;
+
+        o->query = NULL;
+        if (r == 0)
+                r = stream_connect(&o->stream, o->peers->loop, addr, addr_len, tls, o->url.host,
+                                   &out_ops, o);
+        if (r < 0)
+                return out_retry(o);
+        if (loop_timer_arm(&o->retry, boot_add(boot_now(), CONNECT_TIMEOUT)) < 0)
+                abort();
+}
+
+static void out_timer(struct loop_timer *t)
+{
+        struct link_out *o = container_of(t, struct link_out, retry);
+
+        if (o->stream)
+                return out_retry(o);
+        if (resolve(o->peers->resolver, &o->url, out_resolved, o, &o->query) < 0)
+                out_retry(o);
+}
+
+int peers_add(struct peers *p, uint64_t id, const char *url)
+{
+        struct link_out *o = calloc(1, sizeof(*o));
+        int r;
+
+        if (!o)
+                return -ENOMEM;
+        r = url_parse(url, &o->url);
+        if (r < 0) {
+                free(o);
+                return r;
+        }
+        o->peers = p;
+        o->id = id;
+        o->backoff = RETRY_MIN;
+        loop_timer_init(&o->retry, p->loop, out_timer);
+        LIST_INSERT_HEAD(&p->out, o, next);
+        return loop_timer_arm(&o->retry, boot_now());
+}
+
+void peers_send(struct peers *p, uint64_t id, struct view frame)
+{
+        struct link_out *o;
+
+        LIST_FOREACH (o, &p->out, next) {
+                struct buf *tx;
+
+                if (o->id != id || !o->open)
+                        continue;
+                tx = stream_tx(o->stream);
+                if (buf_len(tx) + frame.len > TX_MAX && buf_len(tx) > 0)
+                        return;
+                buf_add_u32(tx, (uint32_t) frame.len);
+                buf_add(tx, frame.p, frame.len);
+                stream_kick(o->stream);
+                return;
+        }
+}
+
+/* ---- inwards ---- */
+
+static void in_free(struct link_in *i)
+{
+        LIST_REMOVE(i, next);
+        loop_timer_disarm(&i->timeout);
+        stream_free(i->stream);
+        buf_fini(&i->rx);
+        free(i);
+}
+
+static bool greet(struct link_in *i)
+{
+        const uint8_t *p = buf_head(&i->rx);
+
+        if (memcmp(p, MAGIC, 8) != 0)
+                return false;
+        if (le64_get(p + 8) != i->peers->cfg.cluster_id) {
+                log_warning("Refused a replica of another cluster at %s (it says %016" PRIx64
+                            ", we are %016" PRIx64 ").",
+                            stream_peer(i->stream), le64_get(p + 8), i->peers->cfg.cluster_id);
+                return false;
+        }
+        i->id = le64_get(p + 16);
+        i->greeted = true;
+        buf_consume(&i->rx, GREETING);
+        loop_timer_disarm(&i->timeout);
+        return true;
+}
+
+static void in_data(struct stream *s, struct view data)
+{
+        struct link_in *i = stream_userdata(s);
+
+        buf_add(&i->rx, data.p, data.len);
+        if (buf_error(&i->rx) < 0)
+                return in_free(i);
+        if (!i->greeted) {
+                /* Garbage is told by its first bytes. */
+                size_t n = min_of(buf_len(&i->rx), (size_t) 8);
+
+                if (memcmp(buf_head(&i->rx), MAGIC, n) != 0)
+                        return in_free(i);
+                if (buf_len(&i->rx) < GREETING)
+                        return;
+                if (!greet(i))
+                        return in_free(i);
+        }
+        while (buf_len(&i->rx) >= 4) {
+                size_t len = le32_get(buf_head(&i->rx));
+
+                if (len > FRAME_MAX)
+                        return in_free(i);
+                if (buf_len(&i->rx) < 4 + len)
+                        break;
+                if (i->peers->ops->frame(i->peers->userdata, i->id,
+                                         (struct view){buf_head(&i->rx) + 4, len}) < 0) {
+                        log_warning("Ended the link from member %016" PRIx64
+                                    " at %s: it sent a malformed frame.",
+                                    i->id, stream_peer(s));
+                        return in_free(i);
+                }
+                buf_consume(&i->rx, 4 + len);
+        }
+        if (buf_len(&i->rx) == 0 && i->rx.cap > (1 << 20))
+                buf_fini(&i->rx);
+}
+
+static void in_close(struct stream *s, const char *why)
+{
+        (void) why;
+        in_free(stream_userdata(s));
+}
+
+static const struct stream_ops in_ops = {.on_data = in_data, .on_close = in_close};
+
+static void in_timeout(struct loop_timer *t)
+{
+        in_free(container_of(t, struct link_in, timeout));
+}
+
+static void on_accept(int fd, void *userdata)
+{
+        struct peers *p = userdata;
+        struct link_in *i = calloc(1, sizeof(*i));
+
+        if (!i) {
+                log_debug("Out of memory for a link.");
+                return;
+        }
+        i->peers = p;
+        loop_timer_init(&i->timeout, p->loop, in_timeout);
+        LIST_INSERT_HEAD(&p->in, i, next);
+        if (stream_accept(&i->stream, p->loop, fd, p->cfg.tls_server, &in_ops, i) < 0 ||
+            loop_timer_arm(&i->timeout, boot_add(boot_now(), GREETING_TIMEOUT)) < 0)
+                in_free(i);
+}
+
+/* ---- both ---- */
+
+int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
+              const struct peers_config *cfg, const struct peers_ops *ops, void *userdata,
+              char *err, size_t err_size)
+{
+        cleanup_(peers_freep) struct peers *p = calloc(1, sizeof(*p));
+        const char *cursor = cfg->listen_urls;
+        char item[320];
+        struct url u;
+        int r;
+
+        if (!p)
+                return -ENOMEM;
+        p->loop = l;
+        p->resolver = rv;
+        p->cfg = *cfg;
+        p->ops = ops;
+        p->userdata = userdata;
+        LIST_INIT(&p->out);
+        LIST_INIT(&p->in);
+        while (list_next(&cursor, item, sizeof(item)) &&
+               p->n_listeners < ARRAY_SIZE(p->listeners)) {
+                r = url_parse(item, &u);
+                if (r == 0)
+                        r = listener_new(&p->listeners[p->n_listeners], l, &u, on_accept, p);
+                if (r < 0) {
+                        snprintf(err, err_size, "cannot listen for peers on %s: %s", item,
+                                 strerror(-r));
+                        return r;
+                }
+                p->n_listeners++;
+        }
+        *ret = take_ptr(p);
+        return 0;
+}
+
+void peers_stop(struct peers *p)
+{
+        struct link_out *o;
+        struct link_in *i;
+
+        for (size_t k = 0; k < p->n_listeners; k++)
+                listener_free(p->listeners[k]);
+        p->n_listeners = 0;
+        while ((i = LIST_FIRST(&p->in)))
+                in_free(i);
+        while ((o = LIST_FIRST(&p->out))) {
+                LIST_REMOVE(o, next);
+                loop_timer_disarm(&o->retry);
+                resolve_cancel(o->query);
+                stream_free(o->stream);
+                free(o);
+        }
+}
+
+struct peers *peers_free(struct peers *p)
+{
+        if (!p)
+                return NULL;
+        peers_stop(p);
+        free(p);
+        return NULL;
+}

@@ -1,0 +1,44 @@
+/*
+ * The links between replicas: one connection out to each peer, for what we send, and one in
+ * from each, for what it sends.
+ *
+ * Frames with a length in front, after a greeting that says which cluster and which member
+ * speaks; TLS, mutual if so configured. A link that cannot be had is tried again, at growing
+ * intervals up to a heartbeat's order; frames for it are lost meanwhile, as raft allows. What
+ * does not begin with a greeting is closed after a few seconds.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/url.h"
+#include "loop/resolve.h"
+#include "loop/stream.h"
+
+struct peers;
+
+struct peers_ops {
+        /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
+        int (*frame)(void *userdata, uint64_t id, struct view frame);
+};
+
+struct peers_config {
+        uint64_t cluster_id, member_id;
+        const char *listen_urls;          /* joined by commas */
+        SSL_CTX *tls_server, *tls_client; /* NULL: plaintext; borrowed */
+};
+
+must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
+                          const struct peers_config *cfg, const struct peers_ops *ops,
+                          void *userdata, char *err, size_t err_size);
+struct peers *peers_free(struct peers *p);
+DEFINE_CLEANUP(struct peers *, peers_free)
+
+/* Keeps a link to member @id at @url. */
+must_check_ int peers_add(struct peers *p, uint64_t id, const char *url);
+
+/* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
+void peers_send(struct peers *p, uint64_t id, struct view frame);
+
+/* Ends all links and listens no more: the replica behind them stops. */
+void peers_stop(struct peers *p);

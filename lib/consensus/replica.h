@@ -1,0 +1,130 @@
+/*
+ * One replica of the log: libraft's raft_step() on our store, without a socket and without a
+ * clock.
+ *
+ * Owns raft, the log in memory, the batch of commands that becomes the next entry, and the
+ * reads that wait for a confirmation of leadership. Whoever owns it brings frames from peers,
+ * the time, and a store; it answers through `struct replica_ops`. The simulator runs this same
+ * code on virtual time, network and disk.
+ *
+ * Work-arounds for libraft 0.22.1 are marked [libraft] where they stand. Single-threaded; not
+ * reentrant from its own callbacks but for replica_propose() and replica_read().
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "store/store.h"
+
+struct replica;
+
+#define REPLICA_PEERS_MAX 9
+
+struct replica_peer {
+        uint64_t id;
+        const char *address; /* the peer URL; borrowed for replica_new() */
+};
+
+struct replica_config {
+        uint64_t id;
+        uint64_t cluster_id;
+        const struct replica_peer *peers; /* all, us included; of a new cluster */
+        size_t n_peers;
+        nsec_t election, heartbeat;
+        uint64_t seed;
+        uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
+};
+
+/* What the programs show of us. */
+struct replica_status {
+        bool leader;
+        bool ready; /* leader, and an entry of our own term is committed: the state is current
+                     */
+        uint64_t leader_id; /* 0: none known */
+        uint64_t term, last, commit, applied;
+        uint64_t disk_bytes;
+};
+
+struct replica_ops {
+        /* Send a frame; losing it is allowed. @frame is borrowed. */
+        void (*send)(void *u, uint64_t peer, struct view frame);
+        /* Apply a committed entry; @commands is borrowed. Returns 0, or a negative errno that
+         * ends the process. */
+        int (*apply)(void *u, uint64_t index, uint64_t term, struct view commands);
+        /* Append the state as of the last apply; read such a state back in. */
+        void (*save)(void *u, struct buf *out);
+        int (*load)(void *u, struct view snapshot);
+        /* Leader, term or our readiness changed. */
+        void (*changed)(void *u);
+        /* We lead, and for @outage no renewal could have been accepted: excuse it before
+         * anything else is proposed (I1, I2). */
+        void (*outage)(void *u, nsec_t outage);
+        /* replica_read() @id: what is read once `applied` has reached @index is linearizable
+         * (I8). */
+        void (*read_at)(void *u, uint64_t id, uint64_t index);
+        /* A snapshot of another replica was installed: commands of ours may have been applied
+         * in it unseen. */
+        void (*skipped)(void *u);
+        /* This process cannot go on; @why is for a person. */
+        void (*fatal)(void *u, const char *why);
+};
+
+/* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
+ * the configured cluster. Returns 0; -EBADMSG or -EINVAL with the reason in *@err; or another
+ * negative errno, told too. */
+must_check_ int replica_new(struct replica **ret, const struct replica_config *cfg,
+                            struct disk *d, const struct replica_ops *ops, void *userdata,
+                            struct boot_time now, struct store_error *err);
+
+/* Takes part from now on; callbacks begin. Returns 0 or a negative errno after `fatal`. */
+must_check_ int replica_start(struct replica *r);
+struct replica *replica_free(struct replica *r);
+DEFINE_CLEANUP(struct replica *, replica_free)
+
+/* A frame from a peer. Returns 0, or -EBADMSG: end that link. */
+must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
+                              struct boot_time now);
+
+/* Lets time pass; to be called no later than replica_next(), and whenever before acting on a
+ * deadline. */
+void replica_tick(struct replica *r, struct boot_time now);
+struct boot_time replica_next(const struct replica *r);
+
+/* Sends and writes what gathered; at the end of each iteration of the loop. */
+void replica_flush(struct replica *r, struct boot_time now);
+
+/* The time as the last call brought it. */
+struct boot_time replica_now(const struct replica *r);
+
+/* The order within the next entry. Renewals and expiry are a class of their own, which clients'
+ * load does not delay (A5, A6). */
+enum replica_priority {
+        REPLICA_NORMAL,
+        REPLICA_URGENT,
+        REPLICA_FIRST, /* leader only: before all that waits already */
+};
+
+/* Hands commands to the leader's next entry. They come back through `apply`, or never: a
+ * proposal made in term T that was not applied before the first entry of a later term never
+ * will be. Returns 0; -ENOTCONN: no leader is known; -ENOBUFS: too much waits; -ENOMEM. */
+must_check_ int replica_propose(struct replica *r, const void *commands, size_t n,
+                                enum replica_priority priority);
+
+/* Asks for a linearizable read; read_at() follows, perhaps at once, or never when the leader is
+ * lost: ask again after `changed`. */
+void replica_read(struct replica *r, uint64_t id);
+
+/* Leader only: is the commit path alive right now, so that a deadline that has passed is the
+ * holder's doing? */
+bool replica_healthy(const struct replica *r, struct boot_time now);
+
+/* Leader only: asks another replica to take over, for a quick stop. */
+void replica_step_down(struct replica *r, struct boot_time now);
+
+struct replica_status replica_status(const struct replica *r);
+
+/* The replicas as configured now: calls @fn for each. */
+void replica_each_peer(const struct replica *r,
+                       void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                       void *arg);

@@ -1,0 +1,162 @@
+#include "lease/deadlines.h"
+
+#define NOWHERE UINT32_MAX
+
+/* Both instants are without the shift: add it to compare with a clock. */
+struct deadline {
+        nsec_t end;
+        nsec_t key;  /* what the heap sorts by: the end as it was, or later when hidden by
+                        deadlines_pop() */
+        uint32_t at; /* position in the heap, NOWHERE when absent */
+};
+
+void deadlines_init(struct deadlines *d)
+{
+        *d = (struct deadlines){0};
+}
+
+void deadlines_fini(struct deadlines *d)
+{
+        free(d->of_slot);
+        free(d->heap);
+        *d = (struct deadlines){0};
+}
+
+static nsec_t key_at(const struct deadlines *d, size_t i)
+{
+        return d->of_slot[d->heap[i]].key;
+}
+
+static void place(struct deadlines *d, size_t i, uint32_t slot)
+{
+        d->heap[i] = slot;
+        d->of_slot[slot].at = (uint32_t) i;
+}
+
+static void sift_up(struct deadlines *d, size_t i)
+{
+        uint32_t slot = d->heap[i];
+        nsec_t key = d->of_slot[slot].key;
+
+        for (; i > 0 && key < key_at(d, (i - 1) / 2); i = (i - 1) / 2)
+                place(d, i, d->heap[(i - 1) / 2]);
+        place(d, i, slot);
+}
+
+static void sift_down(struct deadlines *d, size_t i)
+{
+        uint32_t slot = d->heap[i];
+        nsec_t key = d->of_slot[slot].key;
+
+        for (;;) {
+                size_t child = 2 * i + 1;
+
+                if (child >= d->n)
+                        break;
+                if (child + 1 < d->n && key_at(d, child + 1) < key_at(d, child))
+                        child++;
+                if (key <= key_at(d, child))
+                        break;
+                place(d, i, d->heap[child]);
+                i = child;
+        }
+        place(d, i, slot);
+}
+
+int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time end)
+{
+        struct deadline *l;
+        nsec_t at = end.ns - d->shift;
+
+        if (slot >= d->n_slots) {
+                if (array_reserve(&d->of_slot, &d->slots_cap, (size_t) slot + 1,
+                                  sizeof(*d->of_slot)) < 0)
+                        return -ENOMEM;
+                for (size_t i = d->n_slots; i <= slot; i++)
+                        d->of_slot[i] = (struct deadline){.at = NOWHERE};
+                d->n_slots = (size_t) slot + 1;
+        }
+        l = &d->of_slot[slot];
+        if (l->at == NOWHERE) {
+                if (array_reserve(&d->heap, &d->heap_cap, d->n + 1, sizeof(*d->heap)) < 0)
+                        return -ENOMEM;
+                l->end = l->key = at;
+                d->heap[d->n] = slot;
+                sift_up(d, d->n++);
+                return 0;
+        }
+        l->end = at;
+        if (at < l->key) {
+                l->key = at;
+                sift_up(d, l->at);
+        }
+        return 0;
+}
+
+void deadlines_clear(struct deadlines *d, uint32_t slot)
+{
+        struct deadline *l;
+        uint32_t moved;
+        size_t i;
+
+        if (slot >= d->n_slots || d->of_slot[slot].at == NOWHERE)
+                return;
+        l = &d->of_slot[slot];
+        i = l->at;
+        l->at = NOWHERE;
+        moved = d->heap[--d->n];
+        if (moved == slot)
+                return;
+        place(d, i, moved);
+        sift_up(d, i);
+        sift_down(d, d->of_slot[moved].at);
+}
+
+void deadlines_excuse(struct deadlines *d, nsec_t outage)
+{
+        assert(outage >= 0);
+        d->shift += outage;
+}
+
+struct boot_time deadlines_get(const struct deadlines *d, uint32_t slot)
+{
+        if (slot >= d->n_slots || d->of_slot[slot].at == NOWHERE)
+                return BOOT_TIME_NEVER;
+        return boot_add((struct boot_time){d->of_slot[slot].end}, d->shift);
+}
+
+/* Puts the root right: a lease renewed since it was placed goes down to where its end belongs.
+ */
+static void settle(struct deadlines *d)
+{
+        while (d->n > 0) {
+                struct deadline *l = &d->of_slot[d->heap[0]];
+
+                if (l->key >= l->end)
+                        return;
+                l->key = l->end;
+                sift_down(d, 0);
+        }
+}
+
+struct boot_time deadlines_next(struct deadlines *d)
+{
+        settle(d);
+        return d->n > 0 ? boot_add((struct boot_time){key_at(d, 0)}, d->shift)
+                        : BOOT_TIME_NEVER;
+}
+
+bool deadlines_pop(struct deadlines *d, struct boot_time now, struct boot_time again,
+                   uint32_t *ret_slot)
+{
+        uint32_t slot;
+
+        assert(boot_before(now, again));
+        if (boot_before(now, deadlines_next(d)))
+                return false;
+        slot = d->heap[0];
+        d->of_slot[slot].key = again.ns - d->shift;
+        sift_down(d, 0);
+        *ret_slot = slot;
+        return true;
+}

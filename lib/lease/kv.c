@@ -1,0 +1,357 @@
+#include "lease/kv.h"
+
+static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
+{
+        return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
+}
+
+/* libbsd's tree macros compare with plain ints and unused results; they are not ours to mend.
+ */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
+#pragma GCC diagnostic pop
+
+struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end)
+{
+        return (struct kv_span){
+                .from = {key->data, key->len},
+                .end = {range_end->data, range_end->len},
+                .single = range_end->len == 0,
+                .to_end = range_end->len == 1 && range_end->data[0] == 0,
+        };
+}
+
+bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len)
+{
+        int c = bytes_cmp(key, key_len, span->from.p, span->from.len);
+
+        if (span->single)
+                return c == 0;
+        if (c < 0)
+                return false;
+        return span->to_end || bytes_cmp(key, key_len, span->end.p, span->end.len) < 0;
+}
+
+static bool span_is_empty(const struct kv_span *s)
+{
+        return !s->single && !s->to_end &&
+               bytes_cmp(s->from.p, s->from.len, s->end.p, s->end.len) >= 0;
+}
+
+bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b)
+{
+        if (span_is_empty(a) || span_is_empty(b))
+                return false;
+        return kv_span_has(a, b->from.p, b->from.len) || kv_span_has(b, a->from.p, a->from.len);
+}
+
+void kv_init(struct kv *kv)
+{
+        *kv = (struct kv){0};
+        RB_INIT(&kv->keys);
+}
+
+static size_t version_cost(const struct kv_version *v)
+{
+        return sizeof(*v) + v->value_len + sizeof(void *);
+}
+
+static void key_free(struct kv *kv, struct kv_key *k)
+{
+        RB_REMOVE(kv_tree, &kv->keys, k);
+        kv->bytes -= sizeof(*k) + k->len;
+        free(k);
+}
+
+static void versions_free(struct kv *kv, struct kv_version *v)
+{
+        while (v) {
+                struct kv_version *older = v->older;
+
+                kv->bytes -= version_cost(v);
+                free(v);
+                v = older;
+        }
+}
+
+void kv_fini(struct kv *kv)
+{
+        struct kv_key *k;
+
+        while ((k = RB_ROOT(&kv->keys))) {
+                versions_free(kv, k->newest);
+                key_free(kv, k);
+        }
+        free(kv->history);
+        *kv = (struct kv){0};
+}
+
+struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys);
+
+        while (k) {
+                int c = bytes_cmp(key, key_len, k->bytes, k->len);
+
+                if (c == 0)
+                        return k;
+                k = c < 0 ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+        }
+        return NULL;
+}
+
+struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
+
+        if (span->single)
+                return kv_find(kv, span->from.p, span->from.len);
+        while (k) {
+                if (bytes_cmp(k->bytes, k->len, span->from.p, span->from.len) >= 0) {
+                        best = k;
+                        k = RB_LEFT(k, by_key);
+                } else {
+                        k = RB_RIGHT(k, by_key);
+                }
+        }
+        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
+}
+
+struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
+{
+        if (span->single)
+                return NULL;
+        k = RB_NEXT(kv_tree, NULL, k);
+        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
+}
+
+const struct kv_version *kv_at(const struct kv_key *k, int64_t revision)
+{
+        const struct kv_version *v = k->newest;
+
+        while (v && revision > 0 && v->mod_revision > revision)
+                v = v->older;
+        return v && v->version > 0 ? v : NULL;
+}
+
+static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
+{
+        struct kv_key *k = calloc(1, sizeof(*k) + key_len);
+
+        if (!k)
+                return NULL;
+        k->len = (uint32_t) key_len;
+        memcpy(k->bytes, key, key_len);
+        kv->bytes += sizeof(*k) + key_len;
+        return k;
+}
+
+static int history_reserve(struct kv *kv)
+{
+        size_t n = kv->history_to - kv->history_from;
+
+        if (kv->history_to < kv->history_cap)
+                return 0;
+        if (kv->history_from > kv->history_cap / 2) {
+                memmove(kv->history, kv->history + kv->history_from,
+                        n * sizeof(struct kv_version *));
+                kv->history_from = 0;
+                kv->history_to = n;
+                return 0;
+        }
+        return array_reserve(&kv->history, &kv->history_cap, kv->history_to + 1,
+                             sizeof(struct kv_version *));
+}
+
+static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32_t sub,
+                       const void *value, size_t value_len, int64_t lease, bool deletion)
+{
+        struct kv_version *v;
+
+        if (history_reserve(kv) < 0)
+                return -ENOMEM;
+        v = malloc(sizeof(*v) + value_len);
+        if (!v)
+                return -ENOMEM;
+        *v = (struct kv_version){
+                .key = k,
+                .older = k->newest,
+                .mod_revision = revision,
+                .create_revision = revision,
+                .version = deletion ? 0 : 1,
+                .lease = lease,
+                .sub = sub,
+                .value_len = (uint32_t) value_len,
+        };
+        if (value_len > 0)
+                memcpy(v->value, value, value_len);
+        if (!deletion && k->newest && kv_live(k)) {
+                v->create_revision = k->newest->create_revision;
+                v->version = k->newest->version + 1;
+        } else if (!deletion) {
+                kv->n_keys++;
+        } else {
+                v->create_revision = 0;
+                kv->n_keys--;
+        }
+        k->newest = v;
+        kv->history[kv->history_to++] = v;
+        kv->bytes += version_cost(v);
+        return 0;
+}
+
+int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key, size_t key_len,
+           const void *value, size_t value_len, int64_t lease, struct kv_key **ret)
+{
+        struct kv_key *k = kv_find(kv, key, key_len), *fresh = NULL;
+        int r;
+
+        if (!k) {
+                k = fresh = key_new(kv, key, key_len);
+                if (!k)
+                        return -ENOMEM;
+        }
+        r = version_add(kv, k, revision, sub, value, value_len, lease, false);
+        if (r < 0) {
+                if (fresh)
+                        kv->bytes -= sizeof(*fresh) + fresh->len;
+                free(fresh);
+                return r;
+        }
+        if (fresh)
+                RB_INSERT(kv_tree, &kv->keys, fresh);
+        *ret = k;
+        return 0;
+}
+
+int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
+{
+        assert(kv_live(k));
+        return version_add(kv, k, revision, sub, NULL, 0, 0, true);
+}
+
+/* Drops what @k no longer needs once nothing below @revision can be asked for. */
+static void key_compact(struct kv *kv, struct kv_key *k, int64_t revision)
+{
+        struct kv_version **at = &k->newest, *keep;
+
+        while (*at && (*at)->mod_revision > revision)
+                at = &(*at)->older;
+        keep = *at;
+        if (!keep)
+                return;
+        versions_free(kv, keep->older);
+        keep->older = NULL;
+        /* A deletion below @revision has no reader left; at @revision a watch may still start.
+         */
+        if (keep->version == 0 && keep->mod_revision < revision) {
+                *at = NULL;
+                versions_free(kv, keep);
+                if (!k->newest)
+                        key_free(kv, k);
+        }
+}
+
+static int key_ptr_cmp(const void *a, const void *b)
+{
+        uintptr_t x = (uintptr_t) * (struct kv_key *const *) a,
+                  y = (uintptr_t) * (struct kv_key *const *) b;
+
+        return x < y ? -1 : x > y;
+}
+
+void kv_compact(struct kv *kv, int64_t revision)
+{
+        size_t end = kv_history_seek(kv, revision), n = end - kv->history_from;
+        struct kv_key **touched;
+
+        kv->compacted = revision;
+        if (n == 0)
+                return;
+        /* Only keys that changed below @revision can have something to drop. Their slots of the
+         * history, which goes anyway, serve as the list of them, so that nothing is allocated.
+         */
+        touched = (struct kv_key **) (void *) (kv->history + kv->history_from);
+        for (size_t i = 0; i < n; i++)
+                touched[i] = kv->history[kv->history_from + i]->key;
+        qsort(touched, n, sizeof(*touched), key_ptr_cmp);
+        kv->history_from = end;
+        for (size_t i = 0; i < n; i++)
+                if (i == 0 || touched[i] != touched[i - 1])
+                        key_compact(kv, touched[i], revision);
+        if (kv->history_from == kv->history_to)
+                kv->history_from = kv->history_to = 0;
+}
+
+size_t kv_history_seek(const struct kv *kv, int64_t revision)
+{
+        size_t lo = kv->history_from, hi = kv->history_to;
+
+        while (lo < hi) {
+                size_t mid = lo + (hi - lo) / 2;
+
+                if (kv->history[mid]->mod_revision < revision)
+                        lo = mid + 1;
+                else
+                        hi = mid;
+        }
+        return lo;
+}
+
+int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)
+{
+        struct kv_key *k = kv_find(kv, key, key_len);
+        bool was_live;
+        int r;
+
+        /* An event below the compaction is in no history, but its value lives on. */
+        if (v->mod_revision >= kv->compacted) {
+                r = history_reserve(kv);
+                if (r < 0)
+                        return r;
+                kv->history[kv->history_to++] = v;
+        }
+        if (!k) {
+                k = key_new(kv, key, key_len);
+                if (!k)
+                        return -ENOMEM;
+                RB_INSERT(kv_tree, &kv->keys, k);
+        }
+        was_live = k->newest && kv_live(k);
+        v->key = k;
+        v->older = k->newest;
+        k->newest = v;
+        kv->bytes += version_cost(v);
+        kv->n_keys += (size_t) (v->version > 0) - (size_t) was_live;
+        return 0;
+}
+
+static int history_cmp(const void *a, const void *b)
+{
+        const struct kv_version *x = *(struct kv_version *const *) a,
+                                *y = *(struct kv_version *const *) b;
+
+        if (x->mod_revision != y->mod_revision)
+                return x->mod_revision < y->mod_revision ? -1 : 1;
+        return x->sub < y->sub ? -1 : x->sub > y->sub;
+}
+
+void kv_restore_end(struct kv *kv)
+{
+        if (kv->history_to > 0)
+                qsort(kv->history, kv->history_to, sizeof(struct kv_version *), history_cmp);
+}
+
+void kv_fill(const struct kv_version *v, Pb__KeyValue *out)
+{
+        pb__key_value__init(out);
+        out->key = pb_bytes(v->key->bytes, v->key->len);
+        out->mod_revision = v->mod_revision;
+        if (v->version == 0)
+                return;
+        out->create_revision = v->create_revision;
+        out->version = v->version;
+        out->value = pb_bytes(v->value, v->value_len);
+        out->lease = v->lease;
+}

@@ -1,0 +1,111 @@
+/*
+ * Keys and their history: a multi-version store, as etcd's clients know it.
+ *
+ * Owns every version of every key since the last compaction, an index by key and the order of
+ * changes. Knows nothing of consensus; the caller decides revisions. Pure and single-threaded.
+ * Look-up, put and delete cost O(log keys); a watch that resumes costs O(events since).
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "wire/pb.h"
+
+struct lease;
+struct kv_key;
+
+/* One value, or one deletion, of one key. */
+struct kv_version {
+        struct kv_key *key;       /* borrowed: a key lives as long as any version of it */
+        struct kv_version *older; /* owned; NULL at the oldest that is kept */
+        int64_t mod_revision;
+        int64_t create_revision;
+        int64_t version; /* 0: this is a deletion */
+        int64_t lease;   /* 0: none */
+        uint32_t sub;    /* the order of changes within one revision */
+        uint32_t value_len;
+        uint8_t value[];
+};
+
+struct kv_key {
+        RB_ENTRY(kv_key) by_key;
+        struct kv_version *newest; /* owned; never NULL while the key is in the tree */
+        struct lease *lease;       /* borrowed; the lease that the live value hangs on */
+        LIST_ENTRY(kv_key) of_lease;
+        uint32_t len;
+        uint8_t bytes[];
+};
+
+RB_HEAD(kv_tree, kv_key);
+RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)
+
+struct kv {
+        struct kv_tree keys;
+        struct kv_version *
+                *history; /* ascending by revision and sub, from `compacted` on; owned array */
+        size_t history_from, history_to, history_cap;
+        int64_t compacted; /* revisions below are gone; 0: never compacted */
+        size_t n_keys;     /* live ones */
+        size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
+};
+
+/* A run of keys as the API names it: one key, [from, end), or everything from `from` on.
+ * Borrows both. */
+struct kv_span {
+        struct view from, end;
+        bool single, to_end;
+};
+
+struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end);
+bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len);
+bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
+
+void kv_init(struct kv *kv);
+void kv_fini(struct kv *kv);
+
+/* The key with exactly these bytes, live or deleted; NULL when it never was or is compacted
+ * away. Borrowed. */
+struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
+
+/* The first key of @span, and the one after @k that is still in it; live or deleted; NULL at
+ * the end. */
+struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
+
+/* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
+ * next compaction. */
+const struct kv_version *kv_at(const struct kv_key *k, int64_t revision);
+
+static inline bool kv_live(const struct kv_key *k)
+{
+        return k->newest->version > 0;
+}
+
+/* Adds a version; @lease may be NULL. Attaching to a lease is the caller's. Returns 0 or
+ * -ENOMEM, and then nothing changed. */
+must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key,
+                       size_t key_len, const void *value, size_t value_len, int64_t lease,
+                       struct kv_key **ret);
+
+/* Adds a deletion of a live key. Returns 0 or -ENOMEM. */
+must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k);
+
+/* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). */
+void kv_compact(struct kv *kv, int64_t revision);
+
+/* The position in `history` of the first event at @revision or later. */
+size_t kv_history_seek(const struct kv *kv, int64_t revision);
+
+/* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
+ * first. Returns 0 or -ENOMEM. */
+must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
+                           struct kv_version *v);
+
+/* Sorts the history after the last kv_restore(). */
+void kv_restore_end(struct kv *kv);
+
+/* Fills @out, borrowing from @v. */
+void kv_fill(const struct kv_version *v, Pb__KeyValue *out);

@@ -1,0 +1,125 @@
+#include "lease/leases.h"
+
+static int lease_id_cmp(const struct lease *a, const struct lease *b)
+{
+        return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static int lease_name_cmp(const struct lease *a, const struct lease *b)
+{
+        return bytes_cmp(a->name, a->name_len, b->name, b->name_len);
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
+RB_GENERATE(lease_names, lease, by_name, lease_name_cmp)
+#pragma GCC diagnostic pop
+
+void leases_init(struct leases *t)
+{
+        *t = (struct leases){0};
+        RB_INIT(&t->by_id);
+        RB_INIT(&t->by_name);
+}
+
+void leases_fini(struct leases *t)
+{
+        for (size_t i = 0; i < t->n_slots; i++)
+                free(t->slots[i]);
+        free(t->slots);
+        leases_init(t);
+}
+
+struct lease *leases_find(const struct leases *t, int64_t id)
+{
+        struct lease *l = RB_ROOT(&t->by_id);
+
+        while (l && l->id != id)
+                l = id < l->id ? RB_LEFT(l, by_id) : RB_RIGHT(l, by_id);
+        return l;
+}
+
+struct lease *leases_find_name(const struct leases *t, const void *name, size_t name_len)
+{
+        struct lease *l = RB_ROOT(&t->by_name);
+
+        while (l) {
+                int c = bytes_cmp(name, name_len, l->name, l->name_len);
+
+                if (c == 0)
+                        return l;
+                l = c < 0 ? RB_LEFT(l, by_name) : RB_RIGHT(l, by_name);
+        }
+        return NULL;
+}
+
+int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, const void *name,
+               size_t name_len, const uint32_t *at_slot, struct lease **ret)
+{
+        struct lease *l;
+        size_t slot, had;
+
+        if (at_slot) {
+                slot = *at_slot;
+        } else {
+                while (t->free_from < t->n_slots && t->slots[t->free_from])
+                        t->free_from++;
+                slot = t->free_from;
+        }
+        had = t->n_slots;
+        if (slot >= had) {
+                if (array_reserve(&t->slots, &t->slots_cap, slot + 1, sizeof(struct lease *)) <
+                    0)
+                        return -ENOMEM;
+                memset(t->slots + had, 0, (slot + 1 - had) * sizeof(struct lease *));
+        }
+        l = calloc(1, sizeof(*l) + name_len);
+        if (!l)
+                return -ENOMEM;
+        LIST_INIT(&l->keys);
+        l->id = id;
+        l->ttl_ms = ttl_ms;
+        l->born = l->renewed = index;
+        l->slot = (uint32_t) slot;
+        l->name_len = (uint32_t) name_len;
+        if (name_len > 0)
+                memcpy(l->name, name, name_len);
+
+        assert(slot >= had || !t->slots[slot]);
+        t->n_slots = max_of(had, slot + 1);
+        t->slots[slot] = l;
+        t->n++;
+        RB_INSERT(lease_ids, &t->by_id, l);
+        if (name_len > 0)
+                RB_INSERT(lease_names, &t->by_name, l);
+        *ret = l;
+        return 0;
+}
+
+void leases_remove(struct leases *t, struct lease *l)
+{
+        assert(LIST_EMPTY(&l->keys));
+        RB_REMOVE(lease_ids, &t->by_id, l);
+        if (l->name_len > 0)
+                RB_REMOVE(lease_names, &t->by_name, l);
+        t->slots[l->slot] = NULL;
+        t->free_from = min_of(t->free_from, (size_t) l->slot);
+        t->n--;
+        free(l);
+}
+
+void leases_attach(struct kv_key *k, struct lease *l)
+{
+        if (k->lease == l)
+                return;
+        if (k->lease) {
+                LIST_REMOVE(k, of_lease);
+                k->lease->n_keys--;
+        }
+        k->lease = l;
+        if (l) {
+                LIST_INSERT_HEAD(&l->keys, k, of_lease);
+                l->n_keys++;
+        }
+}

@@ -1,0 +1,67 @@
+/*
+ * The table of leases: who has one, for how long, and which log index renewed it last.
+ *
+ * Replicated state: everything here follows from the log alone. It holds TTLs, never instants;
+ * the granter's deadlines are deadlines.h. A lease has an id, which clients use, and a dense
+ * slot, which the log and the deadlines use. Pure.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
+
+#include "base/base.h"
+#include "lease/kv.h"
+
+struct lease {
+        RB_ENTRY(lease) by_id;
+        RB_ENTRY(lease) by_name; /* only where name_len > 0 */
+        LIST_HEAD(, kv_key) keys;
+        int64_t id;
+        int64_t ttl_ms;
+        uint64_t born;    /* the log index that granted it */
+        uint64_t renewed; /* the log index that renewed it last, or `born` */
+        uint32_t slot;
+        uint32_t n_keys;
+        uint32_t name_len;
+        uint8_t name[];
+};
+
+RB_HEAD(lease_ids, lease);
+RB_HEAD(lease_names, lease);
+RB_PROTOTYPE(lease_ids, lease, by_id, lease_id_cmp)
+RB_PROTOTYPE(lease_names, lease, by_name, lease_name_cmp)
+
+struct leases {
+        struct lease_ids by_id;
+        struct lease_names by_name;
+        struct lease **slots; /* NULL where free; owned */
+        size_t n_slots;       /* one past the highest slot ever used */
+        size_t slots_cap;
+        size_t free_from; /* no free slot lies below */
+        size_t n;
+};
+
+void leases_init(struct leases *t);
+void leases_fini(struct leases *t);
+
+struct lease *leases_find(const struct leases *t, int64_t id);
+struct lease *leases_find_name(const struct leases *t, const void *name, size_t name_len);
+
+/* The lease in @slot, or NULL. */
+static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
+{
+        return slot < t->n_slots ? t->slots[slot] : NULL;
+}
+
+/* Adds a lease, in the lowest free slot or, where @at_slot is given, there. The id and the name
+ * must be free. Returns 0 or -ENOMEM. */
+must_check_ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index,
+                           const void *name, size_t name_len, const uint32_t *at_slot,
+                           struct lease **ret);
+
+/* Removes and frees a lease without keys. */
+void leases_remove(struct leases *t, struct lease *l);
+
+/* Hangs @k on @l (NULL: on none), off the one that it hung on. */
+void leases_attach(struct kv_key *k, struct lease *l);

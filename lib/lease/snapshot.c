@@ -1,0 +1,273 @@
+/*
+ * The state as bytes.
+ *
+ *     snapshot = replicated local
+ *     replicated = revision:u64 compacted:u64 applied:u64
+ *                  n:u64 lease*    lease = slot:u32 id:u64 ttl_ms:u64 born:u64 renewed:u64
+ * name:bytes n:u64 key*      key = key:bytes n:varint version*, oldest first version = mod:u64
+ * create:u64 version:u64 lease:u64 sub:u32 value:bytes n:u64 member*   member = id:u64
+ * name:bytes client_urls:bytes local = remaining:u64 (nanoseconds) of each lease, in the order
+ * above
+ *
+ * All little endian. The store's record adds the checksum. Equal state gives equal replicated
+ * bytes on every replica (I4).
+ */
+#include "base/hash.h"
+#include "lease/state.h"
+
+static void save_key(const struct kv_key *k, struct buf *out)
+{
+        const struct kv_version *v, *done = NULL;
+        uint64_t n = 0;
+
+        for (v = k->newest; v; v = v->older)
+                n++;
+        buf_add_bytes(out, k->bytes, k->len);
+        buf_add_varint(out, n);
+        /* The chain runs from new to old and histories are short: walk it once for each. */
+        while (done != k->newest) {
+                for (v = k->newest; v->older != done; v = v->older)
+                        ;
+                buf_add_u64(out, (uint64_t) v->mod_revision);
+                buf_add_u64(out, (uint64_t) v->create_revision);
+                buf_add_u64(out, (uint64_t) v->version);
+                buf_add_u64(out, (uint64_t) v->lease);
+                buf_add_u32(out, v->sub);
+                buf_add_bytes(out, v->value, v->value_len);
+                done = v;
+        }
+}
+
+static void save_replicated(const struct state *s, struct buf *out)
+{
+        struct kv_key *k;
+        uint64_t n = 0;
+
+        buf_add_u64(out, (uint64_t) s->revision);
+        buf_add_u64(out, (uint64_t) s->kv.compacted);
+        buf_add_u64(out, s->applied);
+        buf_add_u64(out, s->leases.n);
+        for (size_t i = 0; i < s->leases.n_slots; i++) {
+                const struct lease *l = s->leases.slots[i];
+
+                if (!l)
+                        continue;
+                buf_add_u32(out, l->slot);
+                buf_add_u64(out, (uint64_t) l->id);
+                buf_add_u64(out, (uint64_t) l->ttl_ms);
+                buf_add_u64(out, l->born);
+                buf_add_u64(out, l->renewed);
+                buf_add_bytes(out, l->name, l->name_len);
+        }
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
+                n++;
+        buf_add_u64(out, n);
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
+                save_key(k, out);
+        buf_add_u64(out, s->n_members);
+        for (size_t i = 0; i < s->n_members; i++) {
+                buf_add_u64(out, s->members[i].id);
+                buf_add_bytes(out, s->members[i].name, strlen(s->members[i].name));
+                buf_add_bytes(out, s->members[i].client_urls,
+                              strlen(s->members[i].client_urls));
+        }
+}
+
+void state_save(const struct state *s, struct boot_time now, struct buf *out)
+{
+        save_replicated(s, out);
+        for (size_t i = 0; i < s->leases.n_slots; i++)
+                if (s->leases.slots[i]) {
+                        nsec_t left =
+                                boot_diff(deadlines_get(&s->deadlines, (uint32_t) i), now);
+
+                        buf_add_u64(out, left > 0 ? (uint64_t) left : 0);
+                }
+}
+
+uint64_t state_hash(const struct state *s)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        save_replicated(s, &b);
+        return hash_end(hash_add(HASH_START, b.data, buf_len(&b)));
+}
+
+static int load_leases(struct state *s, struct view *in)
+{
+        uint64_t n, id, ttl, born, renewed;
+        int r = view_u64(in, &n);
+
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+                struct view name;
+                struct lease *l;
+                uint32_t slot;
+
+                r = view_u32(in, &slot);
+                if (r == 0)
+                        r = view_u64(in, &id);
+                if (r == 0)
+                        r = view_u64(in, &ttl);
+                if (r == 0)
+                        r = view_u64(in, &born);
+                if (r == 0)
+                        r = view_u64(in, &renewed);
+                if (r == 0)
+                        r = view_bytes(in, &name);
+                if (r < 0)
+                        return r;
+                if (slot >= (1u << 28) || leases_at(&s->leases, slot) ||
+                    leases_find(&s->leases, (int64_t) id))
+                        return -EBADMSG;
+                r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len,
+                               &slot, &l);
+                if (r == 0)
+                        l->renewed = renewed;
+        }
+        return r;
+}
+
+static int load_version(struct state *s, struct view key, struct view *in)
+{
+        struct kv_version *v;
+        struct view value;
+        uint64_t mod, create, version, lease;
+        uint32_t sub;
+        int r = view_u64(in, &mod);
+
+        if (r == 0)
+                r = view_u64(in, &create);
+        if (r == 0)
+                r = view_u64(in, &version);
+        if (r == 0)
+                r = view_u64(in, &lease);
+        if (r == 0)
+                r = view_u32(in, &sub);
+        if (r == 0)
+                r = view_bytes(in, &value);
+        if (r < 0)
+                return r;
+        v = malloc(sizeof(*v) + value.len);
+        if (!v)
+                return -ENOMEM;
+        *v = (struct kv_version){
+                .mod_revision = (int64_t) mod,
+                .create_revision = (int64_t) create,
+                .version = (int64_t) version,
+                .lease = (int64_t) lease,
+                .sub = sub,
+                .value_len = (uint32_t) value.len,
+        };
+        if (value.len > 0)
+                memcpy(v->value, value.p, value.len);
+        r = kv_restore(&s->kv, key.p, key.len, v);
+        if (r < 0)
+                free(v);
+        return r;
+}
+
+static int load_keys(struct state *s, struct view *in)
+{
+        uint64_t n, n_versions;
+        int r = view_u64(in, &n);
+
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+                struct view key;
+                struct kv_key *k;
+
+                r = view_bytes(in, &key);
+                if (r == 0)
+                        r = view_varint(in, &n_versions);
+                if (r == 0 && n_versions == 0)
+                        return -EBADMSG;
+                for (uint64_t j = 0; r == 0 && j < n_versions; j++)
+                        r = load_version(s, key, in);
+                if (r < 0)
+                        return r;
+                k = kv_find(&s->kv, key.p, key.len);
+                if (kv_live(k) && k->newest->lease != 0) {
+                        struct lease *l = leases_find(&s->leases, k->newest->lease);
+
+                        if (!l)
+                                return -EBADMSG;
+                        leases_attach(k, l);
+                }
+        }
+        kv_restore_end(&s->kv);
+        return r;
+}
+
+static int load_members(struct state *s, struct view *in)
+{
+        uint64_t n, id;
+        int r = view_u64(in, &n);
+
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+                cleanup_(freep) char *name_z = NULL, *urls_z = NULL;
+                struct view name, urls;
+
+                r = view_u64(in, &id);
+                if (r == 0)
+                        r = view_bytes(in, &name);
+                if (r == 0)
+                        r = view_bytes(in, &urls);
+                if (r < 0)
+                        return r;
+                name_z = strndup((const char *) name.p, name.len);
+                urls_z = strndup((const char *) urls.p, urls.len);
+                if (!name_z || !urls_z)
+                        return -ENOMEM;
+                r = state_set_member(s, id, name_z, urls_z);
+        }
+        return r;
+}
+
+static int load_deadlines(struct state *s, struct boot_time now, struct view *in)
+{
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < s->leases.n_slots; i++) {
+                uint64_t left;
+
+                if (!s->leases.slots[i])
+                        continue;
+                r = view_u64(in, &left);
+                if (r == 0 && left > INT64_MAX / 4)
+                        r = -EBADMSG;
+                if (r == 0)
+                        r = deadlines_set(&s->deadlines, (uint32_t) i,
+                                          boot_add(now, (nsec_t) left));
+        }
+        return r;
+}
+
+int state_load(struct state *s, struct boot_time now, struct view in)
+{
+        uint64_t revision, compacted;
+        int r;
+
+        state_init(s);
+        r = view_u64(&in, &revision);
+        if (r == 0)
+                r = view_u64(&in, &compacted);
+        if (r == 0)
+                r = view_u64(&in, &s->applied);
+        if (r == 0) {
+                s->revision = (int64_t) revision;
+                s->kv.compacted = (int64_t) compacted;
+                r = load_leases(s, &in);
+        }
+        if (r == 0)
+                r = load_keys(s, &in);
+        if (r == 0)
+                r = load_members(s, &in);
+        if (r == 0)
+                r = load_deadlines(s, now, &in);
+        if (r == 0 && in.len > 0)
+                r = -EBADMSG;
+        if (r < 0) {
+                state_fini(s);
+                state_init(s);
+        }
+        return r;
+}

@@ -1,0 +1,466 @@
+#include "lease/state.h"
+
+void state_init(struct state *s)
+{
+        *s = (struct state){.revision = 1};
+        kv_init(&s->kv);
+        leases_init(&s->leases);
+        deadlines_init(&s->deadlines);
+}
+
+void state_fini(struct state *s)
+{
+        kv_fini(&s->kv);
+        leases_fini(&s->leases);
+        deadlines_fini(&s->deadlines);
+        for (size_t i = 0; i < s->n_members; i++) {
+                free(s->members[i].name);
+                free(s->members[i].client_urls);
+        }
+        free(s->members);
+        *s = (struct state){0};
+}
+
+int state_set_member(struct state *s, uint64_t id, const char *name, const char *client_urls)
+{
+        cleanup_(freep) char *n = strdup(name), *u = strdup(client_urls);
+        size_t i = 0;
+
+        if (!n || !u)
+                return -ENOMEM;
+        while (i < s->n_members && s->members[i].id < id)
+                i++;
+        if (i == s->n_members || s->members[i].id != id) {
+                if (array_reserve(&s->members, &s->members_cap, s->n_members + 1,
+                                  sizeof(*s->members)) < 0)
+                        return -ENOMEM;
+                memmove(s->members + i + 1, s->members + i,
+                        (s->n_members - i) * sizeof(*s->members));
+                s->members[i] = (struct member){.id = id};
+                s->n_members++;
+        }
+        free(s->members[i].name);
+        free(s->members[i].client_urls);
+        s->members[i].name = take_ptr(n);
+        s->members[i].client_urls = take_ptr(u);
+        return 0;
+}
+
+enum state_outcome state_check_put(const Pb__PutRequest *q)
+{
+        if (q->key.len == 0)
+                return STATE_E_KEY_MISSING;
+        if (q->ignore_value && q->value.len > 0)
+                return STATE_E_VALUE_GIVEN;
+        if (q->ignore_lease && q->lease != 0)
+                return STATE_E_LEASE_GIVEN;
+        return STATE_OK;
+}
+
+enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q)
+{
+        return q->key.len == 0 ? STATE_E_KEY_MISSING : STATE_OK;
+}
+
+int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)
+{
+        return q->ttl_ms > 0 ? q->ttl_ms : q->ttl > 0 ? q->ttl * 1000 : 0;
+}
+
+enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q)
+{
+        /* Bounded before any arithmetic (A27). */
+        if (q->ttl > STATE_TTL_MAX_S || q->ttl_ms > STATE_TTL_MAX_S * 1000)
+                return STATE_E_TTL_TOO_LARGE;
+        return STATE_OK;
+}
+
+enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k;
+
+        if (q->lease != 0 && !leases_find(&s->leases, q->lease))
+                return STATE_E_LEASE_NOT_FOUND;
+        if (!q->ignore_value && !q->ignore_lease)
+                return STATE_OK;
+        k = kv_find(&s->kv, q->key.data, q->key.len);
+        return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
+}
+
+int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
+                    const struct kv_version **ret_prev)
+{
+        struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
+        const struct kv_version *prev = k && kv_live(k) ? k->newest : NULL;
+        const void *value = q->value.data;
+        size_t value_len = q->value.len;
+        int64_t lease = q->lease;
+        int r;
+
+        if (q->ignore_value) {
+                value = prev->value;
+                value_len = prev->value_len;
+        }
+        if (q->ignore_lease)
+                lease = prev->lease;
+        r = kv_put(&s->kv, s->revision + 1, (*sub)++, q->key.data, q->key.len, value, value_len,
+                   lease, &k);
+        if (r < 0)
+                return r;
+        leases_attach(k, lease != 0 ? leases_find(&s->leases, lease) : NULL);
+        *ret_prev = prev;
+        return 0;
+}
+
+static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
+{
+        leases_attach(k, NULL);
+        return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
+}
+
+int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_t *sub,
+                       struct arena *a, Pb__DeleteRangeResponse *out)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        bool prevs = q->prev_kv && a;
+        size_t n = 0;
+        int r;
+
+        if (prevs) {
+                for (struct kv_key *k = kv_span_first(&s->kv, &span); k;
+                     k = kv_span_next(&span, k))
+                        n += kv_live(k);
+                out->prev_kvs = arena_alloc(a, n * sizeof(*out->prev_kvs));
+                if (!out->prev_kvs)
+                        return -ENOMEM;
+        }
+        for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
+                if (!kv_live(k))
+                        continue;
+                if (prevs) {
+                        Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
+
+                        if (!prev)
+                                return -ENOMEM;
+                        kv_fill(k->newest, prev);
+                        out->prev_kvs[out->n_prev_kvs++] = prev;
+                }
+                out->deleted++;
+                r = delete_key(s, k, sub);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int key_order(const void *a, const void *b)
+{
+        const struct kv_key *x = *(struct kv_key *const *) a, *y = *(struct kv_key *const *) b;
+
+        return bytes_cmp(x->bytes, x->len, y->bytes, y->len);
+}
+
+/* Takes the lease and its keys away: one revision for all the keys, in their order. */
+static int drop_lease(struct state *s, struct lease *l)
+{
+        cleanup_(freep) struct kv_key **keys = NULL;
+        struct kv_key *k;
+        uint32_t sub = 0;
+        size_t n = 0;
+        int r;
+
+        if (l->n_keys > 0) {
+                keys = calloc(l->n_keys, sizeof(struct kv_key *));
+                if (!keys)
+                        return -ENOMEM;
+        }
+        LIST_FOREACH (k, &l->keys, of_lease)
+                keys[n++] = k;
+        if (n > 0)
+                qsort(keys, n, sizeof(struct kv_key *), key_order);
+        for (size_t i = 0; i < n; i++) {
+                r = delete_key(s, keys[i], &sub);
+                if (r < 0)
+                        return r;
+        }
+        if (n > 0)
+                s->revision++;
+        deadlines_clear(&s->deadlines, l->slot);
+        leases_remove(&s->leases, l);
+        return 0;
+}
+
+static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index,
+                 struct boot_time now, struct state_reply *reply)
+{
+        int64_t ttl_ms = state_grant_ttl_ms(q);
+        struct lease *l;
+        int r;
+
+        /* An id of 0 was replaced by the replica that took the request; a negative one was
+         * refused there (A21). */
+        reply->outcome = state_check_grant(q);
+        if (reply->outcome == STATE_OK && (q->id <= 0 || ttl_ms <= 0))
+                reply->outcome = STATE_E_MALFORMED;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        if (leases_find(&s->leases, q->id) ||
+            (q->name.len > 0 && leases_find_name(&s->leases, q->name.data, q->name.len))) {
+                reply->outcome = STATE_E_LEASE_EXISTS;
+                return 0;
+        }
+        r = leases_add(&s->leases, q->id, ttl_ms, index, q->name.data, q->name.len, NULL, &l);
+        if (r < 0)
+                return r;
+        r = deadlines_set(&s->deadlines, l->slot, boot_add(now, ttl_ms * NSEC_PER_MSEC));
+        if (r < 0)
+                return r;
+        if (reply->out) {
+                Pb__LeaseGrantResponse p = PB__LEASE_GRANT_RESPONSE__INIT;
+
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                p.id = l->id;
+                p.ttl = (ttl_ms + 999) / 1000;
+                p.ttl_ms = ttl_ms;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+/* I7: renewals and the end of a lease are ordered by the log; one that is gone is not here to
+ * be renewed. */
+static int renew(struct state *s, struct view body, uint64_t index, struct boot_time now)
+{
+        struct cmd_slots slots;
+        uint64_t as_of;
+        uint32_t slot;
+        int r;
+
+        r = cmd_renew_start(&body, &slots, &as_of);
+        while (r == 0) {
+                struct lease *l;
+
+                r = cmd_renew_next(&body, &slots, &slot);
+                if (r < 0)
+                        break;
+                l = leases_at(&s->leases, slot);
+                if (!l || l->born > as_of)
+                        continue; /* gone meanwhile, its slot perhaps another's now */
+                l->renewed = index;
+                r = deadlines_set(&s->deadlines, slot,
+                                  boot_add(now, l->ttl_ms * NSEC_PER_MSEC));
+        }
+        return r == -ENOMEM ? r : 0;
+}
+
+/* I1: a lease that was renewed after the proposer looked keeps its place; the proposal is a
+ * no-op for it. */
+static int expire(struct state *s, struct view body)
+{
+        struct cmd_slots slots = {0};
+        uint64_t renewed;
+        uint32_t slot;
+
+        while (cmd_expire_next(&body, &slots, &slot, &renewed) == 0) {
+                struct lease *l = leases_at(&s->leases, slot);
+                int r;
+
+                if (!l || l->renewed != renewed)
+                        continue;
+                r = drop_lease(s, l);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+size_t state_expire(struct state *s, struct boot_time now, struct boot_time again, size_t max,
+                    struct buf *body)
+{
+        cleanup_(freep) uint32_t *due = NULL;
+        struct cmd_slots slots = {0};
+        size_t n = 0, cap = 0;
+        uint32_t slot;
+
+        /* Popped soonest first, but written in ascending order: collect, then walk by slot. */
+        while (n < max && deadlines_pop(&s->deadlines, now, again, &slot)) {
+                size_t i;
+
+                if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
+                        break; /* due again at @again */
+                for (i = n; i > 0 && due[i - 1] > slot; i--)
+                        due[i] = due[i - 1];
+                due[i] = slot;
+                n++;
+        }
+        for (size_t i = 0; i < n; i++)
+                cmd_expire_add(body, &slots, due[i], leases_at(&s->leases, due[i])->renewed);
+        return n;
+}
+
+static int put(struct state *s, const Pb__PutRequest *q, struct state_reply *reply)
+{
+        const struct kv_version *prev;
+        uint32_t sub = 0;
+        int r;
+
+        reply->outcome = state_check_put(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = state_check_put_now(s, q);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = state_write_put(s, q, &sub, &prev);
+        if (r < 0)
+                return r;
+        s->revision++;
+        if (reply->out) {
+                Pb__PutResponse p = PB__PUT_RESPONSE__INIT;
+                Pb__KeyValue kv;
+
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                if (q->prev_kv && prev) {
+                        kv_fill(prev, &kv);
+                        p.prev_kv = &kv;
+                }
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
+                        struct state_reply *reply)
+{
+        Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        uint32_t sub = 0;
+        int r;
+
+        reply->outcome = state_check_delete(q);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = state_write_delete(s, q, &sub, reply->out ? &a : NULL, &p);
+        if (r < 0)
+                return r;
+        if (p.deleted > 0)
+                s->revision++;
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static int compact(struct state *s, const Pb__CompactionRequest *q, struct state_reply *reply)
+{
+        Pb__CompactionResponse p = PB__COMPACTION_RESPONSE__INIT;
+
+        if (q->revision <= s->kv.compacted)
+                reply->outcome = STATE_E_COMPACTED;
+        else if (q->revision > s->revision)
+                reply->outcome = STATE_E_FUTURE;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        kv_compact(&s->kv, q->revision);
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static int revoke(struct state *s, const Pb__LeaseRevokeRequest *q, struct state_reply *reply)
+{
+        Pb__LeaseRevokeResponse p = PB__LEASE_REVOKE_RESPONSE__INIT;
+        struct lease *l = leases_find(&s->leases, q->id);
+        int r;
+
+        if (!l) {
+                reply->outcome = STATE_E_LEASE_NOT_FOUND;
+                return 0;
+        }
+        r = drop_lease(s, l);
+        if (r < 0)
+                return r;
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static int set_member(struct state *s, const Pb__Member *m)
+{
+        cleanup_(buf_fini) struct buf urls = {0};
+
+        for (size_t i = 0; i < m->n_clienturls; i++)
+                buf_printf(&urls, "%s%s", i > 0 ? "," : "", m->clienturls[i]);
+        buf_add_u8(&urls, 0);
+        if (buf_error(&urls) < 0)
+                return -ENOMEM;
+        return state_set_member(s, m->id, m->name, (const char *) urls.data);
+}
+
+/* Unpacks the body as message @type into @m or leaves with an outcome. */
+#define UNPACK(m, type)                                                         \
+        cleanup_(pb_freep) void *m =                                            \
+                protobuf_c_message_unpack(&type, NULL, c->body.len, c->body.p); \
+        if (!m) {                                                               \
+                reply->outcome = STATE_E_MALFORMED;                             \
+                return 0;                                                       \
+        }
+
+int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boot_time now,
+                struct state_reply *reply)
+{
+        uint64_t outage;
+        struct view body = c->body;
+
+        s->applied = index;
+        reply->outcome = STATE_OK;
+        switch (c->type) {
+        case CMD_PUT: {
+                UNPACK(m, pb__put_request__descriptor);
+                return put(s, m, reply);
+        }
+        case CMD_DELETE_RANGE: {
+                UNPACK(m, pb__delete_range_request__descriptor);
+                return delete_range(s, m, reply);
+        }
+        case CMD_TXN: {
+                UNPACK(m, pb__txn_request__descriptor);
+                reply->outcome = state_check_txn(m);
+                return reply->outcome == STATE_OK ? state_txn(s, m, reply) : 0;
+        }
+        case CMD_COMPACT: {
+                UNPACK(m, pb__compaction_request__descriptor);
+                return compact(s, m, reply);
+        }
+        case CMD_GRANT: {
+                UNPACK(m, pb__lease_grant_request__descriptor);
+                return grant(s, m, index, now, reply);
+        }
+        case CMD_REVOKE: {
+                UNPACK(m, pb__lease_revoke_request__descriptor);
+                return revoke(s, m, reply);
+        }
+        case CMD_MEMBER: {
+                UNPACK(m, pb__member__descriptor);
+                return set_member(s, m);
+        }
+        case CMD_RENEW:
+                return renew(s, body, index, now);
+        case CMD_EXPIRE:
+                return expire(s, body);
+        case CMD_EXCUSE:
+                if (view_varint(&body, &outage) == 0 && outage <= INT64_MAX / 4)
+                        deadlines_excuse(&s->deadlines, (nsec_t) outage);
+                return 0;
+        }
+        reply->outcome = STATE_E_MALFORMED;
+        return 0;
+}

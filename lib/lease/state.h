@@ -1,0 +1,127 @@
+/*
+ * The replicated state machine: commands in, one story out (I4).
+ *
+ * Every replica applies the same log entries in the same order and has the same keys, leases,
+ * members and revision. Beside them, and outside of that equality, stand the granter's
+ * deadlines, which each replica keeps on its own clock. Pure: no descriptor, no clock, no
+ * global; the caller passes the bytes of an entry, its index and `now`.
+ *
+ * Where an invariant of the lease contract is kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2
+ * in the deadlines that go on from the true renewal, I6 in the history of kv.h.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "lease/deadlines.h"
+#include "lease/kv.h"
+#include "lease/leases.h"
+#include "wire/cmd.h"
+#include "wire/pb.h"
+
+/* Outcomes of a command or a query: what a client is told. service/status.c has the code and
+ * the text of each. */
+enum state_outcome {
+        STATE_OK = 0,
+        STATE_E_KEY_MISSING = 1, /* no key given */
+        STATE_E_KEY_NOT_FOUND, /* ignore_value or ignore_lease without a key to take it from */
+        STATE_E_VALUE_GIVEN,   /* ignore_value and a value */
+        STATE_E_LEASE_GIVEN,   /* ignore_lease and a lease */
+        STATE_E_TXN_TOO_LARGE,
+        STATE_E_TXN_DUPLICATE,
+        STATE_E_SORT,
+        STATE_E_COMPACTED,
+        STATE_E_FUTURE,
+        STATE_E_LEASE_NOT_FOUND,
+        STATE_E_LEASE_EXISTS,
+        STATE_E_TTL_TOO_LARGE,
+        STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
+        STATE_E_LAST_ = STATE_E_MALFORMED,
+};
+
+#define STATE_TXN_OPS_MAX 128
+#define STATE_TXN_DEPTH_MAX 8
+#define STATE_TTL_MAX_S INT64_C(9000000000)
+
+/* What a replica said of itself. */
+struct member {
+        uint64_t id;
+        char *name;        /* owned */
+        char *client_urls; /* owned; joined by commas */
+};
+
+struct state {
+        struct kv kv;
+        struct leases leases;
+        struct deadlines deadlines;
+        struct member *members; /* owned, ascending by id */
+        size_t n_members, members_cap;
+        int64_t revision; /* 1 on an empty store */
+        uint64_t applied; /* the index of the last entry applied */
+};
+
+/* Where the answer to a command goes. */
+struct state_reply {
+        struct buf *out; /* the packed response is appended; NULL where nobody asks here */
+        Pb__ResponseHeader header; /* ids and term by the caller; the revision is filled in */
+        enum state_outcome outcome;
+};
+
+void state_init(struct state *s);
+void state_fini(struct state *s);
+
+/* Applies one command of the entry at @index. A client's mistake is an outcome in *@reply; a
+ * negative errno means that this replica cannot go on: -ENOMEM. */
+must_check_ int state_apply(struct state *s, const struct cmd *c, uint64_t index,
+                            struct boot_time now, struct state_reply *reply);
+
+/* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
+ * again at @again unless it went by then. Returns how many. */
+size_t state_expire(struct state *s, struct boot_time now, struct boot_time again, size_t max,
+                    struct buf *body);
+
+/* Checks that need no state, for the edge as well as for apply. */
+enum state_outcome state_check_range(const Pb__RangeRequest *q);
+enum state_outcome state_check_put(const Pb__PutRequest *q);
+enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
+enum state_outcome state_check_txn(const Pb__TxnRequest *q);
+enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
+
+/* Fills @out, borrowing from the store and from @a until either changes; its header is the
+ * caller's. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; @ret_nomem tells that memory ran
+ * out. */
+enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
+                               struct arena *a, Pb__RangeResponse *out, bool *ret_nomem);
+
+/* True when the txn, compares included, writes nothing: it can be answered like a read. */
+bool state_txn_reads_only(const Pb__TxnRequest *q);
+
+/* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
+ * answer if @reply->out. */
+must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply);
+
+/* The milliseconds a grant asks for. */
+int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
+
+/* The snapshot: what is replicated, then each lease's remaining time as this replica sees it at
+ * @now. */
+void state_save(const struct state *s, struct boot_time now, struct buf *out);
+
+/* Fills a fresh @s; deadlines count from @now on: later than the truth, never earlier (I1).
+ * Returns 0, -EBADMSG or -ENOMEM; on failure @s is empty. */
+must_check_ int state_load(struct state *s, struct boot_time now, struct view snapshot);
+
+/* Of what is replicated, for comparing replicas (I4). Costs a pass over everything. */
+uint64_t state_hash(const struct state *s);
+
+/* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
+must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
+                                const struct kv_version **ret_prev);
+must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
+                                   uint32_t *sub, struct arena *a,
+                                   Pb__DeleteRangeResponse *out);
+enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
+must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
+                                 const char *client_urls);

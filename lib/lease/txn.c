@@ -1,0 +1,486 @@
+/*
+ * Transactions: all compares, then one branch, atomically and at one revision.
+ *
+ * Nested ones choose their branch on the state before anything is written, as etcd does; what
+ * they will do is checked whole before the first write, so that a txn either happens or answers
+ * an error.
+ */
+#include "lease/state.h"
+
+/* The puts and deletions that one run of operations can make, for the duplicate check. */
+struct touched {
+        const ProtobufCBinaryData **puts;
+        struct kv_span *deletes;
+        size_t n_puts, puts_cap, n_deletes, deletes_cap;
+};
+
+static void touched_fini(struct touched *t)
+{
+        free(t->puts);
+        free(t->deletes);
+}
+
+static bool is_op(const Pb__RequestOp *op)
+{
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                return op->request_range;
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                return op->request_put;
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                return op->request_delete_range;
+        case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
+                return op->request_txn;
+        default:
+                return false;
+        }
+}
+
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max, unsigned depth);
+
+static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_max,
+                                    unsigned depth)
+{
+        for (size_t i = 0; i < n; i++) {
+                enum state_outcome o = STATE_OK;
+
+                if (!is_op(ops[i]))
+                        return STATE_E_KEY_MISSING;
+                switch (ops[i]->request_case) {
+                case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                        o = state_check_range(ops[i]->request_range);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                        o = state_check_put(ops[i]->request_put);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                        o = state_check_delete(ops[i]->request_delete_range);
+                        break;
+                default:
+                        o = check_shape(ops[i]->request_txn, ops_max, depth + 1);
+                        break;
+                }
+                if (o != STATE_OK)
+                        return o;
+        }
+        return STATE_OK;
+}
+
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max, unsigned depth)
+{
+        size_t branch = max_of(q->n_success, q->n_failure), n = max_of(q->n_compare, branch);
+        enum state_outcome o;
+
+        if (n > ops_max || depth > STATE_TXN_DEPTH_MAX)
+                return STATE_E_TXN_TOO_LARGE;
+        for (size_t i = 0; i < q->n_compare; i++)
+                if (q->compare[i]->key.len == 0)
+                        return STATE_E_KEY_MISSING;
+        o = check_ops(q->success, q->n_success, ops_max - n, depth);
+        return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, depth);
+}
+
+static int touched_add(struct touched *t, const struct touched *more)
+{
+        if (array_reserve(&t->puts, &t->puts_cap, t->n_puts + more->n_puts, sizeof(*t->puts)) <
+                    0 ||
+            array_reserve(&t->deletes, &t->deletes_cap, t->n_deletes + more->n_deletes,
+                          sizeof(*t->deletes)) < 0)
+                return -ENOMEM;
+        if (more->n_puts > 0)
+                memcpy(t->puts + t->n_puts, more->puts, more->n_puts * sizeof(*t->puts));
+        if (more->n_deletes > 0)
+                memcpy(t->deletes + t->n_deletes, more->deletes,
+                       more->n_deletes * sizeof(*t->deletes));
+        t->n_puts += more->n_puts;
+        t->n_deletes += more->n_deletes;
+        return 0;
+}
+
+/* Does anything in @a touch a key that @b puts, or the other way round? */
+static bool collide(const struct touched *a, const struct touched *b)
+{
+        for (size_t i = 0; i < a->n_puts; i++) {
+                for (size_t j = 0; j < b->n_puts; j++)
+                        if (bytes_cmp(a->puts[i]->data, a->puts[i]->len, b->puts[j]->data,
+                                      b->puts[j]->len) == 0)
+                                return true;
+                for (size_t j = 0; j < b->n_deletes; j++)
+                        if (kv_span_has(&b->deletes[j], a->puts[i]->data, a->puts[i]->len))
+                                return true;
+        }
+        for (size_t i = 0; i < b->n_puts; i++)
+                for (size_t j = 0; j < a->n_deletes; j++)
+                        if (kv_span_has(&a->deletes[j], b->puts[i]->data, b->puts[i]->len))
+                                return true;
+        return false;
+}
+
+/* Returns 0 or -ENOMEM; *@dup tells that a key would be put twice, or put and deleted. */
+static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup)
+{
+        for (size_t i = 0; i < n && !*dup; i++) {
+                cleanup_(touched_fini) struct touched one = {0}, other = {0};
+                const Pb__RequestOp *op = ops[i];
+                int r = 0;
+
+                if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT) {
+                        r = array_reserve(&one.puts, &one.puts_cap, 1, sizeof(*one.puts));
+                        if (r == 0)
+                                one.puts[one.n_puts++] = &op->request_put->key;
+                } else if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE) {
+                        r = array_reserve(&one.deletes, &one.deletes_cap, 1,
+                                          sizeof(*one.deletes));
+                        if (r == 0)
+                                one.deletes[one.n_deletes++] =
+                                        kv_span(&op->request_delete_range->key,
+                                                &op->request_delete_range->range_end);
+                } else if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN) {
+                        /* Only one branch runs, so the two may touch the same keys. */
+                        r = collect(op->request_txn->success, op->request_txn->n_success, &one,
+                                    dup);
+                        if (r == 0)
+                                r = collect(op->request_txn->failure,
+                                            op->request_txn->n_failure, &other, dup);
+                        if (r == 0)
+                                r = touched_add(&one, &other);
+                }
+                if (r < 0)
+                        return r;
+                *dup = *dup || collide(t, &one);
+                r = touched_add(t, &one);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+enum state_outcome state_check_txn(const Pb__TxnRequest *q)
+{
+        cleanup_(touched_fini) struct touched yes = {0}, no = {0};
+        enum state_outcome o = check_shape(q, STATE_TXN_OPS_MAX, 0);
+        bool dup = false;
+
+        if (o != STATE_OK)
+                return o;
+        if (collect(q->success, q->n_success, &yes, &dup) < 0 ||
+            collect(q->failure, q->n_failure, &no, &dup) < 0)
+                return STATE_E_TXN_TOO_LARGE;
+        return dup ? STATE_E_TXN_DUPLICATE : STATE_OK;
+}
+
+static bool ops_read_only(Pb__RequestOp **ops, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE)
+                        continue;
+                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_TXN ||
+                    !state_txn_reads_only(ops[i]->request_txn))
+                        return false;
+        }
+        return true;
+}
+
+bool state_txn_reads_only(const Pb__TxnRequest *q)
+{
+        return ops_read_only(q->success, q->n_success) &&
+               ops_read_only(q->failure, q->n_failure);
+}
+
+static bool holds(Pb__Compare__CompareResult result, int c)
+{
+        switch (result) {
+        case PB__COMPARE__COMPARE_RESULT__EQUAL:
+                return c == 0;
+        case PB__COMPARE__COMPARE_RESULT__GREATER:
+                return c > 0;
+        case PB__COMPARE__COMPARE_RESULT__LESS:
+                return c < 0;
+        case PB__COMPARE__COMPARE_RESULT__NOT_EQUAL:
+                return c != 0;
+        default:
+                return true; /* etcd takes an unknown one as true */
+        }
+}
+
+/* An absent key compares as one whose numbers are all 0. */
+static bool compare_one(const Pb__Compare *q, const struct kv_version *v)
+{
+        int64_t have = 0, want = 0;
+
+        switch (q->target) {
+        case PB__COMPARE__COMPARE_TARGET__VALUE: {
+                bool given = q->target_union_case == PB__COMPARE__TARGET_UNION_VALUE;
+
+                if (!v)
+                        return false; /* nothing to compare with, as in etcd */
+                return holds(q->result,
+                             bytes_cmp(v->value, v->value_len, given ? q->value.data : NULL,
+                                       given ? q->value.len : 0));
+        }
+        case PB__COMPARE__COMPARE_TARGET__VERSION:
+                have = v ? v->version : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_VERSION ? q->version
+                                                                                 : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__CREATE:
+                have = v ? v->create_revision : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_CREATE_REVISION
+                               ? q->create_revision
+                               : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__MOD:
+                have = v ? v->mod_revision : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_MOD_REVISION
+                               ? q->mod_revision
+                               : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__LEASE:
+                have = v ? v->lease : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_LEASE ? q->lease : 0;
+                break;
+        default:
+                return true;
+        }
+        return holds(q->result, have < want ? -1 : have > want);
+}
+
+static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
+{
+        for (size_t i = 0; i < q->n_compare; i++) {
+                const Pb__Compare *c = q->compare[i];
+                struct kv_span span = kv_span(&c->key, &c->range_end);
+                bool any = false;
+
+                for (struct kv_key *k = kv_span_first(&s->kv, &span); k;
+                     k = kv_span_next(&span, k)) {
+                        if (!kv_live(k))
+                                continue;
+                        any = true;
+                        if (!compare_one(c, k->newest))
+                                return false;
+                }
+                if (!any && !compare_one(c, NULL))
+                        return false;
+        }
+        return true;
+}
+
+/* The branches chosen, of the txn and of those nested in it, in the order in which they are
+ * met. */
+struct path {
+        bool *yes;
+        size_t n, cap, at;
+};
+
+static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *path)
+{
+        bool yes = compares_hold(s, q);
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        if (array_reserve(&path->yes, &path->cap, path->n + 1, sizeof(*path->yes)) < 0)
+                return -ENOMEM;
+        path->yes[path->n++] = yes;
+        for (size_t i = 0; i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN) {
+                        int r = choose(s, ops[i]->request_txn, path);
+
+                        if (r < 0)
+                                return r;
+                }
+        return 0;
+}
+
+static enum state_outcome check_now(const struct state *s, const Pb__TxnRequest *q,
+                                    struct path *path)
+{
+        bool yes = path->yes[path->at++];
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        for (size_t i = 0; i < n; i++) {
+                enum state_outcome o = STATE_OK;
+
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT)
+                        o = state_check_put_now(s, ops[i]->request_put);
+                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
+                        o = check_now(s, ops[i]->request_txn, path);
+                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE &&
+                         ops[i]->request_range->revision > s->revision)
+                        o = STATE_E_FUTURE;
+                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE &&
+                         ops[i]->request_range->revision > 0 &&
+                         ops[i]->request_range->revision < s->kv.compacted)
+                        o = STATE_E_COMPACTED;
+                if (o != STATE_OK)
+                        return o;
+        }
+        return STATE_OK;
+}
+
+static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
+               struct arena *a, Pb__TxnResponse *out);
+
+/* A header with a place to put the revision in, since it is known only when all is done. */
+static Pb__ResponseHeader *new_header(struct arena *a)
+{
+        Pb__ResponseHeader *h = arena_alloc(a, sizeof(*h));
+
+        if (h)
+                pb__response_header__init(h);
+        return h;
+}
+
+static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, uint32_t *sub,
+                  struct arena *a, Pb__ResponseOp *out)
+{
+        const struct kv_version *prev;
+        bool nomem;
+        int r;
+
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT: {
+                Pb__PutResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__put_response__init(p);
+                r = state_write_put(s, op->request_put, sub, &prev);
+                if (r < 0)
+                        return r;
+                if (op->request_put->prev_kv && prev) {
+                        p->prev_kv = arena_alloc(a, sizeof(*p->prev_kv));
+                        if (!p->prev_kv)
+                                return -ENOMEM;
+                        kv_fill(prev, p->prev_kv);
+                }
+                p->header = new_header(a);
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_PUT;
+                out->response_put = p;
+                return p->header ? 0 : -ENOMEM;
+        }
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE: {
+                Pb__DeleteRangeResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__delete_range_response__init(p);
+                p->header = new_header(a);
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE;
+                out->response_delete_range = p;
+                r = state_write_delete(s, op->request_delete_range, sub, a, p);
+                return r < 0 ? r : p->header ? 0 : -ENOMEM;
+        }
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE: {
+                Pb__RangeResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__range_response__init(p);
+                (void) state_range(s, op->request_range, a, p, &nomem);
+                p->header = new_header(a);
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE;
+                out->response_range = p;
+                return nomem || !p->header ? -ENOMEM : 0;
+        }
+        default: {
+                Pb__TxnResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__txn_response__init(p);
+                p->header = new_header(a);
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN;
+                out->response_txn = p;
+                r = run(s, op->request_txn, path, sub, a, p);
+                return r < 0 ? r : p->header ? 0 : -ENOMEM;
+        }
+        }
+}
+
+static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
+               struct arena *a, Pb__TxnResponse *out)
+{
+        bool yes = path->yes[path->at++];
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        out->succeeded = yes;
+        out->responses = arena_alloc(a, n * sizeof(*out->responses));
+        if (!out->responses)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                int r;
+
+                out->responses[i] = arena_alloc(a, sizeof(**out->responses));
+                if (!out->responses[i])
+                        return -ENOMEM;
+                pb__response_op__init(out->responses[i]);
+                out->n_responses++;
+                r = run_op(s, ops[i], path, sub, a, out->responses[i]);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* Every header inside tells the revision that the txn made. */
+static void fill_headers(Pb__TxnResponse *t, int64_t revision)
+{
+        for (size_t i = 0; i < t->n_responses; i++) {
+                Pb__ResponseOp *op = t->responses[i];
+
+                switch (op->response_case) {
+                case PB__RESPONSE_OP__RESPONSE_RESPONSE_PUT:
+                        op->response_put->header->revision = revision;
+                        break;
+                case PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE:
+                        op->response_delete_range->header->revision = revision;
+                        break;
+                case PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE:
+                        op->response_range->header->revision = revision;
+                        break;
+                case PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN:
+                        op->response_txn->header->revision = revision;
+                        fill_headers(op->response_txn, revision);
+                        break;
+                default:
+                        break;
+                }
+        }
+}
+
+static void path_fini(struct path *p)
+{
+        free(p->yes);
+}
+
+int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply)
+{
+        Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        cleanup_(path_fini) struct path path = {0};
+        uint32_t sub = 0;
+        int r;
+
+        r = choose(s, q, &path);
+        if (r < 0)
+                return r;
+        reply->outcome = check_now(s, q, &path);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        path.at = 0;
+        r = run(s, q, &path, &sub, &a, &p);
+        if (r < 0)
+                return r;
+        if (sub > 0)
+                s->revision++;
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                fill_headers(&p, s->revision);
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}

@@ -1,0 +1,295 @@
+#include "loop/loop.h"
+
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct loop {
+        struct ev_loop *ev;
+        int timer_fd;
+        struct loop_io timer_io;
+        struct ev_prepare prepare;
+        TAILQ_HEAD(, loop_hook) hooks;
+        TAILQ_HEAD(loop_laters, loop_later) laters;
+        struct boot_time armed_for; /* what the timerfd is set to */
+        struct loop_timer **heap;   /* owned array of borrowed timers */
+        size_t n, cap;
+};
+
+struct boot_time boot_now(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_BOOTTIME, &ts);
+        return (struct boot_time){(nsec_t) ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec};
+}
+
+static void heap_place(struct loop *l, size_t i, struct loop_timer *t)
+{
+        l->heap[i] = t;
+        t->at = i + 1;
+}
+
+static void heap_up(struct loop *l, size_t i)
+{
+        struct loop_timer *t = l->heap[i];
+
+        for (; i > 0 && boot_before(t->when, l->heap[(i - 1) / 2]->when); i = (i - 1) / 2)
+                heap_place(l, i, l->heap[(i - 1) / 2]);
+        heap_place(l, i, t);
+}
+
+static void heap_down(struct loop *l, size_t i)
+{
+        struct loop_timer *t = l->heap[i];
+
+        for (;;) {
+                size_t child = 2 * i + 1;
+
+                if (child >= l->n)
+                        break;
+                if (child + 1 < l->n &&
+                    boot_before(l->heap[child + 1]->when, l->heap[child]->when))
+                        child++;
+                if (!boot_before(l->heap[child]->when, t->when))
+                        break;
+                heap_place(l, i, l->heap[child]);
+                i = child;
+        }
+        heap_place(l, i, t);
+}
+
+void loop_timer_init(struct loop_timer *t, struct loop *l, void (*fn)(struct loop_timer *t))
+{
+        *t = (struct loop_timer){.loop = l, .fn = fn};
+}
+
+int loop_timer_arm(struct loop_timer *t, struct boot_time when)
+{
+        struct loop *l = t->loop;
+
+        if (t->at == 0) {
+                if (array_reserve(&l->heap, &l->cap, l->n + 1, sizeof(struct loop_timer *)) < 0)
+                        return -ENOMEM;
+                t->when = when;
+                heap_place(l, l->n, t);
+                heap_up(l, l->n++);
+                return 0;
+        }
+        t->when = when;
+        heap_up(l, t->at - 1);
+        heap_down(l, t->at - 1);
+        return 0;
+}
+
+void loop_timer_disarm(struct loop_timer *t)
+{
+        struct loop *l = t->loop;
+        size_t i = t->at;
+        struct loop_timer *last;
+
+        if (i == 0)
+                return;
+        t->at = 0;
+        last = l->heap[--l->n];
+        if (last == t)
+                return;
+        heap_place(l, i - 1, last);
+        heap_up(l, last->at - 1);
+        heap_down(l, last->at - 1);
+}
+
+static void run_timers(struct loop *l)
+{
+        /* One reading a pass: a timer that arms itself for now again cannot keep the loop here.
+         */
+        struct boot_time now = boot_now();
+
+        while (l->n > 0 && !boot_before(now, l->heap[0]->when)) {
+                struct loop_timer *t = l->heap[0];
+
+                loop_timer_disarm(t);
+                t->fn(t);
+        }
+}
+
+static void on_timer_fd(struct loop_io *io, int events)
+{
+        struct loop *l = io->loop;
+        uint64_t n;
+
+        (void) events;
+        if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+                abort(); /* a timerfd of ours that cannot be read is a bug of ours */
+        l->armed_for = BOOT_TIME_NEVER;
+        run_timers(l);
+}
+
+/* The timerfd follows the soonest timer. Absolute, so a suspend in between does no harm. */
+static void arm(struct loop *l)
+{
+        struct boot_time when = l->n > 0 ? l->heap[0]->when : BOOT_TIME_NEVER;
+        struct itimerspec its = {0};
+
+        if (when.ns == l->armed_for.ns)
+                return;
+        if (when.ns != BOOT_TIME_NEVER.ns) {
+                its.it_value.tv_sec = (time_t) (when.ns / NSEC_PER_SEC);
+                its.it_value.tv_nsec = (long) (when.ns % NSEC_PER_SEC);
+                if (when.ns <= 0)
+                        its.it_value = (struct timespec){
+                                .tv_nsec = 1}; /* all zeroes would disarm it */
+        }
+        timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
+        l->armed_for = when;
+}
+
+/* One prepare watcher for everything: libev does not run one that is started by another in the
+ * same iteration. */
+static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
+{
+        struct loop *l = container_of(w, struct loop, prepare);
+        struct loop_hook *h, *h_next;
+        struct loop_later *d;
+
+        (void) ev;
+        (void) events;
+        TAILQ_FOREACH_SAFE (h, &l->hooks, next, h_next)
+                h->fn(h);
+        while ((d = TAILQ_FIRST(&l->laters))) {
+                loop_later_cancel(d);
+                d->fn(d);
+        }
+        arm(l);
+}
+
+int loop_new(struct loop **ret)
+{
+        cleanup_(loop_freep) struct loop *l = calloc(1, sizeof(*l));
+
+        if (!l)
+                return -ENOMEM;
+        l->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+        if (l->timer_fd < 0)
+                return -errno;
+        l->ev = ev_loop_new(EVFLAG_AUTO);
+        if (!l->ev)
+                return -ENOMEM;
+        l->armed_for = BOOT_TIME_NEVER;
+        loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
+        TAILQ_INIT(&l->hooks);
+        TAILQ_INIT(&l->laters);
+        ev_prepare_init(&l->prepare, on_prepare);
+        ev_prepare_start(l->ev, &l->prepare);
+        *ret = take_ptr(l);
+        return 0;
+}
+
+struct loop *loop_free(struct loop *l)
+{
+        if (!l)
+                return NULL;
+        if (l->ev) {
+                loop_io_stop(&l->timer_io);
+                ev_prepare_stop(l->ev, &l->prepare);
+                ev_loop_destroy(l->ev);
+        }
+        if (l->timer_fd >= 0)
+                close(l->timer_fd);
+        free(l->heap);
+        free(l);
+        return NULL;
+}
+
+void loop_run(struct loop *l)
+{
+        ev_run(l->ev, 0);
+}
+
+void loop_stop(struct loop *l)
+{
+        ev_break(l->ev, EVBREAK_ALL);
+}
+
+static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
+{
+        struct loop_io *io = container_of(w, struct loop_io, ev);
+
+        (void) ev;
+        io->fn(io, events & (EV_READ | EV_WRITE));
+}
+
+void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
+                   void (*fn)(struct loop_io *io, int events))
+{
+        io->loop = l;
+        io->fn = fn;
+        ev_io_init(&io->ev, io_ready, fd, events);
+        if (events)
+                ev_io_start(l->ev, &io->ev);
+}
+
+void loop_io_change(struct loop_io *io, int events)
+{
+        if (ev_is_active(&io->ev) && (io->ev.events & (EV_READ | EV_WRITE)) == events)
+                return;
+        ev_io_stop(io->loop->ev, &io->ev);
+        ev_io_set(&io->ev, io->ev.fd, events);
+        if (events)
+                ev_io_start(io->loop->ev, &io->ev);
+}
+
+void loop_io_stop(struct loop_io *io)
+{
+        if (io->loop)
+                ev_io_stop(io->loop->ev, &io->ev);
+}
+
+void loop_hook_start(struct loop_hook *h, struct loop *l, void (*fn)(struct loop_hook *h))
+{
+        h->loop = l;
+        h->fn = fn;
+        TAILQ_INSERT_TAIL(&l->hooks, h, next);
+}
+
+void loop_hook_stop(struct loop_hook *h)
+{
+        if (!h->loop)
+                return;
+        TAILQ_REMOVE(&h->loop->hooks, h, next);
+        h->loop = NULL;
+}
+
+void loop_later(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
+{
+        if (d->loop)
+                return;
+        d->loop = l;
+        d->fn = fn;
+        TAILQ_INSERT_TAIL(&l->laters, d, next);
+}
+
+void loop_later_cancel(struct loop_later *d)
+{
+        if (!d->loop)
+                return;
+        TAILQ_REMOVE(&d->loop->laters, d, next);
+        d->loop = NULL;
+}
+
+static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)
+{
+        struct loop_signal *s = container_of(w, struct loop_signal, ev);
+
+        (void) ev;
+        (void) events;
+        s->fn(s);
+}
+
+void loop_signal_start(struct loop_signal *s, struct loop *l, int signo,
+                       void (*fn)(struct loop_signal *s))
+{
+        s->fn = fn;
+        ev_signal_init(&s->ev, signal_ready, signo);
+        ev_signal_start(l->ev, &s->ev);
+}

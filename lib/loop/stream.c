@@ -1,0 +1,523 @@
+#include "loop/stream.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define READ_SIZE (64 * 1024)
+#define USER_TIMEOUT_MS 5000
+#define LISTEN_BACKLOG 512
+
+enum stream_state {
+        STREAM_CONNECTING,
+        STREAM_HANDSHAKE,
+        STREAM_OPEN,
+        STREAM_CLOSED,
+};
+
+struct stream {
+        struct loop *loop;
+        int fd;
+        enum stream_state state;
+        SSL *ssl;
+        struct loop_io io;
+        struct loop_later flush_later;
+        bool in_callback; /* stream_free() waits for the outermost callback to return */
+        bool freed;
+        bool close_after_tx;
+        bool tls_wants_write;
+        struct buf tx;
+        const struct stream_ops *ops;
+        void *userdata;
+        char peer[80];
+};
+
+static void format_addr(const struct sockaddr_storage *a, char out[static 80])
+{
+        char host[INET6_ADDRSTRLEN] = "?";
+
+        if (a->ss_family == AF_INET6) {
+                const struct sockaddr_in6 *in6 = (const void *) a;
+
+                inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+                snprintf(out, 80, "[%s]:%u", host, ntohs(in6->sin6_port));
+        } else if (a->ss_family == AF_INET) {
+                const struct sockaddr_in *in = (const void *) a;
+
+                inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+                snprintf(out, 80, "%s:%u", host, ntohs(in->sin_port));
+        }
+}
+
+static void set_options(int fd)
+{
+        static const struct {
+                int level, name, value;
+        } options[] = {
+                {IPPROTO_TCP, TCP_NODELAY, 1},
+                {SOL_SOCKET, SO_KEEPALIVE, 1},
+                {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+                {IPPROTO_TCP, TCP_KEEPINTVL, 3},
+                {IPPROTO_TCP, TCP_KEEPCNT, 3},
+                {IPPROTO_TCP, TCP_USER_TIMEOUT, USER_TIMEOUT_MS},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+                (void) setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                                  sizeof(int));
+}
+
+/* Releases the descriptor; the struct itself goes when no callback is on the stack. */
+static void shut(struct stream *s)
+{
+        if (s->fd < 0)
+                return;
+        loop_io_stop(&s->io);
+        loop_later_cancel(&s->flush_later);
+        SSL_free(s->ssl);
+        s->ssl = NULL;
+        close(s->fd);
+        s->fd = -1;
+        s->state = STREAM_CLOSED;
+}
+
+static void destroy(struct stream *s)
+{
+        buf_fini(&s->tx);
+        free(s);
+}
+
+struct stream *stream_free(struct stream *s)
+{
+        if (!s)
+                return NULL;
+        shut(s);
+        if (s->in_callback)
+                s->freed = true;
+        else
+                destroy(s);
+        return NULL;
+}
+
+static void dead(struct stream *s, const char *why)
+{
+        if (s->state == STREAM_CLOSED)
+                return;
+        shut(s);
+        s->ops->on_close(s, why);
+}
+
+/* Runs between a callback from the loop and the moment after which the stream may be gone. */
+static bool leave(struct stream *s)
+{
+        s->in_callback = false;
+        if (!s->freed)
+                return false;
+        destroy(s);
+        return true;
+}
+
+static const char *tls_reason(void)
+{
+        unsigned long e = ERR_peek_last_error();
+        const char *why = e ? ERR_reason_error_string(e) : NULL;
+
+        ERR_clear_error();
+        return why ? why : "TLS error";
+}
+
+static void watch(struct stream *s)
+{
+        int events = EV_READ;
+
+        if (s->state == STREAM_CLOSED)
+                return;
+        if (s->state == STREAM_CONNECTING)
+                events = EV_WRITE;
+        else if (s->tls_wants_write || (s->state == STREAM_OPEN && buf_len(&s->tx) > 0))
+                events |= EV_WRITE;
+        loop_io_change(&s->io, events);
+}
+
+/* Writes once. Returns the count, 0 when the socket is full, or -1 when the stream died. */
+static ssize_t write_some(struct stream *s)
+{
+        size_t len = buf_len(&s->tx);
+        ssize_t n;
+
+        if (s->ssl) {
+                int r;
+
+                ERR_clear_error();
+                r = SSL_write(s->ssl, buf_head(&s->tx), (int) min_of(len, (size_t) (1 << 20)));
+                if (r > 0)
+                        return r;
+                r = SSL_get_error(s->ssl, r);
+                if (r == SSL_ERROR_WANT_WRITE || r == SSL_ERROR_WANT_READ) {
+                        s->tls_wants_write = r == SSL_ERROR_WANT_WRITE;
+                        return 0;
+                }
+                dead(s, tls_reason());
+                return -1;
+        }
+        n = send(s->fd, buf_head(&s->tx), len, MSG_NOSIGNAL);
+        if (n >= 0)
+                return n;
+        if (errno == EAGAIN || errno == EINTR)
+                return 0;
+        dead(s, strerror(errno));
+        return -1;
+}
+
+static void flush(struct stream *s)
+{
+        if (s->state != STREAM_OPEN)
+                return;
+        s->tls_wants_write = false;
+        for (;;) {
+                ssize_t n;
+
+                if (buf_len(&s->tx) == 0 && s->ops->on_fill)
+                        s->ops->on_fill(s, &s->tx);
+                if (s->state != STREAM_OPEN)
+                        return;
+                if (buf_error(&s->tx) < 0)
+                        return dead(s, "out of memory");
+                if (buf_len(&s->tx) == 0)
+                        break;
+                n = write_some(s);
+                if (n < 0)
+                        return;
+                if (n == 0)
+                        break;
+                buf_consume(&s->tx, (size_t) n);
+        }
+        if (buf_len(&s->tx) == 0) {
+                if (s->close_after_tx)
+                        return dead(s, "closed");
+                if (s->tx.cap > 4 * READ_SIZE)
+                        buf_fini(&s->tx);
+        }
+        watch(s);
+}
+
+static void on_later(struct loop_later *d)
+{
+        struct stream *s = container_of(d, struct stream, flush_later);
+
+        s->in_callback = true;
+        flush(s);
+        leave(s);
+}
+
+void stream_kick(struct stream *s)
+{
+        if (s->state != STREAM_CLOSED)
+                loop_later(&s->flush_later, s->loop, on_later);
+}
+
+static void opened(struct stream *s)
+{
+        s->state = STREAM_OPEN;
+        if (s->ops->on_open)
+                s->ops->on_open(s);
+        if (s->state == STREAM_OPEN) {
+                stream_kick(s);
+                watch(s);
+        }
+}
+
+static void handshake(struct stream *s)
+{
+        int r;
+
+        ERR_clear_error();
+        r = SSL_do_handshake(s->ssl);
+        if (r == 1)
+                return opened(s);
+        r = SSL_get_error(s->ssl, r);
+        if (r == SSL_ERROR_WANT_READ || r == SSL_ERROR_WANT_WRITE) {
+                s->tls_wants_write = r == SSL_ERROR_WANT_WRITE;
+                return watch(s);
+        }
+        dead(s, r == SSL_ERROR_SYSCALL ? "connection closed during the TLS handshake"
+                                       : tls_reason());
+}
+
+static void connected(struct stream *s)
+{
+        int e = 0;
+        socklen_t len = sizeof(e);
+
+        if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
+                e = errno;
+        if (e != 0)
+                return dead(s, strerror(e));
+        if (!s->ssl)
+                return opened(s);
+        s->state = STREAM_HANDSHAKE;
+        handshake(s);
+}
+
+/* Reads once. Returns false when there is no more for now. */
+static bool read_some(struct stream *s)
+{
+        static uint8_t bytes[READ_SIZE]; /* one loop, one thread: shared by all streams */
+        ssize_t n;
+
+        if (s->ssl) {
+                int r;
+
+                ERR_clear_error();
+                r = SSL_read(s->ssl, bytes, sizeof(bytes));
+                if (r <= 0) {
+                        r = SSL_get_error(s->ssl, r);
+                        if (r == SSL_ERROR_WANT_READ)
+                                return false;
+                        if (r == SSL_ERROR_WANT_WRITE) {
+                                s->tls_wants_write = true;
+                                return false;
+                        }
+                        dead(s, r == SSL_ERROR_ZERO_RETURN ? "closed by the other side"
+                                                           : tls_reason());
+                        return false;
+                }
+                n = r;
+        } else {
+                n = recv(s->fd, bytes, sizeof(bytes), 0);
+                if (n < 0) {
+                        if (errno != EAGAIN && errno != EINTR)
+                                dead(s, strerror(errno));
+                        return false;
+                }
+                if (n == 0) {
+                        dead(s, "closed by the other side");
+                        return false;
+                }
+        }
+        s->ops->on_data(s, (struct view){bytes, (size_t) n});
+        /* TLS may hold more in its own buffer, of which epoll knows nothing. */
+        return s->state == STREAM_OPEN && (s->ssl || (size_t) n == sizeof(bytes));
+}
+
+static void on_io(struct loop_io *io, int events)
+{
+        struct stream *s = container_of(io, struct stream, io);
+
+        s->in_callback = true;
+        if (s->state == STREAM_CONNECTING) {
+                connected(s);
+        } else if (s->state == STREAM_HANDSHAKE) {
+                s->tls_wants_write = false;
+                handshake(s);
+        } else {
+                if (events & EV_WRITE)
+                        flush(s);
+                if (s->state == STREAM_OPEN)
+                        while (read_some(s))
+                                ;
+        }
+        if (!leave(s))
+                watch(s);
+}
+
+static int stream_new(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+                      const struct stream_ops *ops, void *userdata)
+{
+        struct stream *s = calloc(1, sizeof(*s));
+
+        if (!s)
+                return -ENOMEM;
+        if (tls) {
+                s->ssl = SSL_new(tls);
+                if (!s->ssl || SSL_set_fd(s->ssl, fd) != 1) {
+                        SSL_free(s->ssl);
+                        free(s);
+                        return -ENOMEM;
+                }
+        }
+        s->loop = l;
+        s->fd = fd;
+        s->ops = ops;
+        s->userdata = userdata;
+        strcpy(s->peer, "?");
+        set_options(fd);
+        *ret = s;
+        return 0;
+}
+
+int stream_accept(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+                  const struct stream_ops *ops, void *userdata)
+{
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+        struct stream *s;
+        int r;
+
+        r = stream_new(&s, l, fd, tls, ops, userdata);
+        if (r < 0) {
+                close(fd);
+                return r;
+        }
+        if (getpeername(fd, (struct sockaddr *) &a, &len) == 0)
+                format_addr(&a, s->peer);
+        if (s->ssl)
+                SSL_set_accept_state(s->ssl);
+        s->state = s->ssl ? STREAM_HANDSHAKE : STREAM_OPEN;
+        loop_io_start(&s->io, l, fd, EV_READ, on_io);
+        if (!s->ssl)
+                stream_kick(s); /* a server speaks first in HTTP/2 too */
+        *ret = s;
+        return 0;
+}
+
+static int expect_name(SSL *ssl, const char *name)
+{
+        struct in6_addr any;
+
+        if (inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1)
+                return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
+        SSL_set_tlsext_host_name(ssl, name);
+        return SSL_set1_host(ssl, name);
+}
+
+int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
+                   socklen_t addr_len, SSL_CTX *tls, const char *name,
+                   const struct stream_ops *ops, void *userdata)
+{
+        struct sockaddr_storage a = {0};
+        struct stream *s;
+        int fd, r;
+
+        fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        r = stream_new(&s, l, fd, tls, ops, userdata);
+        if (r < 0) {
+                close(fd);
+                return r;
+        }
+        memcpy(&a, addr, addr_len);
+        format_addr(&a, s->peer);
+        if (s->ssl) {
+                SSL_set_connect_state(s->ssl);
+                if (expect_name(s->ssl, name) != 1) {
+                        stream_free(s);
+                        return -EINVAL;
+                }
+        }
+        if (connect(fd, addr, addr_len) < 0 && errno != EINPROGRESS) {
+                r = -errno;
+                stream_free(s);
+                return r;
+        }
+        s->state = STREAM_CONNECTING;
+        loop_io_start(&s->io, l, fd, EV_WRITE, on_io);
+        *ret = s;
+        return 0;
+}
+
+void *stream_userdata(const struct stream *s)
+{
+        return s->userdata;
+}
+
+struct buf *stream_tx(struct stream *s)
+{
+        return &s->tx;
+}
+
+void stream_close_after_tx(struct stream *s)
+{
+        s->close_after_tx = true;
+        stream_kick(s);
+}
+
+const char *stream_peer(const struct stream *s)
+{
+        return s->peer;
+}
+
+struct listener {
+        int fd;
+        struct loop_io io;
+        listener_fn fn;
+        void *userdata;
+};
+
+static void on_accept(struct loop_io *io, int events)
+{
+        struct listener *l = container_of(io, struct listener, io);
+
+        (void) events;
+        for (int i = 0; i < 64; i++) { /* others want a turn too */
+                int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+                if (fd < 0)
+                        return;
+                l->fn(fd, l->userdata);
+        }
+}
+
+int listener_new(struct listener **ret, struct loop *loop, const struct url *u, listener_fn fn,
+                 void *userdata)
+{
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                 .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                        *ai;
+        cleanup_(listener_freep) struct listener *l = calloc(1, sizeof(*l));
+        char port[8];
+        int one = 1, r;
+
+        if (!l)
+                return -ENOMEM;
+        l->fd = -1;
+        l->fn = fn;
+        l->userdata = userdata;
+        snprintf(port, sizeof(port), "%u", u->port);
+        r = getaddrinfo(u->host, port, &hints, &ai);
+        if (r != 0)
+                return r == EAI_SYSTEM ? -errno : -EADDRNOTAVAIL;
+        l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        r = l->fd < 0 ? -errno : 0;
+        if (r == 0) {
+                (void) setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+                if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
+                    listen(l->fd, LISTEN_BACKLOG) < 0)
+                        r = -errno;
+        }
+        freeaddrinfo(ai);
+        if (r < 0)
+                return r;
+        loop_io_start(&l->io, loop, l->fd, EV_READ, on_accept);
+        *ret = take_ptr(l);
+        return 0;
+}
+
+uint16_t listener_port(const struct listener *l)
+{
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+
+        if (getsockname(l->fd, (struct sockaddr *) &a, &len) < 0)
+                return 0;
+        return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *) (void *) &a)->sin6_port
+                                             : ((struct sockaddr_in *) (void *) &a)->sin_port);
+}
+
+struct listener *listener_free(struct listener *l)
+{
+        if (!l)
+                return NULL;
+        loop_io_stop(&l->io);
+        if (l->fd >= 0)
+                close(l->fd);
+        free(l);
+        return NULL;
+}

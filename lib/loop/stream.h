@@ -1,0 +1,70 @@
+/*
+ * TCP connections and listeners, plain or TLS, on the loop.
+ *
+ * A stream reads as the bytes come and writes at the end of the loop's iteration, in one go. It
+ * ends by itself only through on_close; whoever owns it calls stream_free(), also from inside
+ * its own callbacks. Peers that vanish without a word are noticed by TCP_USER_TIMEOUT and
+ * keep-alive probes (tcp(7)).
+ */
+#pragma once
+
+#include <sys/socket.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/url.h"
+#include "loop/loop.h"
+#include "loop/tls.h"
+
+struct stream;
+
+struct stream_ops {
+        /* Connected, and TLS agreed. */
+        void (*on_open)(struct stream *s);
+        /* Bytes; borrowed for the call. */
+        void (*on_data)(struct stream *s, struct view data);
+        /* May append to @tx, which is empty, what there is to send next. NULL: stream_tx() is
+         * all. */
+        void (*on_fill)(struct stream *s, struct buf *tx);
+        /* The connection is gone; @why is for a person. Once, and not after stream_free(). */
+        void (*on_close)(struct stream *s, const char *why);
+};
+
+/* Takes over the connected @fd. @tls NULL: plaintext. Returns 0, or a negative errno and @fd is
+ * closed. */
+must_check_ int stream_accept(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+                              const struct stream_ops *ops, void *userdata);
+
+/* Begins to connect to a numeric address; @name is what a TLS certificate must be for. */
+must_check_ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
+                               socklen_t addr_len, SSL_CTX *tls, const char *name,
+                               const struct stream_ops *ops, void *userdata);
+
+/* Closes at once. Accepts NULL; returns NULL. */
+struct stream *stream_free(struct stream *s);
+
+void *stream_userdata(const struct stream *s);
+
+/* What waits to be sent; append, then stream_kick(). */
+struct buf *stream_tx(struct stream *s);
+
+/* Asks for a flush at the end of this iteration; on_fill is asked first. */
+void stream_kick(struct stream *s);
+
+/* Sends what waits, then closes (on_close is called). */
+void stream_close_after_tx(struct stream *s);
+
+/* "[::1]:2379", the other side; "?" while unknown. */
+const char *stream_peer(const struct stream *s);
+
+struct listener;
+
+/* Called with a new connected descriptor, which it takes over. */
+typedef void (*listener_fn)(int fd, void *userdata);
+
+/* Listens on @u, numeric or a local name. Returns 0 or a negative errno. */
+must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
+                             listener_fn fn, void *userdata);
+uint16_t listener_port(const struct listener *l);
+struct listener *listener_free(struct listener *l);
+DEFINE_CLEANUP(struct listener *, listener_free)

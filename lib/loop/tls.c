@@ -1,0 +1,88 @@
+#include "loop/tls.h"
+
+#include <openssl/err.h>
+#include <stdio.h>
+
+static int fail(struct tls_error *err, const char *what, const char *file)
+{
+        char why[256];
+
+        ERR_error_string_n(ERR_peek_last_error(), why, sizeof(why));
+        ERR_clear_error();
+        snprintf(err->text, sizeof(err->text), "%s '%s': %s", what, file ? file : "", why);
+        return -EINVAL;
+}
+
+static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                     const unsigned char *in, unsigned int in_len, void *arg)
+{
+        (void) ssl;
+        (void) arg;
+        if (SSL_select_next_proto((unsigned char **) (uintptr_t) out, out_len,
+                                  (const unsigned char *) "\x02h2", 3, in,
+                                  in_len) == OPENSSL_NPN_NEGOTIATED)
+                return SSL_TLSEXT_ERR_OK;
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
+{
+        SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+        SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                      SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                      SSL_MODE_RELEASE_BUFFERS);
+        /* A peer that closes without a goodbye is a closed connection, not a TLS error. */
+        SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
+        if (f->cert && SSL_CTX_use_certificate_chain_file(ctx, f->cert) != 1)
+                return fail(err, "cannot use the certificate", f->cert);
+        if (f->key && SSL_CTX_use_PrivateKey_file(ctx, f->key, SSL_FILETYPE_PEM) != 1)
+                return fail(err, "cannot use the key", f->key);
+        if (f->cert && f->key && SSL_CTX_check_private_key(ctx) != 1)
+                return fail(err, "the key does not belong to the certificate", f->cert);
+        if (f->ca ? SSL_CTX_load_verify_locations(ctx, f->ca, NULL) != 1
+                  : SSL_CTX_set_default_verify_paths(ctx) != 1)
+                return fail(err, "cannot use the trusted CA file", f->ca);
+        return 0;
+}
+
+int tls_new_server(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err)
+{
+        cleanup_(tls_freep) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+        int r;
+
+        if (!ctx)
+                return -ENOMEM;
+        r = load(ctx, f, err);
+        if (r < 0)
+                return r;
+        if (f->http2)
+                SSL_CTX_set_alpn_select_cb(ctx, choose_h2, NULL);
+        if (f->verify_clients)
+                SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                                   NULL);
+        *ret = take_ptr(ctx);
+        return 0;
+}
+
+int tls_new_client(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err)
+{
+        cleanup_(tls_freep) SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        int r;
+
+        if (!ctx)
+                return -ENOMEM;
+        r = load(ctx, f, err);
+        if (r < 0)
+                return r;
+        if (f->http2 && SSL_CTX_set_alpn_protos(ctx, (const unsigned char *) "\x02h2", 3) != 0)
+                return -ENOMEM;
+        SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+        *ret = take_ptr(ctx);
+        return 0;
+}
+
+SSL_CTX *tls_free(SSL_CTX *ctx)
+{
+        SSL_CTX_free(ctx);
+        return NULL;
+}

@@ -1,0 +1,146 @@
+#include "loop/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct queue {
+        struct worker_job *head, **tail;
+};
+
+struct worker {
+        pthread_t thread;
+        bool started;
+        pthread_mutex_t lock; /* todo, finished, stop */
+        pthread_cond_t wake;
+        struct queue todo, finished;
+        bool stop;
+        int event_fd;
+        struct loop_io io;
+};
+
+static void queue_init(struct queue *q)
+{
+        q->head = NULL;
+        q->tail = &q->head;
+}
+
+static void queue_push(struct queue *q, struct worker_job *job)
+{
+        job->next = NULL;
+        *q->tail = job;
+        q->tail = &job->next;
+}
+
+static struct worker_job *queue_take(struct queue *q)
+{
+        struct worker_job *all = q->head;
+
+        queue_init(q);
+        return all;
+}
+
+static void *thread_main(void *arg)
+{
+        struct worker *w = arg;
+
+        for (;;) {
+                struct worker_job *job;
+                uint64_t one = 1;
+
+                pthread_mutex_lock(&w->lock);
+                while (!w->todo.head && !w->stop)
+                        pthread_cond_wait(&w->wake, &w->lock);
+                job = w->todo.head;
+                if (job) {
+                        w->todo.head = job->next;
+                        if (!w->todo.head)
+                                w->todo.tail = &w->todo.head;
+                }
+                pthread_mutex_unlock(&w->lock);
+                if (!job)
+                        return NULL;
+                job->run(job);
+                pthread_mutex_lock(&w->lock);
+                queue_push(&w->finished, job);
+                pthread_mutex_unlock(&w->lock);
+                if (write(w->event_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+                        abort();
+        }
+}
+
+static void on_finished(struct loop_io *io, int events)
+{
+        struct worker *w = container_of(io, struct worker, io);
+        struct worker_job *job, *next;
+        uint64_t n;
+
+        (void) events;
+        if (read(w->event_fd, &n, sizeof(n)) < 0)
+                return;
+        pthread_mutex_lock(&w->lock);
+        job = queue_take(&w->finished);
+        pthread_mutex_unlock(&w->lock);
+        for (; job; job = next) {
+                next = job->next;
+                job->done(job);
+        }
+}
+
+int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
+{
+        cleanup_(worker_freep) struct worker *w = calloc(1, sizeof(*w));
+        sigset_t all, before;
+        int r;
+
+        if (!w)
+                return -ENOMEM;
+        pthread_mutex_init(&w->lock, NULL);
+        pthread_cond_init(&w->wake, NULL);
+        queue_init(&w->todo);
+        queue_init(&w->finished);
+        w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (w->event_fd < 0)
+                return -errno;
+        loop_io_start(&w->io, l, w->event_fd, EV_READ, on_finished);
+        /* Signals are the loop's. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+        r = pthread_create(&w->thread, NULL, thread_main, w);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (r != 0)
+                return -r;
+        w->started = true;
+        pthread_setname_np(w->thread, thread_name);
+        *ret = take_ptr(w);
+        return 0;
+}
+
+struct worker *worker_free(struct worker *w)
+{
+        if (!w)
+                return NULL;
+        if (w->started) {
+                pthread_mutex_lock(&w->lock);
+                w->stop = true;
+                pthread_cond_signal(&w->wake);
+                pthread_mutex_unlock(&w->lock);
+                pthread_join(w->thread, NULL);
+        }
+        loop_io_stop(&w->io);
+        if (w->event_fd >= 0)
+                close(w->event_fd);
+        pthread_cond_destroy(&w->wake);
+        pthread_mutex_destroy(&w->lock);
+        free(w);
+        return NULL;
+}
+
+void worker_submit(struct worker *w, struct worker_job *job)
+{
+        pthread_mutex_lock(&w->lock);
+        queue_push(&w->todo, job);
+        pthread_cond_signal(&w->wake);
+        pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,28 @@
+/*
+ * A thread that does what blocks - fsync, name look-ups - one job after the other, and hands
+ * the results back to the loop.
+ *
+ * The job's `run` is called in the worker's thread and may touch nothing but the job; `done` is
+ * called in the loop's thread, in the order of submission.
+ */
+#pragma once
+
+#include "loop/loop.h"
+
+struct worker;
+
+struct worker_job {
+        void (*run)(struct worker_job *job);
+        void (*done)(struct worker_job *job);
+        struct worker_job *next; /* the worker's */
+};
+
+must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thread_name);
+
+/* Finishes the jobs that were submitted, joins the thread, and calls no `done` any more.
+ * Accepts NULL; returns NULL. */
+struct worker *worker_free(struct worker *w);
+DEFINE_CLEANUP(struct worker *, worker_free)
+
+/* The job must stay where it is until `done`. */
+void worker_submit(struct worker *w, struct worker_job *job);

@@ -1,0 +1,116 @@
+/*
+ * One gRPC connection, as client or as server: HTTP/2 by nghttp2, bytes in and bytes out.
+ *
+ * Owns the HTTP/2 session and its calls. Opens no socket and reads no clock: the owner feeds
+ * what it read to rpc_conn_input() and writes what rpc_conn_output() gives. Single-threaded.
+ * Calls may be made, answered and ended inside of the handlers. References: RFC 9113;
+ * grpc/doc/PROTOCOL-HTTP2.md.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "rpc/status.h"
+
+struct rpc_conn;
+struct rpc_call;
+
+/* What happens to a call. Each may be NULL but `on_close`. */
+struct rpc_handler {
+        /* One whole message; @message is borrowed for the call. */
+        void (*on_message)(struct rpc_call *call, struct view message);
+        /* Server: the client has sent its last message. */
+        void (*on_end)(struct rpc_call *call);
+        /* Client: the status came, or the connection ended (RPC_UNAVAILABLE). Once; on_close
+         * follows. */
+        void (*on_status)(struct rpc_call *call, enum rpc_code code, const char *message);
+        /* The call is over and goes away after this: let go of it. Once, whatever happened. */
+        void (*on_close)(struct rpc_call *call);
+};
+
+/* The part of a call that its handler works with. */
+struct rpc_call {
+        const struct rpc_handler *handler;
+        void *userdata;        /* the handler's own */
+        struct rpc_conn *conn; /* borrowed */
+        const char *path;      /* "/package.Service/Method"; borrowed from the call */
+        nsec_t timeout;        /* grpc-timeout; 0 when there is none */
+        bool want_leader;      /* the metadata `hasleader: true` */
+        bool ended;            /* server: the client has sent its last message */
+        bool unary; /* server: set by who accepts the call: one request is all that comes */
+        bool seen;  /* server: for the owner of the connection, to find calls that go nowhere */
+};
+
+/* Server: called when a call begins. Sets call->handler, or finishes the call, or leaves both:
+ * UNIMPLEMENTED. */
+typedef void (*rpc_accept_fn)(struct rpc_call *call, void *userdata);
+
+/* A message longer than @message_max ends its call with @too_large as its text (server), and is
+ * never held in memory. */
+struct rpc_limits {
+        size_t message_max;
+        uint32_t calls_max; /* at the same time; more are refused by HTTP/2 */
+        const char *too_large;
+};
+
+/* The caller owns *ret and ends it with rpc_conn_free(). Return 0 or -ENOMEM. */
+must_check_ int rpc_conn_new_server(struct rpc_conn **ret, const struct rpc_limits *limits,
+                                    rpc_accept_fn accept, void *userdata);
+must_check_ int rpc_conn_new_client(struct rpc_conn **ret, const char *authority, bool tls);
+
+/* Closes every call. Accepts NULL; returns NULL. Never from inside a handler. */
+struct rpc_conn *rpc_conn_free(struct rpc_conn *c);
+DEFINE_CLEANUP(struct rpc_conn *, rpc_conn_free)
+
+/* Takes @n bytes that the peer sent. Returns 0, or -EPROTO when the connection must end after
+ * what rpc_conn_output() still gives, or -ENOMEM. */
+must_check_ int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n);
+
+/* Appends what is to be sent, until @out holds @max bytes. Returns 0, or -EPIPE when nothing is
+ * left and both sides said good-bye, or -ENOMEM. */
+must_check_ int rpc_conn_output(struct rpc_conn *c, struct buf *out, size_t max);
+
+/* The owner's own. */
+void rpc_conn_set_userdata(struct rpc_conn *c, void *userdata);
+void *rpc_conn_userdata(const struct rpc_conn *c);
+
+/* True once the peer has shown that it speaks HTTP/2. */
+bool rpc_conn_established(const struct rpc_conn *c);
+
+/* Counts the calls that are open. */
+size_t rpc_conn_n_calls(const struct rpc_conn *c);
+
+/* Goes through the open calls; @fn may finish the call it is given. */
+void rpc_conn_each_call(struct rpc_conn *c, void (*fn)(struct rpc_call *call, void *arg),
+                        void *arg);
+
+/* Sends an HTTP/2 PING; rpc_conn_pongs() counts the answers. */
+must_check_ int rpc_conn_ping(struct rpc_conn *c);
+uint64_t rpc_conn_pongs(const struct rpc_conn *c);
+
+/* Says good-bye: no new calls; open ones go on. */
+void rpc_conn_goaway(struct rpc_conn *c);
+
+/* Client: begins a call. Messages follow with rpc_call_send(), then rpc_call_end(). @path is
+ * copied. *ret is borrowed, valid until on_close. Returns 0, -ENOMEM, or -EPIPE when the
+ * connection takes no more calls. */
+must_check_ int rpc_call_new(struct rpc_conn *c, const char *path,
+                             const struct rpc_handler *handler, void *userdata,
+                             struct rpc_call **ret);
+
+/* Queues one message, copied. Returns 0, or -ENOMEM; after rpc_call_finish() it does nothing.
+ */
+must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
+
+/* Bytes queued and not yet handed to the connection's output: for bounding a slow reader. */
+size_t rpc_call_queued(const struct rpc_call *call);
+
+/* Client: no more messages follow. */
+void rpc_call_end(struct rpc_call *call);
+
+/* Server: ends the call with a status after what is queued. Once; later ones do nothing. */
+void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *message);
+
+/* Client: lets go of the call at once; on_close follows, on_status does not. */
+void rpc_call_cancel(struct rpc_call *call);

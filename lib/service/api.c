@@ -1,0 +1,224 @@
+#include "service/api.h"
+
+#include "service/internal.h"
+
+static const struct {
+        const struct method *methods;
+        const size_t *n;
+} tables[] = {
+        {kv_methods, &n_kv_methods},
+        {lease_methods, &n_lease_methods},
+        {cluster_methods, &n_cluster_methods},
+};
+
+int api_new(struct api **ret, struct core *core)
+{
+        cleanup_(api_freep) struct api *a = calloc(1, sizeof(*a));
+        int r;
+
+        if (!a)
+                return -ENOMEM;
+        a->core = core;
+        r = watch_hub_new(&a->watches, a);
+        if (r < 0)
+                return r;
+        *ret = take_ptr(a);
+        return 0;
+}
+
+struct api *api_free(struct api *a)
+{
+        if (!a)
+                return NULL;
+        watch_hub_free(a->watches);
+        free(a);
+        return NULL;
+}
+
+void api_set_kick(struct api *a, void (*kick)(struct rpc_conn *c, void *arg), void *arg)
+{
+        a->kick = kick;
+        a->kick_arg = arg;
+}
+
+static void kick(struct api *a, struct rpc_call *call)
+{
+        if (a->kick)
+                a->kick(call->conn, a->kick_arg);
+}
+
+void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        if (buf_error(&b) < 0 || rpc_call_send(call, b.data, buf_len(&b)) < 0)
+                rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        kick(a, call);
+}
+
+static void request_free(struct request *q)
+{
+        pb_free(q->msg);
+        free(q);
+}
+
+/* The call is answered: it needs us no more. */
+static void request_end(struct request *q)
+{
+        if (q->call) {
+                q->call->userdata = NULL;
+                kick(q->api, q->call);
+        }
+        request_free(q);
+}
+
+void request_reply_bytes(struct request *q, const void *p, size_t n)
+{
+        if (q->call) {
+                if (rpc_call_send(q->call, p, n) < 0)
+                        rpc_call_finish(q->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+                rpc_call_finish(q->call, RPC_OK, "");
+        }
+        request_end(q);
+}
+
+void request_reply(struct request *q, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        if (buf_error(&b) < 0)
+                return request_fail(q,
+                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+        request_reply_bytes(q, b.data, buf_len(&b));
+}
+
+void request_fail(struct request *q, struct status st)
+{
+        if (q->call)
+                rpc_call_finish(q->call, st.code, st.text);
+        request_end(q);
+}
+
+static void write_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct request *q = container_of(w, struct request, write);
+
+        q->waiting = false;
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        request_reply_bytes(q, reply.p, reply.len);
+}
+
+void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        int r;
+
+        pb_append(&b, body);
+        r = buf_error(&b);
+        q->write.done = write_done;
+        if (r == 0)
+                r = core_write(q->api->core, &q->write, type, b.data, buf_len(&b),
+                               q->call->timeout);
+        if (r < 0)
+                return request_fail(q, status_too_many);
+        q->waiting = true;
+}
+
+static void read_done(struct core_read *rd, struct status st)
+{
+        struct request *q = container_of(rd, struct request, read);
+
+        q->waiting = false;
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        if (!q->call)
+                return request_free(q);
+        q->then(q);
+}
+
+void request_read(struct request *q, void (*then)(struct request *q))
+{
+        q->waiting = true;
+        q->then = then;
+        q->read.done = read_done;
+        core_read(q->api->core, &q->read, q->call->timeout);
+}
+
+static void on_message(struct rpc_call *call, struct view m)
+{
+        struct request *q = call->userdata;
+
+        if (!q || q->msg) /* answered already, or a second message on a unary call */
+                return;
+        q->msg = protobuf_c_message_unpack(q->method->request, NULL, m.len, m.p);
+        if (!q->msg)
+                return request_fail(q, status_malformed);
+        if (call->want_leader && core_status(q->api->core).leader_id == 0)
+                return request_fail(q, status_no_leader);
+        q->method->run(q);
+}
+
+static void on_end(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (q && !q->msg)
+                request_fail(q,
+                             (struct status){RPC_INTERNAL, "grpc: the request has no message"});
+}
+
+static void on_close(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (!q)
+                return;
+        q->call = NULL;
+        if (!q->waiting)
+                request_free(q);
+}
+
+static const struct rpc_handler unary = {
+        .on_message = on_message, .on_end = on_end, .on_close = on_close};
+
+void api_accept(struct rpc_call *call, void *userdata)
+{
+        struct api *a = userdata;
+
+        if (strcmp(call->path, "/etcdserverpb.Lease/LeaseKeepAlive") == 0)
+                return keepalive_accept(a, call);
+        if (strcmp(call->path, "/etcdserverpb.Watch/Watch") == 0)
+                return watch_accept(a, call);
+        for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
+                for (size_t i = 0; i < *tables[t].n; i++) {
+                        const struct method *m = &tables[t].methods[i];
+                        struct request *q;
+
+                        if (strcmp(m->path, call->path) != 0)
+                                continue;
+                        q = calloc(1, sizeof(*q));
+                        if (!q)
+                                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED,
+                                                       "out of memory");
+                        q->api = a;
+                        q->call = call;
+                        q->method = m;
+                        call->userdata = q;
+                        call->handler = &unary;
+                        call->unary = true;
+                        return;
+                }
+}
+
+void api_flush(struct api *a, struct boot_time now)
+{
+        watch_hub_flush(a->watches, now);
+}
+
+struct boot_time api_next(const struct api *a)
+{
+        return watch_hub_next(a->watches);
+}

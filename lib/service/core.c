@@ -1,0 +1,759 @@
+#include "service/core.h"
+
+#include "base/conf.h"
+
+#include "base/log.h"
+
+#define RENEW_BATCH_MAX 4096
+#define WINDOW_MIN (2 * NSEC_PER_MSEC)
+#define WINDOW_MAX (50 * NSEC_PER_MSEC)
+#define EXPIRE_MAX 8192 /* leases in one entry */
+#define EXPIRE_AGAIN \
+        (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
+#define UNHEALTHY_AGAIN \
+        (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
+#define FOLLOWER_AGAIN                                                                  \
+        (50 * NSEC_PER_MSEC) /* a follower has nothing to do with a deadline, unless it \
+                                becomes leader */
+#define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
+#define WRITES_MAX 100000 /* requests that wait; past it: too many requests */
+
+RB_HEAD(core_writes, core_write);
+RB_HEAD(core_reads, core_read);
+
+/* Renewals that became one command. */
+struct renew_batch {
+        struct core_write write;
+        struct core *core;
+        STAILQ_HEAD(, core_renewal) items;
+};
+
+struct core {
+        struct core_config cfg;
+        struct state state;
+        struct replica *replica; /* borrowed */
+        const struct core_owner *owner;
+        void *owner_data;
+        struct rnd rnd;
+        struct boot_time now;
+
+        struct core_writes writes;
+        size_t n_writes;
+        uint64_t next_seq;
+        uint64_t term_seen; /* the highest term of an applied entry */
+        bool repropose;     /* some writes were not proposed, or not in this term */
+
+        struct core_reads reads;
+        uint64_t next_read;
+
+        STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
+        size_t n_renewals, n_batches_out;
+        struct boot_time renewed_at; /* when the last batch went out */
+        struct boot_time renew_at;   /* when the next has to */
+
+        uint64_t excuse_seq; /* an EXCUSE of ours that is not applied yet: nothing expires
+                                before it; 0: none */
+        struct core_write excuse;
+        bool excusing;                      /* until it is applied, nothing expires */
+        nsec_t excuse_more;                 /* outage measured while one was under way */
+        struct boot_time expire_not_before; /* while we may not act on deadlines */
+        struct boot_time timeouts_at;       /* when to look for timed-out requests again */
+
+        struct core_write member;
+        bool member_out;
+        char *member_name, *member_urls;
+};
+
+static int write_cmp(const struct core_write *a, const struct core_write *b)
+{
+        return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+static int read_cmp(const struct core_read *a, const struct core_read *b)
+{
+        return a->id < b->id ? -1 : a->id > b->id;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_PROTOTYPE(core_writes, core_write, by_seq, write_cmp)
+RB_PROTOTYPE(core_reads, core_read, by_id, read_cmp)
+RB_GENERATE(core_writes, core_write, by_seq, write_cmp)
+RB_GENERATE(core_reads, core_read, by_id, read_cmp)
+#pragma GCC diagnostic pop
+
+int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
+{
+        struct core *c = calloc(1, sizeof(*c));
+
+        if (!c)
+                return -ENOMEM;
+        c->cfg = *cfg;
+        c->now = now;
+        state_init(&c->state);
+        rnd_init(&c->rnd, cfg->seed);
+        RB_INIT(&c->writes);
+        RB_INIT(&c->reads);
+        STAILQ_INIT(&c->renewals);
+        c->renew_at = BOOT_TIME_NEVER;
+        /* Another life of this replica may have commands in the log still: numbers do not
+         * repeat. */
+        c->next_seq = rnd_u64(&c->rnd) >> 1;
+        *ret = c;
+        return 0;
+}
+
+static void write_finish(struct core *c, struct core_write *w, struct status st,
+                         struct view reply)
+{
+        RB_REMOVE(core_writes, &c->writes, w);
+        c->n_writes--;
+        buf_fini(&w->body);
+        w->done(w, st, reply);
+}
+
+static void read_finish(struct core *c, struct core_read *rd, struct status st)
+{
+        RB_REMOVE(core_reads, &c->reads, rd);
+        rd->done(rd, st);
+}
+
+struct core *core_free(struct core *c)
+{
+        struct core_renewal *rn;
+        struct core_write *w;
+        struct core_read *rd;
+
+        if (!c)
+                return NULL;
+        while ((w = RB_MIN(core_writes, &c->writes)))
+                write_finish(c, w, status_stopped, (struct view){0});
+        while ((rd = RB_MIN(core_reads, &c->reads)))
+                read_finish(c, rd, status_stopped);
+        while ((rn = STAILQ_FIRST(&c->renewals))) {
+                STAILQ_REMOVE_HEAD(&c->renewals, next);
+                rn->done(rn, status_stopped, 0);
+        }
+        state_fini(&c->state);
+        free(c->member_name);
+        free(c->member_urls);
+        free(c);
+        return NULL;
+}
+
+void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata)
+{
+        c->owner = owner;
+        c->owner_data = userdata;
+}
+
+void core_attach(struct core *c, struct replica *r)
+{
+        c->replica = r;
+}
+
+struct state *core_state(struct core *c)
+{
+        return &c->state;
+}
+
+const struct core_config *core_config(const struct core *c)
+{
+        return &c->cfg;
+}
+
+struct replica_status core_status(const struct core *c)
+{
+        return c->replica ? replica_status(c->replica) : (struct replica_status){0};
+}
+
+void core_each_peer(const struct core *c,
+                    void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                    void *arg)
+{
+        replica_each_peer(c->replica, fn, arg);
+}
+
+uint64_t core_random(struct core *c)
+{
+        return rnd_u64(&c->rnd);
+}
+
+struct boot_time core_now(const struct core *c)
+{
+        return c->now;
+}
+
+void core_header(const struct core *c, Pb__ResponseHeader *h)
+{
+        pb__response_header__init(h);
+        h->cluster_id = c->cfg.cluster_id;
+        h->member_id = c->cfg.member_id;
+        h->raft_term = core_status(c).term;
+        h->revision = c->state.revision;
+}
+
+/* ---- writes ---- */
+
+static enum replica_priority priority_of(enum cmd_type type)
+{
+        switch (type) {
+        case CMD_EXCUSE:
+                return REPLICA_FIRST;
+        case CMD_RENEW:
+        case CMD_EXPIRE:
+                return REPLICA_URGENT;
+        default:
+                return REPLICA_NORMAL;
+        }
+}
+
+/* Returns 0, also when there is no leader: it waits for one then. */
+static int propose(struct core *c, struct core_write *w)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        int r;
+
+        w->term = 0;
+        cmd_append(&b, w->type, c->cfg.member_id, w->seq, buf_head(&w->body),
+                   buf_len(&w->body));
+        r = buf_error(&b);
+        if (r < 0)
+                return r;
+        r = replica_propose(c->replica, b.data, buf_len(&b), priority_of(w->type));
+        if (r == 0)
+                w->term = core_status(c).term;
+        else if (r == -ENOTCONN)
+                c->repropose = true;
+        return r == -ENOTCONN ? 0 : r;
+}
+
+int core_write(struct core *c, struct core_write *w, enum cmd_type type, const void *body,
+               size_t n, nsec_t timeout)
+{
+        int r;
+
+        if (c->n_writes >= WRITES_MAX && priority_of(type) == REPLICA_NORMAL)
+                return -ENOBUFS;
+        w->seq = ++c->next_seq;
+        w->type = type;
+        w->body = (struct buf){0};
+        w->deadline = boot_add(c->now,
+                               timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        buf_add(&w->body, body, n);
+        r = buf_error(&w->body);
+        if (r == 0)
+                r = propose(c, w);
+        if (r < 0) {
+                buf_fini(&w->body);
+                return r;
+        }
+        RB_INSERT(core_writes, &c->writes, w);
+        c->n_writes++;
+        return 0;
+}
+
+/* What was proposed in a term that is over and did not come by, or never was proposed, goes to
+ * the leader of today. */
+static void repropose(struct core *c)
+{
+        struct replica_status s = core_status(c);
+        struct core_write *w, *next;
+
+        if (!c->repropose || s.leader_id == 0)
+                return;
+        c->repropose = false;
+        for (w = RB_MIN(core_writes, &c->writes); w; w = next) {
+                next = RB_NEXT(core_writes, &c->writes, w);
+                if (w->term != 0)
+                        continue;
+                if (w->type == CMD_EXCUSE && !s.leader) {
+                        /* The leader of today measures for itself. */
+                        write_finish(c, w, status_lost, (struct view){0});
+                        continue;
+                }
+                if (propose(c, w) < 0)
+                        write_finish(c, w, status_too_many, (struct view){0});
+        }
+}
+
+static void term_begins(struct core *c, uint64_t term)
+{
+        struct core_write *w;
+
+        if (term <= c->term_seen)
+                return;
+        c->term_seen = term;
+        /* An entry of this term is applied: nothing of an older one can come any more. */
+        RB_FOREACH (w, core_writes, &c->writes)
+                if (w->term != 0 && w->term < term) {
+                        w->term = 0;
+                        c->repropose = true;
+                }
+}
+
+/* ---- reads ---- */
+
+void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
+{
+        rd->id = ++c->next_read;
+        rd->index = 0;
+        rd->deadline = boot_add(c->now,
+                                timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        RB_INSERT(core_reads, &c->reads, rd);
+        replica_read(c->replica, rd->id);
+}
+
+void core_read_cancel(struct core *c, struct core_read *rd)
+{
+        RB_REMOVE(core_reads, &c->reads, rd);
+}
+
+static void on_read_at(void *u, uint64_t id, uint64_t index)
+{
+        struct core *c = u;
+        struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key);
+
+        if (!rd)
+                return; /* it timed out, or was taken back */
+        rd->index = max_of(index, (uint64_t) 1);
+        if (core_status(c).applied >= rd->index)
+                read_finish(c, rd, status_ok);
+}
+
+static void serve_reads(struct core *c, uint64_t applied)
+{
+        struct core_read *rd, *next;
+
+        for (rd = RB_MIN(core_reads, &c->reads); rd; rd = next) {
+                next = RB_NEXT(core_reads, &c->reads, rd);
+                if (rd->index > 0 && applied >= rd->index)
+                        read_finish(c, rd, status_ok);
+        }
+}
+
+/* ---- renewals ---- */
+
+static void batch_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct renew_batch *b = container_of(w, struct renew_batch, write);
+        struct core *c = b->core;
+        struct core_renewal *rn;
+
+        (void) reply;
+        c->n_batches_out--;
+        while ((rn = STAILQ_FIRST(&b->items))) {
+                /* What the log says now: a lease that is gone never answers a positive TTL
+                 * (I7). */
+                struct lease *l = leases_find(&c->state.leases, rn->lease);
+
+                STAILQ_REMOVE_HEAD(&b->items, next);
+                rn->done(rn, st, l ? l->ttl_ms : 0);
+        }
+        free(b);
+}
+
+static int slot_cmp(const void *a, const void *b)
+{
+        uint32_t x = *(const uint32_t *) a, y = *(const uint32_t *) b;
+
+        return x < y ? -1 : x > y;
+}
+
+static void send_batch(struct core *c)
+{
+        cleanup_(freep) uint32_t *slots = NULL;
+        cleanup_(buf_fini) struct buf body = {0};
+        struct renew_batch *b = NULL;
+        struct core_renewal *rn;
+        struct cmd_slots s;
+        size_t n = 0;
+        int r = -ENOMEM;
+
+        slots = calloc(c->n_renewals, sizeof(*slots));
+        b = calloc(1, sizeof(*b));
+        if (slots && b) {
+                b->core = c;
+                b->write.done = batch_done;
+                STAILQ_INIT(&b->items);
+                STAILQ_FOREACH (rn, &c->renewals, next) {
+                        struct lease *l = leases_find(&c->state.leases, rn->lease);
+
+                        if (l)
+                                slots[n++] = l->slot;
+                }
+                qsort(slots, n, sizeof(*slots), slot_cmp);
+                cmd_renew_begin(&body, &s, c->state.applied);
+                for (size_t i = 0; i < n; i++)
+                        if (i == 0 || slots[i] != slots[i - 1])
+                                cmd_renew_add(&body, &s, slots[i]);
+                r = buf_error(&body);
+        }
+        if (r == 0)
+                r = core_write(c, &b->write, CMD_RENEW, body.data, buf_len(&body), 0);
+        c->n_renewals = 0;
+        c->renewed_at = c->now;
+        c->renew_at = BOOT_TIME_NEVER;
+        if (r == 0) {
+                c->n_batches_out++;
+                STAILQ_CONCAT(&b->items, &c->renewals);
+                return;
+        }
+        free(b);
+        while ((rn = STAILQ_FIRST(&c->renewals))) {
+                STAILQ_REMOVE_HEAD(&c->renewals, next);
+                rn->done(rn, status_too_many, 0);
+        }
+}
+
+static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l)
+{
+        nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
+        nsec_t left = boot_diff(deadlines_get(&c->state.deadlines, l->slot), c->now);
+        struct boot_time at;
+
+        window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
+        STAILQ_INSERT_TAIL(&c->renewals, rn, next);
+        c->n_renewals++;
+        /* Alone it goes at once; in a crowd it waits for the window to end; late in its term it
+         * waits for nobody (I1). */
+        at = left < ttl / 4 || c->n_renewals >= RENEW_BATCH_MAX
+                     ? c->now
+                     : boot_add(c->renewed_at, window);
+        c->renew_at = boot_min(c->renew_at, at);
+}
+
+static void renewal_looked_up(struct core_read *rd, struct status st)
+{
+        struct core_renewal *rn = container_of(rd, struct core_renewal, read);
+        struct lease *l;
+
+        if (st.code != RPC_OK)
+                return rn->done(rn, st, 0);
+        l = leases_find(&rn->core->state.leases, rn->lease);
+        if (!l)
+                return rn->done(rn, status_ok, 0);
+        enqueue_renewal(rn->core, rn, l);
+}
+
+void core_renew(struct core *c, struct core_renewal *rn)
+{
+        struct lease *l = leases_find(&c->state.leases, rn->lease);
+
+        rn->core = c;
+        if (l)
+                return enqueue_renewal(c, rn, l);
+        /* Granted a moment ago through another replica, perhaps (A22): gone only if the
+         * leader's log says so. */
+        rn->read.done = renewal_looked_up;
+        core_read(c, &rn->read, 0);
+}
+
+/* ---- expiry and outage: the leader's ---- */
+
+static void excuse_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct core *c = container_of(w, struct core, excuse);
+
+        (void) st;
+        (void) reply;
+        c->excusing = false;
+}
+
+static void excuse(struct core *c, nsec_t outage)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        if (c->excusing) {
+                c->excuse_more += outage;
+                return;
+        }
+        buf_add_varint(&body, (uint64_t) outage);
+        c->excuse.done = excuse_done;
+        c->excusing = buf_error(&body) == 0 &&
+                      core_write(c, &c->excuse, CMD_EXCUSE, body.data, buf_len(&body), 0) == 0;
+        log_debug("Excusing an outage of %lld ms.", (long long) (outage / NSEC_PER_MSEC));
+}
+
+static void on_outage(void *u, nsec_t outage)
+{
+        excuse(u, outage);
+}
+
+static void expire(struct core *c)
+{
+        cleanup_(buf_fini) struct buf body = {0}, cmd = {0};
+
+        if (boot_before(c->now, c->expire_not_before) ||
+            boot_before(c->now, deadlines_next(&c->state.deadlines)))
+                return;
+        if (!core_status(c).leader) {
+                c->expire_not_before = boot_add(c->now, FOLLOWER_AGAIN);
+                return;
+        }
+        /* A deadline that passed while the commit path stood still is not the holder's doing:
+         * what that time was is measured when it ends, and excused before anything expires. */
+        if (c->excusing || !replica_healthy(c->replica, c->now)) {
+                c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
+                return;
+        }
+        if (c->n_renewals > 0)
+                send_batch(
+                        c); /* what has reached us counts: it goes before, and wins at apply */
+        if (state_expire(&c->state, c->now, boot_add(c->now, EXPIRE_AGAIN), EXPIRE_MAX,
+                         &body) == 0)
+                return;
+        cmd_append(&cmd, CMD_EXPIRE, c->cfg.member_id, 0, body.data, buf_len(&body));
+        if (buf_error(&body) == 0 && buf_error(&cmd) == 0)
+                /* Not waited for: what does not come through is due again. */
+                (void) !replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
+}
+
+/* ---- members ---- */
+
+static void member_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct core *c = container_of(w, struct core, member);
+
+        (void) st;
+        (void) reply;
+        c->member_out = false;
+}
+
+/* Says who we are, unless the log has it already. */
+static void introduce(struct core *c)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        Pb__Member m = PB__MEMBER__INIT;
+        const char *cursor = c->member_urls;
+        char urls[8][320], *list[8];
+
+        if (!c->member_name || c->member_out || core_status(c).leader_id == 0)
+                return;
+        for (size_t i = 0; i < c->state.n_members; i++)
+                if (c->state.members[i].id == c->cfg.member_id &&
+                    strcmp(c->state.members[i].name, c->member_name) == 0 &&
+                    strcmp(c->state.members[i].client_urls, c->member_urls) == 0)
+                        return;
+        m.id = c->cfg.member_id;
+        m.name = c->member_name;
+        m.clienturls = list;
+        while (m.n_clienturls < 8 &&
+               list_next(&cursor, urls[m.n_clienturls], sizeof(urls[0]))) {
+                list[m.n_clienturls] = urls[m.n_clienturls];
+                m.n_clienturls++;
+        }
+        pb_append(&body, &m.base);
+        c->member.done = member_done;
+        c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER,
+                                                            body.data, buf_len(&body), 0) == 0;
+}
+
+int core_set_member(struct core *c, const char *name, const char *client_urls)
+{
+        c->member_name = strdup(name);
+        c->member_urls = strdup(client_urls);
+        return c->member_name && c->member_urls ? 0 : -ENOMEM;
+}
+
+/* ---- what the replica calls ---- */
+
+static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
+{
+        struct view body = cmd->body;
+        struct cmd_slots s = {0};
+        uint64_t renewed;
+        uint32_t slot;
+
+        while (cmd_expire_next(&body, &s, &slot, &renewed) == 0) {
+                const struct lease *l = leases_at(&c->state.leases, slot);
+
+                if (l && l->renewed == renewed)
+                        c->owner->expired(c->owner_data, l->id, l->n_keys, term);
+        }
+}
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct view commands)
+{
+        struct core *c = u;
+        struct cmd cmd;
+        int r;
+
+        c->now = boot_max(c->now, replica_now(c->replica));
+        c->state.applied = index;
+        term_begins(c, term);
+        while ((r = cmd_next(&commands, &cmd)) == 0) {
+                cleanup_(buf_fini) struct buf out = {0};
+                struct core_write key = {.seq = cmd.seq}, *w = NULL;
+                struct state_reply reply = {0};
+
+                if (cmd.origin == c->cfg.member_id && cmd.seq != 0)
+                        w = RB_FIND(core_writes, &c->writes, &key);
+                if (w) {
+                        core_header(c, &reply.header);
+                        reply.out = &out;
+                }
+                if (cmd.type == CMD_EXPIRE && c->owner && c->owner->expired &&
+                    core_status(c).leader)
+                        tell_expired(c, &cmd, term);
+                r = state_apply(&c->state, &cmd, index, c->now, &reply);
+                if (r == 0)
+                        r = buf_error(&out);
+                if (r < 0)
+                        return r;
+                if (w)
+                        write_finish(c, w, status_of(reply.outcome),
+                                     (struct view){out.data, buf_len(&out)});
+        }
+        if (r != -ENODATA)
+                return r; /* an entry of another version of us: going on would tell another
+                             story (I4) */
+        serve_reads(c, index);
+        return 0;
+}
+
+static void on_save(void *u, struct buf *out)
+{
+        struct core *c = u;
+
+        state_save(&c->state, c->now, out);
+}
+
+static int on_load(void *u, struct view snapshot)
+{
+        struct core *c = u;
+        struct state fresh;
+        int r;
+
+        if (c->replica)
+                c->now = boot_max(c->now, replica_now(c->replica));
+        r = state_load(&fresh, c->now, snapshot);
+        if (r < 0) {
+                state_fini(&fresh);
+                return r;
+        }
+        state_fini(&c->state);
+        c->state = fresh;
+        return 0;
+}
+
+static void on_changed(void *u)
+{
+        struct core *c = u;
+
+        if (core_status(c).leader_id != 0)
+                c->repropose = true;
+        if (c->owner && c->owner->changed)
+                c->owner->changed(c->owner_data);
+}
+
+/* Entries were skipped by a snapshot: of what we had proposed we know nothing. Renewals may be
+ * repeated, others may not. */
+static void on_skipped(void *u)
+{
+        struct core *c = u;
+        struct core_write *w, *next;
+
+        for (w = RB_MIN(core_writes, &c->writes); w; w = next) {
+                next = RB_NEXT(core_writes, &c->writes, w);
+                if (w->term == 0)
+                        continue;
+                if (w->type == CMD_RENEW) {
+                        w->term = 0;
+                        c->repropose = true;
+                } else {
+                        write_finish(c, w, status_lost, (struct view){0});
+                }
+        }
+        serve_reads(c, c->state.applied);
+}
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        struct core *c = u;
+
+        c->owner->send(c->owner_data, peer, frame);
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        struct core *c = u;
+
+        c->owner->fatal(c->owner_data, why);
+}
+
+const struct replica_ops core_replica_ops = {
+        .send = on_send,
+        .apply = on_apply,
+        .save = on_save,
+        .load = on_load,
+        .changed = on_changed,
+        .outage = on_outage,
+        .read_at = on_read_at,
+        .skipped = on_skipped,
+        .fatal = on_fatal,
+};
+
+/* ---- time ---- */
+
+static void time_out(struct core *c)
+{
+        struct core_write *w, *w_next;
+        struct core_read *rd, *rd_next;
+
+        if (boot_before(c->now, c->timeouts_at))
+                return;
+        c->timeouts_at = boot_add(c->now, TIMEOUTS_AGAIN);
+        /* Ordered by number, nearly by deadline; a short grpc-timeout is checked with the rest.
+         */
+        for (w = RB_MIN(core_writes, &c->writes); w; w = w_next) {
+                w_next = RB_NEXT(core_writes, &c->writes, w);
+                if (!boot_before(c->now, w->deadline))
+                        write_finish(c, w,
+                                     core_status(c).leader_id ? status_timeout
+                                                              : status_no_leader,
+                                     (struct view){0});
+        }
+        for (rd = RB_MIN(core_reads, &c->reads); rd; rd = rd_next) {
+                rd_next = RB_NEXT(core_reads, &c->reads, rd);
+                if (!boot_before(c->now, rd->deadline))
+                        read_finish(c, rd,
+                                    core_status(c).leader_id ? status_timeout
+                                                             : status_no_leader);
+        }
+}
+
+void core_tick(struct core *c, struct boot_time now)
+{
+        c->now = boot_max(c->now, now);
+        time_out(c);
+        if (c->excuse_more > 0 && !c->excusing) {
+                nsec_t more = c->excuse_more;
+
+                c->excuse_more = 0;
+                if (core_status(c).leader)
+                        excuse(c, more);
+        }
+        expire(c);
+        introduce(c);
+}
+
+struct boot_time core_next(struct core *c)
+{
+        struct boot_time next = c->renew_at;
+
+        next = boot_min(next,
+                        boot_max(c->expire_not_before, deadlines_next(&c->state.deadlines)));
+        if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads))
+                next = boot_min(next,
+                                boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));
+        return next;
+}
+
+void core_flush(struct core *c, struct boot_time now)
+{
+        c->now = boot_max(c->now, now);
+        if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at))
+                send_batch(c);
+        repropose(c);
+}

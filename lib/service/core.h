@@ -1,0 +1,113 @@
+/*
+ * The lease core of one replica: the state machine behind the log, requests that wait for their
+ * entry, renewals in batches, expiry, and reads that wait for a confirmation of leadership.
+ *
+ * No socket, no clock: the simulator runs this with replica.h on virtual time. Requests are
+ * embedded in whatever waits for them and answered exactly once, by `done`, unless taken back.
+ * Single-threaded.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
+
+#include "base/base.h"
+#include "base/rnd.h"
+#include "consensus/replica.h"
+#include "lease/state.h"
+#include "service/status.h"
+
+struct core;
+
+struct core_config {
+        uint64_t cluster_id, member_id;
+        nsec_t min_ttl;        /* shorter TTLs are raised to it */
+        nsec_t timeout;        /* of a request that cannot be brought through */
+        nsec_t leader_timeout; /* without a leader for so long, `hasleader` streams end */
+        uint64_t seed;
+};
+
+/* A command on its way through the log. */
+struct core_write {
+        void (*done)(struct core_write *w, struct status st, struct view reply);
+        /* The core's own. */
+        RB_ENTRY(core_write) by_seq;
+        uint64_t seq;
+        uint64_t term; /* in which it was proposed; 0: not yet */
+        enum cmd_type type;
+        struct buf body;
+        struct boot_time deadline;
+};
+
+/* A wait for the moment from which a local read is linearizable. */
+struct core_read {
+        void (*done)(struct core_read *rd, struct status st);
+        RB_ENTRY(core_read) by_id;
+        uint64_t id;
+        uint64_t index; /* once told; 0 before */
+        struct boot_time deadline;
+};
+
+/* A renewal of one lease. `ttl_ms` is 0 when the lease is gone. */
+struct core_renewal {
+        void (*done)(struct core_renewal *rn, struct status st, int64_t ttl_ms);
+        STAILQ_ENTRY(core_renewal) next;
+        int64_t lease;
+        struct core_read read; /* for a lease that this replica does not know (yet) */
+        struct core *core;
+};
+
+must_check_ int core_new(struct core **ret, const struct core_config *cfg,
+                         struct boot_time now);
+struct core *core_free(struct core *c);
+DEFINE_CLEANUP(struct core *, core_free)
+
+/* The ops to give to replica_new(), with the core as userdata, and the replica, once it is
+ * there; `send` and `fatal` are the owner's. */
+extern const struct replica_ops core_replica_ops;
+struct core_owner {
+        void (*send)(void *u, uint64_t peer, struct view frame);
+        void (*fatal)(void *u, const char *why);
+        /* A lease ended by expiry at apply: for the journal (A48). */
+        void (*expired)(void *u, int64_t lease, size_t n_keys, uint64_t term);
+        void (*changed)(void *u);
+};
+void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata);
+void core_attach(struct core *c, struct replica *r);
+
+/* What this replica says of itself in MemberList; proposed once there is a leader, and again if
+ * it changed. */
+must_check_ int core_set_member(struct core *c, const char *name, const char *client_urls);
+
+struct state *core_state(struct core *c);
+const struct core_config *core_config(const struct core *c);
+struct replica_status core_status(const struct core *c);
+/* Calls @fn for each member of the cluster. */
+void core_each_peer(const struct core *c,
+                    void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                    void *arg);
+uint64_t core_random(struct core *c);
+struct boot_time core_now(const struct core *c); /* as the last call brought it */
+
+/* Fills cluster, member, term and revision. */
+void core_header(const struct core *c, Pb__ResponseHeader *h);
+
+/* Sends a command; @body is copied. A leader change is survived: what provably was not applied
+ * is proposed again. @timeout 0: the default. Returns 0; -ENOBUFS: too many requests; or
+ * -ENOMEM. On failure `done` is not called. */
+must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
+                           const void *body, size_t n, nsec_t timeout);
+
+void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
+void core_renew(struct core *c, struct core_renewal *rn);
+
+/* Takes a read back; `done` will not be called. */
+void core_read_cancel(struct core *c, struct core_read *rd);
+
+/* Time: expiry, batch windows, timeouts. Call no later than core_next(), after replica_tick().
+ */
+void core_tick(struct core *c, struct boot_time now);
+struct boot_time core_next(struct core *c);
+
+/* Hands gathered renewals to the replica; before replica_flush(). */
+void core_flush(struct core *c, struct boot_time now);

@@ -1,0 +1,56 @@
+/* What the files of service/ share about calls. Not for others. */
+#pragma once
+
+#include "service/api.h"
+
+struct watch_hub;
+
+struct api {
+        struct core *core;
+        struct watch_hub *watches;
+        void (*kick)(struct rpc_conn *c, void *arg);
+        void *kick_arg;
+};
+
+/* One unary call. `call` is NULL once the client went away; then the answer is dropped. */
+struct request {
+        struct api *api;
+        struct rpc_call *call;
+        const struct method *method;
+        void *msg; /* the unpacked request; owned */
+        struct core_write write;
+        struct core_read read;
+        void (*then)(struct request *q); /* after the read */
+        bool waiting;                    /* for the core: the request stays until it answers */
+};
+
+struct method {
+        const char *path;
+        const ProtobufCMessageDescriptor *request;
+        void (*run)(struct request *q);
+};
+
+/* Answer and end the call. */
+void request_reply(struct request *q, const ProtobufCMessage *m);
+void request_reply_bytes(struct request *q, const void *p, size_t n);
+void request_fail(struct request *q, struct status st);
+
+/* Sends the request's own bytes, as @body, through the log; the answer goes to the client. */
+void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
+/* Runs @then once a local read is linearizable. */
+void request_read(struct request *q, void (*then)(struct request *q));
+
+/* Sends a message on a stream and gets the connection moving. */
+void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
+
+extern const struct method kv_methods[], lease_methods[], cluster_methods[];
+extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods;
+
+/* Streams: take the call over. */
+void keepalive_accept(struct api *a, struct rpc_call *call);
+void watch_accept(struct api *a, struct rpc_call *call);
+
+must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
+struct watch_hub *watch_hub_free(struct watch_hub *h);
+void watch_hub_flush(struct watch_hub *h, struct boot_time now);
+struct boot_time watch_hub_next(const struct watch_hub *h);

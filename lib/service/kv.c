@@ -1,0 +1,91 @@
+/* KV: writes go through the log; reads wait for a confirmation of leadership unless the client
+ * does not care. */
+#include "service/internal.h"
+
+static void answer_range(struct request *q)
+{
+        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__ResponseHeader h;
+        enum state_outcome o;
+        bool nomem;
+
+        o = state_range(core_state(q->api->core), q->msg, &a, &p, &nomem);
+        if (nomem)
+                return request_fail(q,
+                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        core_header(q->api->core, &h);
+        p.header = &h;
+        request_reply(q, &p.base);
+}
+
+static void range(struct request *q)
+{
+        const Pb__RangeRequest *m = q->msg;
+        enum state_outcome o = state_check_range(m);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (m->serializable)
+                return answer_range(q);
+        request_read(q, answer_range);
+}
+
+static void put(struct request *q)
+{
+        enum state_outcome o = state_check_put(q->msg);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        request_write(q, CMD_PUT, q->msg);
+}
+
+static void delete_range(struct request *q)
+{
+        enum state_outcome o = state_check_delete(q->msg);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        request_write(q, CMD_DELETE_RANGE, q->msg);
+}
+
+static void answer_txn(struct request *q)
+{
+        cleanup_(buf_fini) struct buf out = {0};
+        struct state_reply reply = {.out = &out};
+
+        core_header(q->api->core, &reply.header);
+        if (state_txn(core_state(q->api->core), q->msg, &reply) < 0 || buf_error(&out) < 0)
+                return request_fail(q,
+                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+        if (reply.outcome != STATE_OK)
+                return request_fail(q, status_of(reply.outcome));
+        request_reply_bytes(q, out.data, buf_len(&out));
+}
+
+static void txn(struct request *q)
+{
+        enum state_outcome o = state_check_txn(q->msg);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (state_txn_reads_only(q->msg))
+                return request_read(q, answer_txn);
+        request_write(q, CMD_TXN, q->msg);
+}
+
+static void compact(struct request *q)
+{
+        request_write(q, CMD_COMPACT, q->msg);
+}
+
+const struct method kv_methods[] = {
+        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range},
+        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put},
+        {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range},
+        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn},
+        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact},
+};
+const size_t n_kv_methods = ARRAY_SIZE(kv_methods);

@@ -1,0 +1,220 @@
+/* Leases: grants and revocations through the log, renewals in the core's batches, answers in
+ * any order (A35). */
+#include "service/internal.h"
+
+static void grant(struct request *q)
+{
+        Pb__LeaseGrantRequest *m = q->msg;
+        enum state_outcome o = state_check_grant(m);
+        int64_t min_ms = core_config(q->api->core)->min_ttl / NSEC_PER_MSEC;
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (m->id < 0)
+                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                                       "etcdserver: a lease id is positive"});
+        /* What the log carries is final: the same on every replica, whatever its configuration.
+         */
+        m->ttl_ms = max_of(state_grant_ttl_ms(m), min_ms);
+        while (m->id == 0) {
+                int64_t id = (int64_t) (core_random(q->api->core) >> 1);
+
+                if (id > 0 && !leases_find(&core_state(q->api->core)->leases, id))
+                        m->id = id;
+        }
+        request_write(q, CMD_GRANT, q->msg);
+}
+
+static void revoke(struct request *q)
+{
+        request_write(q, CMD_REVOKE, q->msg);
+}
+
+static void answer_time_to_live(struct request *q)
+{
+        Pb__LeaseTimeToLiveResponse p = PB__LEASE_TIME_TO_LIVE_RESPONSE__INIT;
+        const Pb__LeaseTimeToLiveRequest *m = q->msg;
+        struct state *s = core_state(q->api->core);
+        struct lease *l = leases_find(&s->leases, m->id);
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.id = m->id;
+        p.ttl = -1;
+        if (l) {
+                nsec_t left = boot_diff(deadlines_get(&s->deadlines, l->slot),
+                                        core_now(q->api->core));
+
+                left = max_of(left, (nsec_t) 0);
+                p.ttl = left / NSEC_PER_SEC;
+                p.ttl_ms = left / NSEC_PER_MSEC;
+                p.grantedttl = (l->ttl_ms + 999) / 1000;
+                p.granted_ttl_ms = l->ttl_ms;
+        }
+        if (l && m->keys && l->n_keys > 0) {
+                struct kv_key *k;
+
+                p.keys = arena_alloc(&a, l->n_keys * sizeof(*p.keys));
+                if (!p.keys)
+                        return request_fail(
+                                q, (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                LIST_FOREACH (k, &l->keys, of_lease)
+                        p.keys[p.n_keys++] = pb_bytes(k->bytes, k->len);
+        }
+        request_reply(q, &p.base);
+}
+
+static void time_to_live(struct request *q)
+{
+        request_read(q, answer_time_to_live);
+}
+
+static void answer_leases(struct request *q)
+{
+        Pb__LeaseLeasesResponse p = PB__LEASE_LEASES_RESPONSE__INIT;
+        struct state *s = core_state(q->api->core);
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__ResponseHeader h;
+        struct lease *l;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.leases = arena_alloc(&a, (s->leases.n + 1) * sizeof(*p.leases));
+        if (!p.leases)
+                return request_fail(q,
+                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+        RB_FOREACH (l, lease_ids, &s->leases.by_id) {
+                Pb__LeaseStatus *st = arena_alloc(&a, sizeof(*st));
+
+                if (!st)
+                        return request_fail(
+                                q, (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                pb__lease_status__init(st);
+                st->id = l->id;
+                p.leases[p.n_leases++] = st;
+        }
+        request_reply(q, &p.base);
+}
+
+static void leases(struct request *q)
+{
+        request_read(q, answer_leases);
+}
+
+const struct method lease_methods[] = {
+        {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant},
+        {"/etcdserverpb.Lease/LeaseRevoke", &pb__lease_revoke_request__descriptor, revoke},
+        {"/etcdserverpb.Lease/LeaseTimeToLive", &pb__lease_time_to_live_request__descriptor,
+         time_to_live},
+        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, leases},
+};
+const size_t n_lease_methods = ARRAY_SIZE(lease_methods);
+
+/* ---- LeaseKeepAlive ---- */
+
+#define OUTSTANDING_MAX 4096 /* renewals of one stream that are not answered yet */
+
+struct keepalive {
+        struct api *api;
+        struct rpc_call *call; /* NULL: the client went away */
+        size_t outstanding;
+        bool ended; /* the client sends no more */
+};
+
+struct renewal {
+        struct core_renewal core;
+        struct keepalive *ka;
+};
+
+static void keepalive_unref(struct keepalive *ka)
+{
+        if (!ka->call && ka->outstanding == 0)
+                free(ka);
+}
+
+static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        struct renewal *r = container_of(rn, struct renewal, core);
+        struct keepalive *ka = r->ka;
+
+        ka->outstanding--;
+        if (ka->call && st.code != RPC_OK) {
+                rpc_call_finish(ka->call, st.code, st.text);
+                ka->api->kick(ka->call->conn, ka->api->kick_arg);
+        } else if (ka->call) {
+                Pb__LeaseKeepAliveResponse p = PB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
+                Pb__ResponseHeader h;
+
+                core_header(ka->api->core, &h);
+                p.header = &h;
+                p.id = rn->lease;
+                p.ttl = (ttl_ms + 999) / 1000;
+                p.ttl_ms = ttl_ms;
+                api_send(ka->api, ka->call, &p.base);
+                if (ka->ended && ka->outstanding == 0)
+                        rpc_call_finish(ka->call, RPC_OK, "");
+        }
+        free(r);
+        keepalive_unref(ka);
+}
+
+static void keepalive_message(struct rpc_call *call, struct view m)
+{
+        struct keepalive *ka = call->userdata;
+        Pb__LeaseKeepAliveRequest *q = pb__lease_keep_alive_request__unpack(NULL, m.len, m.p);
+        struct renewal *r;
+
+        if (!q)
+                return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        r = ka->outstanding < OUTSTANDING_MAX ? calloc(1, sizeof(*r)) : NULL;
+        if (!r) {
+                pb_free(q);
+                return rpc_call_finish(call, status_too_many.code, status_too_many.text);
+        }
+        r->ka = ka;
+        r->core.done = renewed;
+        r->core.lease = q->id;
+        pb_free(q);
+        ka->outstanding++;
+        core_renew(ka->api->core, &r->core);
+}
+
+static void keepalive_end(struct rpc_call *call)
+{
+        struct keepalive *ka = call->userdata;
+
+        ka->ended = true;
+        if (ka->outstanding == 0)
+                rpc_call_finish(call, RPC_OK, "");
+}
+
+static void keepalive_close(struct rpc_call *call)
+{
+        struct keepalive *ka = call->userdata;
+
+        ka->call = NULL;
+        keepalive_unref(ka);
+}
+
+static const struct rpc_handler keepalive_handler = {
+        .on_message = keepalive_message,
+        .on_end = keepalive_end,
+        .on_close = keepalive_close,
+};
+
+void keepalive_accept(struct api *a, struct rpc_call *call)
+{
+        struct keepalive *ka;
+
+        if (call->want_leader && core_status(a->core).leader_id == 0)
+                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        ka = calloc(1, sizeof(*ka));
+        if (!ka)
+                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        ka->api = a;
+        ka->call = call;
+        call->userdata = ka;
+        call->handler = &keepalive_handler;
+}

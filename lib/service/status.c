@@ -1,0 +1,42 @@
+#include "service/status.h"
+
+const struct status status_ok = {RPC_OK, ""};
+const struct status status_no_leader = {RPC_UNAVAILABLE, "etcdserver: no leader"};
+const struct status status_timeout = {RPC_UNAVAILABLE, "etcdserver: request timed out"};
+const struct status status_lost = {
+        RPC_UNAVAILABLE,
+        "etcdserver: request timed out, possibly due to previous leader failure"};
+const struct status status_too_many = {RPC_RESOURCE_EXHAUSTED, "etcdserver: too many requests"};
+const struct status status_too_large = {RPC_INVALID_ARGUMENT,
+                                        "etcdserver: request is too large"};
+const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does not parse"};
+const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
+const struct status status_space = {RPC_RESOURCE_EXHAUSTED,
+                                    "etcdserver: mvcc: database space exceeded"};
+
+static const struct status of_outcome[] = {
+        [STATE_OK] = {RPC_OK, ""},
+        [STATE_E_KEY_MISSING] = {RPC_INVALID_ARGUMENT, "etcdserver: key is not provided"},
+        [STATE_E_KEY_NOT_FOUND] = {RPC_INVALID_ARGUMENT, "etcdserver: key not found"},
+        [STATE_E_VALUE_GIVEN] = {RPC_INVALID_ARGUMENT, "etcdserver: value is provided"},
+        [STATE_E_LEASE_GIVEN] = {RPC_INVALID_ARGUMENT, "etcdserver: lease is provided"},
+        [STATE_E_TXN_TOO_LARGE] = {RPC_INVALID_ARGUMENT,
+                                   "etcdserver: too many operations in txn request"},
+        [STATE_E_TXN_DUPLICATE] = {RPC_INVALID_ARGUMENT,
+                                   "etcdserver: duplicate key given in txn request"},
+        [STATE_E_SORT] = {RPC_INVALID_ARGUMENT, "etcdserver: invalid sort option"},
+        [STATE_E_COMPACTED] = {RPC_OUT_OF_RANGE,
+                               "etcdserver: mvcc: required revision has been compacted"},
+        [STATE_E_FUTURE] = {RPC_OUT_OF_RANGE,
+                            "etcdserver: mvcc: required revision is a future revision"},
+        [STATE_E_LEASE_NOT_FOUND] = {RPC_NOT_FOUND, "etcdserver: requested lease not found"},
+        [STATE_E_LEASE_EXISTS] = {RPC_FAILED_PRECONDITION, "etcdserver: lease already exists"},
+        [STATE_E_TTL_TOO_LARGE] = {RPC_OUT_OF_RANGE, "etcdserver: too large lease TTL"},
+        [STATE_E_MALFORMED] = {RPC_INTERNAL, "grpc: the message does not parse"},
+};
+
+struct status status_of(enum state_outcome o)
+{
+        assert((size_t) o < ARRAY_SIZE(of_outcome));
+        return of_outcome[o];
+}

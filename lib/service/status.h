@@ -1,0 +1,16 @@
+/* What clients are told when something does not work: gRPC code and etcd's text, on which
+ * clients match. One table. */
+#pragma once
+
+#include "lease/state.h"
+#include "rpc/status.h"
+
+struct status {
+        enum rpc_code code;
+        const char *text;
+};
+
+struct status status_of(enum state_outcome o);
+
+extern const struct status status_ok, status_no_leader, status_timeout, status_lost,
+        status_too_many, status_too_large, status_malformed, status_stopped, status_space;

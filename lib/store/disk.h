@@ -1,0 +1,56 @@
+/*
+ * The disk as the store sees it: named files in one directory. This is the seam for simulation,
+ * which replaces it by a disk that stalls, tears writes and loses what was not synced.
+ *
+ * The calls block until the bytes are durable. Those marked "job" may run in the worker's
+ * thread; the others are for start-up and for term and vote.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+
+struct disk;
+
+/* Work for the disk's own thread: `run` there, `done` back in the loop, in order of submission.
+ * Embedded. */
+struct disk_job {
+        void (*run)(struct disk_job *job);
+        void (*done)(struct disk_job *job);
+        void *impl[4]; /* the implementation's own */
+};
+
+struct disk_ops {
+        /* Calls @fn with every file's name. */
+        int (*list)(struct disk *d, int (*fn)(const char *name, void *arg), void *arg);
+        /* Appends the whole file to @out. */
+        int (*read)(struct disk *d, const char *name, struct buf *out);
+        /* Makes a file of @size zero bytes, or empties and zeroes an old one. (job) */
+        int (*create)(struct disk *d, const char *name, size_t size);
+        /* Overwrites part of an existing file. (job) */
+        int (*write)(struct disk *d, const char *name, uint64_t offset, const void *p,
+                     size_t n);
+        /* Makes @name hold exactly these bytes, or, if we die meanwhile, what it held before.
+         * (job) */
+        int (*replace)(struct disk *d, const char *name, const void *p, size_t n);
+        /* (job) */
+        int (*remove)(struct disk *d, const char *name);
+        void (*submit)(struct disk *d, struct disk_job *job);
+        struct disk *(*free)(struct disk *d);
+};
+
+struct disk {
+        const struct disk_ops *ops;
+};
+
+struct loop;
+
+/* A real directory, which must exist; other processes are kept out by a lock. Returns 0, -EBUSY
+ * when another process has it, or another negative errno. */
+must_check_ int disk_posix_new(struct disk **ret, const char *dir, struct loop *l);
+
+static inline struct disk *disk_free(struct disk *d)
+{
+        return d ? d->ops->free(d) : NULL;
+}
+DEFINE_CLEANUP(struct disk *, disk_free)

@@ -1,0 +1,252 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loop/worker.h"
+#include "store/disk.h"
+
+struct posix {
+        struct disk base;
+        int dir_fd, lock_fd;
+        struct worker *worker;
+        /* The file written last, kept open: the log's segment. Used by the worker's thread only
+         * once that runs. */
+        char open_name[64];
+        int open_fd;
+};
+
+/* A disk_job on the worker's queue; sits in disk_job.impl, which has room for it. */
+struct posix_job {
+        struct worker_job job;
+};
+_Static_assert(sizeof(struct posix_job) <= sizeof(((struct disk_job *) 0)->impl),
+               "disk_job.impl is too small");
+
+static struct posix *posix_of(struct disk *d)
+{
+        return container_of(d, struct posix, base);
+}
+
+static int posix_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+{
+        int fd = openat(posix_of(d)->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+        struct dirent *e;
+        DIR *dir;
+
+        if (fd < 0)
+                return -errno;
+        dir = fdopendir(fd);
+        if (!dir) {
+                r = -errno;
+                close(fd);
+                return r;
+        }
+        while (r == 0 && (e = readdir(dir)))
+                if (e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
+                        r = fn(e->d_name, arg);
+        closedir(dir);
+        return r;
+}
+
+static int posix_read(struct disk *d, const char *name, struct buf *out)
+{
+        int fd = openat(posix_of(d)->dir_fd, name, O_RDONLY | O_CLOEXEC), r = 0;
+
+        if (fd < 0)
+                return -errno;
+        for (;;) {
+                uint8_t *to = buf_reserve(out, 1 << 20);
+                ssize_t n;
+
+                if (!to) {
+                        r = -ENOMEM;
+                        break;
+                }
+                n = read(fd, to, 1 << 20);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        r = -errno;
+                if (n <= 0)
+                        break;
+                buf_commit(out, (size_t) n);
+        }
+        close(fd);
+        return r;
+}
+
+static int write_all(int fd, const uint8_t *p, size_t n, uint64_t offset)
+{
+        while (n > 0) {
+                ssize_t k = pwrite(fd, p, n, (off_t) offset);
+
+                if (k < 0 && errno == EINTR)
+                        continue;
+                if (k < 0)
+                        return -errno;
+                p += k;
+                n -= (size_t) k;
+                offset += (uint64_t) k;
+        }
+        return 0;
+}
+
+static void forget_open(struct posix *p)
+{
+        if (p->open_fd >= 0)
+                close(p->open_fd);
+        p->open_fd = -1;
+}
+
+static int posix_create(struct disk *d, const char *name, size_t size)
+{
+        struct posix *p = posix_of(d);
+        cleanup_(freep) uint8_t *zeroes = calloc(1, 1 << 20);
+        int fd, r = 0;
+
+        if (!zeroes)
+                return -ENOMEM;
+        fd = openat(p->dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return -errno;
+        /* Really written, so that a later fdatasync() has no metadata to flush. */
+        for (size_t at = 0; r == 0 && at < size; at += 1 << 20)
+                r = write_all(fd, zeroes, min_of(size - at, (size_t) 1 << 20), at);
+        if (r == 0 && (fsync(fd) < 0 || fsync(p->dir_fd) < 0))
+                r = -errno;
+        close(fd);
+        return r;
+}
+
+static int posix_write(struct disk *d, const char *name, uint64_t offset, const void *bytes,
+                       size_t n)
+{
+        struct posix *p = posix_of(d);
+        bool keep = strncmp(name, "log-", 4) == 0;
+        int fd, r;
+
+        if (keep && p->open_fd >= 0 && strcmp(p->open_name, name) == 0) {
+                fd = p->open_fd;
+        } else {
+                fd = openat(p->dir_fd, name, O_RDWR | O_CLOEXEC);
+                if (fd < 0)
+                        return -errno;
+                if (keep) {
+                        forget_open(p);
+                        p->open_fd = fd;
+                        snprintf(p->open_name, sizeof(p->open_name), "%s", name);
+                }
+        }
+        r = write_all(fd, bytes, n, offset);
+        if (r == 0 && fdatasync(fd) < 0)
+                r = -errno;
+        if (!keep)
+                close(fd);
+        return r;
+}
+
+static int posix_replace(struct disk *d, const char *name, const void *bytes, size_t n)
+{
+        struct posix *p = posix_of(d);
+        char tmp[80];
+        int fd, r;
+
+        snprintf(tmp, sizeof(tmp), "%s.tmp", name);
+        fd = openat(p->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return -errno;
+        r = write_all(fd, bytes, n, 0);
+        if (r == 0 && fsync(fd) < 0)
+                r = -errno;
+        close(fd);
+        if (r == 0 && renameat(p->dir_fd, tmp, p->dir_fd, name) < 0)
+                r = -errno;
+        if (r == 0 && fsync(p->dir_fd) < 0)
+                r = -errno;
+        return r;
+}
+
+static int posix_remove(struct disk *d, const char *name)
+{
+        struct posix *p = posix_of(d);
+
+        if (strcmp(p->open_name, name) == 0)
+                forget_open(p);
+        return unlinkat(p->dir_fd, name, 0) < 0 ? -errno : 0;
+}
+
+static void run(struct worker_job *job)
+{
+        struct disk_job *j = container_of((void *) job, struct disk_job, impl);
+
+        j->run(j);
+}
+
+static void done(struct worker_job *job)
+{
+        struct disk_job *j = container_of((void *) job, struct disk_job, impl);
+
+        j->done(j);
+}
+
+static void posix_submit(struct disk *d, struct disk_job *j)
+{
+        struct posix_job *pj = (struct posix_job *) (void *) j->impl;
+
+        pj->job = (struct worker_job){.run = run, .done = done};
+        worker_submit(posix_of(d)->worker, &pj->job);
+}
+
+static struct disk *posix_free(struct disk *d)
+{
+        struct posix *p = posix_of(d);
+
+        worker_free(p->worker);
+        forget_open(p);
+        if (p->lock_fd >= 0)
+                close(p->lock_fd);
+        if (p->dir_fd >= 0)
+                close(p->dir_fd);
+        free(p);
+        return NULL;
+}
+
+static const struct disk_ops posix_ops = {
+        .list = posix_list,
+        .read = posix_read,
+        .create = posix_create,
+        .write = posix_write,
+        .replace = posix_replace,
+        .remove = posix_remove,
+        .submit = posix_submit,
+        .free = posix_free,
+};
+
+int disk_posix_new(struct disk **ret, const char *dir, struct loop *l)
+{
+        cleanup_(disk_freep) struct disk *d = NULL;
+        struct posix *p = calloc(1, sizeof(*p));
+        int r;
+
+        if (!p)
+                return -ENOMEM;
+        d = &p->base;
+        d->ops = &posix_ops;
+        p->dir_fd = p->lock_fd = p->open_fd = -1;
+        p->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (p->dir_fd < 0)
+                return -errno;
+        p->lock_fd = openat(p->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (p->lock_fd < 0)
+                return -errno;
+        if (flock(p->lock_fd, LOCK_EX | LOCK_NB) < 0)
+                return errno == EWOULDBLOCK ? -EBUSY : -errno;
+        r = worker_new(&p->worker, l, "disk");
+        if (r < 0)
+                return r;
+        *ret = take_ptr(d);
+        return 0;
+}

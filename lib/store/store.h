@@ -1,0 +1,100 @@
+/*
+ * What a replica must not forget: the log, term and vote, and the latest snapshot.
+ *
+ * Files, in one directory (the format is in store/FORMAT.md):
+ *     meta                        who we are, term and vote: two slots written in turn
+ *     log-<sequence>              segments, zero-filled in advance, records with a checksum
+ * each snapshot-<index>            one state, with a checksum A torn end of the last segment,
+ * left by a crash, is cut off; damage anywhere else is refused by name, since it would lose
+ * what was acknowledged (I5). Any write error is fatal for the process: `failed` is called,
+ * once, and nothing is reported persisted after it.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "store/disk.h"
+
+struct store;
+
+/* A log entry; the data is borrowed. */
+struct store_entry {
+        uint64_t index;
+        uint64_t term;
+        uint8_t type;
+        struct view data;
+};
+
+struct store_snapshot {
+        uint64_t index; /* 0: none */
+        uint64_t term;
+        uint64_t conf_index;
+        struct view conf; /* consensus' own encoding */
+        struct view data;
+};
+
+struct store_identity {
+        uint64_t cluster_id;
+        uint64_t member_id;
+};
+
+/* What was on disk. Owned by the store until store_recovered_free(). */
+struct store_recovered {
+        bool fresh; /* nothing: a new directory */
+        struct store_identity identity;
+        uint64_t term, vote;
+        struct store_snapshot snapshot;
+        struct store_entry
+                *entries; /* ascending, without gaps, after the snapshot or overlapping it */
+        size_t n_entries;
+};
+
+struct store_ops {
+        /* Entries up to @index are durable. */
+        void (*persisted)(void *userdata, uint64_t index);
+        /* The snapshot up to @index is durable. */
+        void (*snapshot_done)(void *userdata, uint64_t index);
+        /* @file could not be written. */
+        void (*failed)(void *userdata, const char *file, int r);
+};
+
+struct store_error {
+        char text[512];
+};
+
+/* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
+ * or a negative errno, told too. */
+must_check_ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops,
+                           void *userdata, struct store_error *err);
+const struct store_recovered *store_recovered(const struct store *s);
+void store_recovered_free(struct store *s);
+
+/* Forgets jobs under way. Accepts NULL; returns NULL. The disk must run no job of ours any
+ * more. */
+struct store *store_free(struct store *s);
+DEFINE_CLEANUP(struct store *, store_free)
+
+/* A new directory: says who we are. Blocks. */
+must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term);
+
+/* Blocks until term and vote are durable (Raft section 5.1: before answering). */
+must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
+
+/* Queues entries, copied; where the first one is not behind the last, what it overwrites is cut
+ * off. Returns 0 or -ENOMEM. */
+must_check_ int store_append(struct store *s, const struct store_entry *e, size_t n);
+
+/* Starts writing what is queued, unless a write is under way: that one starts the next when it
+ * ends. */
+void store_flush(struct store *s);
+
+/* Queues a snapshot; @conf and @data are copied. With @reset the log restarts behind it (an
+ * install). Returns 0 or -ENOMEM. */
+must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot *snap,
+                                    bool reset);
+
+/* Entries up to @index are not needed any more: removes segments that hold nothing else. */
+void store_trim(struct store *s, uint64_t index);
+
+/* Bytes of log and snapshots on disk. */
+uint64_t store_size(const struct store *s);

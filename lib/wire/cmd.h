@@ -1,0 +1,63 @@
+/*
+ * What a log entry holds: one or more commands, in the order in which they are applied.
+ *
+ *     command = type:u8  origin:varint  seq:varint  body:bytes
+ *
+ * `origin` is the replica that took the request and answers it when the command is applied
+ * there; `seq` is that replica's number for it. Requests of clients travel as their own
+ * protobuf bytes, so that every replica applies exactly what was asked. RENEW and EXPIRE name
+ * leases by their dense slot, delta-coded: 10,000 renewals are 10 to 13 KB. Pure: bytes in,
+ * bytes out.
+ */
+#pragma once
+
+#include "base/buf.h"
+
+enum cmd_type {
+        CMD_PUT = 1,      /* PutRequest */
+        CMD_DELETE_RANGE, /* DeleteRangeRequest */
+        CMD_TXN,          /* TxnRequest */
+        CMD_COMPACT,      /* CompactionRequest */
+        CMD_GRANT,        /* LeaseGrantRequest: ID chosen, ttl_ms final */
+        CMD_REVOKE,       /* LeaseRevokeRequest */
+        CMD_RENEW,        /* struct cmd_renew_writer below */
+        CMD_EXPIRE,       /* struct cmd_expire_writer below */
+        CMD_EXCUSE,       /* nanoseconds:varint that count against no lease (outage) */
+        CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
+        CMD_LAST_ = CMD_MEMBER,
+};
+
+struct cmd {
+        enum cmd_type type;
+        uint64_t origin;
+        uint64_t seq;
+        struct view body; /* borrowed */
+};
+
+void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
+                const void *body, size_t body_len);
+
+/* Takes the next command off @entry; its body is borrowed from there. Returns 0, -ENODATA at
+ * the end, or -EBADMSG. */
+must_check_ int cmd_next(struct view *entry, struct cmd *ret);
+
+/*
+ * RENEW = as_of:varint, then slot deltas. The slots must ascend. `as_of` is the log index that
+ * the origin had applied when it looked the slots up: a slot given to another lease later than
+ * that is skipped at apply.
+ */
+struct cmd_slots {
+        uint32_t last; /* the slot before, plus one */
+};
+
+void cmd_renew_begin(struct buf *b, struct cmd_slots *s, uint64_t as_of);
+void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot);
+must_check_ int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of);
+must_check_ int cmd_renew_next(struct view *body, struct cmd_slots *s,
+                               uint32_t *ret_slot); /* -ENODATA: end */
+
+/* EXPIRE = pairs of slot delta and the log index of the last renewal that the proposer had
+ * seen; at apply the lease goes only if that index still stands (I1, A1). */
+void cmd_expire_add(struct buf *b, struct cmd_slots *s, uint32_t slot, uint64_t renewed);
+must_check_ int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
+                                uint64_t *ret_renewed); /* -ENODATA: end */
