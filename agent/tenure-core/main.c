@@ -158,7 +158,14 @@ static int on_frame(void *u, uint64_t id, struct view frame)
         return replica_input(p->replica, id, frame, boot_now());
 }
 
-static const struct peers_ops peers_ops = {.frame = on_frame};
+static void on_down(void *u, uint64_t id)
+{
+        struct program *p = u;
+
+        replica_peer_down(p->replica, id, boot_now());
+}
+
+static const struct peers_ops peers_ops = {.frame = on_frame, .down = on_down};
 
 static void on_stop_timeout(struct loop_timer *t)
 {

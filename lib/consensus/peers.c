@@ -231,8 +231,14 @@ static void in_data(struct stream *s, struct view data)
 
 static void in_close(struct stream *s, const char *why)
 {
+        struct link_in *i = stream_userdata(s);
+        struct peers *p = i->peers;
+        uint64_t id = i->greeted ? i->id : 0;
+
         (void) why;
-        in_free(stream_userdata(s));
+        in_free(i);
+        if (id != 0)
+                p->ops->down(p->userdata, id);
 }
 
 static const struct stream_ops in_ops = {.on_data = in_data, .on_close = in_close};

@@ -20,6 +20,8 @@ struct peers;
 struct peers_ops {
         /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
+        /* The link from member @id broke. */
+        void (*down)(void *userdata, uint64_t id);
 };
 
 struct peers_config {

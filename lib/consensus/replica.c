@@ -85,6 +85,10 @@ struct replica {
         uint64_t healthy_commit;
         struct boot_time heard[REPLICA_PEERS_MAX];
 
+        uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
+                                                    is committed */
+        struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
+
         /* What the disk said, until replica_start() hands it to raft. */
         struct raft_snapshot_metadata start_meta;
         uint64_t start_term, start_vote;
@@ -462,6 +466,7 @@ static void become_leader(struct replica *r)
         r->ready = false;
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->heard[i] = r->now;
+        memset(r->told_commit, 0, sizeof(r->told_commit));
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
@@ -817,6 +822,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->healthy_at = now;
+        r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);
         STAILQ_INIT(&r->waiting);
         STAILQ_INIT(&r->in_round);
@@ -912,6 +918,30 @@ struct replica *replica_free(struct replica *r)
 }
 
 /* ---- from the peers and the clock ---- */
+
+void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
+{
+        r->now = boot_max(r->now, now);
+        if (!is_leader(r) && peer == leader_id(r) && r->leader_down_at.ns == BOOT_TIME_NEVER.ns)
+                r->leader_down_at = boot_add(
+                        r->now,
+                        2 * r->cfg.heartbeat + (nsec_t) raft_random(&r->raft.random, 0, 1000) *
+                                                       (r->cfg.heartbeat / 1000));
+}
+
+/* [libraft] It has no event for "the leader seems dead": its election timer is made to have run
+ * out. */
+static void check_leader_down(struct replica *r)
+{
+        if (boot_before(r->now, r->leader_down_at))
+                return;
+        r->leader_down_at = BOOT_TIME_NEVER;
+        if (raft_state(&r->raft) != RAFT_FOLLOWER || leader_id(r) == 0)
+                return;
+        log_debug("The link from the leader is down; standing for election.");
+        r->raft.election_timer_start =
+                to_raft(r->now) - r->raft.follower_state.randomized_election_timeout;
+}
 
 static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
 {
@@ -1063,6 +1093,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         r->now = boot_max(r->now, now);
         if (k < 0)
                 return k;
+        if (peer == leader_id(r))
+                r->leader_down_at = BOOT_TIME_NEVER;
         switch (type) {
         case FRAME_RAFT:
                 k = message_decode(frame, &m);
@@ -1105,6 +1137,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (r->dead)
                 return;
+        check_leader_down(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
 
@@ -1123,6 +1156,7 @@ struct boot_time replica_next(const struct replica *r)
 {
         struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
 
+        raft = boot_min(raft, r->leader_down_at);
         if (is_leader(r) || r->round_on || !STAILQ_EMPTY(&r->asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
@@ -1170,6 +1204,35 @@ static bool submit_entry(struct replica *r)
         return true;
 }
 
+/* Followers learn what is committed from the next message; when none follows at once they would
+ * apply it, and tell their watchers, up to a heartbeat late. So each gets a heartbeat as soon
+ * as it has what was committed. To raft it is one like any other. */
+static void tell_commit(struct replica *r)
+{
+        uint64_t commit = raft_commit_index(&r->raft);
+
+        if (!is_leader(r) || log_last(&r->log) > commit)
+                return;
+        for (unsigned i = 0; i < conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
+                struct raft_message m = {.type = RAFT_APPEND_ENTRIES,
+                                         .server_id = conf(r)->servers[i].id};
+                raft_index match;
+
+                if (m.server_id == r->cfg.id ||
+                    raft_match_index(&r->raft, m.server_id, &match) != 0)
+                        continue;
+                match = min_of(match, (raft_index) commit);
+                if (match <= r->told_commit[i] || term_of(r, match) == 0)
+                        continue;
+                r->told_commit[i] = match;
+                m.append_entries.term = raft_current_term(&r->raft);
+                m.append_entries.prev_log_index = match;
+                m.append_entries.prev_log_term = term_of(r, match);
+                m.append_entries.leader_commit = commit;
+                send_message(r, &m);
+        }
+}
+
 static void forward(struct replica *r, enum replica_priority priority,
                     const struct buf *commands)
 {
@@ -1195,6 +1258,7 @@ void replica_flush(struct replica *r, struct boot_time now)
                 start_round(r);
                 while (r->ready && is_leader(r) && submit_entry(r))
                         ;
+                tell_commit(r);
         } else if (leader_id(r) != 0) {
                 struct batch *b;
 

@@ -86,6 +86,11 @@ DEFINE_CLEANUP(struct replica *, replica_free)
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
+/* The link from @peer broke, or speaks again. A leader whose link stays down for some
+ * heartbeats has most likely died: we stand for election then, rather than wait for the whole
+ * timeout. It is only a hint: the others vote by their own lights (pre-vote). */
+void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
+
 /* Lets time pass; to be called no later than replica_next(), and whenever before acting on a
  * deadline. */
 void replica_tick(struct replica *r, struct boot_time now);

@@ -22,6 +22,7 @@ struct call {
         bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
         bool closing;    /* on_close has been called */
         bool has_status;
+        bool silent; /* canceled by its owner, who wants no status */
         enum rpc_code code;
         char *message;
 };
@@ -79,7 +80,7 @@ static void call_close(struct call *k, enum rpc_code code, const char *message)
         if (k->closing)
                 return;
         k->closing = true;
-        if (!k->pub.conn->server && h && h->on_status && k->pub.userdata)
+        if (!k->pub.conn->server && h && h->on_status && !k->silent)
                 h->on_status(&k->pub, code, message);
         if (h)
                 h->on_close(&k->pub);
@@ -238,7 +239,7 @@ void rpc_call_cancel(struct rpc_call *pub)
         struct call *k = call_of(pub);
 
         k->finished = true;
-        k->pub.userdata = NULL; /* call_close() tells no status then */
+        k->silent = true;
         if (nghttp2_submit_rst_stream(pub->conn->h2, NGHTTP2_FLAG_NONE, k->stream,
                                       NGHTTP2_CANCEL) == NGHTTP2_ERR_NOMEM)
                 pub->conn->nomem = true;
@@ -483,7 +484,8 @@ static int conn_new(struct rpc_conn **ret, bool server)
                 return -ENOMEM;
         }
         nghttp2_option_set_no_closed_streams(opt, 1);
-        /* etcd's own client sends a whole URL as :authority, which nghttp2 would refuse; begin_call() checks what counts. */
+        /* etcd's own client sends a whole URL as :authority, which nghttp2 would refuse;
+         * begin_call() checks what counts. */
         nghttp2_option_set_no_http_messaging(opt, server);
         nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback(cb, on_header);

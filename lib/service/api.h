@@ -12,8 +12,9 @@
 
 struct api;
 
-#define API_VERSION "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
-#define API_REQUEST_MAX (1536 * 1024) /* as etcd's --max-request-bytes */
+#define API_VERSION \
+        "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
+#define API_REQUEST_MAX (1536 * 1024)  /* as etcd's --max-request-bytes */
 
 must_check_ int api_new(struct api **ret, struct core *core);
 struct api *api_free(struct api *a);

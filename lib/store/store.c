@@ -78,6 +78,11 @@ static int refuse(struct store_error *err, const char *file, uint64_t at, const 
         return -EBADMSG;
 }
 
+static void segment_name(uint64_t seq, char out[static 32])
+{
+        snprintf(out, 32, "log-%016" PRIx64, seq);
+}
+
 /* ---- records ---- */
 
 static void add_record(struct buf *b, uint32_t batch, const struct store_entry *e)
@@ -340,8 +345,17 @@ static int recover(struct store *s, struct store_error *err)
         r = s->disk->ops->list(s->disk, collect_name, &all);
         if (r < 0)
                 return r;
-        if (s->rec.fresh && all.n > 0)
-                return refuse(err, "meta", 0, "it is missing, but there is a log");
+        if (s->rec.fresh && all.n > 0) {
+                bool empty = false;
+
+                /* One empty segment is a first start that was cut short. */
+                r = all.n == 1 ? segment_is_empty(s, all.name[0], &empty) : 0;
+                if (r < 0)
+                        return r;
+                if (!empty)
+                        return refuse(err, "meta", 0, "it is missing, but there is a log");
+                return 0;
+        }
         if (all.n > 0)
                 qsort(all.name, all.n, sizeof(*all.name), name_cmp);
         while (n_logs < all.n && strncmp(all.name[n_logs], "log-", 4) == 0)
@@ -572,7 +586,7 @@ static int submit(struct store *s, enum job_kind kind, const char *name, uint64_
 
 static int create_segment(struct store *s, uint64_t seq, size_t size, char name[static 32])
 {
-        snprintf(name, 32, "log-%016" PRIx64, seq);
+        segment_name(seq, name);
         return submit(s, JOB_CREATE, name, 0, NULL, size, 0);
 }
 
@@ -588,7 +602,7 @@ static int next_segment(struct store *s, size_t need)
         seg->seq = s->next_seq;
         seg->size = max_of(SEGMENT_SIZE, need);
         if (s->spare && seg->size == SEGMENT_SIZE)
-                snprintf(seg->name, sizeof(seg->name), "log-%016" PRIx64, seg->seq);
+                segment_name(seg->seq, seg->name);
         else
                 r = create_segment(s, seg->seq, seg->size, seg->name);
         if (r < 0) {

@@ -1,0 +1,431 @@
+/*
+ * tenurectl: asks the agent on this host, over D-Bus, who is there.
+ */
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <systemd/sd-bus.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/clock.h"
+
+#define NAME "org.tenure.Membership1"
+#define MANAGER NAME ".Manager"
+#define NODE NAME ".Node"
+#define ROOT "/org/tenure/Membership1"
+
+enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
+
+/* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status).
+ */
+#define EXIT_NOT_HELD 2
+
+struct ctl {
+        sd_bus *bus;
+        enum json_mode json;
+        bool legend;
+};
+
+static int fail(const char *what, int r, const sd_bus_error *error)
+{
+        if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
+                fprintf(stderr, "tenurectl: no agent answers on this bus; is tenured running? "
+                                "(systemctl status tenured)\n");
+        else
+                fprintf(stderr, "tenurectl: %s: %s.\n", what,
+                        error && error->message ? error->message : strerror(-r));
+        return -1;
+}
+
+static void print_json(const struct ctl *c, struct json_object *o)
+{
+        puts(json_object_to_json_string_ext(
+                o, c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
+                                          : JSON_C_TO_STRING_PLAIN));
+        fflush(stdout);
+        json_object_put(o);
+}
+
+static struct json_object *json_hex(int64_t v)
+{
+        char text[24];
+
+        snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) v);
+        return json_object_new_string(text);
+}
+
+/* Reads all properties of an object into a JSON object: strings, numbers and booleans as they
+ * are. */
+static int get_all(struct ctl *c, const char *path, const char *interface,
+                   struct json_object **ret)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        struct json_object *o = json_object_new_object();
+        int r;
+
+        r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
+                               &error, &m, "s", interface);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                const char *key, *type, *s;
+                uint64_t t;
+                int64_t x;
+                int b;
+
+                r = sd_bus_message_read(m, "s", &key);
+                if (r >= 0)
+                        r = sd_bus_message_peek_type(m, NULL, &type);
+                if (r < 0)
+                        break;
+                if (strcmp(type, "s") == 0 && (r = sd_bus_message_read(m, "v", "s", &s)) >= 0)
+                        json_object_object_add(o, key, json_object_new_string(s));
+                else if (strcmp(type, "t") == 0 &&
+                         (r = sd_bus_message_read(m, "v", "t", &t)) >= 0)
+                        json_object_object_add(o, key, json_object_new_int64((int64_t) t));
+                else if (strcmp(type, "x") == 0 &&
+                         (r = sd_bus_message_read(m, "v", "x", &x)) >= 0)
+                        json_object_object_add(o, key,
+                                               strcmp(key, "LeaseId") == 0
+                                                       ? json_hex(x)
+                                                       : json_object_new_int64(x));
+                else if (strcmp(type, "b") == 0 &&
+                         (r = sd_bus_message_read(m, "v", "b", &b)) >= 0)
+                        json_object_object_add(o, key, json_object_new_boolean(b));
+                else if (r >= 0)
+                        r = sd_bus_message_skip(m, "v");
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        if (r < 0) {
+                json_object_put(o);
+                return fail("cannot ask the agent", r, &error);
+        }
+        *ret = o;
+        return 0;
+}
+
+static const char *text_of(struct json_object *o, const char *key)
+{
+        struct json_object *v;
+
+        return json_object_object_get_ex(o, key, &v) ? json_object_get_string(v) : "";
+}
+
+static int64_t number_of(struct json_object *o, const char *key)
+{
+        struct json_object *v;
+
+        return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : 0;
+}
+
+/* ---- status ---- */
+
+static int64_t boot_usec(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_BOOTTIME, &ts);
+        return (int64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+static int status(struct ctl *c, int argc, char **argv)
+{
+        struct json_object *o;
+        int64_t deadline, left;
+        bool held;
+
+        (void) argv;
+        if (argc > 0)
+                return fail("status takes no argument", -EINVAL, NULL);
+        if (get_all(c, ROOT, MANAGER, &o) < 0)
+                return -1;
+        held = strcmp(text_of(o, "State"), "held") == 0 ||
+               strcmp(text_of(o, "State"), "jeopardy") == 0;
+        if (c->json != JSON_OFF) {
+                print_json(c, o);
+                return held ? 0 : EXIT_NOT_HELD;
+        }
+        deadline = number_of(o, "DeadlineUSec");
+        left = deadline - boot_usec();
+        printf("      Node: %s (%s)\n", text_of(o, "NodeName"), text_of(o, "NodeId"));
+        printf("   Cluster: %s, %" PRId64 " node(s), revision %" PRId64 "%s\n",
+               text_of(o, "Cluster"), number_of(o, "NNodes"), number_of(o, "Revision"),
+               number_of(o, "Synced") ? "" : " (not followed now)");
+        printf("     State: %s\n", text_of(o, "State"));
+        if (deadline > 0)
+                printf("     Lease: %s, TTL %g s, ends in %.1f s unless renewed\n",
+                       text_of(o, "LeaseId"), (double) number_of(o, "TTLUSec") / 1e6,
+                       (double) left / 1e6);
+        printf("      Core: %s\n", *text_of(o, "CoreEndpoint") ? text_of(o, "CoreEndpoint")
+                                                               : "no endpoint answers");
+        json_object_put(o);
+        return held ? 0 : EXIT_NOT_HELD;
+}
+
+/* ---- nodes ---- */
+
+static int nodes(struct ctl *c, int argc, char **argv)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        struct json_object *all = json_object_new_array();
+        const char *name, *id, *path;
+        int64_t revision;
+        size_t n = 0;
+        int r;
+
+        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "ListNodes", &error, &m, "");
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "(ssxo)");
+        if (r < 0) {
+                json_object_put(all);
+                return fail("cannot list the nodes", r, &error);
+        }
+        if (c->json == JSON_OFF && c->legend)
+                printf("%-24s %-10s %-20s %s\n", "NODE", "TTL", "SINCE", "ID");
+        while ((r = sd_bus_message_read(m, "(ssxo)", &name, &id, &revision, &path)) > 0) {
+                struct json_object *o;
+                bool wanted = argc == 0;
+
+                for (int i = 0; i < argc; i++)
+                        wanted = wanted || strcmp(argv[i], name) == 0;
+                if (!wanted || get_all(c, path, NODE, &o) < 0)
+                        continue;
+                n++;
+                if (c->json != JSON_OFF) {
+                        json_object_array_add(all, o);
+                        continue;
+                }
+                printf("%-24s %-10g %-20s %s\n", name, (double) number_of(o, "TTLUSec") / 1e6,
+                       text_of(o, "Since"), id);
+                json_object_put(o);
+        }
+        if (r < 0) {
+                json_object_put(all);
+                return fail("cannot read the agent's answer", r, NULL);
+        }
+        if (c->json != JSON_OFF) {
+                print_json(c, all);
+        } else {
+                json_object_put(all);
+                if (c->legend)
+                        printf("\n%zu node(s).\n", n);
+        }
+        if (argc > 0 && n < (size_t) argc) {
+                fprintf(stderr,
+                        "tenurectl: %zu of the nodes asked for are not in the cluster.\n",
+                        (size_t) argc - n);
+                return -1;
+        }
+        return 0;
+}
+
+/* ---- watch ---- */
+
+static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "";
+        struct ctl *c = userdata;
+        char when[32], text[320];
+        struct timespec ts;
+        int64_t revision = 0;
+        uint64_t usec = 0;
+        struct tm tm;
+        int r = 0;
+
+        (void) error;
+        clock_gettime(CLOCK_REALTIME, &ts);
+        localtime_r(&ts.tv_sec, &tm);
+        strftime(when, sizeof(when), "%H:%M:%S", &tm);
+        if (strcmp(member, "NodeLeft") == 0) {
+                r = sd_bus_message_read(m, "sssx", &name, &id, &reason, &revision);
+                snprintf(text, sizeof(text), "%s left: %s", name, reason);
+        } else if (strcmp(member, "NodeJoined") == 0 || strcmp(member, "NodeChanged") == 0) {
+                r = sd_bus_message_read(m, "ssx", &name, &id, &revision);
+                snprintf(text, sizeof(text), "%s %s", name,
+                         strcmp(member, "NodeJoined") == 0 ? "joined" : "changed");
+        } else if (strcmp(member, "LeaseLost") == 0) {
+                r = sd_bus_message_read(m, "s", &reason);
+                snprintf(text, sizeof(text), "this host lost its place: %s", reason);
+        } else if (strcmp(member, "LeaseHeld") == 0 || strcmp(member, "LeaseJeopardy") == 0) {
+                r = sd_bus_message_read(m, "xt", &revision, &usec);
+                snprintf(text, sizeof(text), "this host %s",
+                         strcmp(member, "LeaseHeld") == 0
+                                 ? "holds its place"
+                                 : "may lose its place: renewals fail");
+                revision = 0;
+        } else {
+                return 0;
+        }
+        if (r < 0)
+                return r;
+        if (c->json != JSON_OFF) {
+                struct json_object *o = json_object_new_object();
+
+                json_object_object_add(o, "event", json_object_new_string(member));
+                if (*name) {
+                        json_object_object_add(o, "name", json_object_new_string(name));
+                        json_object_object_add(o, "id", json_object_new_string(id));
+                }
+                if (*reason)
+                        json_object_object_add(o, "reason", json_object_new_string(reason));
+                if (revision > 0)
+                        json_object_object_add(o, "revision", json_object_new_int64(revision));
+                json_object_object_add(o, "realtime_usec",
+                                       json_object_new_int64((int64_t) ts.tv_sec * 1000000 +
+                                                             ts.tv_nsec / 1000));
+                print_json(c, o);
+        } else if (revision > 0) {
+                printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000, text,
+                       revision);
+        } else {
+                printf("%s.%03ld %s\n", when, ts.tv_nsec / 1000000, text);
+        }
+        fflush(stdout);
+        return 0;
+}
+
+static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const char *name, *was, *is;
+
+        (void) userdata;
+        (void) error;
+        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || strcmp(name, NAME) != 0)
+                return 0;
+        fprintf(stderr, *is ? "tenurectl: the agent is back.\n"
+                            : "tenurectl: the agent is gone; waiting for it.\n");
+        return 0;
+}
+
+static int watch(struct ctl *c, int argc, char **argv)
+{
+        int r;
+
+        (void) argv;
+        if (argc > 0)
+                return fail("watch takes no argument", -EINVAL, NULL);
+        /* Matches first, then the list: what changes in between is seen. */
+        r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, MANAGER, NULL, on_signal, c);
+        if (r >= 0)
+                r = sd_bus_match_signal(c->bus, NULL, "org.freedesktop.DBus",
+                                        "/org/freedesktop/DBus", "org.freedesktop.DBus",
+                                        "NameOwnerChanged", on_owner_changed, c);
+        if (r < 0)
+                return fail("cannot subscribe", r, NULL);
+        if (c->json == JSON_OFF && nodes(c, 0, NULL) < 0)
+                return -1;
+        for (;;) {
+                r = sd_bus_process(c->bus, NULL);
+                if (r == 0)
+                        r = sd_bus_wait(c->bus, UINT64_MAX);
+                if (r < 0 && r != -EINTR)
+                        return fail("the bus connection ended", r, NULL);
+        }
+}
+
+/* ---- ---- */
+
+static const struct {
+        const char *verb, *args, *help;
+        int (*fn)(struct ctl *c, int argc, char **argv);
+} verbs[] = {
+        {"status", "", "this host's place in the cluster (the default)", status},
+        {"nodes", "[NODE...]", "who is there", nodes},
+        {"watch", "", "who is there, then what changes, until interrupted", watch},
+};
+
+static int usage(FILE *f)
+{
+        fprintf(f, "tenurectl [OPTIONS...] COMMAND\n\n"
+                   "Asks the agent on this host.\n\nCommands:\n");
+        for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+                fprintf(f, "  %-8s %-12s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
+        fprintf(f, "\nOptions:\n"
+                   "  --json=short|pretty|off   print JSON [off]\n"
+                   "  --no-legend               no headings and totals\n"
+                   "  --no-pager                accepted; there is no pager\n"
+                   "  --bus=ADDRESS             another bus than the system's\n"
+                   "  -h, --help\n"
+                   "  --version\n\n"
+                   "Exit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
+                   "place.\n"
+                   "See tenurectl(1).\n");
+        return f == stdout ? 0 : 1;
+}
+
+static int open_bus(struct ctl *c, const char *address)
+{
+        int r;
+
+        if (!address) {
+                r = sd_bus_open_system(&c->bus);
+        } else {
+                r = sd_bus_new(&c->bus);
+                if (r >= 0)
+                        r = sd_bus_set_address(c->bus, address);
+                if (r >= 0)
+                        r = sd_bus_set_bus_client(c->bus, true);
+                if (r >= 0)
+                        r = sd_bus_start(c->bus);
+        }
+        return r < 0 ? fail("cannot reach the bus", r, NULL) : 0;
+}
+
+/* Options may stand anywhere. Returns false for an unknown one. */
+static bool parse_option(struct ctl *c, const char *arg, const char **ret_address)
+{
+        if (strcmp(arg, "--json=short") == 0)
+                c->json = JSON_SHORT;
+        else if (strcmp(arg, "--json=pretty") == 0 || strcmp(arg, "--json") == 0)
+                c->json = JSON_PRETTY;
+        else if (strcmp(arg, "--json=off") == 0)
+                c->json = JSON_OFF;
+        else if (strcmp(arg, "--no-legend") == 0)
+                c->legend = false;
+        else if (strncmp(arg, "--bus=", 6) == 0)
+                *ret_address = arg + 6;
+        else
+                return strcmp(arg, "--no-pager") == 0;
+        return true;
+}
+
+int main(int argc, char **argv)
+{
+        struct ctl c = {.legend = true};
+        const char *address = NULL, *verb = "status";
+        int n = 0, r;
+
+        for (int i = 1; i < argc; i++) {
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+                        return usage(stdout);
+                if (strcmp(argv[i], "--version") == 0) {
+                        puts("tenurectl " TENURE_VERSION);
+                        return 0;
+                }
+                if (argv[i][0] != '-') {
+                        argv[n++] = argv[i];
+                } else if (!parse_option(&c, argv[i], &address)) {
+                        fprintf(stderr,
+                                "tenurectl: unknown option '%s'; see tenurectl --help.\n",
+                                argv[i]);
+                        return 1;
+                }
+        }
+        if (n > 0)
+                verb = argv[0];
+        for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
+                if (strcmp(verbs[k].verb, verb) == 0) {
+                        r = open_bus(&c, address);
+                        if (r == 0)
+                                r = verbs[k].fn(&c, max_of(n - 1, 0), argv + 1);
+                        sd_bus_flush_close_unref(c.bus);
+                        return r < 0 ? 1 : r;
+                }
+        fprintf(stderr, "tenurectl: unknown command '%s'; see tenurectl --help.\n", verb);
+        return 1;
+}

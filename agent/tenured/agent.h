@@ -1,0 +1,37 @@
+/* The host agent: what its files share. */
+#pragma once
+
+#include "bus/bus.h"
+#include "client/client.h"
+#include "options.h"
+
+struct agent {
+        struct options opt;
+        struct loop *loop;
+        SSL_CTX *tls;
+        struct client *client;
+        struct bus *bus; /* NULL while there is none */
+        bool bus_missing_told;
+        struct loop_timer bus_retry, watchdog;
+        struct loop_signal sigterm, sigint;
+        struct loop_hook hook;
+        enum session_state state;
+        char why[512];
+        bool ready; /* READY=1 was sent */
+        int exit_code;
+};
+
+/* main.c: what became of the name on the bus. */
+void agent_bus_ready(struct agent *a);
+void agent_bus_refused(struct agent *a, const char *why);
+
+/* manager.c: the D-Bus face. */
+
+/* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused() follows. Returns 0 or a negative errno. */
+must_check_ int manager_attach(struct agent *a);
+
+void manager_node_joined(struct agent *a, const struct member_node *n, int64_t revision);
+void manager_node_left(struct agent *a, const struct member_node *n, const char *reason,
+                       int64_t revision);
+void manager_node_changed(struct agent *a, const struct member_node *n, int64_t revision);
+void manager_session_changed(struct agent *a, enum session_state state, const char *why);

@@ -1,0 +1,400 @@
+/*
+ * tenured: the agent on every host. Holds the host's place in the cluster, and tells on D-Bus
+ * who else is there. Listens on no network port.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <systemd/sd-id128.h>
+
+#include "agent.h"
+#include "base/log.h"
+#include "bus/notify.h"
+
+/* Journal message ids, explained in conf/tenure.catalog. */
+#define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
+#define MESSAGE_JEOPARDY "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a002"
+#define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
+#define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
+#define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
+
+#define BUS_RETRY NSEC_PER_SEC
+#define RETRY_FIRST (50 * NSEC_PER_MSEC) /* as the core excuses after an outage */
+
+/* ---- membership ---- */
+
+static void log_node(const char *message_id, const struct member_node *n, const char *reason,
+                     int64_t revision)
+{
+        char f_node[NODE_NAME_MAX + 16], f_id[80], f_rev[48], f_reason[64];
+        const char *fields[] = {message_id, f_node, f_id, f_rev, reason ? f_reason : NULL,
+                                NULL};
+
+        snprintf(f_node, sizeof(f_node), "NODE=%s", n->record.name);
+        snprintf(f_id, sizeof(f_id), "NODE_ID=%s", n->record.id);
+        snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, revision);
+        snprintf(f_reason, sizeof(f_reason), "REASON=%s", reason ? reason : "");
+        if (reason)
+                log_full(LOG_NOTICE, fields, "Node %s left: %s.", n->record.name, reason);
+        else
+                log_full(LOG_INFO, fields, "Node %s joined.", n->record.name);
+}
+
+static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
+{
+        log_node(MESSAGE_JOINED, n, NULL, revision);
+        manager_node_joined(userdata, n, revision);
+}
+
+static void on_left(const struct member_node *n, const char *reason, int64_t revision,
+                    void *userdata)
+{
+        log_node(MESSAGE_LEFT, n, reason, revision);
+        manager_node_left(userdata, n, reason, revision);
+}
+
+static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
+{
+        manager_node_changed(userdata, n, revision);
+}
+
+/* ---- our own place ---- */
+
+static void tell_status(struct agent *a)
+{
+        const struct session *s = client_session(a->client);
+        size_t n = client_membership(a->client)->n;
+
+        switch (a->state) {
+        case SESSION_JOINING:
+                notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
+                              *a->why ? ": " : "", a->why);
+                break;
+        case SESSION_HELD:
+                notify_status("Holding lease %016" PRIx64 " as %s in cluster %s of %zu nodes.",
+                              (uint64_t) s->lease, a->opt.node_name, a->opt.cluster, n);
+                break;
+        case SESSION_JEOPARDY:
+                notify_status("Lease in jeopardy: renewals fail%s%s.", *a->why ? ": " : "",
+                              a->why);
+                break;
+        case SESSION_LOST:
+                notify_status("Lost the lease: %s.", a->why);
+                break;
+        case SESSION_LEAVING:
+        case SESSION_LEFT:
+                notify_status("Leaving.");
+                break;
+        }
+}
+
+static void on_session(void *userdata, enum session_state state, const char *why)
+{
+        struct agent *a = userdata;
+        const struct session *s = client_session(a->client);
+        bool again = state == a->state && state == SESSION_JOINING && strcmp(why, a->why) == 0;
+        char lease[48];
+        const char *fields[] = {NULL, lease, NULL};
+
+        snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
+        snprintf(a->why, sizeof(a->why), "%s", why);
+        a->state = state;
+        switch (state) {
+        case SESSION_HELD:
+                fields[0] = MESSAGE_HELD;
+                log_full(LOG_NOTICE, fields,
+                         "Node %s holds its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
+                         a->opt.node_name, (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
+                break;
+        case SESSION_JEOPARDY:
+                fields[0] = MESSAGE_JEOPARDY;
+                log_full(LOG_WARNING, fields,
+                         "Renewals fail; the place is lost in %" PRId64
+                         " ms unless one comes through%s%s.",
+                         boot_diff(session_deadline(s), boot_now()) / NSEC_PER_MSEC,
+                         *why ? ": " : "", why);
+                break;
+        case SESSION_LOST:
+                fields[0] = MESSAGE_LOST;
+                log_full(LOG_ERR, fields, "Node %s lost its place: %s; joining again.",
+                         a->opt.node_name, why);
+                break;
+        case SESSION_JOINING:
+                if (*why && !again)
+                        log_warning("Cannot join yet: %s.", why);
+                break;
+        case SESSION_LEFT:
+                log_info("Left.");
+                break;
+        case SESSION_LEAVING:
+                break;
+        }
+        manager_session_changed(a, state, why);
+        tell_status(a);
+        if (state == SESSION_HELD && !a->ready) {
+                a->ready = true;
+                notify_ready();
+        }
+        if (state == SESSION_LEFT)
+                loop_stop(a->loop);
+}
+
+static void on_synced(void *userdata, bool synced)
+{
+        struct agent *a = userdata;
+
+        (void) synced;
+        manager_session_changed(a, SESSION_JOINING, ""); /* the properties only */
+        tell_status(a);
+}
+
+static const struct client_ops client_ops = {
+        .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
+        .session = on_session,
+        .synced = on_synced,
+};
+
+/* ---- the bus: without it we go on, and take it when it comes ---- */
+
+static void retry_bus(struct agent *a, const char *why)
+{
+        if (!a->bus_missing_told)
+                log_warning("Not on the system bus: %s. Local programs cannot ask until that "
+                            "changes.",
+                            why);
+        a->bus_missing_told = true;
+        if (loop_timer_arm(&a->bus_retry, boot_add(boot_now(), BUS_RETRY)) < 0)
+                abort();
+}
+
+static void on_bus_closed(void *userdata, int r)
+{
+        retry_bus(userdata, strerror(-r));
+}
+
+void agent_bus_refused(struct agent *a, const char *why)
+{
+        retry_bus(a, why);
+}
+
+void agent_bus_ready(struct agent *a)
+{
+        a->bus_missing_told = false;
+        log_debug("On the system bus as org.tenure.Membership1.");
+}
+
+static void connect_bus(struct agent *a)
+{
+        int r;
+
+        a->bus = bus_free(a->bus);
+        r = bus_new(&a->bus, a->loop, on_bus_closed, a);
+        if (r == 0)
+                r = manager_attach(a);
+        if (r < 0)
+                retry_bus(a, strerror(-r));
+}
+
+static void on_bus_retry(struct loop_timer *t)
+{
+        connect_bus(container_of(t, struct agent, bus_retry));
+}
+
+/* ---- ---- */
+
+/* Tied to the heartbeat: an agent whose loop does not come round in time, or that acts late on
+ * its own deadline, is not healthy, and the watchdog ends it. */
+static void on_watchdog(struct loop_timer *t)
+{
+        notify_watchdog();
+        if (loop_timer_arm(t, boot_add(boot_now(), notify_watchdog_period() / 3)) < 0)
+                abort();
+}
+
+static void leave(struct agent *a)
+{
+        if (client_session(a->client)->leave) { /* asked twice: at once */
+                loop_stop(a->loop);
+                return;
+        }
+        notify_stopping();
+        client_leave(a->client, "left");
+}
+
+static void on_sigterm(struct loop_signal *s)
+{
+        leave(container_of(s, struct agent, sigterm));
+}
+
+static void on_sigint(struct loop_signal *s)
+{
+        leave(container_of(s, struct agent, sigint));
+}
+
+static int make_tls(struct agent *a)
+{
+        struct tls_error err;
+        int r;
+
+        if (!strstr(a->opt.endpoints, "https://"))
+                return 0;
+        r = tls_new_client(&a->tls,
+                           &(struct tls_files){
+                                   .cert = a->opt.cert_file,
+                                   .key = a->opt.key_file,
+                                   .ca = a->opt.trusted_ca_file,
+                                   .http2 = true,
+                           },
+                           &err);
+        if (r < 0)
+                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
+        return r;
+}
+
+static int run(struct agent *a)
+{
+        struct client_config cfg = {
+                .cluster = a->opt.cluster,
+                .endpoints = a->opt.endpoints,
+                .session = {.ttl = a->opt.ttl,
+                            .drift_ppm = (uint32_t) a->opt.drift_ppm,
+                            .retry = RETRY_FIRST},
+        };
+        char boot_id[SD_ID128_STRING_MAX], err[512];
+        sd_id128_t boot;
+        int r;
+
+        if (sd_id128_get_boot(&boot) < 0)
+                boot = SD_ID128_NULL;
+        snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
+        snprintf(cfg.self.id, sizeof(cfg.self.id), "%s", a->opt.node_id);
+        snprintf(cfg.self.boot_id, sizeof(cfg.self.boot_id), "%s",
+                 sd_id128_to_string(boot, boot_id));
+        snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
+        if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)
+                return -errno;
+        r = loop_new(&a->loop);
+        if (r == 0)
+                r = make_tls(a);
+        if (r < 0)
+                return r;
+        cfg.tls = a->tls;
+        loop_timer_init(&a->bus_retry, a->loop, on_bus_retry);
+        loop_timer_init(&a->watchdog, a->loop, on_watchdog);
+        loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
+        loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
+        r = client_new(&a->client, a->loop, &cfg, &client_ops, a, err, sizeof(err));
+        if (r < 0) {
+                log_error("%s.", err);
+                return r;
+        }
+        connect_bus(a);
+        if (notify_watchdog_period() > 0)
+                on_watchdog(&a->watchdog);
+        log_info("Joining cluster %s as %s (core: %s).", a->opt.cluster, a->opt.node_name,
+                 a->opt.endpoints);
+        tell_status(a);
+        loop_run(a->loop);
+        return 0;
+}
+
+static void fini(struct agent *a)
+{
+        a->client = client_free(a->client);
+        bus_free(a->bus);
+        tls_free(a->tls);
+        loop_free(a->loop);
+        conf_clear(options_table, n_options, &a->opt);
+}
+
+static int usage(FILE *f)
+{
+        fprintf(f, "tenured [OPTIONS...]\n\n"
+                   "Holds this host's place in the cluster and tells on D-Bus who else is "
+                   "there.\n\n"
+                   "  -c, --config=FILE              settings [/etc/tenure/tenured.conf, if it "
+                   "is there]\n"
+                   "  -t, --test                     check the settings, print them, and exit\n"
+                   "  -h, --help                     this text\n"
+                   "      --version\n\n");
+        conf_help(options_table, n_options, f);
+        fprintf(f, "\nSee tenured(8).\n");
+        return f == stdout ? 0 : 1;
+}
+
+#define DEFAULT_CONFIG "/etc/tenure/tenured.conf"
+
+static int parse(struct agent *a, int argc, char **argv, bool *ret_test)
+{
+        struct conf_error err = {""};
+        const char *file = NULL;
+        int i, r;
+
+        for (i = 1; i < argc; i++) {
+                if (strncmp(argv[i], "--config=", 9) == 0)
+                        file = argv[i] + 9;
+                else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
+                         i + 1 < argc)
+                        file = argv[++i];
+        }
+        r = conf_defaults(options_table, n_options, &a->opt);
+        if (r == 0) {
+                r = conf_read_file(options_table, n_options, &a->opt,
+                                   file ? file : DEFAULT_CONFIG, &err);
+                if (r == -ENOENT && !file)
+                        r = 0;
+        }
+        for (i = 1; r == 0 && i < argc;) {
+                int at = i;
+
+                r = conf_read_args(options_table, n_options, &a->opt, argc, argv, &i, &err);
+                if (r < 0 || i == argc || i != at)
+                        continue;
+                if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+                        exit(usage(stdout));
+                } else if (strcmp(argv[i], "--version") == 0) {
+                        puts("tenured " TENURE_VERSION);
+                        exit(0);
+                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
+                        *ret_test = true;
+                } else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
+                           i + 1 < argc) {
+                        i++;
+                } else if (strncmp(argv[i], "--config=", 9) != 0) {
+                        snprintf(err.text, sizeof(err.text),
+                                 "unknown option '%s'; see tenured --help", argv[i]);
+                        r = -EINVAL;
+                }
+                i++;
+        }
+        if (r == 0) {
+                err.text[0] = '\0';
+                r = options_resolve(&a->opt, &err);
+        }
+        if (r < 0)
+                fprintf(stderr, "tenured: %s.\n", *err.text ? err.text : strerror(-r));
+        return r;
+}
+
+int main(int argc, char **argv)
+{
+        struct agent a = {0};
+        bool test = false;
+        int r;
+
+        signal(SIGPIPE, SIG_IGN);
+        r = parse(&a, argc, argv, &test);
+        if (r == 0 && test) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                conf_print(options_table, n_options, &a.opt, &b);
+                fwrite(b.data, 1, buf_len(&b), stdout);
+        } else if (r == 0) {
+                log_set_level(log_level_from_string(a.opt.log_level));
+                notify_use_journal();
+                r = run(&a);
+        }
+        fini(&a);
+        return r < 0 ? 1 : a.exit_code;
+}

@@ -1,0 +1,101 @@
+#include "options.h"
+
+#include <stdio.h>
+#include <systemd/sd-id128.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/url.h"
+#include "client/node_record.h"
+
+#define FIELD(f) offsetof(struct options, f)
+#define MS NSEC_PER_MSEC
+
+/* Tenure's application id: a node's id is derived with it from the machine id, which is
+ * confidential (machine-id(5)). */
+#define APPLICATION_ID \
+        SD_ID128_MAKE(6c, 2f, 4b, 0e, 7d, 1a, 4f, 39, 9e, 55, 80, 3d, b1, c4, 62, a7)
+
+/* clang-format off */
+const struct conf_option options_table[] = {
+        {"Agent", "Endpoints", "endpoints", CONF_LIST, FIELD(endpoints), "http://127.0.0.1:2379", "the core's client URLs, or those of an etcd cluster", 0, 0},
+        {"Agent", "Cluster", "cluster", CONF_STRING, FIELD(cluster), "default", "the cluster's name in the keys", 0, 0},
+        {"Agent", "NodeName", "node-name", CONF_STRING, FIELD(node_name), NULL, "this node's name [the host name]", 0, 0},
+        {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0},
+        {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS},
+        {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000},
+        {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
+        {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0},
+        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
+        {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0},
+};
+/* clang-format on */
+const size_t n_options = ARRAY_SIZE(options_table);
+
+static int own_id(char **ret)
+{
+        char text[SD_ID128_STRING_MAX];
+        sd_id128_t id;
+        int r = sd_id128_get_machine_app_specific(APPLICATION_ID, &id);
+
+        if (r < 0)
+                return r;
+        *ret = strdup(sd_id128_to_string(id, text));
+        return *ret ? 0 : -ENOMEM;
+}
+
+int options_resolve(struct options *o, struct conf_error *err)
+{
+        const char *cursor = o->endpoints;
+        char text[320];
+        struct url u;
+        int r;
+
+        if (!o->node_name) {
+                if (gethostname(text, sizeof(text)) < 0)
+                        return -errno;
+                o->node_name = strdup(text);
+                if (!o->node_name)
+                        return -ENOMEM;
+        }
+        if (!o->node_id) {
+                r = own_id(&o->node_id);
+                if (r < 0) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "no node id: /etc/machine-id cannot be read (%s); run "
+                                 "systemd-machine-id-setup, or set NodeId=",
+                                 strerror(-r));
+                        return -EINVAL;
+                }
+        }
+        if (!node_name_is_valid(o->node_name)) {
+                snprintf(err->text, sizeof(err->text),
+                         "NodeName= wants letters, digits and . _ - : (at most 255), not '%s'",
+                         o->node_name);
+                return -EINVAL;
+        }
+        if (strlen(o->node_id) != 32 || strspn(o->node_id, "0123456789abcdef") != 32) {
+                snprintf(err->text, sizeof(err->text),
+                         "NodeId= wants 32 lowercase hex digits, not '%s'", o->node_id);
+                return -EINVAL;
+        }
+        if (!node_name_is_valid(o->cluster)) {
+                snprintf(err->text, sizeof(err->text),
+                         "Cluster= wants letters, digits and . _ - :, not '%s'", o->cluster);
+                return -EINVAL;
+        }
+        while (list_next(&cursor, text, sizeof(text)))
+                if (url_parse(text, &u) < 0) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "Endpoints=: '%s' is not a URL such as http://10.0.0.1:2379",
+                                 text);
+                        return -EINVAL;
+                }
+        if (log_level_from_string(o->log_level) < LOG_ERR) {
+                snprintf(err->text, sizeof(err->text),
+                         "LogLevel= wants err, warning, notice, info or debug, not '%s'",
+                         o->log_level);
+                return -EINVAL;
+        }
+        return 0;
+}

@@ -1,0 +1,20 @@
+/* tenured's settings: one table for tenured.conf, the command line, --help and -t. */
+#pragma once
+
+#include "base/conf.h"
+
+struct options {
+        char *endpoints, *cluster;
+        char *node_name, *node_id;
+        nsec_t ttl;
+        uint64_t drift_ppm;
+        char *cert_file, *key_file, *trusted_ca_file;
+        char *log_level;
+};
+
+extern const struct conf_option options_table[];
+extern const size_t n_options;
+
+/* Fills what was left out from the host, and checks. Returns 0, -EINVAL with *@err, or -ENOMEM.
+ */
+must_check_ int options_resolve(struct options *o, struct conf_error *err);

@@ -1,0 +1,115 @@
+#include "bus/bus.h"
+
+#include <poll.h>
+#include <time.h>
+
+struct bus {
+        struct loop *loop;
+        sd_bus *sd;
+        struct loop_io io;
+        struct loop_hook hook;
+        struct loop_timer timer;
+        bus_closed_fn closed;
+        void *userdata;
+        bool dead;
+};
+
+static void die(struct bus *b, int r)
+{
+        if (b->dead)
+                return;
+        b->dead = true;
+        loop_io_stop(&b->io);
+        loop_hook_stop(&b->hook);
+        loop_timer_disarm(&b->timer);
+        b->closed(b->userdata, r);
+}
+
+/* sd-bus speaks of absolute microseconds of CLOCK_MONOTONIC; this is where they end. */
+static struct boot_time from_monotonic(uint64_t usec)
+{
+        struct timespec ts;
+        nsec_t left;
+
+        if (usec == UINT64_MAX)
+                return BOOT_TIME_NEVER;
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        left = (nsec_t) usec * NSEC_PER_USEC - ((nsec_t) ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec);
+        return boot_add(boot_now(), max_of(left, (nsec_t) 0));
+}
+
+/* Before the loop sleeps: process until nothing is left, then wait for what sd-bus asks for. */
+static void on_hook(struct loop_hook *h)
+{
+        struct bus *b = container_of(h, struct bus, hook);
+        int r, events, want = 0;
+        uint64_t usec;
+
+        do {
+                r = sd_bus_process(b->sd, NULL);
+        } while (r > 0);
+        if (r < 0)
+                return die(b, r);
+        events = sd_bus_get_events(b->sd);
+        r = events < 0 ? events : sd_bus_get_timeout(b->sd, &usec);
+        if (r < 0)
+                return die(b, r);
+        if (events & POLLIN)
+                want |= EV_READ;
+        if (events & POLLOUT)
+                want |= EV_WRITE;
+        loop_io_change(&b->io, want);
+        if (loop_timer_arm(&b->timer, from_monotonic(usec)) < 0)
+                die(b, -ENOMEM);
+}
+
+static void on_io(struct loop_io *io, int events)
+{
+        (void) io;
+        (void) events; /* the hook does the work */
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        (void) t;
+}
+
+int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata)
+{
+        struct bus *b = calloc(1, sizeof(*b));
+        int r;
+
+        if (!b)
+                return -ENOMEM;
+        b->loop = l;
+        b->closed = closed;
+        b->userdata = userdata;
+        r = sd_bus_open_system(&b->sd);
+        if (r < 0) {
+                free(b);
+                return r;
+        }
+        loop_timer_init(&b->timer, l, on_timer);
+        loop_io_start(&b->io, l, sd_bus_get_fd(b->sd), EV_READ, on_io);
+        loop_hook_start(&b->hook, l, on_hook);
+        *ret = b;
+        return 0;
+}
+
+struct bus *bus_free(struct bus *b)
+{
+        if (!b)
+                return NULL;
+        b->dead = true;
+        loop_io_stop(&b->io);
+        loop_hook_stop(&b->hook);
+        loop_timer_disarm(&b->timer);
+        sd_bus_close_unref(b->sd);
+        free(b);
+        return NULL;
+}
+
+sd_bus *bus_sd(const struct bus *b)
+{
+        return b->sd;
+}

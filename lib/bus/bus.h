@@ -1,0 +1,25 @@
+/*
+ * sd-bus on our loop: a connection that is dispatched as its descriptor and its deadline ask
+ * for (sd_bus_get_fd(3), sd_bus_process(3)). The only guest of libsystemd elsewhere is the
+ * vtable in agent/tenured, and tenurectl.
+ */
+#pragma once
+
+#include <systemd/sd-bus.h>
+
+#include "loop/loop.h"
+
+struct bus;
+
+/* @closed: the connection ended; the bus is good for nothing but bus_free(). */
+typedef void (*bus_closed_fn)(void *userdata, int r);
+
+/* Opens the system bus, or the one in DBUS_SYSTEM_BUS_ADDRESS. */
+must_check_ int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata);
+
+/* Closes at once, without waiting for a bus that does not read. Accepts NULL; returns NULL. */
+struct bus *bus_free(struct bus *b);
+DEFINE_CLEANUP(struct bus *, bus_free)
+
+/* Borrowed; messages sent on it go out at the end of the loop's iteration. */
+sd_bus *bus_sd(const struct bus *b);

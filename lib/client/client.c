@@ -1,0 +1,245 @@
+#include "client/client.h"
+
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "client/internal.h"
+
+static void on_up(struct endpoint *e, void *userdata)
+{
+        struct peer *p = userdata;
+
+        (void) e;
+        session_hurry(&p->client->session, boot_now());
+        p->client->view_retry_at = (struct boot_time){0};
+}
+
+static void on_down(struct endpoint *e, const char *why, void *userdata)
+{
+        struct peer *p = userdata;
+        struct client *c = p->client;
+
+        snprintf(c->why, sizeof(c->why), "%s: %s", endpoint_name(e), why);
+        hold_peer_down(c, p);
+}
+
+static const struct endpoint_ops endpoint_ops = {.up = on_up, .down = on_down};
+
+struct peer *client_peer(struct client *c, size_t from)
+{
+        for (size_t i = 0; i < c->n_peers; i++) {
+                struct peer *p = &c->peers[(from + i) % c->n_peers];
+
+                if (endpoint_rpc(p->ep))
+                        return p;
+                if (i == 0)
+                        endpoint_want(p->ep); /* for the next try */
+        }
+        return NULL;
+}
+
+void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
+{
+        c->current = (size_t) (p - c->peers);
+        c->heard_at = boot_now();
+        if (h)
+                c->replica = h->member_id;
+        c->why[0] = '\0';
+}
+
+/* ---- unary calls ---- */
+
+static void unary_message(struct rpc_call *call, struct view m)
+{
+        struct unary *u = call->userdata;
+
+        u->reply = pb_free(u->reply);
+        u->reply = protobuf_c_message_unpack(u->type, NULL, m.len, m.p);
+}
+
+static void unary_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct unary *u = call->userdata;
+
+        if (code == RPC_OK && !u->reply)
+                u->done(u, RPC_INTERNAL, "the answer does not parse");
+        else
+                u->done(u, code, message);
+}
+
+static void unary_close(struct rpc_call *call)
+{
+        struct unary *u = call->userdata;
+
+        pb_free(u->reply);
+        free(u);
+}
+
+static const struct rpc_handler unary_handler = {
+        .on_message = unary_message, .on_status = unary_status, .on_close = unary_close};
+
+int client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessage *m,
+                const ProtobufCMessageDescriptor *reply_type,
+                void (*done)(struct unary *u, enum rpc_code code, const char *message))
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct rpc_call *call;
+        struct unary *u;
+        int r;
+
+        pb_append(&b, m);
+        u = calloc(1, sizeof(*u));
+        if (!u || buf_error(&b) < 0) {
+                free(u);
+                return -ENOMEM;
+        }
+        u->client = p->client;
+        u->peer = p;
+        u->op = op;
+        u->type = reply_type;
+        u->done = done;
+        u->sent_at = boot_now();
+        r = rpc_call_new(endpoint_rpc(p->ep), path, &unary_handler, u, &call);
+        if (r < 0) {
+                free(u);
+                return r;
+        }
+        r = rpc_call_send(call, b.data, buf_len(&b));
+        rpc_call_end(call);
+        endpoint_kick(p->ep);
+        return r;
+}
+
+/* ---- */
+
+static void pump(struct client *c)
+{
+        struct boot_time now = boot_now(), next;
+
+        if (!c->observe)
+                hold_pump(c, now);
+        view_pump(c, now);
+        next = c->observe ? BOOT_TIME_NEVER : session_wakeup(&c->session);
+        if (!c->watch && !c->ranging)
+                next = boot_min(next, c->view_retry_at);
+        if (loop_timer_arm(&c->timer, next) < 0)
+                abort();
+}
+
+static void on_hook(struct loop_hook *h)
+{
+        pump(container_of(h, struct client, hook));
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        (void) t; /* the hook does the work */
+}
+
+int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
+               const struct client_ops *ops, void *userdata, char *err, size_t err_size)
+{
+        cleanup_(client_freep) struct client *c = calloc(1, sizeof(*c));
+        const char *cursor = cfg->endpoints;
+        char url[320];
+        int r;
+
+        snprintf(err, err_size, "out of memory");
+        if (!c)
+                return -ENOMEM;
+        c->loop = l;
+        c->ops = ops;
+        c->userdata = userdata;
+        c->self = cfg->self;
+        c->observe = cfg->observe;
+        rnd_init(&c->rnd, cfg->seed);
+        membership_init(&c->members, &ops->members, userdata);
+        session_init(&c->session, &cfg->session);
+        loop_timer_init(&c->timer, l, on_timer);
+        c->cluster = strdup(cfg->cluster);
+        if (!c->cluster || asprintf(&c->prefix, "/tenure/%s/nodes/", cfg->cluster) < 0) {
+                c->prefix = NULL;
+                return -ENOMEM;
+        }
+        r = resolver_new(&c->resolver, l);
+        if (r < 0)
+                return r;
+        while (c->n_peers < CLIENT_ENDPOINTS_MAX && list_next(&cursor, url, sizeof(url))) {
+                struct peer *p = &c->peers[c->n_peers];
+
+                p->client = c;
+                r = endpoint_new(&p->ep, l, c->resolver, url, cfg->tls, &endpoint_ops, p);
+                if (r < 0) {
+                        snprintf(err, err_size,
+                                 "endpoint '%s' is not a URL such as http://10.0.0.1:2379",
+                                 url);
+                        return r;
+                }
+                c->n_peers++;
+        }
+        if (c->n_peers == 0) {
+                snprintf(err, err_size, "no endpoint is given");
+                return -EINVAL;
+        }
+        /* Agents spread over the replicas. */
+        c->current = c->view_peer = rnd_between(&c->rnd, 0, c->n_peers - 1);
+        loop_hook_start(&c->hook, l, on_hook);
+        *ret = take_ptr(c);
+        return 0;
+}
+
+struct client *client_free(struct client *c)
+{
+        if (!c)
+                return NULL;
+        loop_hook_stop(&c->hook);
+        loop_timer_disarm(&c->timer);
+        c->hold_op++; /* what still comes of calls under way is of no interest */
+        c->view_op++;
+        for (size_t i = 0; i < c->n_peers; i++)
+                endpoint_free(c->peers[i].ep);
+        resolver_free(c->resolver);
+        membership_fini(&c->members);
+        free(c->cluster);
+        free(c->prefix);
+        free(c);
+        return NULL;
+}
+
+void client_leave(struct client *c, const char *reason)
+{
+        snprintf(c->leaving, sizeof(c->leaving), "%s", reason);
+        session_leave(&c->session);
+}
+
+const struct session *client_session(const struct client *c)
+{
+        return &c->session;
+}
+
+const struct membership *client_membership(const struct client *c)
+{
+        return &c->members;
+}
+
+bool client_synced(const struct client *c)
+{
+        return c->synced;
+}
+
+struct boot_time client_heard_at(const struct client *c)
+{
+        return c->heard_at;
+}
+
+const char *client_endpoint(const struct client *c)
+{
+        const struct peer *p = &c->peers[c->current];
+
+        return endpoint_rpc(p->ep) ? endpoint_name(p->ep) : "";
+}
+
+uint64_t client_replica(const struct client *c)
+{
+        return c->replica;
+}

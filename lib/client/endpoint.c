@@ -1,0 +1,195 @@
+#include "client/endpoint.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+#define OUTPUT_CHUNK (256 * 1024)
+#define CONNECT_TIMEOUT NSEC_PER_SEC
+#define RETRY_MIN (20 * NSEC_PER_MSEC)
+#define RETRY_MAX NSEC_PER_SEC
+#define PING_EVERY (5 * NSEC_PER_SEC)
+
+struct endpoint {
+        struct loop *loop;
+        struct resolver *resolver;
+        struct url url;
+        char name[320];
+        SSL_CTX *tls;
+        const struct endpoint_ops *ops;
+        void *userdata;
+        struct resolve_query *query;
+        struct stream *stream;
+        struct rpc_conn *rpc;
+        bool up;
+        bool wanted;
+        struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
+        nsec_t backoff;
+        uint64_t pings;
+};
+
+static void arm(struct endpoint *e, nsec_t after)
+{
+        if (loop_timer_arm(&e->timer, boot_add(boot_now(), after)) < 0)
+                abort();
+}
+
+static void fail(struct endpoint *e, const char *why)
+{
+        bool was_up = e->up;
+
+        e->up = false;
+        e->query = resolve_cancel(e->query);
+        e->rpc = rpc_conn_free(e->rpc);
+        e->stream = stream_free(e->stream);
+        arm(e, e->backoff);
+        e->backoff = min_of(2 * e->backoff, RETRY_MAX);
+        if (was_up)
+                log_debug("Lost the core at %s: %s.", e->name, why);
+        e->ops->down(e, why, e->userdata);
+}
+
+static void on_open(struct stream *s)
+{
+        struct endpoint *e = stream_userdata(s);
+
+        e->up = true;
+        e->backoff = RETRY_MIN;
+        e->pings = 0;
+        arm(e, PING_EVERY);
+        log_debug("Connected to the core at %s.", e->name);
+        e->ops->up(e, e->userdata);
+}
+
+static void on_data(struct stream *s, struct view data)
+{
+        struct endpoint *e = stream_userdata(s);
+
+        if (rpc_conn_input(e->rpc, data.p, data.len) < 0)
+                return fail(e, "it does not speak gRPC");
+        stream_kick(s);
+}
+
+static void on_fill(struct stream *s, struct buf *tx)
+{
+        struct endpoint *e = stream_userdata(s);
+
+        if (rpc_conn_output(e->rpc, tx, OUTPUT_CHUNK) < 0)
+                fail(e, "it said good-bye");
+}
+
+static void on_close(struct stream *s, const char *why)
+{
+        fail(stream_userdata(s), why);
+}
+
+static const struct stream_ops stream_ops = {
+        .on_open = on_open, .on_data = on_data, .on_fill = on_fill, .on_close = on_close};
+
+static void on_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+{
+        struct endpoint *e = userdata;
+
+        e->query = NULL;
+        if (r == 0)
+                r = rpc_conn_new_client(&e->rpc, e->name, e->url.tls);
+        if (r == 0)
+                r = stream_connect(&e->stream, e->loop, addr, addr_len,
+                                   e->url.tls ? e->tls : NULL, e->url.host, &stream_ops, e);
+        if (r < 0)
+                fail(e, strerror(-r));
+}
+
+static void connect_now(struct endpoint *e)
+{
+        e->wanted = false;
+        arm(e, CONNECT_TIMEOUT);
+        if (resolve(e->resolver, &e->url, on_resolved, e, &e->query) < 0)
+                fail(e, "out of memory");
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        struct endpoint *e = container_of(t, struct endpoint, timer);
+
+        if (!e->up) {
+                if (e->stream || e->query)
+                        return fail(e, "no connection in time");
+                if (e->wanted)
+                        connect_now(e);
+                return;
+        }
+        if (e->pings > rpc_conn_pongs(e->rpc))
+                return fail(e, "it does not answer");
+        if (rpc_conn_ping(e->rpc) < 0)
+                return fail(e, "out of memory");
+        e->pings++;
+        stream_kick(e->stream);
+        arm(e, PING_EVERY);
+}
+
+int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, const char *url,
+                 SSL_CTX *tls, const struct endpoint_ops *ops, void *userdata)
+{
+        cleanup_(endpoint_freep) struct endpoint *e = calloc(1, sizeof(*e));
+        int r;
+
+        if (!e)
+                return -ENOMEM;
+        loop_timer_init(&e->timer, l, on_timer);
+        r = url_parse(url, &e->url);
+        if (r < 0)
+                return r;
+        url_format(&e->url, e->name);
+        e->loop = l;
+        e->resolver = rv;
+        e->tls = tls;
+        e->ops = ops;
+        e->userdata = userdata;
+        e->backoff = RETRY_MIN;
+        *ret = take_ptr(e);
+        return 0;
+}
+
+struct endpoint *endpoint_free(struct endpoint *e)
+{
+        if (!e)
+                return NULL;
+        loop_timer_disarm(&e->timer);
+        resolve_cancel(e->query);
+        rpc_conn_free(e->rpc);
+        stream_free(e->stream);
+        free(e);
+        return NULL;
+}
+
+void endpoint_want(struct endpoint *e)
+{
+        if (e->up || e->stream || e->query)
+                return;
+        e->wanted = true;
+        if (!loop_timer_armed(&e->timer))
+                connect_now(e);
+}
+
+struct rpc_conn *endpoint_rpc(const struct endpoint *e)
+{
+        return e->up ? e->rpc : NULL;
+}
+
+void endpoint_kick(struct endpoint *e)
+{
+        if (e->stream)
+                stream_kick(e->stream);
+}
+
+void endpoint_drop(struct endpoint *e, const char *why)
+{
+        if (e->up)
+                fail(e, why);
+}
+
+const char *endpoint_name(const struct endpoint *e)
+{
+        return e->name;
+}

@@ -1,0 +1,37 @@
+/*
+ * One endpoint of the core, and our connection to it: connects when asked to, tries again after
+ * a failure, and tells when it is up or down. Keeps an HTTP/2 PING going, so that a half-open
+ * connection is known within seconds.
+ */
+#pragma once
+
+#include "base/url.h"
+#include "loop/resolve.h"
+#include "loop/stream.h"
+#include "rpc/conn.h"
+
+struct endpoint;
+
+struct endpoint_ops {
+        void (*up)(struct endpoint *e, void *userdata);
+        /* The calls on it have ended with RPC_UNAVAILABLE already. */
+        void (*down)(struct endpoint *e, const char *why, void *userdata);
+};
+
+must_check_ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv,
+                             const char *url, SSL_CTX *tls, const struct endpoint_ops *ops,
+                             void *userdata);
+struct endpoint *endpoint_free(struct endpoint *e);
+DEFINE_CLEANUP(struct endpoint *, endpoint_free)
+
+/* Connects, unless it is connected, connecting, or waiting after a failure. */
+void endpoint_want(struct endpoint *e);
+
+/* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls. */
+struct rpc_conn *endpoint_rpc(const struct endpoint *e);
+void endpoint_kick(struct endpoint *e);
+
+/* Ends a connection that is of no use. */
+void endpoint_drop(struct endpoint *e, const char *why);
+
+const char *endpoint_name(const struct endpoint *e);

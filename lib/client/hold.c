@@ -1,0 +1,366 @@
+/* What the session decides, done: grant, register, renew, revoke. */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "client/internal.h"
+
+static void announce(struct client *c)
+{
+        if (c->session.state == c->told)
+                return;
+        c->told = c->session.state;
+        c->ops->session(c->userdata, c->told, c->why);
+}
+
+static void failed(struct client *c, const char *what, const char *message)
+{
+        snprintf(c->why, sizeof(c->why), "%s: %s", what, message);
+        log_debug("%s.", c->why);
+        c->current = (c->current + 1) % c->n_peers;
+        session_failed(&c->session, boot_now());
+}
+
+/* ---- grant ---- */
+
+static void on_granted(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+        const Pb__LeaseGrantResponse *p = u->reply;
+        nsec_t ttl;
+
+        if (u->op != c->hold_op)
+                return;
+        if (code != RPC_OK)
+                return failed(c, "no lease", message);
+        /* A core that does not know milliseconds grants whole seconds. */
+        ttl = p->ttl_ms > 0 ? p->ttl_ms * NSEC_PER_MSEC : p->ttl * NSEC_PER_SEC;
+        if (p->id == 0 || ttl <= 0)
+                return failed(c, "no lease", "the core's answer makes no sense");
+        client_heard(c, u->peer, p->header);
+        session_granted(&c->session, p->id, ttl, u->sent_at);
+}
+
+static int grant(struct client *c, struct peer *p)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        nsec_t ttl = c->session.cfg.ttl;
+
+        q.ttl_ms = ttl / NSEC_PER_MSEC;
+        q.ttl = (ttl + NSEC_PER_SEC - 1) / NSEC_PER_SEC;
+        return client_call(p, ++c->hold_op, "/etcdserverpb.Lease/LeaseGrant", &q.base,
+                           &pb__lease_grant_response__descriptor, on_granted);
+}
+
+/* ---- register ---- */
+
+static void on_old_revoked(struct unary *u, enum rpc_code code, const char *message)
+{
+        (void) u;
+        (void) code;
+        (void) message; /* it would expire by itself as well */
+}
+
+static void registered(struct client *c, struct peer *p)
+{
+        if (c->old_lease != 0 && endpoint_rpc(p->ep)) {
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                q.id = c->old_lease;
+                (void) !client_call(p, 0, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                                    &pb__lease_revoke_response__descriptor, on_old_revoked);
+        }
+        c->old_lease = 0;
+        session_registered(&c->session);
+}
+
+static int write_key(struct client *c, struct peer *p, int64_t mod_revision);
+
+/* The key is there already: another life of ours, or somebody else. */
+static void on_taken(struct client *c, struct peer *p, const Pb__TxnResponse *t)
+{
+        const Pb__RangeResponse *range;
+        struct node_record holder;
+        const Pb__KeyValue *kv;
+
+        if (t->n_responses != 1 ||
+            t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+                return failed(c, "cannot register", "the core's answer makes no sense");
+        range = t->responses[0]->response_range;
+        if (range->n_kvs == 0) /* gone again meanwhile */
+                return session_failed(&c->session, boot_now());
+        kv = range->kvs[0];
+        if (kv->lease == c->session.lease)
+                return registered(c, p); /* an answer to us was lost on the way */
+        if (node_record_read(&holder, kv->value.data, kv->value.len) == 0 &&
+            strcmp(holder.id, c->self.id) == 0) {
+                c->old_lease = kv->lease;
+                if (write_key(c, p, kv->mod_revision) < 0)
+                        failed(c, "cannot register", "the connection broke");
+                return;
+        }
+        snprintf(c->why, sizeof(c->why),
+                 "the name '%s' is held by another node (id %s, since %s); give this one "
+                 "another NodeName=",
+                 c->self.name, *holder.id ? holder.id : "unknown",
+                 *holder.since ? holder.since : "unknown");
+        c->ops->session(c->userdata, SESSION_JOINING, c->why);
+        session_refused(&c->session, boot_now(), c->session.cfg.ttl);
+}
+
+static void on_registered(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+        const Pb__TxnResponse *t = u->reply;
+
+        if (u->op != c->hold_op)
+                return;
+        if (code == RPC_NOT_FOUND) /* the lease ended before it was used */
+                return session_gone(&c->session, c->session.lease);
+        if (code != RPC_OK)
+                return failed(c, "cannot register", message);
+        client_heard(c, u->peer, t->header);
+        if (t->succeeded)
+                registered(c, u->peer);
+        else
+                on_taken(c, u->peer, t);
+}
+
+static void own_key(const struct client *c, struct buf *key)
+{
+        buf_printf(key, "%s%s", c->prefix, c->self.name);
+}
+
+/* Puts our record where @compare holds; reads the key otherwise. */
+static int txn(struct client *c, struct peer *p, Pb__Compare *compare,
+               void (*done)(struct unary *u, enum rpc_code code, const char *message))
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT, *yes_p = &yes,
+                      *no_p = &no;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+
+        own_key(c, &key);
+        node_record_write(&c->self, &value);
+        if (buf_error(&key) < 0 || buf_error(&value) < 0)
+                return -ENOMEM;
+        put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = c->session.lease;
+        compare->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
+        yes.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        yes.request_put = &put;
+        no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        no.request_range = &range;
+        q.compare = &compare;
+        q.success = &yes_p;
+        q.failure = &no_p;
+        q.n_compare = q.n_success = q.n_failure = 1;
+        return client_call(p, ++c->hold_op, "/etcdserverpb.KV/Txn", &q.base,
+                           &pb__txn_response__descriptor, done);
+}
+
+/* @mod_revision 0: only where there is no key; else only over exactly that one. */
+static int write_key(struct client *c, struct peer *p, int64_t mod_revision)
+{
+        Pb__Compare cmp = PB__COMPARE__INIT;
+
+        cmp.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        cmp.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        cmp.mod_revision = mod_revision;
+        return txn(c, p, &cmp, on_registered);
+}
+
+static int register_node(struct client *c, struct peer *p)
+{
+        time_t now = time(NULL);
+        struct tm tm;
+
+        /* Each life of the node is told apart. */
+        if (c->session.attempt == 0) {
+                snprintf(c->self.incarnation, sizeof(c->self.incarnation), "%016llx%016llx",
+                         (unsigned long long) rnd_u64(&c->rnd),
+                         (unsigned long long) rnd_u64(&c->rnd));
+                gmtime_r(&now, &tm);
+                strftime(c->self.since, sizeof(c->self.since), "%Y-%m-%dT%H:%M:%SZ", &tm);
+        }
+        c->self.ttl_ms = c->session.ttl / NSEC_PER_MSEC;
+        c->self.leaving[0] = '\0';
+        c->old_lease = 0;
+        return write_key(c, p, 0);
+}
+
+/* ---- renew ---- */
+
+static void keepalive_message(struct rpc_call *call, struct view m)
+{
+        struct peer *p = call->userdata;
+        struct client *c = p->client;
+        Pb__LeaseKeepAliveResponse *r = pb__lease_keep_alive_response__unpack(NULL, m.len, m.p);
+        struct boot_time sent_at;
+
+        if (!r || p->n_sent == 0) {
+                pb_free(r);
+                return;
+        }
+        /* The k-th answer on a stream acknowledges k requests: at least the k-th oldest. */
+        sent_at = p->sent[0];
+        memmove(p->sent, p->sent + 1, --p->n_sent * sizeof(p->sent[0]));
+        client_heard(c, p, r->header);
+        if (r->ttl > 0) {
+                session_renewed(&c->session, r->id, sent_at);
+        } else {
+                snprintf(c->why, sizeof(c->why), "the core says that the lease is gone");
+                session_gone(&c->session, r->id);
+        }
+        pb_free(r);
+}
+
+static void keepalive_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct peer *p = call->userdata;
+
+        if (code != RPC_OK)
+                snprintf(p->client->why, sizeof(p->client->why), "%s: %s", endpoint_name(p->ep),
+                         message);
+        session_hurry(&p->client->session, boot_now());
+}
+
+static void keepalive_close(struct rpc_call *call)
+{
+        struct peer *p = call->userdata;
+
+        p->keepalive = NULL;
+        p->n_sent = 0;
+}
+
+static const struct rpc_handler keepalive_handler = {.on_message = keepalive_message,
+                                                     .on_status = keepalive_status,
+                                                     .on_close = keepalive_close};
+
+static void renew_on(struct client *c, struct peer *p, struct boot_time now)
+{
+        Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+
+        if (!p->keepalive &&
+            rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Lease/LeaseKeepAlive",
+                         &keepalive_handler, p, &p->keepalive) < 0)
+                return;
+        if (p->n_sent == KEEPALIVES_MAX)
+                return; /* enough is under way there */
+        q.id = c->session.lease;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) < 0 || rpc_call_send(p->keepalive, b.data, buf_len(&b)) < 0)
+                return;
+        p->sent[p->n_sent++] = now;
+        endpoint_kick(p->ep);
+}
+
+void hold_peer_down(struct client *c, struct peer *p)
+{
+        /* What was sent there may never be answered: do not wait for T1's next interval. */
+        if (p == &c->peers[c->current])
+                c->current = (c->current + 1) % c->n_peers;
+        session_hurry(&c->session, boot_now());
+}
+
+/* ---- leave ---- */
+
+static void on_revoked(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+
+        if (u->op != c->hold_op)
+                return;
+        (void) message;
+        if (code == RPC_OK || code == RPC_NOT_FOUND)
+                session_left(&c->session);
+        else
+                session_failed(&c->session, boot_now());
+}
+
+static void on_reason_written(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+        (void) code;
+        (void) message; /* with or without the reason: the place is given back */
+        if (u->op != c->hold_op || !endpoint_rpc(u->peer->ep))
+                return;
+        q.id = c->session.lease;
+        if (client_call(u->peer, ++c->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                        &pb__lease_revoke_response__descriptor, on_revoked) < 0)
+                session_failed(&c->session, boot_now());
+}
+
+static int give_back(struct client *c, struct peer *p)
+{
+        Pb__Compare cmp = PB__COMPARE__INIT;
+
+        snprintf(c->self.leaving, sizeof(c->self.leaving), "%s", c->leaving);
+        cmp.target = PB__COMPARE__COMPARE_TARGET__LEASE;
+        cmp.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
+        cmp.lease = c->session.lease;
+        return txn(c, p, &cmp, on_reason_written);
+}
+
+/* ---- */
+
+static void ask(struct client *c, int (*fn)(struct client *c, struct peer *p),
+                struct boot_time now)
+{
+        struct peer *p = client_peer(c, c->current + session_attempt(&c->session));
+
+        if (!p || fn(c, p) < 0)
+                session_failed(&c->session, now);
+}
+
+void hold_pump(struct client *c, struct boot_time now)
+{
+        enum session_action a;
+        struct peer *p;
+
+        while ((a = session_next_action(&c->session, now)) != SESSION_WAIT) {
+                if (a != SESSION_TELL_LOST)
+                        announce(c);
+                switch (a) {
+                case SESSION_WAIT:
+                        break;
+                case SESSION_GRANT:
+                        ask(c, grant, now);
+                        break;
+                case SESSION_REGISTER:
+                        ask(c, register_node, now);
+                        break;
+                case SESSION_RENEW:
+                        p = client_peer(c, c->current + session_attempt(&c->session));
+                        if (p)
+                                renew_on(c, p, now);
+                        session_sent(&c->session, now);
+                        break;
+                case SESSION_RENEW_ALL:
+                        for (size_t i = 0; i < c->n_peers; i++) {
+                                endpoint_want(c->peers[i].ep);
+                                if (endpoint_rpc(c->peers[i].ep))
+                                        renew_on(c, &c->peers[i], now);
+                        }
+                        session_sent(&c->session, now);
+                        break;
+                case SESSION_TELL_LOST:
+                        c->told = SESSION_LOST;
+                        c->ops->session(c->userdata, SESSION_LOST,
+                                        *c->why ? c->why
+                                                : "no renewal was acknowledged in time");
+                        session_told_lost(&c->session);
+                        break;
+                case SESSION_REVOKE:
+                        ask(c, give_back, now);
+                        break;
+                }
+        }
+        announce(c);
+}

@@ -1,0 +1,81 @@
+/* What the files of client/ share. Not for others. */
+#pragma once
+
+#include "base/rnd.h"
+#include "client/client.h"
+#include "client/endpoint.h"
+#include "wire/pb.h"
+
+#define KEEPALIVES_MAX 64
+
+/* An endpoint and the keep-alive stream on it. */
+struct peer {
+        struct client *client;
+        struct endpoint *ep;
+        struct rpc_call *keepalive;            /* NULL: none */
+        struct boot_time sent[KEEPALIVES_MAX]; /* send times not answered yet, oldest first */
+        size_t n_sent;
+};
+
+/* One unary call. Owns itself until `done`. */
+struct unary {
+        struct client *client;
+        struct peer *peer;
+        uint64_t op; /* the operation it belongs to; a late answer to an older one is dropped */
+        struct boot_time sent_at;
+        const ProtobufCMessageDescriptor *type;
+        void *reply; /* unpacked; owned */
+        void (*done)(struct unary *u, enum rpc_code code, const char *message);
+};
+
+struct client {
+        struct loop *loop;
+        struct resolver *resolver;
+        const struct client_ops *ops;
+        void *userdata;
+        char *cluster, *prefix; /* "/tenure/<cluster>/nodes/" */
+        struct node_record self;
+        bool observe;
+        struct rnd rnd;
+        struct peer peers[CLIENT_ENDPOINTS_MAX];
+        size_t n_peers;
+        size_t current; /* the endpoint that answered last */
+        struct loop_hook hook;
+        struct loop_timer timer;
+        struct boot_time heard_at;
+        uint64_t replica; /* member id of who answered last */
+
+        struct session session;
+        enum session_state told;
+        char why[512];
+        uint64_t hold_op;
+        char leaving[32];
+        int64_t old_lease; /* of an incarnation of ours whose place we took */
+
+        struct membership members;
+        struct rpc_call *watch;
+        bool ranging, synced;
+        uint64_t view_op;
+        size_t view_peer;
+        struct boot_time view_retry_at;
+};
+
+/* The endpoint to use, from number @from on, that is up; NULL when none is, and then those are
+ * connected. */
+struct peer *client_peer(struct client *c, size_t from);
+
+/* Begins a call; @done comes later, or never when it returns a negative errno. */
+must_check_ int
+client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessage *m,
+            const ProtobufCMessageDescriptor *reply_type,
+            void (*done)(struct unary *u, enum rpc_code code, const char *message));
+
+/* An answer came: that endpoint is the one to use. */
+void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h);
+
+/* hold.c: carries out what the session wants. */
+void hold_pump(struct client *c, struct boot_time now);
+void hold_peer_down(struct client *c, struct peer *p);
+
+/* view.c: keeps the membership current. */
+void view_pump(struct client *c, struct boot_time now);

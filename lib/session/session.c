@@ -1,0 +1,267 @@
+#include "session/session.h"
+
+#define REQUEST_TIMEOUT \
+        (2 *            \
+         NSEC_PER_SEC) /* a grant or a registration not answered by then is tried elsewhere */
+#define LEAVE_TIMEOUT NSEC_PER_SEC
+
+static const char *const names[] = {
+        [SESSION_JOINING] = "joining",   [SESSION_HELD] = "held",
+        [SESSION_JEOPARDY] = "jeopardy", [SESSION_LOST] = "lost",
+        [SESSION_LEAVING] = "leaving",   [SESSION_LEFT] = "left",
+};
+
+const char *session_state_name(enum session_state state)
+{
+        return names[state];
+}
+
+void session_init(struct session *s, const struct session_config *cfg)
+{
+        *s = (struct session){.cfg = *cfg, .state = SESSION_JOINING};
+}
+
+/* The holder rounds down: TTL less the drift, whole nanoseconds. */
+struct boot_time session_deadline(const struct session *s)
+{
+        nsec_t margin = s->ttl / 1000000 * s->cfg.drift_ppm +
+                        s->ttl % 1000000 * s->cfg.drift_ppm / 1000000 + 1;
+
+        return boot_add(s->renewed_at, s->ttl - margin);
+}
+
+bool session_holds(const struct session *s, struct boot_time now)
+{
+        return s->lease != 0 && s->registered &&
+               (s->state == SESSION_HELD || s->state == SESSION_JEOPARDY ||
+                s->state == SESSION_LEAVING) &&
+               boot_before(now, session_deadline(s));
+}
+
+unsigned session_attempt(const struct session *s)
+{
+        return s->attempt;
+}
+
+/* T1 and T2 (DHCP's names, RFC 2131 section 4.4.5): renew from half the TTL on, everything at
+ * once from 7/8. */
+static struct boot_time t1(const struct session *s)
+{
+        return boot_add(s->renewed_at, s->ttl / 2);
+}
+
+static struct boot_time t2(const struct session *s)
+{
+        return boot_add(s->renewed_at, s->ttl / 8 * 7);
+}
+
+static nsec_t retry_interval(const struct session *s)
+{
+        nsec_t ttl = s->ttl > 0 ? s->ttl : s->cfg.ttl, most = max_of(ttl / 16, s->cfg.retry),
+               t = s->cfg.retry;
+
+        for (unsigned i = 1; i < s->attempt && t < most; i++)
+                t *= 2;
+        return min_of(t, most);
+}
+
+static void drop(struct session *s, enum session_state next)
+{
+        s->state = next;
+        s->lease = 0;
+        s->registered = false;
+        s->busy = false;
+        s->attempt = 0;
+        s->retry_at = (struct boot_time){0};
+}
+
+static enum session_action begin(struct session *s, struct boot_time now, enum session_action a,
+                                 nsec_t limit)
+{
+        s->busy = true;
+        s->busy_until = boot_add(now, limit);
+        return a;
+}
+
+static enum session_action join(struct session *s, struct boot_time now)
+{
+        /* A lease that was granted but not registered ages like any other. */
+        if (s->lease != 0 && !boot_before(now, session_deadline(s)))
+                drop(s, SESSION_JOINING);
+        if (s->busy && !boot_before(now, s->busy_until))
+                session_failed(s, now);
+        if (s->busy || boot_before(now, s->retry_at))
+                return SESSION_WAIT;
+        return begin(s, now, s->lease == 0 ? SESSION_GRANT : SESSION_REGISTER, REQUEST_TIMEOUT);
+}
+
+static enum session_action hold(struct session *s, struct boot_time now)
+{
+        if (!boot_before(now, session_deadline(s))) {
+                drop(s, SESSION_LOST);
+                return SESSION_TELL_LOST;
+        }
+        if (boot_before(now, t1(s)))
+                return SESSION_WAIT;
+        if (!boot_before(now, t2(s))) {
+                if (s->state == SESSION_HELD) {
+                        s->state = SESSION_JEOPARDY;
+                        s->retry_at = now;
+                }
+                if (boot_before(now, s->retry_at))
+                        return SESSION_WAIT;
+                return SESSION_RENEW_ALL;
+        }
+        return boot_before(now, s->retry_at) ? SESSION_WAIT : SESSION_RENEW;
+}
+
+static enum session_action leave(struct session *s, struct boot_time now)
+{
+        if (s->lease == 0) {
+                s->state = SESSION_LEFT;
+                return SESSION_WAIT;
+        }
+        if (s->busy && boot_before(now, s->busy_until))
+                return SESSION_WAIT;
+        if (s->busy || !boot_before(now, session_deadline(s))) {
+                /* It will expire by itself; there is nobody to wait for. */
+                drop(s, SESSION_LEFT);
+                return SESSION_WAIT;
+        }
+        return begin(s, now, SESSION_REVOKE, LEAVE_TIMEOUT);
+}
+
+enum session_action session_next_action(struct session *s, struct boot_time now)
+{
+        if (s->leave && s->state != SESSION_LEAVING && s->state != SESSION_LEFT &&
+            s->state != SESSION_LOST) {
+                s->state = SESSION_LEAVING;
+                s->busy = false;
+        }
+        switch (s->state) {
+        case SESSION_JOINING:
+                return join(s, now);
+        case SESSION_HELD:
+        case SESSION_JEOPARDY:
+                return hold(s, now);
+        case SESSION_LOST:
+                return SESSION_TELL_LOST;
+        case SESSION_LEAVING:
+                return leave(s, now);
+        case SESSION_LEFT:
+                break;
+        }
+        return SESSION_WAIT;
+}
+
+struct boot_time session_wakeup(const struct session *s)
+{
+        switch (s->state) {
+        case SESSION_JOINING:
+                return s->busy ? s->busy_until : s->retry_at;
+        case SESSION_HELD:
+                return boot_min(session_deadline(s),
+                                boot_min(t2(s), boot_max(t1(s), s->retry_at)));
+        case SESSION_JEOPARDY:
+                return boot_min(session_deadline(s), s->retry_at);
+        case SESSION_LEAVING:
+                return s->busy ? s->busy_until : (struct boot_time){0};
+        case SESSION_LOST:
+        case SESSION_LEFT:
+                break;
+        }
+        return BOOT_TIME_NEVER;
+}
+
+void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_time sent_at)
+{
+        if (s->state != SESSION_JOINING || s->lease != 0)
+                return; /* too late: it expires unused */
+        s->busy = false;
+        s->attempt = 0;
+        s->retry_at = (struct boot_time){0};
+        s->lease = lease;
+        s->ttl = ttl;
+        s->renewed_at = sent_at;
+}
+
+void session_registered(struct session *s)
+{
+        if (s->state != SESSION_JOINING || s->lease == 0)
+                return;
+        s->busy = false;
+        s->attempt = 0;
+        s->retry_at = (struct boot_time){0};
+        s->registered = true;
+        s->state = SESSION_HELD;
+}
+
+void session_refused(struct session *s, struct boot_time now, nsec_t again)
+{
+        if (s->state != SESSION_JOINING)
+                return;
+        drop(s, SESSION_JOINING);
+        s->retry_at = boot_add(now, again);
+}
+
+void session_failed(struct session *s, struct boot_time now)
+{
+        if (s->state == SESSION_LEAVING) {
+                drop(s, SESSION_LEFT);
+                return;
+        }
+        if (s->state != SESSION_JOINING)
+                return;
+        s->busy = false;
+        s->attempt++;
+        s->retry_at = boot_add(now, retry_interval(s));
+}
+
+void session_sent(struct session *s, struct boot_time now)
+{
+        s->attempt++;
+        s->retry_at = boot_add(now, retry_interval(s));
+}
+
+void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at)
+{
+        if (lease != s->lease || lease == 0)
+                return;
+        s->renewed_at = boot_max(s->renewed_at, sent_at);
+        if (s->state == SESSION_JEOPARDY)
+                s->state = SESSION_HELD;
+        s->attempt = 0;
+        s->retry_at = (struct boot_time){0};
+}
+
+void session_gone(struct session *s, int64_t lease)
+{
+        if (lease != s->lease || lease == 0)
+                return;
+        if (s->state == SESSION_LEAVING)
+                drop(s, SESSION_LEFT);
+        else
+                drop(s, s->registered ? SESSION_LOST : SESSION_JOINING);
+}
+
+void session_told_lost(struct session *s)
+{
+        if (s->state == SESSION_LOST)
+                s->state = s->leave ? SESSION_LEFT : SESSION_JOINING;
+}
+
+void session_left(struct session *s)
+{
+        drop(s, SESSION_LEFT);
+}
+
+void session_hurry(struct session *s, struct boot_time now)
+{
+        if (s->attempt > 0)
+                s->retry_at = now;
+}
+
+void session_leave(struct session *s)
+{
+        s->leave = true;
+}

@@ -1,0 +1,97 @@
+/*
+ * The holder: one host's hold on its lease, as a pure function of (state, event, now).
+ *
+ *     joining -> held -> (jeopardy -> held)* -> lost -> joining      leaving -> left
+ *
+ * It decides when to ask for a lease, when to renew and on how many endpoints, and from which
+ * instant on the holder is none any more. That instant is counted from the *send* time of the
+ * last renewal that was acknowledged, less the drift margin, so that it passes before any
+ * granter's deadline (I3): the granter counts from when it applied the renewal, which is later.
+ * Nobody has to be asked for it. The caller carries out what session_next_action() names,
+ * reports what came of it, and comes back at session_wakeup(). No clock, no descriptor, no
+ * allocation.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+enum session_state {
+        SESSION_JOINING,
+        SESSION_HELD,
+        SESSION_JEOPARDY, /* held, but renewals fail and the deadline is near */
+        SESSION_LOST,     /* for as long as it takes to tell everybody; joining follows */
+        SESSION_LEAVING,
+        SESSION_LEFT,
+};
+
+enum session_action {
+        SESSION_WAIT,      /* nothing before session_wakeup() */
+        SESSION_GRANT,     /* ask for a lease: session_granted() or session_failed() */
+        SESSION_REGISTER,  /* write the node's key under it: session_registered(), _refused() or
+                              _failed() */
+        SESSION_RENEW,     /* send a renewal on endpoint number session_attempt(), then
+                              session_sent() */
+        SESSION_RENEW_ALL, /* send one on every endpoint, then session_sent() */
+        SESSION_TELL_LOST, /* we hold nothing from now on; tell and stop what depends on it,
+                              then session_told_lost() */
+        SESSION_REVOKE,    /* write the reason and revoke: session_left() or session_failed() */
+};
+
+struct session_config {
+        nsec_t ttl;         /* to ask for */
+        uint32_t drift_ppm; /* how much the clocks' rates may differ */
+        nsec_t retry;       /* the first interval between attempts; it doubles up to TTL/16 */
+};
+
+struct session {
+        struct session_config cfg;
+        enum session_state state;
+        int64_t lease; /* 0: none */
+        nsec_t ttl;    /* as granted */
+        bool registered;
+        bool busy; /* an action is under way that session_next_action() waits for */
+        struct boot_time busy_until; /* it counts as failed after that */
+        struct boot_time renewed_at; /* send time of the last acknowledged renewal */
+        struct boot_time retry_at;
+        unsigned attempt; /* since the last success */
+        bool leave;       /* asked to leave */
+};
+
+void session_init(struct session *s, const struct session_config *cfg);
+
+/* What to do at @now. Call again after each action, until SESSION_WAIT. */
+enum session_action session_next_action(struct session *s, struct boot_time now);
+
+/* When to come back if nothing happens before. */
+struct boot_time session_wakeup(const struct session *s);
+
+/* The instant from which this host is no holder; meaningful while session_holds(). A timer for
+ * it is a hint: ask session_holds() with a fresh time before any act that the lease protects.
+ */
+struct boot_time session_deadline(const struct session *s);
+bool session_holds(const struct session *s, struct boot_time now);
+
+/* Which endpoint, of a list that wraps around, the next attempt goes to. */
+unsigned session_attempt(const struct session *s);
+
+/* What came of an action. @sent_at: when the request was sent. */
+void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_time sent_at);
+void session_registered(struct session *s);
+void session_refused(struct session *s, struct boot_time now,
+                     nsec_t again); /* the name is somebody else's */
+void session_failed(struct session *s, struct boot_time now);
+void session_sent(struct session *s, struct boot_time now);
+void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at);
+void session_gone(struct session *s, int64_t lease); /* the core says that this lease ended */
+void session_told_lost(struct session *s);
+void session_left(struct session *s);
+
+/* A path came back, or an endpoint: try now rather than at the next interval. */
+void session_hurry(struct session *s, struct boot_time now);
+
+/* Begins to leave; SESSION_REVOKE follows if there is something to give back. */
+void session_leave(struct session *s);
+
+/* "joining", ... */
+const char *session_state_name(enum session_state state);

@@ -1,0 +1,214 @@
+/*
+ * `make test`: what the agents must tell, and when, round after round. Prints one line per
+ * case, "ok" or "not ok", and the spread of every time it measured.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fleet.h"
+
+#define ELECTION_US                                                              \
+        1100000 /* a timeout of 500 ms is drawn up to twice that, plus the votes \
+                 */
+
+static unsigned n_ok, n_not_ok;
+
+static void result(bool ok, const char *what)
+{
+        printf("%s %s\n", ok ? "ok" : "not ok", what);
+        fflush(stdout);
+        n_ok += ok;
+        n_not_ok += !ok;
+}
+
+struct counts {
+        unsigned left, joined, lost, repeated;
+};
+
+static struct counts count(void)
+{
+        struct counts c = {0};
+
+        for (unsigned i = 0; i < F.n_agents; i++) {
+                c.lost += F.agents[i].n_lost;
+                c.repeated += F.agents[i].n_repeated;
+                for (unsigned j = 0; j < F.n_agents; j++) {
+                        c.left += F.agents[i].sees[j].n_left;
+                        c.joined += F.agents[i].sees[j].n_joined;
+                }
+        }
+        return c;
+}
+
+static void come_back(unsigned victim)
+{
+        start_agent(victim);
+        if (!wait_until(everybody_there, NULL, 10000000))
+                die("%s does not come back", F.agents[victim].name);
+}
+
+/* SIGKILL: every other agent says so between TTL and TTL + 200 ms after the last renewal, once,
+ * as `expired`. */
+static void death(unsigned round)
+{
+        unsigned victim = round % F.n_agents;
+        int64_t first, last, renewed, ttl = (int64_t) F.ttl_ms * 1000;
+        struct counts before = count(), after;
+        bool reason = true, all;
+        char text[200];
+
+        renewed = kill_agent(victim);
+        all = wait_left(victim, ttl + 3000000, &first, &last);
+        for (unsigned i = 0; i < F.n_agents; i++)
+                reason = reason && (i == victim ||
+                                    strcmp(F.agents[i].sees[victim].reason, "expired") == 0);
+        after = count();
+        snprintf(text, sizeof(text),
+                 "SIGKILL of %s: told %.1f to %.1f ms after its last renewal, TTL %u ms",
+                 F.agents[victim].name, (double) (first - renewed) / 1e3,
+                 (double) (last - renewed) / 1e3, F.ttl_ms);
+        result(all && reason && first - renewed >= ttl && last - renewed <= ttl + 200000 &&
+                       after.left == before.left + F.n_agents - 1 && after.repeated == 0,
+               text);
+        come_back(victim);
+}
+
+/* SIGTERM: within 100 ms, as `left`. */
+static void leave(unsigned round)
+{
+        unsigned victim = (round + 1) % F.n_agents;
+        int64_t first, last, began;
+        bool reason = true, all;
+        char text[200];
+
+        began = now_us();
+        kill(F.agents[victim].pid, SIGTERM);
+        all = wait_left(victim, 3000000, &first, &last);
+        stop_process(&F.agents[victim].pid, SIGTERM);
+        for (unsigned i = 0; i < F.n_agents; i++)
+                reason = reason &&
+                         (i == victim || strcmp(F.agents[i].sees[victim].reason, "left") == 0);
+        snprintf(text, sizeof(text), "SIGTERM of %s: told %.1f to %.1f ms later, as 'left'",
+                 F.agents[victim].name, (double) (first - began) / 1e3,
+                 (double) (last - began) / 1e3);
+        result(all && reason && last - began <= 100000, text);
+        come_back(victim);
+}
+
+static void restart_core(unsigned who)
+{
+        start_core(who);
+        /* The next round needs a majority that survives its kill: wait until it follows. */
+        wait_until(NULL, NULL, 500000);
+}
+
+/* kill -9 of the leader: nobody is lost, nobody thinks so, keep-alives go on. */
+static void lead(void)
+{
+        struct counts before = count(), after;
+        int who = leader();
+        int64_t killed;
+        char text[200];
+        bool renewed;
+
+        if (who < 0)
+                die("there is no leader");
+        killed = now_us();
+        stop_process(&F.cores[who].pid, SIGKILL);
+        renewed = wait_renewed(killed, 5000000);
+        killed = now_us() - killed;
+        wait_until(NULL, NULL, (int64_t) F.ttl_ms * 1500);
+        after = count();
+        snprintf(text, sizeof(text),
+                 "SIGKILL of the leader %s: all renewed %.0f ms later, nobody was lost",
+                 F.cores[who].name, (double) killed / 1e3);
+        result(renewed && after.left == before.left && after.lost == before.lost &&
+                       after.repeated == 0,
+               text);
+        restart_core((unsigned) who);
+}
+
+/* A node and the leader die in the same moment: told within TTL + election + 0.5 s, each event
+ * once. */
+static void both(unsigned round)
+{
+        unsigned victim = (round + 2) % F.n_agents;
+        int64_t first, last, renewed, ttl = (int64_t) F.ttl_ms * 1000;
+        struct counts before = count(), after;
+        int who = leader();
+        char text[200];
+        bool all;
+
+        if (who < 0)
+                die("there is no leader");
+        renewed = kill_agent(victim);
+        stop_process(&F.cores[who].pid, SIGKILL);
+        all = wait_left(victim, ttl + 5000000, &first, &last);
+        wait_until(NULL, NULL, 500000);
+        after = count();
+        snprintf(text, sizeof(text),
+                 "SIGKILL of %s and of the leader %s: told %.0f to %.0f ms after its last "
+                 "renewal, once",
+                 F.agents[victim].name, F.cores[who].name, (double) (first - renewed) / 1e3,
+                 (double) (last - renewed) / 1e3);
+        result(all && first - renewed >= ttl && last - renewed <= ttl + ELECTION_US + 500000 &&
+                       after.left == before.left + F.n_agents - 1 &&
+                       after.lost == before.lost && after.repeated == 0,
+               text);
+        start_core((unsigned) who);
+        come_back(victim);
+}
+
+/* kill -9 of every replica, and a restart: leases and keys are there, nobody was lost, though
+ * the outage was one for all. */
+static void restart_all(void)
+{
+        struct counts before = count(), after;
+        int64_t killed;
+        char text[200];
+        bool renewed;
+
+        killed = now_us();
+        for (unsigned i = 0; i < F.n_cores; i++)
+                stop_process(&F.cores[i].pid, SIGKILL);
+        for (unsigned i = 0; i < F.n_cores; i++)
+                start_core(i);
+        renewed = wait_renewed(killed, 10000000);
+        killed = now_us() - killed;
+        wait_until(NULL, NULL, (int64_t) F.ttl_ms * 1500);
+        after = count();
+        snprintf(text, sizeof(text),
+                 "SIGKILL and restart of all replicas: all renewed %.0f ms later",
+                 (double) killed / 1e3);
+        /* A holder whose deadline passes meanwhile lets go by itself, rightly; with leases that
+         * outlast it none does. */
+        result(renewed && after.repeated == 0 &&
+                       (F.ttl_ms < 4000 ||
+                        (after.left == before.left && after.lost == before.lost)),
+               text);
+        if (!wait_until(everybody_there, NULL, 10000000))
+                die("not everybody came back");
+}
+
+int cases(unsigned rounds)
+{
+        bool own_core = F.n_cores > 0;
+
+        fleet_start();
+        result(wait_until(everybody_there, NULL, 20000000), "every agent sees every node");
+        for (unsigned round = 0; round < rounds && n_not_ok == 0; round++) {
+                if (own_core) /* a real etcd revokes in its own time */
+                        death(round);
+                leave(round);
+                if (own_core && F.n_cores > 1) {
+                        lead();
+                        both(round);
+                }
+        }
+        if (own_core && n_not_ok == 0)
+                restart_all();
+        fleet_stop();
+        printf("%u passed, %u failed\n", n_ok, n_not_ok);
+        return n_not_ok == 0 ? 0 : 1;
+}

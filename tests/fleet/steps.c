@@ -1,0 +1,74 @@
+/* What happens to a fleet, and what is to be seen then. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "fleet.h"
+
+bool everybody_there(void *unused)
+{
+        (void) unused;
+        for (unsigned i = 0; i < F.n_agents; i++)
+                for (unsigned j = 0; j < F.n_agents; j++)
+                        if (F.agents[i].pid > 0 && F.agents[j].pid > 0 &&
+                            !F.agents[i].sees[j].there)
+                                return false;
+        return true;
+}
+
+int64_t kill_agent(unsigned victim)
+{
+        int64_t half = (int64_t) F.ttl_ms * 500, renewed = 0;
+
+        /* It renews at TTL/2: well before that, what it names as its last renewal is the last
+         * one. */
+        for (int i = 0; i < 1000; i++) {
+                renewed = last_renewal(victim);
+                if (renewed > 0 && now_us() - renewed < half / 2)
+                        break;
+                wait_until(NULL, NULL, 10000);
+        }
+        stop_process(&F.agents[victim].pid, SIGKILL);
+        return renewed;
+}
+
+static bool all_said_left(void *arg)
+{
+        unsigned victim = *(unsigned *) arg;
+
+        for (unsigned i = 0; i < F.n_agents; i++)
+                if (i != victim && F.agents[i].pid > 0 && F.agents[i].sees[victim].there)
+                        return false;
+        return true;
+}
+
+bool wait_left(unsigned victim, int64_t usec, int64_t *ret_first, int64_t *ret_last)
+{
+        bool all = wait_until(all_said_left, &victim, usec);
+
+        *ret_first = INT64_MAX;
+        *ret_last = 0;
+        for (unsigned i = 0; i < F.n_agents; i++) {
+                int64_t at = F.agents[i].sees[victim].left_at;
+
+                if (i == victim || F.agents[i].pid <= 0)
+                        continue;
+                *ret_first = at < *ret_first ? at : *ret_first;
+                *ret_last = at > *ret_last ? at : *ret_last;
+        }
+        return all;
+}
+
+static bool all_renewed(void *arg)
+{
+        int64_t since = *(int64_t *) arg;
+
+        for (unsigned i = 0; i < F.n_agents; i++)
+                if (F.agents[i].pid > 0 && last_renewal(i) <= since)
+                        return false;
+        return true;
+}
+
+bool wait_renewed(int64_t since, int64_t usec)
+{
+        return wait_until(all_renewed, &since, usec);
+}

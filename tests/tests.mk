@@ -1,0 +1,8 @@
+# The tests' part of the build.
+
+$(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
+	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
+
+run: build/.deps-run
+	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/tests/fleet/fleet
+	@$(O)/tests/fleet/fleet --bin $(O)/bin --dir $(abspath build)/run show $(if $(filter 1,$(ONESHOT)),--oneshot)
