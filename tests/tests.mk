@@ -6,3 +6,6 @@ $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 run: build/.deps-run
 	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/tests/fleet/fleet
 	@$(O)/tests/fleet/fleet --bin $(O)/bin --dir $(abspath build)/run show $(if $(filter 1,$(ONESHOT)),--oneshot)
+
+$(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -47,17 +47,17 @@ static inline void freep(void *p)
         ((type *) (void *) ((char *) (ptr) -offsetof(type, member)))
 
 /* min and max of two values of one type; each argument is evaluated once. */
-#define min_of(a, b)                    \
-        __extension__({                 \
-                __typeof__(a) _a = (a); \
-                __typeof__(a) _b = (b); \
-                _a < _b ? _a : _b;      \
+#define min_of(a, b)                               \
+        __extension__({                            \
+                __typeof__(a) _min_a = (a);        \
+                __typeof__(a) _min_b = (b);        \
+                _min_a < _min_b ? _min_a : _min_b; \
         })
-#define max_of(a, b)                    \
-        __extension__({                 \
-                __typeof__(a) _a = (a); \
-                __typeof__(a) _b = (b); \
-                _a > _b ? _a : _b;      \
+#define max_of(a, b)                               \
+        __extension__({                            \
+                __typeof__(a) _max_a = (a);        \
+                __typeof__(a) _max_b = (b);        \
+                _max_a > _max_b ? _max_a : _max_b; \
         })
 
 /* memcmp() over two strings of bytes: shorter sorts first where one is the other's beginning.

@@ -27,6 +27,8 @@
 #define SNAPSHOT_BYTES ((size_t) 64 << 20)
 #define TRAILING 4096 /* entries kept behind a snapshot, for replicas that lag a little */
 #define READ_RETRY (200 * NSEC_PER_MSEC)
+#define EXCUSE_WAIT \
+        NSEC_PER_SEC /* a follower waits so long for the leader's word on an outage */
 #define CLIENT_RETRY                                                                         \
         (50 * NSEC_PER_MSEC) /* how often our session retries: an outage is excused with one \
                                 such */
@@ -83,6 +85,11 @@ struct replica {
         /* Health of the commit path, for excusing outages. */
         struct boot_time healthy_at;
         uint64_t healthy_commit;
+        uint64_t open_term;           /* the last term whose opening excuse was applied */
+        bool measuring;               /* leader: an excuse of ours is on its way... */
+        struct boot_time measured_to; /* ...for an outage that ended then */
+        struct boot_time resumed_at;  /* follower: since when we hear of commits again; NEVER */
+        struct boot_time contact_at;  /* follower: when we last did */
         struct boot_time heard[REPLICA_PEERS_MAX];
 
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
@@ -196,30 +203,71 @@ static struct boot_time majority_heard(const struct replica *r)
         return heard[need - 1];
 }
 
-/* The commit path works while what was appended commits. A time in which it did not - no
- * leader, a leader that did not run, a disk or a majority that stood still - is measured once,
- * by the leader that sees it end. */
+/*
+ * The commit path works while what was appended commits. A time in which it did not - no
+ * leader, a leader that did not run, a disk or a majority that stood still - is measured by the
+ * leader that sees it end, and is over only once its excuse is applied: where that does not
+ * come through, whoever leads next measures it again. Every term opens with an excuse, be it of
+ * nothing.
+ */
 static void check_health(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
+        nsec_t gap = boot_diff(r->now, r->healthy_at), normal = 2 * r->cfg.heartbeat;
         bool moves = commit > r->healthy_commit || log_last(&r->log) <= commit;
-        nsec_t gap;
+        bool open = r->open_term == raft_current_term(&r->raft);
 
-        if (is_leader(r) &&
-            (!r->ready || boot_diff(r->now, majority_heard(r)) > 3 * r->cfg.heartbeat))
+        if (!moves || r->measuring)
                 return;
-        if (!moves)
-                return;
-        gap = boot_diff(r->now, r->healthy_at);
+        if (!is_leader(r)) {
+                if (!open)
+                        return;
+                /* What we missed, the leader may have missed too, and will say so; or only our
+                 * link was down. */
+                if (gap > normal && (r->resumed_at.ns == BOOT_TIME_NEVER.ns ||
+                                     boot_diff(r->now, r->contact_at) > normal))
+                        r->resumed_at = r->now;
+                r->contact_at = r->now;
+                if (gap > normal && boot_diff(r->now, r->resumed_at) < EXCUSE_WAIT)
+                        return;
+        } else {
+                if (!r->ready || boot_diff(r->now, majority_heard(r)) > 3 * r->cfg.heartbeat)
+                        return;
+                if (!open || gap > normal) {
+                        r->measuring = true;
+                        r->measured_to = r->now;
+                        return r->ops->outage(r->userdata,
+                                              gap > normal ? gap + CLIENT_RETRY : 0);
+                }
+        }
         r->healthy_at = r->now;
         r->healthy_commit = commit;
-        if (is_leader(r) && gap > 2 * r->cfg.heartbeat)
-                r->ops->outage(r->userdata, gap + CLIENT_RETRY);
+        r->resumed_at = BOOT_TIME_NEVER;
+}
+
+void replica_excused(struct replica *r, uint64_t term, struct boot_time received)
+{
+        r->open_term = term;
+        r->resumed_at = BOOT_TIME_NEVER;
+        /* Up to when it was written, all is excused, whoever led; what came after is not. */
+        r->healthy_at =
+                boot_max(r->healthy_at, r->measuring && term == raft_current_term(&r->raft)
+                                                ? r->measured_to
+                                                : received);
+        r->healthy_commit = raft_commit_index(&r->raft);
+        if (term == raft_current_term(&r->raft))
+                r->measuring = false;
+}
+
+void replica_excuse_failed(struct replica *r)
+{
+        r->measuring = false;
 }
 
 bool replica_healthy(const struct replica *r, struct boot_time now)
 {
-        return is_leader(r) && r->ready &&
+        return is_leader(r) && r->ready && !r->measuring &&
+               r->open_term == raft_current_term(&r->raft) &&
                boot_diff(now, r->healthy_at) <= 2 * r->cfg.heartbeat;
 }
 
@@ -501,7 +549,7 @@ static void apply_committed(struct replica *r)
                 r->applied = index;
                 r->snap_bytes_from += e->len;
                 if (e->type == RAFT_COMMAND)
-                        k = r->ops->apply(r->userdata, index, e->term,
+                        k = r->ops->apply(r->userdata, index, e->term, e->received,
                                           (struct view){e->data, e->len});
                 else if (e->type == RAFT_CHANGE)
                         apply_change(r, e, index);
@@ -530,8 +578,8 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         for (unsigned i = 0; i < u->entries.n; i++) {
                 const struct raft_entry *e = &u->entries.batch[i];
 
-                if (log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base, e->buf.len) <
-                    0) {
+                if (log_push(&r->log, r->now, e->term, (uint8_t) e->type, e->buf.base,
+                             e->buf.len) < 0) {
                         free(se);
                         return fatal(r, "out of memory");
                 }
@@ -621,7 +669,7 @@ static void step(struct replica *r, struct raft_event *ev)
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
         if (was_leader && !is_leader(r)) {
-                r->ready = false;
+                r->ready = r->measuring = false;
                 r->first_of_term = 0;
         }
         if (!was_leader && is_leader(r))
@@ -747,7 +795,7 @@ static int bootstrap(struct replica *r)
         raft_configuration_close(&c);
         if (k != 0)
                 return k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
-        k = log_push(&r->log, 1, RAFT_CHANGE, b.base, b.len);
+        k = log_push(&r->log, r->now, 1, RAFT_CHANGE, b.base, b.len);
         if (k == 0)
                 k = store_append(r->store,
                                  &(struct store_entry){.index = 1,
@@ -801,7 +849,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         for (size_t i = 0; i < rec->n_entries; i++) {
                 const struct store_entry *e = &rec->entries[i];
 
-                k = log_push(&r->log, e->term, e->type, e->data.p, e->data.len);
+                k = log_push(&r->log, r->now, e->term, e->type, e->data.p, e->data.len);
                 if (k < 0)
                         return k;
         }
@@ -822,7 +870,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->healthy_at = now;
-        r->leader_down_at = BOOT_TIME_NEVER;
+        r->leader_down_at = r->resumed_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);
         STAILQ_INIT(&r->waiting);
         STAILQ_INIT(&r->in_round);

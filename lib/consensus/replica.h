@@ -49,16 +49,18 @@ struct replica_status {
 struct replica_ops {
         /* Send a frame; losing it is allowed. @frame is borrowed. */
         void (*send)(void *u, uint64_t peer, struct view frame);
-        /* Apply a committed entry; @commands is borrowed. Returns 0, or a negative errno that
-         * ends the process. */
-        int (*apply)(void *u, uint64_t index, uint64_t term, struct view commands);
+        /* Apply a committed entry; @received here at that time; @commands is borrowed. Returns
+         * 0, or a negative errno that ends the process. */
+        int (*apply)(void *u, uint64_t index, uint64_t term, struct boot_time received,
+                     struct view commands);
         /* Append the state as of the last apply; read such a state back in. */
         void (*save)(void *u, struct buf *out);
         int (*load)(void *u, struct view snapshot);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
-        /* We lead, and for @outage no renewal could have been accepted: excuse it before
-         * anything else is proposed (I1, I2). */
+        /* We lead, and for @outage, which may be 0 when a term begins, no renewal could have
+         * been accepted: propose to excuse it before anything else (I1, I2), and answer with
+         * replica_excused() or replica_excuse_failed(). */
         void (*outage)(void *u, nsec_t outage);
         /* replica_read() @id: what is read once `applied` has reached @index is linearizable
          * (I8). */
@@ -123,6 +125,11 @@ void replica_read(struct replica *r, uint64_t id);
 /* Leader only: is the commit path alive right now, so that a deadline that has passed is the
  * holder's doing? */
 bool replica_healthy(const struct replica *r, struct boot_time now);
+
+/* An excuse, proposed in @term by whoever led it and appended here at @received, was applied;
+ * ours was given up. */
+void replica_excused(struct replica *r, uint64_t term, struct boot_time received);
+void replica_excuse_failed(struct replica *r);
 
 /* Leader only: asks another replica to take over, for a quick stop. */
 void replica_step_down(struct replica *r, struct boot_time now);

@@ -2,8 +2,8 @@
 
 #define NOWHERE UINT32_MAX
 
-/* Both instants are without the shift: add it to compare with a clock. */
 struct deadline {
+        nsec_t since; /* what it is counted from: the apply time of the last renewal */
         nsec_t end;
         nsec_t key;  /* what the heap sorts by: the end as it was, or later when hidden by
                         deadlines_pop() */
@@ -63,10 +63,11 @@ static void sift_down(struct deadlines *d, size_t i)
         place(d, i, slot);
 }
 
-int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time end)
+int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time now,
+                  struct boot_time end)
 {
         struct deadline *l;
-        nsec_t at = end.ns - d->shift;
+        nsec_t at = end.ns;
 
         if (slot >= d->n_slots) {
                 if (array_reserve(&d->of_slot, &d->slots_cap, (size_t) slot + 1,
@@ -77,6 +78,7 @@ int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time end)
                 d->n_slots = (size_t) slot + 1;
         }
         l = &d->of_slot[slot];
+        l->since = now.ns;
         if (l->at == NOWHERE) {
                 if (array_reserve(&d->heap, &d->heap_cap, d->n + 1, sizeof(*d->heap)) < 0)
                         return -ENOMEM;
@@ -112,17 +114,25 @@ void deadlines_clear(struct deadlines *d, uint32_t slot)
         sift_down(d, d->of_slot[moved].at);
 }
 
-void deadlines_excuse(struct deadlines *d, nsec_t outage)
+void deadlines_excuse(struct deadlines *d, struct boot_time end, nsec_t outage)
 {
         assert(outage >= 0);
-        d->shift += outage;
+        for (size_t i = 0; i < d->n; i++) {
+                struct deadline *l = &d->of_slot[d->heap[i]];
+                nsec_t add = min_of(outage, max_of(end.ns - l->since, (nsec_t) 0));
+
+                l->end += add;
+                l->key += add;
+        }
+        for (size_t i = d->n / 2; i > 0; i--)
+                sift_down(d, i - 1);
 }
 
 struct boot_time deadlines_get(const struct deadlines *d, uint32_t slot)
 {
         if (slot >= d->n_slots || d->of_slot[slot].at == NOWHERE)
                 return BOOT_TIME_NEVER;
-        return boot_add((struct boot_time){d->of_slot[slot].end}, d->shift);
+        return (struct boot_time){d->of_slot[slot].end};
 }
 
 /* Puts the root right: a lease renewed since it was placed goes down to where its end belongs.
@@ -142,8 +152,7 @@ static void settle(struct deadlines *d)
 struct boot_time deadlines_next(struct deadlines *d)
 {
         settle(d);
-        return d->n > 0 ? boot_add((struct boot_time){key_at(d, 0)}, d->shift)
-                        : BOOT_TIME_NEVER;
+        return d->n > 0 ? (struct boot_time){key_at(d, 0)} : BOOT_TIME_NEVER;
 }
 
 bool deadlines_pop(struct deadlines *d, struct boot_time now, struct boot_time again,
@@ -155,7 +164,7 @@ bool deadlines_pop(struct deadlines *d, struct boot_time now, struct boot_time a
         if (boot_before(now, deadlines_next(d)))
                 return false;
         slot = d->heap[0];
-        d->of_slot[slot].key = again.ns - d->shift;
+        d->of_slot[slot].key = again.ns;
         sift_down(d, 0);
         *ret_slot = slot;
         return true;

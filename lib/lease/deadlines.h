@@ -17,22 +17,24 @@ struct deadlines {
         size_t n_slots, slots_cap;
         uint32_t *heap; /* slots; owned */
         size_t n, heap_cap;
-        nsec_t shift; /* all the outage excused so far; deadlines are kept without it */
 };
 
 void deadlines_init(struct deadlines *d);
 void deadlines_fini(struct deadlines *d);
 
-/* Lets the lease in @slot end at @end; an earlier end than before is honoured too. Returns 0 or
- * -ENOMEM. */
-must_check_ int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time end);
+/* Lets the lease in @slot, counted from @now, end at @end; an earlier end than before is
+ * honoured too. Returns 0 or -ENOMEM. */
+must_check_ int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time now,
+                              struct boot_time end);
 
 /* Drops @slot; does nothing when it has no deadline. */
 void deadlines_clear(struct deadlines *d, uint32_t slot);
 
-/* Moves every deadline by @outage: time in which the core could have accepted no renewal (I1).
- */
-void deadlines_excuse(struct deadlines *d, nsec_t outage);
+/* Moves every deadline by @outage, which ended at @end: time in which the core could have
+ * accepted no renewal (I1). A lease is excused only for what of it lies behind its last
+ * renewal, so that nothing is excused twice, and a replayed excuse adds nothing to a deadline
+ * that counts from the replay (I2). Costs O(leases); it happens once per outage. */
+void deadlines_excuse(struct deadlines *d, struct boot_time end, nsec_t outage);
 
 /* The end of @slot; BOOT_TIME_NEVER when it has none. */
 struct boot_time deadlines_get(const struct deadlines *d, uint32_t slot);

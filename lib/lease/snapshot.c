@@ -235,7 +235,7 @@ static int load_deadlines(struct state *s, struct boot_time now, struct view *in
                 if (r == 0 && left > INT64_MAX / 4)
                         r = -EBADMSG;
                 if (r == 0)
-                        r = deadlines_set(&s->deadlines, (uint32_t) i,
+                        r = deadlines_set(&s->deadlines, (uint32_t) i, now,
                                           boot_add(now, (nsec_t) left));
         }
         return r;

@@ -212,7 +212,7 @@ static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index
         r = leases_add(&s->leases, q->id, ttl_ms, index, q->name.data, q->name.len, NULL, &l);
         if (r < 0)
                 return r;
-        r = deadlines_set(&s->deadlines, l->slot, boot_add(now, ttl_ms * NSEC_PER_MSEC));
+        r = deadlines_set(&s->deadlines, l->slot, now, boot_add(now, ttl_ms * NSEC_PER_MSEC));
         if (r < 0)
                 return r;
         if (reply->out) {
@@ -248,7 +248,7 @@ static int renew(struct state *s, struct view body, uint64_t index, struct boot_
                 if (!l || l->born > as_of)
                         continue; /* gone meanwhile, its slot perhaps another's now */
                 l->renewed = index;
-                r = deadlines_set(&s->deadlines, slot,
+                r = deadlines_set(&s->deadlines, slot, now,
                                   boot_add(now, l->ttl_ms * NSEC_PER_MSEC));
         }
         return r == -ENOMEM ? r : 0;
@@ -415,7 +415,7 @@ static int set_member(struct state *s, const Pb__Member *m)
         }
 
 int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boot_time now,
-                struct state_reply *reply)
+                struct boot_time received, struct state_reply *reply)
 {
         uint64_t outage;
         struct view body = c->body;
@@ -458,7 +458,8 @@ int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boo
                 return expire(s, body);
         case CMD_EXCUSE:
                 if (view_varint(&body, &outage) == 0 && outage <= INT64_MAX / 4)
-                        deadlines_excuse(&s->deadlines, (nsec_t) outage);
+                        /* It ended when the leader said so, not when that was committed. */
+                        deadlines_excuse(&s->deadlines, received, (nsec_t) outage);
                 return 0;
         }
         reply->outcome = STATE_E_MALFORMED;

@@ -72,10 +72,12 @@ struct state_reply {
 void state_init(struct state *s);
 void state_fini(struct state *s);
 
-/* Applies one command of the entry at @index. A client's mistake is an outcome in *@reply; a
- * negative errno means that this replica cannot go on: -ENOMEM. */
+/* Applies one command of the entry at @index, which was appended here at @received. A client's
+ * mistake is an outcome in *@reply; a negative errno means that this replica cannot go on:
+ * -ENOMEM. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, uint64_t index,
-                            struct boot_time now, struct state_reply *reply);
+                            struct boot_time now, struct boot_time received,
+                            struct state_reply *reply);
 
 /* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
  * again at @again unless it went by then. Returns how many. */

@@ -74,6 +74,11 @@ static void done(struct worker_job *job)
         free(q);
 }
 
+static void drop(struct worker_job *job)
+{
+        free(container_of(job, struct resolve_query, job));
+}
+
 int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
             struct resolve_query **ret)
 {
@@ -95,7 +100,7 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
         q = calloc(1, sizeof(*q));
         if (!q)
                 return -ENOMEM;
-        q->job = (struct worker_job){.run = run, .done = done};
+        q->job = (struct worker_job){.run = run, .done = done, .drop = drop};
         q->url = *u;
         q->fn = fn;
         q->userdata = userdata;

@@ -119,6 +119,8 @@ int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
 
 struct worker *worker_free(struct worker *w)
 {
+        struct worker_job *job, *next;
+
         if (!w)
                 return NULL;
         if (w->started) {
@@ -127,6 +129,10 @@ struct worker *worker_free(struct worker *w)
                 pthread_cond_signal(&w->wake);
                 pthread_mutex_unlock(&w->lock);
                 pthread_join(w->thread, NULL);
+        }
+        for (job = queue_take(&w->finished); job; job = next) {
+                next = job->next;
+                job->drop(job);
         }
         loop_io_stop(&w->io);
         if (w->event_fd >= 0)

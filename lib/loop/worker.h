@@ -14,12 +14,14 @@ struct worker;
 struct worker_job {
         void (*run)(struct worker_job *job);
         void (*done)(struct worker_job *job);
-        struct worker_job *next; /* the worker's */
+        void (*drop)(
+                struct worker_job *job); /* instead of `done`, when the worker goes first */
+        struct worker_job *next;         /* the worker's */
 };
 
 must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thread_name);
 
-/* Finishes the jobs that were submitted, joins the thread, and calls no `done` any more.
+/* Finishes the jobs that were submitted, joins the thread, and drops what was not handed back.
  * Accepts NULL; returns NULL. */
 struct worker *worker_free(struct worker *w);
 DEFINE_CLEANUP(struct worker *, worker_free)

@@ -55,7 +55,6 @@ struct core {
                                 before it; 0: none */
         struct core_write excuse;
         bool excusing;                      /* until it is applied, nothing expires */
-        nsec_t excuse_more;                 /* outage measured while one was under way */
         struct boot_time expire_not_before; /* while we may not act on deadlines */
         struct boot_time timeouts_at;       /* when to look for timed-out requests again */
 
@@ -267,8 +266,8 @@ static void repropose(struct core *c)
                 next = RB_NEXT(core_writes, &c->writes, w);
                 if (w->term != 0)
                         continue;
-                if (w->type == CMD_EXCUSE && !s.leader) {
-                        /* The leader of today measures for itself. */
+                if (w->type == CMD_EXCUSE) {
+                        /* Of a term that is over: whoever leads now measures for itself. */
                         write_finish(c, w, status_lost, (struct view){0});
                         continue;
                 }
@@ -455,29 +454,29 @@ static void excuse_done(struct core_write *w, struct status st, struct view repl
 {
         struct core *c = container_of(w, struct core, excuse);
 
-        (void) st;
         (void) reply;
         c->excusing = false;
-}
-
-static void excuse(struct core *c, nsec_t outage)
-{
-        cleanup_(buf_fini) struct buf body = {0};
-
-        if (c->excusing) {
-                c->excuse_more += outage;
-                return;
-        }
-        buf_add_varint(&body, (uint64_t) outage);
-        c->excuse.done = excuse_done;
-        c->excusing = buf_error(&body) == 0 &&
-                      core_write(c, &c->excuse, CMD_EXCUSE, body.data, buf_len(&body), 0) == 0;
-        log_debug("Excusing an outage of %lld ms.", (long long) (outage / NSEC_PER_MSEC));
+        if (st.code != RPC_OK)
+                replica_excuse_failed(c->replica);
 }
 
 static void on_outage(void *u, nsec_t outage)
 {
-        excuse(u, outage);
+        cleanup_(buf_fini) struct buf body = {0};
+        struct core *c = u;
+
+        if (c->excusing)
+                return replica_excuse_failed(
+                        c->replica); /* one of an older term: it ends first */
+        buf_add_varint(&body, (uint64_t) outage);
+        c->excuse.done = excuse_done;
+        c->excusing = buf_error(&body) == 0 &&
+                      core_write(c, &c->excuse, CMD_EXCUSE, body.data, buf_len(&body), 0) == 0;
+        if (!c->excusing)
+                replica_excuse_failed(c->replica);
+        else if (outage > 0)
+                log_debug("Excusing an outage of %lld ms.",
+                          (long long) (outage / NSEC_PER_MSEC));
 }
 
 static void expire(struct core *c)
@@ -573,7 +572,8 @@ static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
         }
 }
 
-static int on_apply(void *u, uint64_t index, uint64_t term, struct view commands)
+static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time received,
+                    struct view commands)
 {
         struct core *c = u;
         struct cmd cmd;
@@ -596,11 +596,13 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct view commands
                 if (cmd.type == CMD_EXPIRE && c->owner && c->owner->expired &&
                     core_status(c).leader)
                         tell_expired(c, &cmd, term);
-                r = state_apply(&c->state, &cmd, index, c->now, &reply);
+                r = state_apply(&c->state, &cmd, index, c->now, received, &reply);
                 if (r == 0)
                         r = buf_error(&out);
                 if (r < 0)
                         return r;
+                if (cmd.type == CMD_EXCUSE)
+                        replica_excused(c->replica, term, received);
                 if (w)
                         write_finish(c, w, status_of(reply.outcome),
                                      (struct view){out.data, buf_len(&out)});
@@ -727,13 +729,6 @@ void core_tick(struct core *c, struct boot_time now)
 {
         c->now = boot_max(c->now, now);
         time_out(c);
-        if (c->excuse_more > 0 && !c->excusing) {
-                nsec_t more = c->excuse_more;
-
-                c->excuse_more = 0;
-                if (core_status(c).leader)
-                        excuse(c, more);
-        }
         expire(c);
         introduce(c);
 }

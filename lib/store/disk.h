@@ -17,7 +17,8 @@ struct disk;
 struct disk_job {
         void (*run)(struct disk_job *job);
         void (*done)(struct disk_job *job);
-        void *impl[4]; /* the implementation's own */
+        void (*drop)(struct disk_job *job); /* instead of `done`, when the disk goes first */
+        void *impl[4];                      /* the implementation's own */
 };
 
 struct disk_ops {

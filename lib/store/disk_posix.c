@@ -192,11 +192,18 @@ static void done(struct worker_job *job)
         j->done(j);
 }
 
+static void drop(struct worker_job *job)
+{
+        struct disk_job *j = container_of((void *) job, struct disk_job, impl);
+
+        j->drop(j);
+}
+
 static void posix_submit(struct disk *d, struct disk_job *j)
 {
         struct posix_job *pj = (struct posix_job *) (void *) j->impl;
 
-        pj->job = (struct worker_job){.run = run, .done = done};
+        pj->job = (struct worker_job){.run = run, .done = done, .drop = drop};
         worker_submit(posix_of(d)->worker, &pj->job);
 }
 

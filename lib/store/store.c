@@ -533,6 +533,14 @@ static void run_job(struct disk_job *dj)
 static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
                   struct buf *bytes, size_t size, uint64_t index);
 
+static void job_drop(struct disk_job *dj)
+{
+        struct job *j = container_of(dj, struct job, disk_job);
+
+        buf_fini(&j->bytes);
+        free(j);
+}
+
 static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
@@ -557,8 +565,7 @@ static void job_done(struct disk_job *dj)
                 s->snapshot_size = buf_len(&j->bytes);
                 s->ops->snapshot_done(s->userdata, j->index);
         }
-        buf_fini(&j->bytes);
-        free(j);
+        job_drop(dj);
 }
 
 static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
@@ -570,6 +577,7 @@ static int submit(struct store *s, enum job_kind kind, const char *name, uint64_
                 return -ENOMEM;
         j->disk_job.run = run_job;
         j->disk_job.done = job_done;
+        j->disk_job.drop = job_drop;
         j->store = s;
         j->kind = kind;
         snprintf(j->name, sizeof(j->name), "%s", name);

@@ -1,0 +1,118 @@
+/*
+ * A world of virtual time: replicas that run the real state machine, consensus, store and core;
+ * holders that run the real session; a network and disks that fail. One seed decides
+ * everything; one event is handled at a time.
+ *
+ * world.c moves it, disk.c is its disk, check.c is what must never happen, and shares no code
+ * with what it checks.
+ */
+#pragma once
+
+#include "base/rnd.h"
+#include "service/core.h"
+#include "session/session.h"
+#include "store/disk.h"
+
+#define REPLICAS_MAX 5
+#define HOLDERS_MAX 8
+#define MSEC NSEC_PER_MSEC
+
+/* ---- disk.c ---- */
+
+struct sim_disk;
+struct disk *sim_disk_new(void);
+/* The process dies: jobs under way are lost, the first one perhaps half done. What was synced
+ * stays. */
+void sim_disk_crash(struct disk *d, struct rnd *rnd);
+/* The next job is done, at its time; false when there is none. */
+bool sim_disk_busy(const struct disk *d);
+void sim_disk_finish(struct disk *d);
+/* Called when a first job is queued, to be given a time. */
+void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
+
+/* ---- world.c ---- */
+
+struct replica_node {
+        unsigned i;
+        bool up, paused;
+        struct disk *disk;
+        struct core *core;
+        struct replica *replica;
+        int32_t ppm;       /* how much its clock runs fast */
+        nsec_t disk_delay; /* a stalled disk */
+        bool disk_armed;
+        unsigned life; /* counts restarts; events of an older one are void */
+};
+
+struct holder {
+        unsigned i;
+        bool alive;
+        struct session session;
+        int32_t ppm;
+        unsigned at; /* the replica it uses */
+        unsigned ops;
+        int64_t key;
+};
+
+/* A client that renews as late as it can, with a lease of its own: where renewal and expiry
+ * meet. */
+struct edge {
+        int64_t lease, ttl_ms;
+};
+
+struct faults {
+        bool crashes, partitions, loss, stalls, pauses, deaths;
+};
+
+struct counts {
+        uint64_t events, frames, lost_frames, crashes, torn, partitions, stalls, pauses,
+                leaders, expiries, renewals, grants, reads, writes, holder_deaths,
+                holder_losses, snapshots;
+};
+
+struct world {
+        uint64_t seed;
+        struct rnd rnd;
+        nsec_t now; /* the true time */
+        unsigned n_replicas, n_holders;
+        struct replica_node r[REPLICAS_MAX];
+        struct holder h[HOLDERS_MAX];
+        struct edge edges[HOLDERS_MAX];
+        nsec_t outage; /* so far: time in which no majority could have worked together, whatever
+                          the code does */
+        bool cut[REPLICAS_MAX][REPLICAS_MAX];
+        struct faults faults;
+        bool calm;
+        struct counts counts;
+        char failure[512]; /* "" while all is well */
+        bool trace;
+};
+
+struct boot_time clock_of(const struct world *w, int32_t ppm);
+
+/* Runs one seed. Returns true when nothing that must not happen did; w->failure tells what did
+ * otherwise. */
+bool world_run(struct world *w, uint64_t seed);
+
+/* ---- check.c ---- */
+
+void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
+void check_reset(void);
+
+/* An entry was applied at a replica. */
+void check_applied(struct world *w, struct replica_node *n, uint64_t index);
+/* A lease was granted; a renewal sent at @sent was acknowledged; a lease ended at some replica.
+ */
+void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
+                   struct holder *h);
+void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms);
+void check_ended(struct world *w, int64_t lease, bool expired);
+void check_revoked(int64_t lease);
+/* A write was acknowledged; a linearizable read began and was answered. */
+void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
+int64_t check_read_begins(void);
+void check_read(struct world *w, int64_t began_with, int64_t revision);
+/* The longest TTL and some elections after everything was healed: nobody dead is left (I2). */
+void check_undead(struct world *w, nsec_t healed_at);
+/* Everything is healed and had time. */
+void check_end(struct world *w);
