@@ -9,3 +9,6 @@ run: build/.deps-run
 
 $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

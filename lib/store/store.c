@@ -95,6 +95,7 @@ static void add_record(struct buf *b, uint32_t batch, const struct store_entry *
         le64_put(h + 16, e->term);
         le32_put(h + 24, batch);
         h[28] = e->type;
+        h[29] = buf_len(b) == 0; /* the first of its batch */
         le32_put(h, crc32c(crc32c(0, h + 4, sizeof(h) - 4), e->data.p, e->data.len));
         buf_add(b, h, sizeof(h));
         buf_add(b, e->data.p, e->data.len);
@@ -107,8 +108,13 @@ static size_t record_size(size_t len)
 }
 
 /* Reads the record at @at. Returns its size, or 0 when none checks there. */
-static size_t read_record(const uint8_t *file, size_t size, size_t at, struct store_entry *e,
-                          uint32_t *batch)
+struct record {
+        struct store_entry entry;
+        uint32_t batch;
+        bool first; /* of its batch */
+};
+
+static size_t read_record(const uint8_t *file, size_t size, size_t at, struct record *rec)
 {
         const uint8_t *h = file + at;
         uint32_t len;
@@ -120,14 +126,15 @@ static size_t read_record(const uint8_t *file, size_t size, size_t at, struct st
                 return 0;
         if (crc32c(0, h + 4, RECORD_HEADER - 4 + len) != le32_get(h))
                 return 0;
-        *e = (struct store_entry){
+        rec->entry = (struct store_entry){
                 .index = le64_get(h + 8),
                 .term = le64_get(h + 16),
                 .type = h[28],
                 .data = {h + RECORD_HEADER, len},
         };
-        *batch = le32_get(h + 24);
-        return e->index > 0 ? record_size(len) : 0;
+        rec->batch = le32_get(h + 24);
+        rec->first = h[29] == 1;
+        return rec->entry.index > 0 ? record_size(len) : 0;
 }
 
 static bool all_zero(const uint8_t *p, size_t n)
@@ -142,27 +149,27 @@ static bool all_zero(const uint8_t *p, size_t n)
 static bool is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_batch)
 {
         uint32_t len = size - at >= RECORD_HEADER ? le32_get(file + at + 4) : 0;
-        size_t end = at + record_size(len <= RECORD_MAX ? len : 0);
-        size_t limit = min_of(end, size);
+        size_t end = at + RECORD_HEADER + (len <= RECORD_MAX ? len : 0);
         bool hole = false;
 
         if (size - at < RECORD_HEADER ||
             (!all_zero(file + at, RECORD_HEADER) && (len > RECORD_MAX || end > size)))
                 return false;
-        for (size_t a = at; a < limit; a = (a / SECTOR + 1) * SECTOR) {
-                size_t sector_end = (a / SECTOR + 1) * SECTOR, b = min_of(sector_end, limit);
+        /* A sector that was not written is zero to its end. */
+        for (size_t a = at; a < min_of(end, size); a = (a / SECTOR + 1) * SECTOR) {
+                size_t sector_end = (a / SECTOR + 1) * SECTOR;
 
-                hole = hole || all_zero(file + a, b - a);
+                hole = hole || all_zero(file + a, min_of(sector_end, size) - a);
         }
         if (!hole)
                 return false;
         /* A write that follows was begun only after this one had been synced: then the disk
          * lost it, not a crash. */
         for (size_t a = (at + 8) & ~(size_t) 7; a < size; a += 8) {
-                struct store_entry e;
-                uint32_t batch;
+                struct record rec;
 
-                if (read_record(file, size, a, &e, &batch) > 0 && batch > last_batch + 1)
+                if (read_record(file, size, a, &rec) > 0 &&
+                    (rec.batch > last_batch + 1 || (rec.batch == last_batch + 1 && rec.first)))
                         return false;
         }
         return true;
@@ -286,8 +293,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         struct buf *b = &s->entry_bytes[s->n_entry_bytes];
         struct segment *seg;
         size_t at = 0, n;
-        struct store_entry e;
-        uint32_t batch;
+        struct record rec;
         int r;
 
         r = s->disk->ops->read(s->disk, name, b);
@@ -303,12 +309,12 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         s->next_seq = seg->seq + 1;
 
-        while (at < seg->size && (n = read_record(b->data, seg->size, at, &e, &batch)) > 0) {
-                r = replay(s, &e, cap);
+        while (at < seg->size && (n = read_record(b->data, seg->size, at, &rec)) > 0) {
+                r = replay(s, &rec.entry, cap);
                 if (r < 0)
                         return r;
-                seg->last = max_of(seg->last, e.index);
-                s->batch = batch;
+                seg->last = max_of(seg->last, rec.entry.index);
+                s->batch = rec.batch;
                 at += n;
         }
         s->offset = at;

@@ -1,0 +1,184 @@
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/conf.h"
+#include "base/crc32c.h"
+#include "base/rnd.h"
+#include "base/url.h"
+#include "test.h"
+
+#include <unistd.h>
+
+TEST(varints_come_back)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        uint64_t v[200], got;
+        struct view in;
+
+        for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+                v[i] = rnd(0, UINT64_MAX) >> rnd(0, 63);
+                buf_add_varint(&b, v[i]);
+        }
+        in = (struct view){b.data, buf_len(&b)};
+        for (size_t i = 0; i < ARRAY_SIZE(v); i++) {
+                CHECK_EQ(view_varint(&in, &got), 0);
+                CHECK(got == v[i]);
+        }
+        CHECK_EQ(view_varint(&in, &got), -EBADMSG);
+}
+
+TEST(a_varint_that_overflows_is_refused)
+{
+        uint8_t p[11];
+        struct view in = {p, sizeof(p)};
+        uint64_t got;
+
+        memset(p, 0xff, sizeof(p));
+        CHECK_EQ(view_varint(&in, &got), -EBADMSG);
+}
+
+/* RFC 3720, appendix B.4. */
+TEST(crc32c_matches_the_rfc)
+{
+        uint8_t zeroes[32] = {0}, ones[32];
+
+        memset(ones, 0xff, sizeof(ones));
+        CHECK(crc32c(0, zeroes, 32) == 0x8a9136aa);
+        CHECK(crc32c(0, ones, 32) == 0x62a8ab43);
+        CHECK(crc32c(crc32c(0, ones, 7), ones + 7, 25) == 0x62a8ab43);
+}
+
+TEST(urls_are_read_and_refused)
+{
+        char text[320];
+        struct url u;
+
+        CHECK_EQ(url_parse("https://[::1]:2379/", &u), 0);
+        CHECK(u.tls && u.port == 2379);
+        CHECK_STR(url_format(&u, text), "https://[::1]:2379");
+        CHECK_EQ(url_parse("core1:80", &u), 0);
+        CHECK_STR(url_format(&u, text), "http://core1:80");
+        CHECK_EQ(url_parse("http://host", &u), -EINVAL);
+        CHECK_EQ(url_parse("http://:80", &u), -EINVAL);
+        CHECK_EQ(url_parse("http://h:65536", &u), -EINVAL);
+        CHECK_EQ(url_parse("ftp://h:1", &u), -EINVAL);
+        CHECK_EQ(url_parse("http://h:1/path", &u), -EINVAL);
+}
+
+TEST(times_are_read_and_written)
+{
+        static const struct {
+                const char *in;
+                nsec_t ns;
+                const char *out;
+        } t[] = {{"10", 10 * NSEC_PER_SEC, "10s"},
+                 {"1500ms", 1500 * NSEC_PER_MSEC, "1500ms"},
+                 {"1min 30s", 90 * NSEC_PER_SEC, "90s"},
+                 {"2h", 7200 * NSEC_PER_SEC, "2h"},
+                 {"0", 0, "0s"}};
+        char text[32];
+        nsec_t got;
+
+        for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+                CHECK_EQ(nsec_parse(t[i].in, &got), 0);
+                CHECK_EQ(got, t[i].ns);
+                nsec_format(got, text);
+                CHECK_STR(text, t[i].out);
+        }
+        CHECK_EQ(nsec_parse("", &got), -EINVAL);
+        CHECK_EQ(nsec_parse("-1s", &got), -EINVAL);
+        CHECK_EQ(nsec_parse("10 parsecs", &got), -EINVAL);
+        CHECK_EQ(nsec_parse("99999999999999h", &got), -EINVAL);
+}
+
+struct settings {
+        char *name, *list;
+        bool flag;
+        uint64_t n;
+        nsec_t t;
+};
+
+static const struct conf_option table[] = {
+        {"A", "Name", "name", CONF_STRING, offsetof(struct settings, name), "x", "", 0, 0},
+        {"A", "List", "list", CONF_LIST, offsetof(struct settings, list), "", "", 0, 0},
+        {"B", "Flag", "flag", CONF_BOOL, offsetof(struct settings, flag), "no", "", 0, 0},
+        {"B", "N", "n", CONF_UINT, offsetof(struct settings, n), "5", "", 1, 10},
+        {"B", "T", "t", CONF_NSEC, offsetof(struct settings, t), "1s", "", 1,
+         100 * NSEC_PER_SEC},
+};
+
+static int read_text(const char *text, struct settings *s, struct conf_error *err)
+{
+        char path[] = "/tmp/tenure-test-XXXXXX";
+        int fd = mkstemp(path), r;
+
+        CHECK(fd >= 0);
+        CHECK_EQ(write(fd, text, strlen(text)), strlen(text));
+        close(fd);
+        CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), s), 0);
+        r = conf_read_file(table, ARRAY_SIZE(table), s, path, err);
+        unlink(path);
+        return r;
+}
+
+TEST(printing_and_reading_a_configuration_changes_nothing)
+{
+        struct settings s = {0}, again = {0};
+        cleanup_(buf_fini) struct buf a = {0}, b = {0};
+        struct conf_error err;
+
+        CHECK_EQ(read_text("# comment\n[A]\nName = web 1\nList=a, "
+                           "b\nList=c\n\n[B]\nFlag=yes\nN=7\nT=1500ms\n",
+                           &s, &err),
+                 0);
+        CHECK_STR(s.name, "web 1");
+        CHECK_STR(s.list, "a,b,c");
+        CHECK(s.flag && s.n == 7 && s.t == 1500 * NSEC_PER_MSEC);
+        conf_print(table, ARRAY_SIZE(table), &s, &a);
+        buf_add_u8(&a, 0);
+        CHECK_EQ(read_text((char *) a.data, &again, &err), 0);
+        conf_print(table, ARRAY_SIZE(table), &again, &b);
+        buf_add_u8(&b, 0);
+        CHECK_STR((char *) b.data, (char *) a.data);
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        conf_clear(table, ARRAY_SIZE(table), &again);
+}
+
+TEST(a_wrong_line_is_named)
+{
+        static const struct {
+                const char *text, *says;
+        } t[] = {
+                {"[A]\nNmae=x\n", ":2: unknown key 'Nmae' in [A]"},
+                {"[A]\nName=x\n[C]\nX=1\n", ":4: unknown section [C]"},
+                {"Name=x\n", ":1: 'Name' stands before any [Section]"},
+                {"[B]\n\nN=11\n", ":3: N= wants a whole number from 1 to 10, not '11'"},
+                {"[B]\nFlag=maybe\n", ":2: Flag= wants yes or no, not 'maybe'"},
+                {"[B]\nwhat is this\n",
+                 ":2: neither a [Section], nor Key=value, nor a comment"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+                struct settings s = {0};
+                struct conf_error err = {""};
+
+                CHECK_EQ(read_text(t[i].text, &s, &err), -EINVAL);
+                if (!strstr(err.text, t[i].says))
+                        test_fail(__FILE__, __LINE__, "it says: %s", err.text);
+                conf_clear(table, ARRAY_SIZE(table), &s);
+        }
+}
+
+TEST(the_arena_gives_memory_that_is_zero_and_apart)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        uint8_t *p[100];
+
+        for (size_t i = 0; i < ARRAY_SIZE(p); i++) {
+                size_t n = rnd(1, 900);
+
+                p[i] = arena_alloc(&a, n);
+                for (size_t k = 0; k < n; k++)
+                        CHECK_EQ(p[i][k], 0);
+                memset(p[i], 0xa5, n);
+        }
+}

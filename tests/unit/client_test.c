@@ -1,0 +1,113 @@
+#include "client/membership.h"
+#include "consensus/message.h"
+#include "test.h"
+
+static struct {
+        unsigned joined, left, changed;
+        char reason[32], name[32];
+        int64_t revision;
+} seen;
+
+static void joined(const struct member_node *n, int64_t revision, void *u)
+{
+        (void) u;
+        seen.joined++;
+        seen.revision = revision;
+        snprintf(seen.name, sizeof(seen.name), "%s", n->record.name);
+}
+
+static void left(const struct member_node *n, const char *reason, int64_t revision, void *u)
+{
+        (void) n;
+        (void) u;
+        seen.left++;
+        seen.revision = revision;
+        snprintf(seen.reason, sizeof(seen.reason), "%s", reason);
+}
+
+static void changed(const struct member_node *n, int64_t revision, void *u)
+{
+        (void) n;
+        (void) u;
+        seen.changed++;
+        seen.revision = revision;
+}
+
+static const struct membership_ops ops = {joined, left, changed};
+
+#define V(s) ((struct view){(const uint8_t *) (s), strlen(s)})
+
+static void put(struct membership *m, const char *name, const char *value, int64_t create,
+                int64_t mod)
+{
+        CHECK_EQ(membership_put(m, V(name), V(value), 1, create, mod), 0);
+}
+
+TEST(who_is_there_and_why_not)
+{
+        struct membership m;
+
+        memset(&seen, 0, sizeof(seen));
+        membership_init(&m, &ops, NULL);
+        put(&m, "web1", "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\"}", 5, 5);
+        CHECK_EQ(seen.joined, 1);
+        put(&m, "web1", "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\",\"ttl_ms\":5}",
+            5, 6);
+        CHECK_EQ(seen.changed, 1);
+        /* It says why it goes; that is no change. */
+        put(&m, "web1",
+            "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\",\"leaving\":\"shutdown\"}",
+            5, 7);
+        CHECK_EQ(seen.changed, 1);
+        membership_delete(&m, V("web1"), 8);
+        CHECK_STR(seen.reason, "shutdown");
+        membership_delete(&m, V("web1"), 8);
+        CHECK_EQ(seen.left, 1);
+        /* Another life: it left, and joined. */
+        put(&m, "db", "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\"}", 9, 9);
+        put(&m, "db", "{\"id\":\"i\",\"incarnation\":\"c\",\"boot_id\":\"d\"}", 9, 10);
+        CHECK_STR(seen.reason, "rebooted");
+        CHECK_EQ(seen.joined, 3);
+        membership_delete(&m, V("db"), 11);
+        CHECK_STR(seen.reason, "expired");
+        /* What nobody of us wrote does no harm. */
+        put(&m, "odd", "not json", 12, 12);
+        put(&m, "bad name", "{}", 13, 13);
+        put(&m, "list", "[1]", 14, 14);
+        CHECK_EQ(m.n, 2);
+        /* A whole list: what it lacks has left. */
+        membership_resync_begin(&m);
+        put(&m, "odd", "not json", 12, 12);
+        membership_resync_end(&m, 20);
+        CHECK_EQ(m.n, 1);
+        CHECK_EQ(m.revision, 20);
+        membership_fini(&m);
+}
+
+TEST(a_record_is_read_as_it_was_written)
+{
+        struct node_record a = {.name = "n", .id = "i\"", .ttl_ms = 1500, .leaving = "left"}, b;
+        cleanup_(buf_fini) struct buf text = {0};
+
+        node_record_write(&a, &text);
+        CHECK_EQ(node_record_read(&b, text.data, buf_len(&text)), 0);
+        CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);
+}
+
+/* Messages of peers: whatever comes, it is read whole or refused, and nothing leaks or is read
+ * beyond its end. */
+TEST(frames_from_peers_are_read_or_refused)
+{
+        for (int round = 0; round < 3000; round++) {
+                uint8_t p[200];
+                struct raft_message m;
+                size_t n = rnd(0, sizeof(p));
+
+                for (size_t i = 0; i < n; i++)
+                        p[i] = rnd(0, 2) ? 0 : (uint8_t) rnd(0, 255);
+                if (n > 0)
+                        p[0] = (uint8_t) rnd(0, 7);
+                if (message_decode((struct view){p, n}, &m) == 0)
+                        message_discard(&m);
+        }
+}

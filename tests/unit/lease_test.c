@@ -1,0 +1,388 @@
+#include "lease/state.h"
+#include "test.h"
+
+#define T0 ((struct boot_time){100 * NSEC_PER_SEC})
+#define MS NSEC_PER_MSEC
+
+static uint64_t next_index;
+
+static void begin(struct state *s)
+{
+        state_init(s);
+        next_index = 1;
+}
+
+/* Applies one command at @now; returns the outcome, and the response's bytes in @out where it
+ * is given. */
+static enum state_outcome apply(struct state *s, enum cmd_type type, const ProtobufCMessage *m,
+                                struct boot_time now, struct buf *out)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {.out = out};
+        struct cmd c = {.type = type};
+
+        pb_append(&body, m);
+        c.body = (struct view){body.data, buf_len(&body)};
+        pb__response_header__init(&reply.header);
+        CHECK_EQ(state_apply(s, &c, next_index++, now, now, &reply), 0);
+        return reply.outcome;
+}
+
+static enum state_outcome put(struct state *s, const char *key, const char *value,
+                              int64_t lease)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        q.key = pb_bytes(key, strlen(key));
+        q.value = pb_bytes(value, strlen(value));
+        q.lease = lease;
+        return apply(s, CMD_PUT, &q.base, T0, NULL);
+}
+
+static enum state_outcome grant(struct state *s, int64_t id, int64_t ttl_ms,
+                                struct boot_time now)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.id = id;
+        q.ttl_ms = ttl_ms;
+        return apply(s, CMD_GRANT, &q.base, now, NULL);
+}
+
+static void renew(struct state *s, int64_t id, uint64_t as_of, struct boot_time now)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+        struct cmd_slots slots;
+        struct cmd c = {.type = CMD_RENEW};
+
+        cmd_renew_begin(&body, &slots, as_of);
+        cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot);
+        c.body = (struct view){body.data, buf_len(&body)};
+        CHECK_EQ(state_apply(s, &c, next_index++, now, now, &reply), 0);
+}
+
+static void expire(struct state *s, const struct buf *body)
+{
+        struct state_reply reply = {0};
+        struct cmd c = {.type = CMD_EXPIRE, .body = {body->data, buf_len(body)}};
+
+        CHECK_EQ(state_apply(s, &c, next_index++, T0, T0, &reply), 0);
+}
+
+static const struct kv_version *get(const struct state *s, const char *key, int64_t revision)
+{
+        struct kv_key *k = kv_find(&s->kv, key, strlen(key));
+
+        return k ? kv_at(k, revision) : NULL;
+}
+
+TEST(revisions_and_versions_count_as_etcd_counts)
+{
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(s.revision, 1);
+        CHECK_EQ(put(&s, "a", "1", 0), STATE_OK);
+        CHECK_EQ(put(&s, "a", "2", 0), STATE_OK);
+        CHECK_EQ(s.revision, 3);
+        CHECK_EQ(get(&s, "a", 0)->version, 2);
+        CHECK_EQ(get(&s, "a", 0)->create_revision, 2);
+        CHECK_EQ(get(&s, "a", 2)->value[0], '1');
+        CHECK(!get(&s, "a", 1));
+        state_fini(&s);
+}
+
+TEST(a_put_on_a_lease_that_is_not_there_changes_nothing)
+{
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(put(&s, "a", "1", 77), STATE_E_LEASE_NOT_FOUND);
+        CHECK_EQ(s.revision, 1);
+        CHECK_EQ(put(&s, "", "1", 0), STATE_E_KEY_MISSING);
+        state_fini(&s);
+}
+
+/* I1, A1: an expiry that was proposed before a renewal is a no-op for that lease, and only for
+ * that one. */
+TEST(a_renewal_beats_an_expiry_proposed_before_it)
+{
+        struct boot_time late = boot_add(T0, 2000 * MS);
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
+        CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
+        CHECK_EQ(state_expire(&s, late, boot_add(late, MS), 10, &body), 2);
+        renew(&s, 1, s.applied, late);
+        expire(&s, &body);
+        CHECK(leases_find(&s.leases, 1));
+        CHECK(!leases_find(&s.leases, 2));
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, boot_add(late, 1000 * MS).ns);
+        state_fini(&s);
+}
+
+/* A10: an expiry that did not come through is due again. */
+TEST(expiry_is_level_triggered)
+{
+        struct boot_time late = boot_add(T0, 2000 * MS), again = boot_add(late, 100 * MS);
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
+        CHECK_EQ(state_expire(&s, late, again, 10, &body), 1);
+        buf_clear(&body);
+        CHECK_EQ(state_expire(&s, late, again, 10, &body), 0);
+        CHECK_EQ(state_expire(&s, again, boot_add(again, MS), 10, &body), 1);
+        state_fini(&s);
+}
+
+/* I7: a slot that went to another lease meanwhile is not renewed by a batch that meant the
+ * first one. */
+TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
+{
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct boot_time later = boot_add(T0, 500 * MS);
+        uint64_t as_of;
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
+        as_of = s.applied;
+        revoke.id = 1;
+        CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_OK);
+        CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
+        CHECK_EQ(leases_find(&s.leases, 2)->slot, 0);
+        renew(&s, 2, as_of, later);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, boot_add(T0, 1000 * MS).ns);
+        state_fini(&s);
+}
+
+/* A lease's keys go in one revision, in their order; a key put elsewhere meanwhile stays. */
+TEST(a_lease_takes_its_keys_along)
+{
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        int64_t before;
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
+        CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
+        CHECK_EQ(put(&s, "b", "", 1), STATE_OK);
+        CHECK_EQ(put(&s, "a", "", 1), STATE_OK);
+        CHECK_EQ(put(&s, "c", "", 1), STATE_OK);
+        CHECK_EQ(put(&s, "c", "", 2), STATE_OK);
+        before = s.revision;
+        revoke.id = 1;
+        CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_OK);
+        CHECK_EQ(s.revision, before + 1);
+        CHECK(!get(&s, "a", 0) && !get(&s, "b", 0) && get(&s, "c", 0));
+        CHECK_EQ(s.kv.history[s.kv.history_to - 2]->key->bytes[0], 'a');
+        CHECK_EQ(s.kv.history[s.kv.history_to - 1]->key->bytes[0], 'b');
+        CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_E_LEASE_NOT_FOUND);
+        state_fini(&s);
+}
+
+TEST(names_of_leases_are_unique_while_they_live)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct state s;
+
+        begin(&s);
+        q.id = 1;
+        q.ttl = 5;
+        q.name = pb_bytes("web", 3);
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
+        q.id = 2;
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_LEASE_EXISTS);
+        revoke.id = 1;
+        CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_OK);
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
+        q.id = -5; /* A21 */
+        q.name = pb_bytes("db", 2);
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_MALFORMED);
+        q.id = 6;
+        q.ttl = INT64_MAX; /* A27 */
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_TTL_TOO_LARGE);
+        state_fini(&s);
+}
+
+/* A40: what a compaction keeps at its own revision, and what is gone below it. */
+TEST(compaction_keeps_its_own_revision)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(put(&s, "a", "1", 0), STATE_OK); /* 2 */
+        CHECK_EQ(put(&s, "a", "2", 0), STATE_OK); /* 3 */
+        CHECK_EQ(put(&s, "b", "1", 0), STATE_OK); /* 4 */
+        del.key = pb_bytes("a", 1);
+        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base, T0, NULL), STATE_OK); /* 5 */
+        q.revision = 5;
+        CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_OK);
+        CHECK_EQ(kv_history_seek(&s.kv, 5), s.kv.history_from);
+        CHECK_EQ(s.kv.history[s.kv.history_from]->version, 0);
+        CHECK(get(&s, "b", 0));
+        CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_E_COMPACTED);
+        CHECK_EQ(put(&s, "c", "1", 0), STATE_OK);
+        q.revision = 6;
+        CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_OK);
+        CHECK(!kv_find(&s.kv, "a", 1));
+        q.revision = 7;
+        CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_E_FUTURE);
+        state_fini(&s);
+}
+
+/* Whatever happened, a snapshot gives the same state back (I4), and deadlines that are not
+ * earlier (I1). */
+TEST(a_snapshot_is_the_state)
+{
+        struct state s, back;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct boot_time then = boot_add(T0, 300 * MS);
+
+        begin(&s);
+        for (int i = 0; i < 300; i++) {
+                char key[8];
+
+                snprintf(key, sizeof(key), "k%d", (int) rnd(0, 20));
+                switch (rnd(0, 5)) {
+                case 0:
+                        (void) grant(&s, (int64_t) rnd(1, 20), (int64_t) rnd(1000, 9000), T0);
+                        break;
+                case 1: {
+                        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                        q.id = (int64_t) rnd(1, 20);
+                        (void) apply(&s, CMD_REVOKE, &q.base, T0, NULL);
+                        break;
+                }
+                case 2: {
+                        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+
+                        q.key = pb_bytes(key, strlen(key));
+                        (void) apply(&s, CMD_DELETE_RANGE, &q.base, T0, NULL);
+                        break;
+                }
+                case 3:
+                        if (rnd(0, 9) == 0 && s.revision > 3) {
+                                Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+
+                                q.revision = (int64_t) rnd(1, (uint64_t) s.revision);
+                                (void) apply(&s, CMD_COMPACT, &q.base, T0, NULL);
+                        }
+                        break;
+                default:
+                        (void) put(&s, key, "value", rnd(0, 1) ? (int64_t) rnd(1, 20) : 0);
+                }
+        }
+        CHECK_EQ(state_set_member(&s, 7, "core1", "http://a:1,http://b:2"), 0);
+        state_save(&s, then, &b);
+        CHECK_EQ(state_load(&back, then, (struct view){b.data, buf_len(&b)}), 0);
+        CHECK(state_hash(&back) == state_hash(&s));
+        CHECK_EQ(back.kv.n_keys, s.kv.n_keys);
+        for (uint32_t i = 0; i < s.leases.n_slots; i++)
+                CHECK_EQ(deadlines_get(&back.deadlines, i).ns,
+                         deadlines_get(&s.deadlines, i).ns);
+        state_fini(&back);
+        /* Cut short anywhere, it is refused, and nothing leaks. */
+        for (int i = 0; i < 50; i++) {
+                CHECK(state_load(&back, then, (struct view){b.data, rnd(0, buf_len(&b) - 1)}) <
+                      0);
+                state_fini(&back);
+        }
+        state_fini(&s);
+}
+
+TEST(a_txn_is_all_or_nothing)
+{
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp op[2] = {PB__REQUEST_OP__INIT, PB__REQUEST_OP__INIT},
+                      *ops[] = {&op[0], &op[1]};
+        Pb__PutRequest good = PB__PUT_REQUEST__INIT, bad = PB__PUT_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf out = {0};
+        Pb__TxnResponse *p;
+        struct state s;
+
+        begin(&s);
+        good.key = pb_bytes("a", 1);
+        bad.key = pb_bytes("b", 1);
+        bad.lease = 99;
+        op[0].request_case = op[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op[0].request_put = &good;
+        op[1].request_put = &bad;
+        q.success = ops;
+        q.n_success = 2;
+        CHECK_EQ(apply(&s, CMD_TXN, &q.base, T0, NULL), STATE_E_LEASE_NOT_FOUND);
+        CHECK(!get(&s, "a", 0) && s.revision == 1);
+        bad.lease = 0;
+        CHECK_EQ(apply(&s, CMD_TXN, &q.base, T0, &out), STATE_OK);
+        CHECK_EQ(get(&s, "a", 0)->mod_revision, get(&s, "b", 0)->mod_revision);
+        p = pb__txn_response__unpack(NULL, buf_len(&out), out.data);
+        CHECK(p && p->succeeded && p->n_responses == 2 &&
+              p->responses[0]->response_put->header->revision == 2);
+        pb_free(p);
+        bad.key = pb_bytes("a", 1);
+        CHECK_EQ(apply(&s, CMD_TXN, &q.base, T0, NULL), STATE_E_TXN_DUPLICATE);
+        state_fini(&s);
+}
+
+/* Whatever the order of arrival and of renewals, each lease is due exactly at its own end. */
+TEST(deadlines_come_in_order)
+{
+        struct deadlines d;
+        struct boot_time end[200], now = T0;
+        bool gone[200] = {false};
+        uint32_t slot;
+        size_t n = 0;
+
+        deadlines_init(&d);
+        for (uint32_t i = 0; i < 200; i++) {
+                end[i] = boot_add(T0, (nsec_t) rnd(1, 5000) * MS);
+                CHECK_EQ(deadlines_set(&d, i, T0, end[i]), 0);
+        }
+        for (int i = 0; i < 300; i++) { /* renewals move ends later */
+                uint32_t k = (uint32_t) rnd(0, 199);
+
+                end[k] = boot_add(end[k], (nsec_t) rnd(0, 3000) * MS);
+                CHECK_EQ(deadlines_set(&d, k, T0, end[k]), 0);
+        }
+        while (n < 200) {
+                struct boot_time next = deadlines_next(&d);
+
+                CHECK(!boot_before(next, now));
+                now = next;
+                CHECK(deadlines_pop(&d, now, BOOT_TIME_NEVER, &slot));
+                CHECK(!gone[slot]);
+                CHECK_EQ(end[slot].ns, now.ns);
+                gone[slot] = true;
+                deadlines_clear(&d, slot);
+                n++;
+        }
+        CHECK_EQ(deadlines_next(&d).ns, BOOT_TIME_NEVER.ns);
+        deadlines_fini(&d);
+}
+
+/* An outage counts for a lease only as far as it lies behind its last renewal; once (I1, I2).
+ */
+TEST(an_outage_is_excused_once_and_only_to_those_it_hit)
+{
+        struct boot_time t1 = boot_add(T0, 1000 * MS), t3 = boot_add(T0, 3000 * MS);
+        struct deadlines d;
+
+        deadlines_init(&d);
+        CHECK_EQ(deadlines_set(&d, 0, T0, boot_add(T0, 5000 * MS)), 0);
+        CHECK_EQ(deadlines_set(&d, 1, t1, boot_add(t1, 5000 * MS)), 0);
+        CHECK_EQ(deadlines_set(&d, 2, t3, boot_add(t3, 5000 * MS)), 0);
+        deadlines_excuse(&d, t3, 2500 * MS); /* from 0.5 s to 3 s */
+        CHECK_EQ(deadlines_get(&d, 0).ns, boot_add(T0, 7500 * MS).ns);
+        CHECK_EQ(deadlines_get(&d, 1).ns, boot_add(t1, 7000 * MS).ns);
+        CHECK_EQ(deadlines_get(&d, 2).ns, boot_add(t3, 5000 * MS).ns);
+        deadlines_fini(&d);
+}
