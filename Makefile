@@ -52,6 +52,8 @@ help:
 	@echo "make test       everything: unit, sanitizer, simulation and integration tests"
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
+	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
+	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"
 
 # A stamp, so that an unchanged build asks no package manager.

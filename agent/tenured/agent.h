@@ -27,7 +27,8 @@ void agent_bus_refused(struct agent *a, const char *why);
 
 /* manager.c: the D-Bus face. */
 
-/* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused() follows. Returns 0 or a negative errno. */
+/* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()
+ * follows. Returns 0 or a negative errno. */
 must_check_ int manager_attach(struct agent *a);
 
 void manager_node_joined(struct agent *a, const struct member_node *n, int64_t revision);

@@ -2,7 +2,7 @@
  * sim: runs seeds, and tells the first that shows what must not happen, with the line that runs
  * it again.
  *
- *     sim [--seed N] [--seeds N] [--seconds N] [--debug]
+ *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--debug]
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +40,8 @@ int main(int argc, char **argv)
                 if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
                         seed = strtoull(argv[++i], NULL, 10);
                         n = 1;
+                } else if (strcmp(argv[i], "--from") == 0 && i + 1 < argc) {
+                        seed = strtoull(argv[++i], NULL, 10);
                 } else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc) {
                         n = strtoull(argv[++i], NULL, 10);
                 } else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
@@ -48,8 +50,8 @@ int main(int argc, char **argv)
                 } else if (strcmp(argv[i], "--debug") == 0) {
                         log_set_level(LOG_DEBUG);
                 } else {
-                        fprintf(stderr,
-                                "usage: sim [--seed N] [--seeds N] [--seconds N] [--debug]\n");
+                        fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N "
+                                        "--seconds N] [--debug]\n");
                         return 2;
                 }
         }

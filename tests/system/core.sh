@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# tenure-core with real clients: Debian's etcdctl on every replica, restarts, damage, garbage, TLS.
+# usage: BIN=build/release/bin DIR=build/core-test tests/system/core.sh
+. "$(dirname "$0")/lib.sh"
+
+read -r c1 c2 c3 p1 p2 p3 < <(free_ports 6)
+CLIENT=("$c1" "$c2" "$c3") PEER=("$p1" "$p2" "$p3") CORE=()
+CLUSTER=n1=http://127.0.0.1:$p1,n2=http://127.0.0.1:$p2,n3=http://127.0.0.1:$p3
+
+start_core() { # number from 0
+	start "n$(($1 + 1))" "$BIN/tenure-core" --name "n$(($1 + 1))" --data-dir "$DIR/n$(($1 + 1))" \
+		--listen-client-urls "http://127.0.0.1:${CLIENT[$1]}" --listen-peer-urls "http://127.0.0.1:${PEER[$1]}" --initial-cluster "$CLUSTER"
+	CORE[$1]=$PID
+}
+at() { local i=$1; shift; timeout 10 etcdctl --endpoints "127.0.0.1:${CLIENT[$i]}" "$@"; }
+all_answer() { for i in 0 1 2; do at $i get x || return 1; done; }
+
+for i in 0 1 2; do start_core $i; done
+until_ok 15 all_answer && ok "three replicas serve" || not_ok "three replicas serve"
+
+for i in 0 1 2; do # every replica, the leader and the others
+	j=$(((i + 1) % 3))
+	is "put at replica $i" "$(at $i put k$i v$i)" OK
+	is "get at another one sees it" "$(at $j get k$i --print-value-only)" "v$i"
+	at $i put p$i/a 1 >/dev/null; at $i put p$i/b 2 >/dev/null
+	is "get --prefix" "$(at $j get p$i/ --prefix | tr '\n' ' ')" "p$i/a 1 p$i/b 2 "
+	is "del --prefix" "$(at $j del p$i/ --prefix)" 2
+	is "del again" "$(at $i del p$i/ --prefix)" 0
+	L=$(at $i lease grant 100 | awk '{print $2}')
+	is "put under a lease" "$(at $j put --lease="$L" leased$i v)" OK
+	has "timetolive at another one" "$(at $j lease timetolive "$L" --keys)" "granted with TTL\(100s\), remaining\((99|100)s\), attached keys\(\[leased$i\]\)"
+	has "keep-alive --once" "$(at $i lease keep-alive --once "$L")" "keepalived with TTL\(100\)"
+	has "lease list" "$(at $j lease list)" "$L"
+	is "revoke" "$(at $j lease revoke "$L")" "lease $L revoked"
+	is "its key is gone" "$(at $i get leased$i)" ""
+	has "timetolive of a lease that is gone" "$(at $j lease timetolive "$L")" "already expired"
+	has "revoke of a lease that is gone" "$(at $j lease revoke "$L" 2>&1)" "requested lease not found"
+	is "txn, the compare holds" "$(printf 'value("k%s") = "v%s"\n\nput t%s yes\n\nput t%s no\n\n' $i $i $i $i | at $j txn | head -n1)" SUCCESS
+	is "txn, it does not" "$(printf 'value("k%s") = "x"\n\nput t%s no\n\nget t%s\n\n' $i $i $i | at $i txn | tr '\n' ' ')" "FAILURE  t$i yes "
+done
+
+# Watches: from a past revision, on one replica, of changes made at another.
+R=$(at 0 get k0 -w json | jq .header.revision)
+start watch timeout 20 etcdctl --endpoints "127.0.0.1:$c2" watch w --prefix --rev "$((R + 1))"
+at 0 put w1 a >/dev/null; at 1 put w2 b >/dev/null; at 2 del w1 >/dev/null
+until_ok 10 grep -q DELETE "$DIR/watch.log"
+is "watch from a revision on" "$(tr '\n' ' ' <"$DIR/watch.log")" "PUT w1 a PUT w2 b DELETE w1  "
+
+has "endpoint status --cluster" "$(at 0 endpoint status --cluster -w table | grep -c "http://127.0.0.1")" "^3$"
+is "one leader" "$(at 0 endpoint status --cluster -w json | jq '[.[].Status.leader] | unique | length')" 1
+has "member list" "$(at 0 member list)" "n2, http://127.0.0.1:$p2, http://127.0.0.1:$c2"
+has "endpoint health" "$(at 2 endpoint health 2>&1)" "is healthy"
+has "a revision that is not there yet" "$(at 0 get k0 --rev 100000 2>&1)" "required revision is a future revision"
+at 0 compact "$R" >/dev/null
+has "a revision that is compacted" "$(at 1 get k0 --rev 1 2>&1)" "required revision has been compacted"
+
+# A lease that nobody renews: gone soon after its TTL on every replica, not before.
+L=$(at 0 lease grant 2 | awk '{print $2}'); T=$(date +%s%N)
+at 0 put --lease="$L" dying v >/dev/null
+until_ok 8 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c3 get dying)\" ]"
+MS=$((($(date +%s%N) - T) / 1000000))
+if [ $MS -ge 1900 ] && [ $MS -le 2600 ]; then ok "a lease of 2 s is gone after $MS ms"; else not_ok "a lease of 2 s" "gone after $MS ms"; fi
+
+# Bad input. The others must not notice: a counter goes on all the while.
+(while :; do at 1 put counter x || echo BROKEN; done >"$DIR/counter.log" 2>&1) & COUNTER=$!; PIDS+=($COUNTER)
+for port in "$c1" "$p1"; do
+	printf 'GET / HTTP/1.0\r\n\r\n' | timeout 5 bash -c "cat >/dev/tcp/127.0.0.1/$port; cat </dev/null" 2>/dev/null
+	head -c 100000 /dev/urandom | timeout 5 bash -c "cat >/dev/tcp/127.0.0.1/$port" 2>/dev/null
+	# Garbage ends its connection: the read comes back before the limit.
+	if timeout 5 bash -c "exec 3<>/dev/tcp/127.0.0.1/$port; printf 'garbage garbage garbage garbage' >&3; cat <&3 >/dev/null"; then
+		ok "garbage on port $port: the connection ends"; else not_ok "garbage on port $port" "the connection stays"; fi
+done
+# Half a greeting and silence is ended too, in its time.
+if timeout 15 bash -c "exec 3<>/dev/tcp/127.0.0.1/$p1; printf 'TENPEER1abc' >&3; cat <&3 >/dev/null"; then
+	ok "half a greeting and silence on the peer port: the connection ends"; else not_ok "half a greeting on the peer port"; fi
+if timeout 15 bash -c "exec 3<>/dev/tcp/127.0.0.1/$c1; printf 'PRI * HTTP/2.0\r\n' >&3; cat <&3 >/dev/null"; then
+	ok "half a preface and silence on the client port: the connection ends"; else not_ok "half a preface on the client port"; fi
+head -c 2097152 /dev/zero | tr '\0' x >"$DIR/big"
+has "a request of 2 MiB" "$(at 0 put big <"$DIR/big" 2>&1)" "request is too large|message larger than max"
+head -c 1400000 /dev/zero | tr '\0' x >"$DIR/fits"
+is "a request of 1.4 MB" "$(at 0 put big <"$DIR/fits")" OK
+kill $COUNTER 2>/dev/null; wait $COUNTER 2>/dev/null
+if [ "$(grep -c OK "$DIR/counter.log")" -gt 20 ] && ! grep -q BROKEN "$DIR/counter.log"; then
+	ok "nobody else noticed ($(grep -c OK "$DIR/counter.log") puts meanwhile)"; else not_ok "others noticed" "$(tail -n 3 "$DIR/counter.log")"; fi
+for i in 0 1 2; do kill -0 "${CORE[$i]}" 2>/dev/null || not_ok "replica $i died"; done
+
+# kill -9 of all, and back: keys, leases, revisions.
+L=$(at 0 lease grant 300 | awk '{print $2}')
+at 1 put --lease="$L" kept v >/dev/null
+R=$(at 0 get kept -w json | jq .header.revision)
+for i in 0 1 2; do kill -9 "${CORE[$i]}"; wait "${CORE[$i]}" 2>/dev/null; done
+for i in 0 1 2; do start_core $i; done
+until_ok 15 all_answer
+is "after kill -9 of all: the revision" "$(at 1 get kept -w json | jq .header.revision)" "$R"
+is "after kill -9 of all: a key" "$(at 2 get kept --print-value-only)" v
+has "after kill -9 of all: its lease" "$(at 0 lease timetolive "$L" --keys)" "remaining\((29[0-9]|300)s\), attached keys\(\[kept\]\)"
+
+# One that missed a lot catches up from a snapshot: more than what the others keep.
+kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
+
+# Damage: one byte, well inside of what was synced.
+LOG=$(ls "$DIR"/n3/log-* | head -n1)
+printf '\xff' | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
+OUT=$(timeout 10 "$BIN/tenure-core" --name n3 --data-dir "$DIR/n3" --listen-client-urls "http://127.0.0.1:$c3" \
+	--listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1); CODE=$?
+is "a damaged log is refused" $CODE 1
+has "and named" "$OUT" "$(basename "$LOG") is damaged at byte [0-9]+"
+OUT=$(timeout 10 "$BIN/tenure-core" --name n1 --data-dir "$DIR/n2" --listen-client-urls "http://127.0.0.1:$c3" \
+	--listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1)
+has "a data directory in use is refused" "$OUT" "Another process uses the data directory"
+
+# Settings that cannot be.
+has "an unknown option" "$("$BIN/tenure-core" --nmae x 2>&1)" "unknown option '--nmae'"
+has "a name that is not in the cluster" "$("$BIN/tenure-core" --name x --initial-cluster "$CLUSTER" 2>&1)" "does not name this replica"
+has "an even number of replicas" "$("$BIN/tenure-core" --name a --initial-cluster a=http://127.0.0.1:1,b=http://127.0.0.1:2 2>&1)" "run 1, 3 or 5"
+printf '[Core]\nName=n1\n\n[Clients]\nListenClientURL=x\n' >"$DIR/bad.conf"
+has "a wrong line in the configuration" "$("$BIN/tenure-core" --config-file "$DIR/bad.conf" 2>&1)" "bad.conf:5: unknown key 'ListenClientURL' in \[Clients\]"
+"$BIN/tenure-core" -t --name n1 >"$DIR/a.conf" && "$BIN/tenure-core" -t --config-file "$DIR/a.conf" >"$DIR/b.conf"
+is "printed settings, read again, print the same" "$(cat "$DIR/a.conf")" "$(cat "$DIR/b.conf")"
+for i in 0 1; do kill "${CORE[$i]}"; wait "${CORE[$i]}"; is "SIGTERM ends replica $i with 0" $? 0; done
+
+# TLS on both kinds of ports, mutual: one that has no certificate does not get in.
+(
+	cd "$DIR" || exit
+	openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
+	openssl req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=node
+	printf 'subjectAltName=IP:127.0.0.1\n' >san
+	openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
+) >"$DIR/openssl.log" 2>&1
+read -r c1 c2 c3 p1 p2 p3 < <(free_ports 6)
+SECURE=s1=https://127.0.0.1:$p1,s2=https://127.0.0.1:$p2,s3=https://127.0.0.1:$p3
+for n in 1 2 3; do
+	c=c$n p=p$n
+	start "s$n" "$BIN/tenure-core" --name s$n --data-dir "$DIR/s$n" --listen-client-urls "https://127.0.0.1:${!c}" --listen-peer-urls "https://127.0.0.1:${!p}" \
+		--initial-cluster "$SECURE" --cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth \
+		--peer-cert-file "$DIR/cert.pem" --peer-key-file "$DIR/key.pem" --peer-trusted-ca-file "$DIR/ca.pem" --peer-client-cert-auth
+done
+tls() { timeout 5 etcdctl --endpoints "https://127.0.0.1:$c2" --cacert "$DIR/ca.pem" "$@"; }
+until_ok 15 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret v
+is "TLS: put and get" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
+if tls get secret >/dev/null 2>&1; then not_ok "TLS: a client without a certificate" "it got in"; else ok "TLS: a client without a certificate is refused"; fi
+if timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get secret >/dev/null 2>&1; then not_ok "TLS: a plaintext client" "it got in"; else ok "TLS: a plaintext client is refused"; fi
+finish

@@ -1,0 +1,54 @@
+# Shared by the system tests: processes that end with the test, waiting with a deadline, and counting. Source it.
+# shellcheck shell=bash
+# BIN is the programs' directory; DIR an own, empty one.
+set -u
+export ETCDCTL_API=3
+PASSED=0 FAILED=0 SKIPPED=0 PIDS=()
+rm -rf "$DIR" && mkdir -p "$DIR"
+
+cleanup() {
+	local p
+	for p in "${PIDS[@]:-}"; do [ -z "$p" ] || kill -9 "$p" 2>/dev/null; done
+	wait 2>/dev/null
+}
+trap cleanup EXIT
+
+ok() { PASSED=$((PASSED + 1)); echo "ok $1"; }
+not_ok() { FAILED=$((FAILED + 1)); echo "not ok $1${2:+: $2}"; }
+skip() { SKIPPED=$((SKIPPED + 1)); echo "skipped $1: $2"; }
+# is WHAT GOT WANTED
+is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$2', wanted '$3'"; fi; }
+# has WHAT GOT PATTERN (grep -E)
+has() { if grep -qE -- "$3" <<<"$2"; then ok "$1"; else not_ok "$1" "got '$2', wanted /$3/"; fi; }
+
+# until_ok SECONDS COMMAND...: until it succeeds; waits for an event, not for a time.
+until_ok() {
+	local end=$(($(date +%s%N) + $1 * 1000000000))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ "$(date +%s%N)" -lt "$end" ] || return 1
+		sleep 0.02
+	done
+}
+
+# Ports that are free now, for loopback.
+free_ports() {
+	python3 -c 'import socket,sys
+s=[socket.socket() for _ in range(int(sys.argv[1]))]
+[x.bind(("127.0.0.1",0)) for x in s]
+print(*[x.getsockname()[1] for x in s])' "$1"
+}
+
+# start NAME COMMAND...: in the background, its output in $DIR/NAME.log; the pid is in $PID.
+start() {
+	local name=$1
+	shift
+	"$@" >>"$DIR/$name.log" 2>&1 &
+	PID=$!
+	PIDS+=("$PID")
+}
+
+finish() {
+	echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
+	[ "$FAILED" -eq 0 ]
+}
