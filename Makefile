@@ -12,7 +12,7 @@ PREFIX ?= /usr
 DESTDIR ?=
 VERSION := 0.1.0
 
-WARN := -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wundef -Wno-format-truncation -Wno-restrict -Werror
+WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wundef -Wno-format-truncation -Wno-restrict -Werror
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
 	-fstack-protector-strong -Ilib -isystem $(O)/gen $(CFLAGS)

@@ -14,24 +14,21 @@
 #include "consensus/log.h"
 #include "consensus/message.h"
 
-#define ENTRY_BYTES                                                              \
-        ((size_t) 1 << 20) /* commands are gathered into entries up to this size \
-                            */
-#define QUEUED_BYTES_MAX                                                    \
-        ((size_t) 64 << 20) /* past it, clients are told: too many requests \
-                             */
-#define UNCOMMITTED_MAX 64  /* [libraft] conflicts are walked back one entry a round trip */
+/* Commands are gathered into entries up to this size. */
+#define ENTRY_BYTES ((size_t) 1 << 20)
+/* Past it, clients are told: too many requests. */
+#define QUEUED_BYTES_MAX ((size_t) 64 << 20)
+/* [libraft] Conflicts are walked back one entry a round trip: few may be under way. */
+#define UNCOMMITTED_MAX 64
 #define UNCOMMITTED_BYTES_MAX ((size_t) 32 << 20)
 #define INFLIGHT_MAX 128
 #define SNAPSHOT_ENTRIES 16384
 #define SNAPSHOT_BYTES ((size_t) 64 << 20)
-#define TRAILING 4096 /* entries kept behind a snapshot, for replicas that lag a little */
+/* Entries kept behind a snapshot, for replicas that lag a little. */
+#define TRAILING 4096
 #define READ_RETRY (200 * NSEC_PER_MSEC)
-#define EXCUSE_WAIT \
-        NSEC_PER_SEC /* a follower waits so long for the leader's word on an outage */
-#define CLIENT_RETRY                                                                         \
-        (50 * NSEC_PER_MSEC) /* how often our session retries: an outage is excused with one \
-                                such */
+/* How often our session retries: an outage is excused with one such. */
+#define CLIENT_RETRY (50 * NSEC_PER_MSEC)
 
 /* Commands on their way into an entry. */
 struct batch {
@@ -85,11 +82,18 @@ struct replica {
         /* Health of the commit path, for excusing outages. */
         struct boot_time healthy_at;
         uint64_t healthy_commit;
-        uint64_t open_term;           /* the last term whose opening excuse was applied */
+        uint64_t open_term; /* the last term whose opening excuse was applied */
+        bool health_known;  /* healthy_at is more than when we were started */
+        bool asking;        /* leader: for the others' view of the outage that ends */
+        struct boot_time asked_health_at;
+        uint64_t health_told;         /* bit per peer */
+        nsec_t outage_told;           /* the shortest that anybody tells; -1: nobody knows */
         bool measuring;               /* leader: an excuse of ours is on its way... */
         struct boot_time measured_to; /* ...for an outage that ended then */
-        struct boot_time resumed_at;  /* follower: since when we hear of commits again; NEVER */
-        struct boot_time contact_at;  /* follower: when we last did */
+        struct boot_time told_healthy_at; /* leader */
+        uint64_t offset_term; /* follower: how far the leader's clock is from ours */
+        nsec_t offset;
+        struct boot_time offset_at;
         struct boot_time heard[REPLICA_PEERS_MAX];
 
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
@@ -100,6 +104,7 @@ struct replica {
         struct raft_snapshot_metadata start_meta;
         uint64_t start_term, start_vote;
 
+        const struct log_entry *applying; /* during `apply` */
         bool dead;
 };
 
@@ -203,57 +208,125 @@ static struct boot_time majority_heard(const struct replica *r)
         return heard[need - 1];
 }
 
+static void send_frame(struct replica *r, uint64_t peer, enum frame_type type, uint64_t a,
+                       uint64_t b);
+
+static void measured(struct replica *r, nsec_t outage)
+{
+        r->measuring = true;
+        r->measured_to = r->now;
+        r->ops->outage(r->userdata, outage > 2 * r->cfg.heartbeat ? outage + CLIENT_RETRY : 0);
+}
+
+/*
+ * How long was the core out when we began to lead? Our own view is not enough: we may have been
+ * cut off alone, or started since. Who saw a commit last is in any majority, so a majority is
+ * asked, and the shortest answer counts.
+ */
+static void ask_health(struct replica *r)
+{
+        r->asking = true;
+        r->asked_health_at = r->now;
+        r->health_told = 0;
+        r->outage_told = r->health_known ? boot_diff(r->now, r->healthy_at) : -1;
+        for (unsigned i = 0; i < conf(r)->n; i++)
+                if (conf(r)->servers[i].id != r->cfg.id)
+                        send_frame(r, conf(r)->servers[i].id, FRAME_HEALTH_ASK,
+                                   raft_current_term(&r->raft), 0);
+}
+
+static void decide_outage(struct replica *r)
+{
+        if (!r->asking ||
+            (unsigned) __builtin_popcountll(r->health_told) + 1 <= n_voters(r) / 2)
+                return;
+        r->asking = false;
+        measured(r, r->outage_told >= 0 ? r->outage_told : boot_diff(r->now, r->healthy_at));
+}
+
+static void on_health_told(struct replica *r, uint64_t peer, uint64_t term, uint64_t age)
+{
+        int i = peer_position(r, peer);
+
+        if (!r->asking || !is_leader(r) || term != raft_current_term(&r->raft) || i < 0 ||
+            conf(r)->servers[i].role != RAFT_VOTER)
+                return;
+        r->health_told |= UINT64_C(1) << i;
+        if (age <= INT64_MAX / 4 && (r->outage_told < 0 || (nsec_t) age < r->outage_told))
+                r->outage_told = (nsec_t) age;
+        decide_outage(r);
+}
+
 /*
  * The commit path works while what was appended commits. A time in which it did not - no
  * leader, a leader that did not run, a disk or a majority that stood still - is measured by the
  * leader that sees it end, and is over only once its excuse is applied: where that does not
  * come through, whoever leads next measures it again. Every term opens with an excuse, be it of
- * nothing.
+ * nothing. What followers know of it, the leader told them.
  */
 static void check_health(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
         nsec_t gap = boot_diff(r->now, r->healthy_at), normal = 2 * r->cfg.heartbeat;
         bool moves = commit > r->healthy_commit || log_last(&r->log) <= commit;
-        bool open = r->open_term == raft_current_term(&r->raft);
 
-        if (!moves || r->measuring)
+        if (!is_leader(r) || !r->ready || r->measuring || !moves ||
+            boot_diff(r->now, majority_heard(r)) > 3 * r->cfg.heartbeat)
                 return;
-        if (!is_leader(r)) {
-                if (!open)
-                        return;
-                /* What we missed, the leader may have missed too, and will say so; or only our
-                 * link was down. */
-                if (gap > normal && (r->resumed_at.ns == BOOT_TIME_NEVER.ns ||
-                                     boot_diff(r->now, r->contact_at) > normal))
-                        r->resumed_at = r->now;
-                r->contact_at = r->now;
-                if (gap > normal && boot_diff(r->now, r->resumed_at) < EXCUSE_WAIT)
-                        return;
-        } else {
-                if (!r->ready || boot_diff(r->now, majority_heard(r)) > 3 * r->cfg.heartbeat)
-                        return;
-                if (!open || gap > normal) {
-                        r->measuring = true;
-                        r->measured_to = r->now;
-                        return r->ops->outage(r->userdata,
-                                              gap > normal ? gap + CLIENT_RETRY : 0);
-                }
+        if (r->open_term != raft_current_term(&r->raft)) {
+                if (!r->asking || boot_diff(r->now, r->asked_health_at) >= r->cfg.heartbeat)
+                        ask_health(r);
+                return decide_outage(r);
         }
+        if (gap > normal)
+                return measured(r, gap);
+        r->health_known = true;
         r->healthy_at = r->now;
         r->healthy_commit = commit;
-        r->resumed_at = BOOT_TIME_NEVER;
+        if (boot_diff(r->now, r->told_healthy_at) < r->cfg.heartbeat / 2)
+                return;
+        r->told_healthy_at = r->now;
+        for (unsigned i = 0; i < conf(r)->n; i++)
+                if (conf(r)->servers[i].id != r->cfg.id)
+                        send_frame(r, conf(r)->servers[i].id, FRAME_HEALTHY,
+                                   raft_current_term(&r->raft), (uint64_t) r->now.ns);
 }
 
-void replica_excused(struct replica *r, uint64_t term, struct boot_time received)
+/* The leader's word counts from when it was said: one that waited in our socket while we did
+ * not run is old. Its clock and ours differ by something that moves slowly; the least seen of
+ * it was a frame that did not wait. */
+static void on_healthy(struct replica *r, uint64_t term, uint64_t clock)
 {
+        nsec_t offset = r->now.ns - (nsec_t) clock;
+        struct boot_time said;
+
+        if (r->offset_term != term) {
+                r->offset_term = term;
+                r->offset = offset;
+        } else {
+                r->offset = min_of(offset, r->offset + boot_diff(r->now, r->offset_at) / 500);
+        }
+        r->offset_at = r->now;
+        said = boot_add(r->now, r->offset - offset);
+        r->health_known = true;
+        r->healthy_at = boot_max(r->healthy_at, said);
+}
+
+void replica_excused(struct replica *r, uint64_t term)
+{
+        const struct log_entry *e = r->applying;
+
         r->open_term = term;
-        r->resumed_at = BOOT_TIME_NEVER;
-        /* Up to when it was written, all is excused, whoever led; what came after is not. */
-        r->healthy_at =
-                boot_max(r->healthy_at, r->measuring && term == raft_current_term(&r->raft)
-                                                ? r->measured_to
-                                                : received);
+        /* Up to when it was written, all is excused, whoever led; what came after is not. One
+         * that came later than its term, in a backlog or a replay, tells nothing of when that
+         * was. */
+        if (e->live) {
+                r->health_known = true;
+                r->healthy_at = boot_max(r->healthy_at,
+                                         r->measuring && term == raft_current_term(&r->raft)
+                                                 ? r->measured_to
+                                                 : e->received);
+        }
         r->healthy_commit = raft_commit_index(&r->raft);
         if (term == raft_current_term(&r->raft))
                 r->measuring = false;
@@ -299,7 +372,7 @@ static void send_frame(struct replica *r, uint64_t peer, enum frame_type type, u
 {
         cleanup_(buf_fini) struct buf f = {0};
 
-        buf_add_u8(&f, type);
+        buf_add_u8(&f, (uint8_t) type);
         buf_add_u64(&f, a);
         if (type != FRAME_READ_ASK)
                 buf_add_u64(&f, b);
@@ -547,6 +620,7 @@ static void apply_committed(struct replica *r)
                 if (!e)
                         return; /* an install is under way */
                 r->applied = index;
+                r->applying = e;
                 r->snap_bytes_from += e->len;
                 if (e->type == RAFT_COMMAND)
                         k = r->ops->apply(r->userdata, index, e->term, e->received,
@@ -583,6 +657,7 @@ static void save_entries(struct replica *r, const struct raft_update *u)
                         free(se);
                         return fatal(r, "out of memory");
                 }
+                log_mark_live(&r->log, first + i, e->term == raft_current_term(&r->raft));
                 se[i] = (struct store_entry){
                         .index = first + i,
                         .term = e->term,
@@ -669,7 +744,7 @@ static void step(struct replica *r, struct raft_event *ev)
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
         if (was_leader && !is_leader(r)) {
-                r->ready = r->measuring = false;
+                r->ready = r->measuring = r->asking = false;
                 r->first_of_term = 0;
         }
         if (!was_leader && is_leader(r))
@@ -870,7 +945,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->healthy_at = now;
-        r->leader_down_at = r->resumed_at = BOOT_TIME_NEVER;
+        r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);
         STAILQ_INIT(&r->waiting);
         STAILQ_INIT(&r->in_round);
@@ -971,24 +1046,40 @@ void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         if (!is_leader(r) && peer == leader_id(r) && r->leader_down_at.ns == BOOT_TIME_NEVER.ns)
-                r->leader_down_at = boot_add(
-                        r->now,
-                        2 * r->cfg.heartbeat + (nsec_t) raft_random(&r->raft.random, 0, 1000) *
-                                                       (r->cfg.heartbeat / 1000));
+                r->leader_down_at = boot_add(r->now, 2 * r->cfg.heartbeat);
 }
 
-/* [libraft] It has no event for "the leader seems dead": its election timer is made to have run
- * out. */
+/* Which of the voters that are left we are: they stand for election one after the other, so
+ * that votes are not split. */
+static unsigned rank_without(const struct replica *r, uint64_t leader)
+{
+        unsigned rank = 0;
+
+        for (unsigned i = 0; i < conf(r)->n && conf(r)->servers[i].id != r->cfg.id; i++)
+                rank += conf(r)->servers[i].role == RAFT_VOTER &&
+                        conf(r)->servers[i].id != leader;
+        return rank;
+}
+
+/* [libraft] It has no event for "the leader is gone": we take the leader from it, so that it
+ * votes for another one, and let its election timer run out when our turn comes. */
 static void check_leader_down(struct replica *r)
 {
+        unsigned wait = 2 * rank_without(r, leader_id(r)) *
+                        (unsigned) (r->cfg.heartbeat / NSEC_PER_MSEC);
+
         if (boot_before(r->now, r->leader_down_at))
                 return;
         r->leader_down_at = BOOT_TIME_NEVER;
         if (raft_state(&r->raft) != RAFT_FOLLOWER || leader_id(r) == 0)
                 return;
-        log_debug("The link from the leader is down; standing for election.");
+        log_debug("The link from the leader is down; electing another.");
+        raft_free(r->raft.follower_state.current_leader.address);
+        r->raft.follower_state.current_leader.address = NULL;
+        r->raft.follower_state.current_leader.id = 0;
         r->raft.election_timer_start =
-                to_raft(r->now) - r->raft.follower_state.randomized_election_timeout;
+                to_raft(r->now) - r->raft.follower_state.randomized_election_timeout + wait;
+        announce(r);
 }
 
 static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
@@ -1060,7 +1151,7 @@ static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
         ev.receive.message = m;
         step(r, &ev);
         raft_free(entries);
-        if (!r->dead && (m->type == RAFT_APPEND_ENTRIES ? leader_id(r) == peer : is_leader(r)))
+        if (!r->dead)
                 check_health(r);
 }
 
@@ -1156,6 +1247,9 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         case FRAME_READ_PING:
         case FRAME_READ_PONG:
         case FRAME_READ_TELL:
+        case FRAME_HEALTHY:
+        case FRAME_HEALTH_ASK:
+        case FRAME_HEALTH_TELL:
                 k = view_u64(&frame, &a);
                 if (k == 0)
                         k = view_u64(&frame, &b);
@@ -1177,6 +1271,16 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 reads_add(r, &r->waiting, a, peer);
         else if (type == FRAME_READ_TELL)
                 on_told(r, a, b);
+        else if (type == FRAME_HEALTHY && a == raft_current_term(&r->raft) &&
+                 leader_id(r) == peer)
+                on_healthy(r, a, b);
+        else if (type == FRAME_HEALTH_ASK && a == raft_current_term(&r->raft) &&
+                 leader_id(r) == peer)
+                send_frame(r, peer, FRAME_HEALTH_TELL, a,
+                           r->health_known ? (uint64_t) boot_diff(r->now, r->healthy_at)
+                                           : UINT64_MAX);
+        else if (type == FRAME_HEALTH_TELL)
+                on_health_told(r, peer, a, b);
         return 0;
 }
 

@@ -126,9 +126,9 @@ void replica_read(struct replica *r, uint64_t id);
  * holder's doing? */
 bool replica_healthy(const struct replica *r, struct boot_time now);
 
-/* An excuse, proposed in @term by whoever led it and appended here at @received, was applied;
- * ours was given up. */
-void replica_excused(struct replica *r, uint64_t term, struct boot_time received);
+/* To be called from `apply`: the entry, made in @term, holds an excuse. And: ours was given up.
+ */
+void replica_excused(struct replica *r, uint64_t term);
 void replica_excuse_failed(struct replica *r);
 
 /* Leader only: asks another replica to take over, for a quick stop. */

@@ -193,17 +193,20 @@ static int drop_lease(struct state *s, struct lease *l)
 static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index,
                  struct boot_time now, struct state_reply *reply)
 {
-        int64_t ttl_ms = state_grant_ttl_ms(q);
         struct lease *l;
+        int64_t ttl_ms;
         int r;
 
         /* An id of 0 was replaced by the replica that took the request; a negative one was
          * refused there (A21). */
         reply->outcome = state_check_grant(q);
-        if (reply->outcome == STATE_OK && (q->id <= 0 || ttl_ms <= 0))
-                reply->outcome = STATE_E_MALFORMED;
         if (reply->outcome != STATE_OK)
                 return 0;
+        ttl_ms = state_grant_ttl_ms(q);
+        if (q->id <= 0 || ttl_ms <= 0) {
+                reply->outcome = STATE_E_MALFORMED;
+                return 0;
+        }
         if (leases_find(&s->leases, q->id) ||
             (q->name.len > 0 && leases_find_name(&s->leases, q->name.data, q->name.len))) {
                 reply->outcome = STATE_E_LEASE_EXISTS;

@@ -602,7 +602,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time rec
                 if (r < 0)
                         return r;
                 if (cmd.type == CMD_EXCUSE)
-                        replica_excused(c->replica, term, received);
+                        replica_excused(c->replica, term);
                 if (w)
                         write_finish(c, w, status_of(reply.outcome),
                                      (struct view){out.data, buf_len(&out)});

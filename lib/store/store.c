@@ -490,14 +490,20 @@ static int write_meta(struct store *s, uint64_t term, uint64_t vote)
 
 int store_init(struct store *s, struct store_identity id, uint64_t term)
 {
-        cleanup_(buf_fini) struct buf b = {0};
+        char name[32];
         int r;
 
-        /* Both slots are there before the first is filled, so that an empty `meta` is never
-         * seen. */
+        /* The first segment, before anybody waits for a write. Both slots of `meta` are there
+         * before the first is filled, so that an empty one is never seen. */
         s->id = id;
-        r = s->disk->ops->create(s->disk, "meta", 2 * META_SLOT);
-        return r < 0 ? r : write_meta(s, term, 0);
+        segment_name(s->next_seq, name);
+        r = s->disk->ops->create(s->disk, name, SEGMENT_SIZE);
+        if (r == 0)
+                r = s->disk->ops->create(s->disk, "meta", 2 * META_SLOT);
+        if (r == 0)
+                r = write_meta(s, term, 0);
+        s->spare = r == 0;
+        return r;
 }
 
 int store_vote(struct store *s, uint64_t term, uint64_t vote)

@@ -45,6 +45,7 @@ struct event {
         unsigned from, to, life;
         struct buf bytes;
         struct request *request;
+        struct edge *edge;
 };
 
 TAILQ_HEAD(events, event);
@@ -435,7 +436,7 @@ static void edge(struct world *w, struct edge *e)
                      TTL_MIN_MS * MSEC / 100 *
                              (nsec_t) rnd_between(&w->rnd, e->lease ? 85 : 2, 101),
                      EV_EDGE);
-        again->to = (unsigned) (e - w->edges);
+        again->edge = e;
 }
 
 static void answered(struct world *w, struct request *q)
@@ -702,7 +703,7 @@ static void handle(struct world *w, struct event *e)
                 break;
         case EV_EDGE:
                 if (w->now < RUN_TIME + CALM_TIME / 2)
-                        edge(w, &w->edges[e->to]);
+                        edge(w, e->edge);
                 break;
         case EV_CLOCK:
                 if (is_out(w))
@@ -789,7 +790,7 @@ static void set_up(struct world *w, uint64_t seed)
         post(w, 0, EV_CLIENT);
         post(w, 0, EV_CLOCK);
         for (unsigned i = 0; i < HOLDERS_MAX && chance(w, 70); i++)
-                post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->to = i;
+                post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->edge = &w->edges[i];
 }
 
 static void tear_down(struct world *w)
