@@ -60,11 +60,6 @@ int log_push(struct log *l, struct boot_time now, uint64_t term, uint8_t type, c
         return 0;
 }
 
-void log_mark_live(struct log *l, uint64_t index, bool live)
-{
-        at(l, index - l->first)->live = live;
-}
-
 void log_cut(struct log *l, uint64_t from)
 {
         while (l->n > 0 && log_last(l) >= from) {

@@ -11,7 +11,6 @@ struct log_entry {
         uint64_t term;
         uint32_t len;
         uint8_t type;
-        bool live;     /* it came from the leader that made it, while that led */
         uint8_t *data; /* owned */
 };
 
@@ -35,9 +34,6 @@ const struct log_entry *log_get(const struct log *l, uint64_t index);
 
 must_check_ int log_push(struct log *l, struct boot_time now, uint64_t term, uint8_t type,
                          const void *data, size_t len);
-
-/* Notes how the entry came; it must be there. */
-void log_mark_live(struct log *l, uint64_t index, bool live);
 
 /* Drops @from and all after it. */
 void log_cut(struct log *l, uint64_t from);

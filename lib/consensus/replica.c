@@ -90,10 +90,9 @@ struct replica {
         nsec_t outage_told;           /* the shortest that anybody tells; -1: nobody knows */
         bool measuring;               /* leader: an excuse of ours is on its way... */
         struct boot_time measured_to; /* ...for an outage that ended then */
-        struct boot_time told_healthy_at; /* leader */
-        uint64_t offset_term; /* follower: how far the leader's clock is from ours */
-        nsec_t offset;
-        struct boot_time offset_at;
+        struct boot_time told_healthy_at;      /* leader */
+        uint64_t ack_clock[REPLICA_PEERS_MAX]; /* leader: what each follower's clock said in its
+                                                  last answer */
         struct boot_time heard[REPLICA_PEERS_MAX];
 
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
@@ -104,7 +103,6 @@ struct replica {
         struct raft_snapshot_metadata start_meta;
         uint64_t start_term, start_vote;
 
-        const struct log_entry *applying; /* during `apply` */
         bool dead;
 };
 
@@ -289,47 +287,30 @@ static void check_health(struct replica *r)
         for (unsigned i = 0; i < conf(r)->n; i++)
                 if (conf(r)->servers[i].id != r->cfg.id)
                         send_frame(r, conf(r)->servers[i].id, FRAME_HEALTHY,
-                                   raft_current_term(&r->raft), (uint64_t) r->now.ns);
+                                   raft_current_term(&r->raft),
+                                   i < REPLICA_PEERS_MAX ? r->ack_clock[i] : 0);
 }
 
-/* The leader's word counts from when it was said: one that waited in our socket while we did
- * not run is old. Its clock and ours differ by something that moves slowly; the least seen of
- * it was a frame that did not wait. */
-static void on_healthy(struct replica *r, uint64_t term, uint64_t clock)
+/* The leader's word may have waited for long, in a socket or on the way. It counts from when we
+ * said what it echoes: the leader was well at some time after that. */
+static void on_healthy(struct replica *r, uint64_t peer, uint64_t term, uint64_t echo)
 {
-        nsec_t offset = r->now.ns - (nsec_t) clock;
-        struct boot_time said;
-
-        if (r->offset_term != term) {
-                r->offset_term = term;
-                r->offset = offset;
-        } else {
-                r->offset = min_of(offset, r->offset + boot_diff(r->now, r->offset_at) / 500);
+        if (echo > 0 && echo <= (uint64_t) r->now.ns) {
+                r->health_known = true;
+                r->healthy_at = boot_max(r->healthy_at, (struct boot_time){(nsec_t) echo});
         }
-        r->offset_at = r->now;
-        said = boot_add(r->now, r->offset - offset);
-        r->health_known = true;
-        r->healthy_at = boot_max(r->healthy_at, said);
+        send_frame(r, peer, FRAME_HEALTHY_ACK, term, (uint64_t) r->now.ns);
 }
 
 void replica_excused(struct replica *r, uint64_t term)
 {
-        const struct log_entry *e = r->applying;
-
         r->open_term = term;
-        /* Up to when it was written, all is excused, whoever led; what came after is not. One
-         * that came later than its term, in a backlog or a replay, tells nothing of when that
-         * was. */
-        if (e->live) {
-                r->health_known = true;
-                r->healthy_at = boot_max(r->healthy_at,
-                                         r->measuring && term == raft_current_term(&r->raft)
-                                                 ? r->measured_to
-                                                 : e->received);
-        }
+        if (term != raft_current_term(&r->raft) || !r->measuring)
+                return;
+        r->measuring = false;
+        r->health_known = true;
+        r->healthy_at = r->measured_to;
         r->healthy_commit = raft_commit_index(&r->raft);
-        if (term == raft_current_term(&r->raft))
-                r->measuring = false;
 }
 
 void replica_excuse_failed(struct replica *r)
@@ -588,6 +569,7 @@ static void become_leader(struct replica *r)
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->heard[i] = r->now;
         memset(r->told_commit, 0, sizeof(r->told_commit));
+        memset(r->ack_clock, 0, sizeof(r->ack_clock));
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
@@ -620,7 +602,6 @@ static void apply_committed(struct replica *r)
                 if (!e)
                         return; /* an install is under way */
                 r->applied = index;
-                r->applying = e;
                 r->snap_bytes_from += e->len;
                 if (e->type == RAFT_COMMAND)
                         k = r->ops->apply(r->userdata, index, e->term, e->received,
@@ -657,7 +638,6 @@ static void save_entries(struct replica *r, const struct raft_update *u)
                         free(se);
                         return fatal(r, "out of memory");
                 }
-                log_mark_live(&r->log, first + i, e->term == raft_current_term(&r->raft));
                 se[i] = (struct store_entry){
                         .index = first + i,
                         .term = e->term,
@@ -872,18 +852,15 @@ static int bootstrap(struct replica *r)
                 return k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
         k = log_push(&r->log, r->now, 1, RAFT_CHANGE, b.base, b.len);
         if (k == 0)
-                k = store_append(r->store,
-                                 &(struct store_entry){.index = 1,
-                                                       .term = 1,
-                                                       .type = RAFT_CHANGE,
-                                                       .data = {b.base, b.len}},
-                                 1);
-        raft_free(b.base);
-        if (k == 0)
                 k = store_init(r->store,
                                (struct store_identity){.cluster_id = r->cfg.cluster_id,
                                                        .member_id = r->cfg.id},
-                               1);
+                               1,
+                               &(struct store_entry){.index = 1,
+                                                     .term = 1,
+                                                     .type = RAFT_CHANGE,
+                                                     .data = {b.base, b.len}});
+        raft_free(b.base);
         return k;
 }
 
@@ -1248,6 +1225,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         case FRAME_READ_PONG:
         case FRAME_READ_TELL:
         case FRAME_HEALTHY:
+        case FRAME_HEALTHY_ACK:
         case FRAME_HEALTH_ASK:
         case FRAME_HEALTH_TELL:
                 k = view_u64(&frame, &a);
@@ -1273,7 +1251,10 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 on_told(r, a, b);
         else if (type == FRAME_HEALTHY && a == raft_current_term(&r->raft) &&
                  leader_id(r) == peer)
-                on_healthy(r, a, b);
+                on_healthy(r, peer, a, b);
+        else if (type == FRAME_HEALTHY_ACK && is_leader(r) &&
+                 a == raft_current_term(&r->raft) && peer_position(r, peer) >= 0)
+                r->ack_clock[peer_position(r, peer)] = b;
         else if (type == FRAME_HEALTH_ASK && a == raft_current_term(&r->raft) &&
                  leader_id(r) == peer)
                 send_frame(r, peer, FRAME_HEALTH_TELL, a,

@@ -230,6 +230,10 @@ static int read_meta(struct store *s, struct store_error *err)
                 s->rec.term = le64_get(p + 32);
                 s->rec.vote = le64_get(p + 40);
         }
+        if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
+                s->rec.fresh = true; /* a first start that was cut short */
+                return 0;
+        }
         if (s->meta_version == 0)
                 return refuse(err, "meta", 0, "neither of its two slots checks");
         s->rec.identity = s->id;
@@ -339,6 +343,23 @@ static int segment_is_empty(struct store *s, const char *name, bool *ret)
         return r;
 }
 
+/* What store_init() leaves when it is cut short: no more than the first record. */
+static int is_first_start(struct store *s, const char *name, bool *ret)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct record rec;
+        size_t at = 0;
+        int r = s->disk->ops->read(s->disk, name, &b);
+
+        if (r < 0)
+                return r;
+        if (read_record(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)
+                at = record_size(rec.entry.data.len);
+        *ret = all_zero(b.data + at, buf_len(&b) - at) ||
+               (at == 0 && is_torn(b.data, buf_len(&b), 0, 0));
+        return 0;
+}
+
 static int recover(struct store *s, struct store_error *err)
 {
         cleanup_(names_fini) struct names all = {0};
@@ -352,15 +373,14 @@ static int recover(struct store *s, struct store_error *err)
         if (r < 0)
                 return r;
         if (s->rec.fresh && all.n > 0) {
-                bool empty = false;
+                bool first_start = false;
 
-                /* One empty segment is a first start that was cut short. */
-                r = all.n == 1 ? segment_is_empty(s, all.name[0], &empty) : 0;
+                r = all.n == 1 ? is_first_start(s, all.name[0], &first_start) : 0;
                 if (r < 0)
                         return r;
-                if (!empty)
-                        return refuse(err, "meta", 0, "it is missing, but there is a log");
-                return 0;
+                return first_start
+                               ? 0
+                               : refuse(err, "meta", 0, "it is missing, but there is a log");
         }
         if (all.n > 0)
                 qsort(all.name, all.n, sizeof(*all.name), name_cmp);
@@ -488,21 +508,36 @@ static int write_meta(struct store *s, uint64_t term, uint64_t vote)
                                    sizeof(p));
 }
 
-int store_init(struct store *s, struct store_identity id, uint64_t term)
+int store_init(struct store *s, struct store_identity id, uint64_t term,
+               const struct store_entry *first)
 {
-        char name[32];
+        cleanup_(buf_fini) struct buf record = {0};
+        struct segment *seg = calloc(1, sizeof(*seg));
         int r;
 
-        /* The first segment, before anybody waits for a write. Both slots of `meta` are there
-         * before the first is filled, so that an empty one is never seen. */
-        s->id = id;
-        segment_name(s->next_seq, name);
-        r = s->disk->ops->create(s->disk, name, SEGMENT_SIZE);
+        if (!seg)
+                return -ENOMEM;
+        add_record(&record, 1, first);
+        seg->seq = s->next_seq++;
+        seg->size = SEGMENT_SIZE;
+        seg->last = first->index;
+        segment_name(seg->seq, seg->name);
+        STAILQ_INSERT_TAIL(&s->segments, seg, next);
+        r = buf_error(&record);
+        if (r == 0)
+                r = s->disk->ops->create(s->disk, seg->name, SEGMENT_SIZE);
+        if (r == 0)
+                r = s->disk->ops->write(s->disk, seg->name, 0, record.data, buf_len(&record));
+        /* Both slots of `meta` are there before the first is filled, so that an empty one is
+         * never seen. */
         if (r == 0)
                 r = s->disk->ops->create(s->disk, "meta", 2 * META_SLOT);
+        s->id = id;
         if (r == 0)
                 r = write_meta(s, term, 0);
-        s->spare = r == 0;
+        s->batch = 1;
+        s->offset = buf_len(&record);
+        s->last = first->index;
         return r;
 }
 

@@ -74,8 +74,10 @@ void store_recovered_free(struct store *s);
 struct store *store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free)
 
-/* A new directory: says who we are. Blocks. */
-must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term);
+/* A new directory: writes the first entry, then says who we are. Blocks. A crash in between
+ * leaves a new directory. */
+must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term,
+                           const struct store_entry *first);
 
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);

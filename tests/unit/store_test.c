@@ -51,8 +51,12 @@ static struct store *open_store(struct disk *d, int expect)
         struct store *s = NULL;
 
         CHECK_EQ(store_open(&s, d, &ops, NULL, &err), expect);
-        if (s && store_recovered(s)->fresh)
-                CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1), 0);
+        if (s && store_recovered(s)->fresh) {
+                struct store_entry first = {
+                        .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "c", 1}};
+
+                CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        }
         return s;
 }
 
@@ -152,9 +156,9 @@ TEST(damage_is_refused_by_name)
                 finish(d);
                 store_free(s);
                 CHECK_EQ(d->ops->read(d, "log-0000000000000001", &file), 0);
-                /* In the first of the two writes; a record takes 336 bytes, the last 4 of which
-                 * are padding. */
-                at = rnd(0, 19) * 336 + rnd(0, 331);
+                /* In the first of the two writes, behind the first entry and the word that
+                 * voids it; a record takes 336 bytes, the last 4 of which are padding. */
+                at = 40 + 32 + rnd(0, 19) * 336 + rnd(0, 331);
                 file.data[at] ^= (uint8_t) rnd(1, 255);
                 CHECK_EQ(d->ops->write(d, "log-0000000000000001", at, file.data + at, 1), 0);
                 s = NULL;
@@ -186,4 +190,31 @@ TEST(a_snapshot_replaces_what_came_before)
         check_entries(s, 101, 105, 3, 10);
         store_free(s);
         CHECK_EQ(failures, 0);
+}
+
+/* A first start that is cut short anywhere is a first start again. */
+TEST(a_first_start_that_was_cut_short_begins_anew)
+{
+        struct store_entry first = {
+                .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "conf", 4}};
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        cleanup_(buf_fini) struct buf file = {0};
+        struct store_error err;
+        struct store *s = NULL;
+
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        store_free(s);
+        CHECK_EQ(d->ops->remove(d, "meta"), 0);
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(store_recovered(s)->fresh);
+        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        append(s, 2, 9, 1, 10);
+        finish(d);
+        store_free(s);
+        /* But a log with content and no `meta` is no first start. */
+        CHECK_EQ(d->ops->remove(d, "meta"), 0);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK(strstr(err.text, "meta is damaged"));
 }
