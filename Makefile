@@ -21,6 +21,9 @@ LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -lin
 ifeq ($(MODE),asan)
 CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=address,undefined
+else ifeq ($(MODE),fuzz)
+CFLAGS_ALL += -O1 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+LDFLAGS += -fsanitize=address,undefined
 else ifeq ($(MODE),tsan)
 CFLAGS_ALL += -O1 -fsanitize=thread
 LDFLAGS += -fsanitize=thread
@@ -53,6 +56,7 @@ help:
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
+	@echo "make fuzz       search for inputs that break a parser, for SECONDS=n"
 	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"
 
@@ -89,6 +93,26 @@ $(O)/bin/$(1): $$(patsubst %.c,$(O)/%.o,$$(wildcard $(2)/*.c)) $(O)/libtenure-al
 	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),agent/$(p))))
+
+# Shipped settings: every default, commented out, as the programs themselves print them.
+$(O)/conf/%.conf: $(O)/bin/%
+	@mkdir -p $(@D)
+	@{ echo "# Settings of $*; see $*(8). What is commented out is the default."; echo; \
+	   env -u STATE_DIRECTORY $< -t $(if $(filter tenured,$*),--config /dev/null --node-name unset --node-id 00000000000000000000000000000000) | \
+	   grep -vE '^(DataDir|NodeName|NodeId|InitialCluster|AdvertiseClientURLs)=' | sed 's/^\([^[]\)/#\1/'; } > $@
+
+install: build/.deps-build
+	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for u in tenured tenure-core; do \
+		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; done
+	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
+	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
+	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
+	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
+	install -d $(DESTDIR)/etc/tenure
+	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done
 
 -include tests/tests.mk
 -include $(shell find build/$(MODE) -name '*.d' 2>/dev/null)

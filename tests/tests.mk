@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay
 
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -11,7 +11,18 @@ $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libt
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
-.PHONY: tests-$(MODE) soak sim
+$(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(O)/tests/fuzz/fuzz.o $(O)/tests/sim/disk.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# Searches for inputs that break a reader; what it finds new goes into the corpus.
+fuzz: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=fuzz CC=clang build/fuzz/tests/fuzz/fuzz
+	build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=4096 -print_final_stats=1 tests/fuzz/corpus
+
+build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
+.PHONY: tests-$(MODE) soak sim fuzz
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run

@@ -279,7 +279,8 @@ static void check_health(struct replica *r)
         if (gap > normal)
                 return measured(r, gap);
         r->health_known = true;
-        r->healthy_at = r->now;
+        /* Not now, but when a majority was last heard: of what came since nothing is known. */
+        r->healthy_at = boot_max(r->healthy_at, majority_heard(r));
         r->healthy_commit = commit;
         if (boot_diff(r->now, r->told_healthy_at) < r->cfg.heartbeat / 2)
                 return;
@@ -302,15 +303,19 @@ static void on_healthy(struct replica *r, uint64_t peer, uint64_t term, uint64_t
         send_frame(r, peer, FRAME_HEALTHY_ACK, term, (uint64_t) r->now.ns);
 }
 
-void replica_excused(struct replica *r, uint64_t term)
+void replica_excused(struct replica *r, uint64_t term, nsec_t outage)
 {
         r->open_term = term;
-        if (term != raft_current_term(&r->raft) || !r->measuring)
-                return;
-        r->measuring = false;
-        r->health_known = true;
-        r->healthy_at = r->measured_to;
-        r->healthy_commit = raft_commit_index(&r->raft);
+        if (term == raft_current_term(&r->raft) && r->measuring) {
+                r->measuring = false;
+                r->health_known = true;
+                r->healthy_at = r->measured_to;
+                r->healthy_commit = raft_commit_index(&r->raft);
+        } else {
+                /* Another leader's: so much of what we missed is excused, whenever that was;
+                 * should we lead next, we must not excuse it again. */
+                r->healthy_at = boot_min(r->now, boot_add(r->healthy_at, outage));
+        }
 }
 
 void replica_excuse_failed(struct replica *r)

@@ -128,7 +128,7 @@ bool replica_healthy(const struct replica *r, struct boot_time now);
 
 /* To be called from `apply`: the entry, made in @term, holds an excuse. And: ours was given up.
  */
-void replica_excused(struct replica *r, uint64_t term);
+void replica_excused(struct replica *r, uint64_t term, nsec_t outage);
 void replica_excuse_failed(struct replica *r);
 
 /* Leader only: asks another replica to take over, for a quick stop. */

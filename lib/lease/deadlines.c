@@ -116,13 +116,7 @@ void deadlines_clear(struct deadlines *d, uint32_t slot)
 
 void deadlines_excuse(struct deadlines *d, struct boot_time end, nsec_t outage)
 {
-        struct boot_time begin = boot_max(boot_add(end, -outage), d->excused_to);
-
         assert(outage >= 0);
-        if (!boot_before(begin, end))
-                return;
-        d->excused_to = end;
-        outage = boot_diff(end, begin);
         for (size_t i = 0; i < d->n; i++) {
                 struct deadline *l = &d->of_slot[d->heap[i]];
                 nsec_t add = min_of(outage, max_of(end.ns - l->since, (nsec_t) 0));

@@ -17,8 +17,6 @@ struct deadlines {
         size_t n_slots, slots_cap;
         uint32_t *heap; /* slots; owned */
         size_t n, heap_cap;
-        struct boot_time excused_to; /* up to here every outage is excused; what is told of it
-                                        again counts no more */
 };
 
 void deadlines_init(struct deadlines *d);

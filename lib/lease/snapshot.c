@@ -15,6 +15,9 @@
 #include "base/hash.h"
 #include "lease/state.h"
 
+/* What a snapshot may ask for; dense slots never get there. */
+#define SLOT_MAX (1u << 22)
+
 static void save_key(const struct kv_key *k, struct buf *out)
 {
         const struct kv_version *v, *done = NULL;
@@ -116,7 +119,7 @@ static int load_leases(struct state *s, struct view *in)
                         r = view_bytes(in, &name);
                 if (r < 0)
                         return r;
-                if (slot >= (1u << 28) || leases_at(&s->leases, slot) ||
+                if (slot >= SLOT_MAX || leases_at(&s->leases, slot) ||
                     leases_find(&s->leases, (int64_t) id))
                         return -EBADMSG;
                 r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len,

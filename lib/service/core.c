@@ -572,6 +572,15 @@ static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
         }
 }
 
+static nsec_t excuse_of(const struct cmd *cmd)
+{
+        struct view body = cmd->body;
+        uint64_t outage;
+
+        return view_varint(&body, &outage) == 0 && outage <= INT64_MAX / 4 ? (nsec_t) outage
+                                                                           : 0;
+}
+
 static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time received,
                     struct view commands)
 {
@@ -602,7 +611,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time rec
                 if (r < 0)
                         return r;
                 if (cmd.type == CMD_EXCUSE)
-                        replica_excused(c->replica, term);
+                        replica_excused(c->replica, term, excuse_of(&cmd));
                 if (w)
                         write_finish(c, w, status_of(reply.outcome),
                                      (struct view){out.data, buf_len(&out)});

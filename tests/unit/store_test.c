@@ -198,7 +198,6 @@ TEST(a_first_start_that_was_cut_short_begins_anew)
         struct store_entry first = {
                 .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "conf", 4}};
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
-        cleanup_(buf_fini) struct buf file = {0};
         struct store_error err;
         struct store *s = NULL;
 
