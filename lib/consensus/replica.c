@@ -323,6 +323,11 @@ void replica_excuse_failed(struct replica *r)
         r->measuring = false;
 }
 
+struct boot_time replica_healthy_at(const struct replica *r)
+{
+        return r->healthy_at;
+}
+
 bool replica_healthy(const struct replica *r, struct boot_time now)
 {
         return is_leader(r) && r->ready && !r->measuring &&

@@ -126,8 +126,10 @@ void replica_read(struct replica *r, uint64_t id);
  * holder's doing? */
 bool replica_healthy(const struct replica *r, struct boot_time now);
 
-/* To be called from `apply`: the entry, made in @term, holds an excuse. And: ours was given up.
- */
+/* When commits were last known to work, as seen from here. */
+struct boot_time replica_healthy_at(const struct replica *r);
+
+/* An excuse of @outage by a leader of @term was applied; ours was given up. */
 void replica_excused(struct replica *r, uint64_t term, nsec_t outage);
 void replica_excuse_failed(struct replica *r);
 

@@ -627,7 +627,9 @@ static void on_save(void *u, struct buf *out)
 {
         struct core *c = u;
 
-        state_save(&c->state, c->now, out);
+        /* Time since the core was last well may yet be excused: it does not count against what
+         * remains (I1). */
+        state_save(&c->state, boot_min(c->now, replica_healthy_at(c->replica)), out);
 }
 
 static int on_load(void *u, struct view snapshot)
