@@ -46,9 +46,12 @@ soak: build/.deps-build
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/sim/sim
 	@$(O)/tests/sim/sim --from $$(date +%s)000 --seconds $(SECONDS)
 
+$(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 bench: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load
+	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load
 
 format:
 	clang-format-14 -i $$(git ls-files '*.c' '*.h')
