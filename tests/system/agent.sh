@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# tenured and tenurectl as a host sees them: D-Bus, sd_notify, a bus that goes and comes, TLS, a name that is taken, settings.
+# usage: BIN=build/release/bin DIR=build/agent-test tests/system/agent.sh
+. "$(dirname "$0")/lib.sh"
+
+read -r c p s sp < <(free_ports 4)
+BUS=unix:abstract=tenure-agent-test-$$
+cat >"$DIR/bus.conf" <<END
+<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>session</type><listen>$BUS</listen><policy context="default">
+<allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
+END
+start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID
+start core "$BIN/tenure-core" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p"
+ctl() { timeout 10 "$BIN/tenurectl" --bus="$BUS" "$@"; }
+call() { timeout 10 busctl --address="$BUS" "$@"; }
+ID=0123456789abcdef0123456789abcdef
+
+has "tenurectl without an agent says so" "$(ctl status 2>&1)" "is tenured running"
+
+# What systemd would hear.
+cat >"$DIR/notify.py" <<'END'
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(4096).decode().replace("\n", " "), flush=True)
+END
+start notify /usr/bin/python3 "$DIR/notify.py" "$DIR/notify"
+until_ok 5 test -S "$DIR/notify"
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\n' "$c" $ID >"$DIR/agent.conf"
+start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$DIR/notify" WATCHDOG_USEC=300000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
+until_ok 10 ctl status && ok "it joins, though the first endpoint is dead" || not_ok "it joins"
+until_ok 5 grep -q READY=1 "$DIR/notify.log" && ok "READY=1" || not_ok "READY=1"
+until_ok 5 grep -q WATCHDOG=1 "$DIR/notify.log" && ok "WATCHDOG=1" || not_ok "WATCHDOG=1"
+has "STATUS= is for people" "$(cat "$DIR/notify.log")" "STATUS=Holding lease [0-9a-f]{16} as web1 in cluster default of [01] nodes"
+has "tenurectl status" "$(ctl | tr '\n' ' ')" "Node: web1 \($ID\) .*State: held .*TTL 2 s, ends in [012]\.[0-9] s"
+is "tenurectl nodes --no-legend" "$(ctl nodes --no-legend | awk '{print $1, $2}')" "web1 2"
+is "tenurectl nodes --json" "$(ctl nodes --json=short | jq -r '.[0].Name')" web1
+is "tenurectl nodes NODE that is not there" "$(ctl nodes nobody >/dev/null 2>&1; echo $?)" 1
+is "tenurectl status --json" "$(ctl status --json=short | jq -r .State)" held
+is "an unknown command" "$(ctl dance 2>&1)" "tenurectl: unknown command 'dance'; see tenurectl --help."
+M="org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager"
+has "busctl ListNodes" "$(call call $M ListNodes)" 'a\(ssxo\) 1 "web1" "'$ID'" [0-9]+ "/org/tenure/Membership1/node/web1"'
+is "busctl GetNode" "$(call call $M GetNode s web1)" 'o "/org/tenure/Membership1/node/web1"'
+has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 'nobody' is in the cluster"
+is "a property" "$(call get-property $M State)" 's "held"'
+has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
+has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
+is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
+
+# Others come, go, and change; the watcher hears each once.
+start watch ctl watch --json=short
+E() { etcdctl --endpoints "127.0.0.1:$c" "$@" >/dev/null; }
+probe() { E put /tenure/default/nodes/probe '{}'; grep -q probe "$DIR/watch.log"; }
+until_ok 5 probe || not_ok "tenurectl watch hears nothing"
+E del /tenure/default/nodes/probe
+E put /tenure/default/nodes/db1 '{"id":"i","incarnation":"a"}'; E put /tenure/default/nodes/db1 '{"id":"i","incarnation":"a","ttl_ms":5}'; E del /tenure/default/nodes/db1
+until_ok 5 grep -q NodeLeft.*db1 "$DIR/watch.log"
+is "tenurectl watch" "$(jq -r 'select(.name == "db1") | .event + " " + (.reason // "")' "$DIR/watch.log" | tr '\n' ',')" "NodeJoined ,NodeChanged ,NodeLeft expired,"
+
+# A second agent with the name of the first, but another identity, is told so; with the same one it takes the place over.
+start other env DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent "$BIN/tenured" -c "$DIR/agent.conf" --node-id ffffffffffffffffffffffffffffffff; OTHER=$PID
+until_ok 5 grep -q "the name 'web1' is held by another node (id $ID" "$DIR/other.log" && ok "a name that is taken" || not_ok "a name that is taken" "$(cat "$DIR/other.log")"
+until_ok 5 grep -q "Not on the system bus" "$DIR/other.log" && ok "without a bus it goes on, and says so" || not_ok "without a bus"
+is "the first one holds on" "$(ctl status --json=short | jq -r .State)" held
+kill $OTHER; wait $OTHER; is "SIGTERM while joining ends with 0" $? 0
+kill -9 $AGENT; wait $AGENT 2>/dev/null
+start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
+until_ok 1 ctl status && ok "after kill -9 it takes its own place over at once" || not_ok "after kill -9" "$(tail -n 3 "$DIR/agent.log")"
+until_ok 5 grep -q replaced "$DIR/watch.log"
+
+# The bus dies and comes back: the lease is kept, and the agent answers again.
+L=$(ctl status --json=short | jq -r .LeaseId)
+kill -9 $BUSPID; wait $BUSPID 2>/dev/null
+start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile
+until_ok 10 ctl status && ok "the bus came back, so did the agent" || not_ok "the bus came back"
+is "with the same lease" "$(ctl status --json=short | jq -r .LeaseId)" "$L"
+
+# The core goes: jeopardy, lost, and back, without anybody's help.
+kill -STOP $(pgrep -f "$DIR/core ")
+until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
+is "status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
+has "and with a word in the log" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
+kill -CONT $(pgrep -f "$DIR/core ")
+until_ok 10 ctl status && ok "the core is back: it holds a place again" || not_ok "it comes back"
+
+kill $AGENT; wait $AGENT; is "SIGTERM ends with 0" $? 0
+is "and its key is gone" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
+
+# TLS to the core, both ways.
+(
+	cd "$DIR" || exit
+	openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
+	openssl req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=node
+	printf 'subjectAltName=IP:127.0.0.1\n' >san
+	openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
+) >"$DIR/openssl.log" 2>&1
+start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
+	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
+start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" \
+	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem"
+until_ok 10 ctl status && ok "an agent over mutual TLS" || not_ok "an agent over mutual TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
+
+# Settings that cannot be.
+printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"
+is "a wrong line" "$("$BIN/tenured" -c "$DIR/bad.conf" 2>&1)" "tenured: $DIR/bad.conf:2: TTL= wants a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."
+has "a wrong endpoint" "$("$BIN/tenured" -c "$DIR/agent.conf" --endpoints nonsense 2>&1)" "'nonsense' is not a URL"
+has "a missing file" "$("$BIN/tenured" -c /nonexistent.conf 2>&1)" "/nonexistent.conf: cannot read: No such file"
+"$BIN/tenured" -t -c "$DIR/agent.conf" >"$DIR/a.conf" && "$BIN/tenured" -t -c "$DIR/a.conf" >"$DIR/b.conf"
+is "printed settings, read again, print the same" "$(cat "$DIR/a.conf")" "$(cat "$DIR/b.conf")"
+finish
