@@ -99,7 +99,7 @@ int client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMe
         u->type = reply_type;
         u->done = done;
         u->sent_at = boot_now();
-        r = rpc_call_new(endpoint_rpc(p->ep), path, &unary_handler, u, &call);
+        r = rpc_call_new(endpoint_rpc(p->ep), path, false, &unary_handler, u, &call);
         if (r < 0) {
                 free(u);
                 return r;

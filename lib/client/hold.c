@@ -246,7 +246,7 @@ static void renew_on(struct client *c, struct peer *p, struct boot_time now)
         cleanup_(buf_fini) struct buf b = {0};
 
         if (!p->keepalive &&
-            rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Lease/LeaseKeepAlive",
+            rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Lease/LeaseKeepAlive", false,
                          &keepalive_handler, p, &p->keepalive) < 0)
                 return;
         if (p->n_sent == KEEPALIVES_MAX)

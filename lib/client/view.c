@@ -122,7 +122,7 @@ static void start_watch(struct client *c, struct peer *p)
         q.create_request = &create;
         pb_append(&b, &q.base);
         if (buf_error(&b) < 0 || rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Watch/Watch",
-                                              &watch_handler, c, &c->watch) < 0)
+                                              true, &watch_handler, c, &c->watch) < 0)
                 return again(c, "the connection broke");
         (void) !rpc_call_send(c->watch, b.data, buf_len(&b));
         endpoint_kick(p->ep);

@@ -652,8 +652,8 @@ void rpc_conn_goaway(struct rpc_conn *c)
                 c->nomem = true;
 }
 
-int rpc_call_new(struct rpc_conn *c, const char *path, const struct rpc_handler *handler,
-                 void *userdata, struct rpc_call **ret)
+int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
+                 const struct rpc_handler *handler, void *userdata, struct rpc_call **ret)
 {
         nghttp2_nv h[] = {
                 HEADER(":method", "POST"),
@@ -662,7 +662,9 @@ int rpc_call_new(struct rpc_conn *c, const char *path, const struct rpc_handler 
                 HEADER(":authority", c->authority),
                 HEADER("content-type", "application/grpc"),
                 HEADER("te", "trailers"),
+                HEADER("hasleader", "true"),
         };
+        size_t n_headers = ARRAY_SIZE(h) - !want_leader;
         nghttp2_data_provider data = {.read_callback = on_data_wanted};
         struct call *k = call_new(c, -1);
         int32_t stream;
@@ -675,7 +677,7 @@ int rpc_call_new(struct rpc_conn *c, const char *path, const struct rpc_handler 
                 return -ENOMEM;
         }
         data.source.ptr = k;
-        stream = nghttp2_submit_request(c->h2, NULL, h, ARRAY_SIZE(h), &data, k);
+        stream = nghttp2_submit_request(c->h2, NULL, h, n_headers, &data, k);
         if (stream < 0) {
                 call_free(k);
                 return stream == NGHTTP2_ERR_NOMEM ? -ENOMEM : -EPIPE;

@@ -92,10 +92,11 @@ uint64_t rpc_conn_pongs(const struct rpc_conn *c);
 /* Says good-bye: no new calls; open ones go on. */
 void rpc_conn_goaway(struct rpc_conn *c);
 
-/* Client: begins a call. Messages follow with rpc_call_send(), then rpc_call_end(). @path is
- * copied. *ret is borrowed, valid until on_close. Returns 0, -ENOMEM, or -EPIPE when the
- * connection takes no more calls. */
-must_check_ int rpc_call_new(struct rpc_conn *c, const char *path,
+/* Client: begins a call; @want_leader: a replica that has no leader shall end it rather than be
+ * silent. Messages follow with rpc_call_send(), then rpc_call_end(). @path is copied. *ret is
+ * borrowed, valid until on_close. Returns 0, -ENOMEM, or -EPIPE when the connection takes no
+ * more calls. */
+must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                              const struct rpc_handler *handler, void *userdata,
                              struct rpc_call **ret);
 

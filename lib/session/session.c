@@ -85,8 +85,10 @@ static enum session_action begin(struct session *s, struct boot_time now, enum s
 
 static enum session_action join(struct session *s, struct boot_time now)
 {
-        /* A lease that was granted but not registered ages like any other. */
-        if (s->lease != 0 && !boot_before(now, session_deadline(s)))
+        /* A lease that was granted but not registered ages like any other. One that would have
+         * to be renewed before it is used is not worth having: a place held for a moment helps
+         * nobody. */
+        if (s->lease != 0 && !boot_before(now, t1(s)))
                 drop(s, SESSION_JOINING);
         if (s->busy && !boot_before(now, s->busy_until))
                 session_failed(s, now);

@@ -85,7 +85,7 @@ static void unary_call(struct conn *c, const char *path, const ProtobufCMessage 
         o->c = c;
         o->sent = boot_now();
         B.begun++;
-        if (rpc_call_new(endpoint_rpc(c->ep), path, &unary, o, &call) < 0 ||
+        if (rpc_call_new(endpoint_rpc(c->ep), path, false, &unary, o, &call) < 0 ||
             rpc_call_send(call, b.data, buf_len(&b)) < 0)
                 abort();
         rpc_call_end(call);
@@ -147,7 +147,7 @@ static void next(struct conn *c)
 
                 if (!c->stream &&
                     rpc_call_new(endpoint_rpc(c->ep), "/etcdserverpb.Lease/LeaseKeepAlive",
-                                 &stream, c, &c->stream) < 0)
+                                 false, &stream, c, &c->stream) < 0)
                         abort();
                 q.id = c->lease;
                 pb_append(&b, &q.base);
@@ -197,7 +197,7 @@ static void on_up(struct endpoint *e, void *userdata)
                 B.n_up++;
                 q.ttl = 600;
                 pb_append(&b, &q.base);
-                if (rpc_call_new(endpoint_rpc(c->ep), "/etcdserverpb.Lease/LeaseGrant",
+                if (rpc_call_new(endpoint_rpc(c->ep), "/etcdserverpb.Lease/LeaseGrant", false,
                                  &lease_handler, c, &call) < 0 ||
                     rpc_call_send(call, b.data, buf_len(&b)) < 0)
                         abort();

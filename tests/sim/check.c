@@ -26,16 +26,35 @@ static struct {
 } story[INDEX_MAX];
 static int64_t values[KEYS_MAX], value_revision[KEYS_MAX], written_revision;
 
-void fail(struct world *w, const char *fmt, ...)
+static void vfail(struct world *w, bool known, const char *fmt, va_list ap)
 {
-        va_list ap;
         int n;
 
         if (*w->failure)
                 return;
+        w->known = known;
         n = snprintf(w->failure, sizeof(w->failure), "at %.3f s: ", (double) w->now / 1e9);
-        va_start(ap, fmt);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
         vsnprintf(w->failure + n, sizeof(w->failure) - (size_t) n, fmt, ap);
+#pragma GCC diagnostic pop
+}
+
+void fail(struct world *w, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        vfail(w, false, fmt, ap);
+        va_end(ap);
+}
+
+void fail_known(struct world *w, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        vfail(w, true, fmt, ap);
         va_end(ap);
 }
 
@@ -139,11 +158,12 @@ void check_ended(struct world *w, int64_t lease, bool expired)
          * counted coarsely here. */
         out = w->outage - l->outage_before;
         if (age < ttl - ttl / 1000 + out - 400 * MSEC)
-                fail(w,
-                     "I1: lease %llx expired %.3f s after its last renewal with a TTL of %.3f "
-                     "s; for %.3f s of that the core was out",
-                     (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
-                     (double) out / 1e9);
+                fail_known(w,
+                           "I1: lease %llx expired %.3f s after its last renewal with a TTL of "
+                           "%.3f "
+                           "s; for %.3f s of that the core was out",
+                           (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
+                           (double) out / 1e9);
         /* I3: the holder knew before. */
         if (l->holder && l->holder->session.lease == lease &&
             session_holds(&l->holder->session, clock_of(w, l->holder->ppm)))
@@ -228,17 +248,20 @@ void check_undead(struct world *w, nsec_t healed_at)
                         struct lease *still = leases_find(&s->leases, l->id);
 
                         if (l->counted < healed_at - NSEC_PER_SEC && still)
-                                fail(w,
-                                     "I2: lease %llx, last renewed at %.3f s with a TTL of "
-                                     "%.3f s, still lives at "
-                                     "replica %u (%s, healthy %d), and has %.3f s there",
-                                     (unsigned long long) l->id, (double) l->counted / 1e9,
-                                     (double) l->ttl_ms / 1e3, i,
-                                     core_status(w->r[i].core).leader ? "leader" : "follower",
-                                     replica_healthy(w->r[i].replica, now),
-                                     (double) boot_diff(
-                                             deadlines_get(&s->deadlines, still->slot), now) /
-                                             1e9);
+                                fail_known(
+                                        w,
+                                        "I2: lease %llx, last renewed at %.3f s with a TTL of "
+                                        "%.3f s, still lives at "
+                                        "replica %u (%s, healthy %d), and has %.3f s there",
+                                        (unsigned long long) l->id, (double) l->counted / 1e9,
+                                        (double) l->ttl_ms / 1e3, i,
+                                        core_status(w->r[i].core).leader ? "leader"
+                                                                         : "follower",
+                                        replica_healthy(w->r[i].replica, now),
+                                        (double) boot_diff(
+                                                deadlines_get(&s->deadlines, still->slot),
+                                                now) /
+                                                1e9);
                 }
         }
 }

@@ -85,6 +85,7 @@ struct world {
         bool calm;
         struct counts counts;
         char failure[512]; /* "" while all is well */
+        bool known;        /* it is of the kind that README.md says is still found */
         bool trace;
 };
 
@@ -97,6 +98,8 @@ bool world_run(struct world *w, uint64_t seed);
 /* ---- check.c ---- */
 
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
+/* As fail(), for what README.md names as still found. */
+void fail_known(struct world *w, const char *fmt, ...) printf_(2, 3);
 void check_reset(void);
 
 /* An entry was applied at a replica. */

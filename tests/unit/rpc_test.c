@@ -104,7 +104,7 @@ TEST(messages_of_any_size_come_back)
         size_t total = 0;
 
         connect_both(&c, &s);
-        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &call), 0);
         for (int i = 0; i < 40; i++) {
                 size_t n = i == 7 ? 100000 : rnd(0, 5000);
 
@@ -130,14 +130,14 @@ TEST(errors_have_their_code_and_text)
         uint8_t *big = calloc(1, 200000);
 
         connect_both(&c, &s);
-        CHECK_EQ(rpc_call_new(c, "/t.T/Fail", &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Fail", false, &client_handler, &seen, &call), 0);
         pump(c, s);
         CHECK_EQ(seen.code, RPC_OUT_OF_RANGE);
         CHECK_STR(seen.text, "50 % \xc3\xa4 gone");
-        CHECK_EQ(rpc_call_new(c, "/t.T/Nothing", &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Nothing", false, &client_handler, &seen, &call), 0);
         pump(c, s);
         CHECK_EQ(seen.code, RPC_UNIMPLEMENTED);
-        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &call), 0);
         CHECK_EQ(rpc_call_send(call, big, 200000), 0);
         pump(c, s);
         CHECK_EQ(seen.code, RPC_INVALID_ARGUMENT);
@@ -153,7 +153,7 @@ TEST(a_connection_that_ends_tells_its_calls)
         struct rpc_call *call;
 
         connect_both(&c, &s);
-        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &call), 0);
         pump(c, s);
         rpc_conn_free(c);
         CHECK_EQ(seen.statuses, 1);
