@@ -3,7 +3,7 @@
  *
  * Local to a replica and never in the log: apply time + TTL on CLOCK_BOOTTIME. Every replica
  * keeps them, so that a new leader goes on with the true remaining time (I2, A7); only the
- * leader acts on them. Outage shifts them all at once. Pure: the caller passes `now`. Renewing
+ * leader acts on them. An outage moves those it hit. Pure: the caller passes `now`. Renewing
  * costs O(1), since a deadline only moves later and the heap is put right when the old one
  * comes up; adding and dropping cost O(log n).
  */

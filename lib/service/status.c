@@ -7,12 +7,8 @@ const struct status status_lost = {
         RPC_UNAVAILABLE,
         "etcdserver: request timed out, possibly due to previous leader failure"};
 const struct status status_too_many = {RPC_RESOURCE_EXHAUSTED, "etcdserver: too many requests"};
-const struct status status_too_large = {RPC_INVALID_ARGUMENT,
-                                        "etcdserver: request is too large"};
 const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does not parse"};
 const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
-const struct status status_space = {RPC_RESOURCE_EXHAUSTED,
-                                    "etcdserver: mvcc: database space exceeded"};
 
 static const struct status of_outcome[] = {
         [STATE_OK] = {RPC_OK, ""},

@@ -65,9 +65,8 @@ struct faults {
 };
 
 struct counts {
-        uint64_t events, frames, lost_frames, crashes, torn, partitions, stalls, pauses,
-                leaders, expiries, renewals, grants, reads, writes, holder_deaths,
-                holder_losses, snapshots;
+        uint64_t events, frames, lost_frames, crashes, partitions, stalls, pauses, leaders,
+                expiries, renewals, grants, reads, writes, holder_deaths, holder_losses;
 };
 
 struct world {

@@ -89,13 +89,7 @@ kill $AGENT; wait $AGENT; is "SIGTERM ends with 0" $? 0
 is "and its key is gone" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
 
 # TLS to the core, both ways.
-(
-	cd "$DIR" || exit
-	openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
-	openssl req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=node
-	printf 'subjectAltName=IP:127.0.0.1\n' >san
-	openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
-) >"$DIR/openssl.log" 2>&1
+make_certificates
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
 start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" \

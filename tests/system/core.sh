@@ -121,13 +121,7 @@ is "printed settings, read again, print the same" "$(cat "$DIR/a.conf")" "$(cat 
 for i in 0 1; do kill "${CORE[$i]}"; wait "${CORE[$i]}"; is "SIGTERM ends replica $i with 0" $? 0; done
 
 # TLS on both kinds of ports, mutual: one that has no certificate does not get in.
-(
-	cd "$DIR" || exit
-	openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
-	openssl req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=node
-	printf 'subjectAltName=IP:127.0.0.1\n' >san
-	openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
-) >"$DIR/openssl.log" 2>&1
+make_certificates
 read -r c1 c2 c3 p1 p2 p3 < <(free_ports 6)
 SECURE=s1=https://127.0.0.1:$p1,s2=https://127.0.0.1:$p2,s3=https://127.0.0.1:$p3
 for n in 1 2 3; do

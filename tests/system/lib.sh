@@ -48,6 +48,17 @@ start() {
 	PIDS+=("$PID")
 }
 
+# A CA, and a certificate of it for 127.0.0.1: ca.pem, cert.pem and key.pem in $DIR.
+make_certificates() {
+	(
+		cd "$DIR" || exit
+		openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
+		openssl req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=node
+		printf 'subjectAltName=IP:127.0.0.1\n' >san
+		openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
+	) >"$DIR/openssl.log" 2>&1
+}
+
 finish() {
 	echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
 	[ "$FAILED" -eq 0 ]
