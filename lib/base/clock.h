@@ -49,3 +49,36 @@ static inline struct boot_time boot_max(struct boot_time a, struct boot_time b)
 {
         return boot_before(a, b) ? b : a;
 }
+
+/*
+ * Lease time: what counts against leases. It runs like the leader's boot_time while the core
+ * can accept renewals, and stands still during an outage, so that no lease pays for one. It is
+ * replicated: an instant of it means the same on every replica, in the log and in snapshots;
+ * consensus/lease_clock.h makes it.
+ */
+struct lease_time {
+        nsec_t ns;
+};
+
+#define LEASE_TIME_NEVER ((struct lease_time){.ns = INT64_MAX})
+
+static inline struct lease_time lease_add(struct lease_time t, nsec_t d)
+{
+        return (struct lease_time){.ns = t.ns > INT64_MAX - (d > 0 ? d : 0) ? INT64_MAX
+                                                                            : t.ns + d};
+}
+
+static inline nsec_t lease_diff(struct lease_time later, struct lease_time earlier)
+{
+        return later.ns - earlier.ns;
+}
+
+static inline bool lease_before(struct lease_time a, struct lease_time b)
+{
+        return a.ns < b.ns;
+}
+
+static inline struct lease_time lease_max(struct lease_time a, struct lease_time b)
+{
+        return lease_before(a, b) ? b : a;
+}

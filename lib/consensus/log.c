@@ -39,8 +39,7 @@ static int grow(struct log *l)
         return 0;
 }
 
-int log_push(struct log *l, struct boot_time now, uint64_t term, uint8_t type, const void *data,
-             size_t len)
+int log_push(struct log *l, uint64_t term, uint8_t type, const void *data, size_t len)
 {
         uint8_t *copy;
 
@@ -51,11 +50,8 @@ int log_push(struct log *l, struct boot_time now, uint64_t term, uint8_t type, c
                 return -ENOMEM;
         if (len > 0)
                 memcpy(copy, data, len);
-        *at(l, l->n++) = (struct log_entry){.received = now,
-                                            .term = term,
-                                            .len = (uint32_t) len,
-                                            .type = type,
-                                            .data = copy};
+        *at(l, l->n++) = (struct log_entry){
+                .term = term, .len = (uint32_t) len, .type = type, .data = copy};
         l->bytes += len;
         return 0;
 }

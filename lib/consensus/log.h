@@ -4,10 +4,8 @@
 
 #include "base/base.h"
 #include "base/buf.h"
-#include "base/clock.h"
 
 struct log_entry {
-        struct boot_time received; /* when it was appended here */
         uint64_t term;
         uint32_t len;
         uint8_t type;
@@ -32,8 +30,8 @@ static inline uint64_t log_last(const struct log *l)
 /* The entry, or NULL; borrowed until the log changes. */
 const struct log_entry *log_get(const struct log *l, uint64_t index);
 
-must_check_ int log_push(struct log *l, struct boot_time now, uint64_t term, uint8_t type,
-                         const void *data, size_t len);
+must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
+                         size_t len);
 
 /* Drops @from and all after it. */
 void log_cut(struct log *l, uint64_t from);

@@ -21,15 +21,11 @@ enum frame_type {
         FRAME_READ_ASK,  /* id:u64: follower to leader: from which index may I read? */
         FRAME_READ_TELL, /* id:u64 index:u64 */
         FRAME_PROPOSE,   /* term:u64 priority:u8 commands: follower to leader */
-        /* term:u64 echo:u64: leader to all, each heartbeat: commits work; 0, or the last
-           `clock` it got */
-        FRAME_HEALTHY,
-        /* term:u64 clock:u64: the answer; its sender's own clock */
-        FRAME_HEALTHY_ACK,
-        /* term:u64 0:u64: new leader to all: for how long did no commit come? */
-        FRAME_HEALTH_ASK,
-        /* term:u64 age:u64 in nanoseconds; UINT64_MAX: not known, started since */
-        FRAME_HEALTH_TELL,
+        FRAME_WORD,      /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
+                            (lease_clock.h) */
+        FRAME_WORD_ACK,  /* term:u64 clock:u64: the answer */
+        FRAME_TIME_ASK,  /* term:u64: new leader to all: what lease time have you heard of? */
+        FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
 };
 
 /* Lends the data of log entry @index; false when it is not there. */

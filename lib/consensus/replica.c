@@ -10,7 +10,9 @@
 #include <raft.h>
 #include <stdio.h>
 
+#include "base/le.h"
 #include "base/log.h"
+#include "consensus/lease_clock.h"
 #include "consensus/log.h"
 #include "consensus/message.h"
 
@@ -26,6 +28,7 @@
 #define SNAPSHOT_BYTES ((size_t) 64 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
+#define STAMP sizeof(uint64_t)
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 /* How often our session retries: an outage is excused with one such. */
 #define CLIENT_RETRY (50 * NSEC_PER_MSEC)
@@ -79,22 +82,17 @@ struct replica {
         struct reads asked; /* follower: sent to the leader */
         struct boot_time asked_at;
 
-        /* Health of the commit path, for excusing outages. */
-        struct boot_time healthy_at;
-        uint64_t healthy_commit;
-        uint64_t open_term; /* the last term whose opening excuse was applied */
-        bool health_known;  /* healthy_at is more than when we were started */
-        bool asking;        /* leader: for the others' view of the outage that ends */
-        struct boot_time asked_health_at;
-        uint64_t health_told;         /* bit per peer */
-        nsec_t outage_told;           /* the shortest that anybody tells; -1: nobody knows */
-        bool measuring;               /* leader: an excuse of ours is on its way... */
-        struct boot_time measured_to; /* ...for an outage that ended then */
-        struct boot_time told_healthy_at;      /* leader */
-        uint64_t ack_clock[REPLICA_PEERS_MAX]; /* leader: what each follower's clock said in its
-                                                  last answer */
-        struct boot_time heard[REPLICA_PEERS_MAX];
+        /* Lease time. */
+        struct lease_clock clock;
+        bool asking; /* leader: what time did the others hear of? */
+        struct boot_time asked_time_at;
+        uint64_t time_told;                         /* bit per peer */
+        struct boot_time worded_at;                 /* leader: when the last word went out... */
+        struct boot_time worded[REPLICA_PEERS_MAX]; /* ...and which each has answered */
+        uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
+        struct boot_time moved_at;
 
+        struct boot_time snapshot_sent[REPLICA_PEERS_MAX];
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
                                                     is committed */
         struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
@@ -183,12 +181,15 @@ void replica_each_peer(const struct replica *r,
                    conf(r)->servers[i].role == RAFT_VOTER, arg);
 }
 
-/* ---- health: was there a moment in which the core could not have accepted a renewal? ---- */
+/* ---- lease time: what counts against leases ---- */
 
-/* When a majority, us included, was last known to follow us. */
-static struct boot_time majority_heard(const struct replica *r)
+static void send_frame(struct replica *r, uint64_t peer, enum frame_type type,
+                       const uint64_t *v, size_t n);
+
+/* When the word was sent that a majority, us included, has answered. */
+static struct boot_time majority_worded(const struct replica *r)
 {
-        struct boot_time heard[REPLICA_PEERS_MAX];
+        struct boot_time at[REPLICA_PEERS_MAX];
         unsigned need = n_voters(r) / 2, n = 0;
 
         if (need == 0)
@@ -199,140 +200,95 @@ static struct boot_time majority_heard(const struct replica *r)
                 if (conf(r)->servers[i].role != RAFT_VOTER ||
                     conf(r)->servers[i].id == r->cfg.id)
                         continue;
-                for (k = n++; k > 0 && boot_before(heard[k - 1], r->heard[i]); k--)
-                        heard[k] = heard[k - 1];
-                heard[k] = r->heard[i];
+                for (k = n++; k > 0 && boot_before(at[k - 1], r->worded[i]); k--)
+                        at[k] = at[k - 1];
+                at[k] = r->worded[i];
         }
-        return heard[need - 1];
+        return n >= need ? at[need - 1] : (struct boot_time){0};
 }
 
-static void send_frame(struct replica *r, uint64_t peer, enum frame_type type, uint64_t a,
-                       uint64_t b);
-
-static void measured(struct replica *r, nsec_t outage)
-{
-        r->measuring = true;
-        r->measured_to = r->now;
-        r->ops->outage(r->userdata, outage > 2 * r->cfg.heartbeat ? outage + CLIENT_RETRY : 0);
-}
-
-/*
- * How long was the core out when we began to lead? Our own view is not enough: we may have been
- * cut off alone, or started since. Who saw a commit last is in any majority, so a majority is
- * asked, and the shortest answer counts.
- */
-static void ask_health(struct replica *r)
-{
-        r->asking = true;
-        r->asked_health_at = r->now;
-        r->health_told = 0;
-        r->outage_told = r->health_known ? boot_diff(r->now, r->healthy_at) : -1;
-        for (unsigned i = 0; i < conf(r)->n; i++)
-                if (conf(r)->servers[i].id != r->cfg.id)
-                        send_frame(r, conf(r)->servers[i].id, FRAME_HEALTH_ASK,
-                                   raft_current_term(&r->raft), 0);
-}
-
-static void decide_outage(struct replica *r)
-{
-        if (!r->asking ||
-            (unsigned) __builtin_popcountll(r->health_told) + 1 <= n_voters(r) / 2)
-                return;
-        r->asking = false;
-        measured(r, r->outage_told >= 0 ? r->outage_told : boot_diff(r->now, r->healthy_at));
-}
-
-static void on_health_told(struct replica *r, uint64_t peer, uint64_t term, uint64_t age)
-{
-        int i = peer_position(r, peer);
-
-        if (!r->asking || !is_leader(r) || term != raft_current_term(&r->raft) || i < 0 ||
-            conf(r)->servers[i].role != RAFT_VOTER)
-                return;
-        r->health_told |= UINT64_C(1) << i;
-        if (age <= INT64_MAX / 4 && (r->outage_told < 0 || (nsec_t) age < r->outage_told))
-                r->outage_told = (nsec_t) age;
-        decide_outage(r);
-}
-
-/*
- * The commit path works while what was appended commits. A time in which it did not - no
- * leader, a leader that did not run, a disk or a majority that stood still - is measured by the
- * leader that sees it end, and is over only once its excuse is applied: where that does not
- * come through, whoever leads next measures it again. Every term opens with an excuse, be it of
- * nothing. What followers know of it, the leader told them.
- */
-static void check_health(struct replica *r)
+/* Whether what is appended gets committed. */
+static bool commits_move(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
-        nsec_t gap = boot_diff(r->now, r->healthy_at), normal = 2 * r->cfg.heartbeat;
-        bool moves = commit > r->healthy_commit || log_last(&r->log) <= commit;
 
-        if (!is_leader(r) || !r->ready || r->measuring || !moves ||
-            boot_diff(r->now, majority_heard(r)) > 3 * r->cfg.heartbeat)
-                return;
-        if (r->open_term != raft_current_term(&r->raft)) {
-                if (!r->asking || boot_diff(r->now, r->asked_health_at) >= r->cfg.heartbeat)
-                        ask_health(r);
-                return decide_outage(r);
+        if (commit > r->moved_commit || log_last(&r->log) <= commit) {
+                r->moved_commit = commit;
+                r->moved_at = r->now;
         }
-        if (gap > normal)
-                return measured(r, gap);
-        r->health_known = true;
-        /* Not now, but when a majority was last heard: of what came since nothing is known. */
-        r->healthy_at = boot_max(r->healthy_at, majority_heard(r));
-        r->healthy_commit = commit;
-        if (boot_diff(r->now, r->told_healthy_at) < r->cfg.heartbeat / 2)
-                return;
-        r->told_healthy_at = r->now;
+        return boot_diff(r->now, r->moved_at) <= r->clock.normal;
+}
+
+static void send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n)
+{
         for (unsigned i = 0; i < conf(r)->n; i++)
                 if (conf(r)->servers[i].id != r->cfg.id)
-                        send_frame(r, conf(r)->servers[i].id, FRAME_HEALTHY,
-                                   raft_current_term(&r->raft),
-                                   i < REPLICA_PEERS_MAX ? r->ack_clock[i] : 0);
+                        send_frame(r, conf(r)->servers[i].id, type, v, n);
 }
 
-/* The leader's word may have waited for long, in a socket or on the way. It counts from when we
- * said what it echoes: the leader was well at some time after that. */
-static void on_healthy(struct replica *r, uint64_t peer, uint64_t term, uint64_t echo)
+/* A new leader asks what lease time the others have heard of, until a majority has told. */
+static void ask_time(struct replica *r)
 {
-        if (echo > 0 && echo <= (uint64_t) r->now.ns) {
-                r->health_known = true;
-                r->healthy_at = boot_max(r->healthy_at, (struct boot_time){(nsec_t) echo});
+        uint64_t term = raft_current_term(&r->raft);
+
+        if (r->asking && boot_diff(r->now, r->asked_time_at) < r->cfg.heartbeat)
+                return;
+        r->asking = true;
+        r->asked_time_at = r->now;
+        send_all(r, FRAME_TIME_ASK, &term, 1);
+}
+
+static void on_time_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
+{
+        if (!r->asking || conf(r)->servers[i].role != RAFT_VOTER)
+                return;
+        r->time_told |= UINT64_C(1) << i;
+        lease_clock_told(&r->clock, term, (struct lease_time){(nsec_t) time}, r->now);
+}
+
+/* Keeps lease time going, as long as a majority answers and commits move. */
+static void run_clock(struct replica *r)
+{
+        nsec_t outages;
+
+        if (!is_leader(r) || !r->ready)
+                return;
+        if (!r->clock.running) {
+                if ((unsigned) __builtin_popcountll(r->time_told) + 1 <= n_voters(r) / 2)
+                        return ask_time(r);
+                r->asking = false;
+                r->moved_at = r->now;
+                lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
         }
-        send_frame(r, peer, FRAME_HEALTHY_ACK, term, (uint64_t) r->now.ns);
+        outages = r->clock.outages;
+        if (commits_move(r))
+                lease_clock_confirm(&r->clock, majority_worded(r));
+        if (r->clock.outages > outages)
+                log_debug("For %lld ms nothing could be renewed; no lease pays for that.",
+                          (long long) ((r->clock.outages - outages) / NSEC_PER_MSEC));
+        if (boot_diff(r->now, r->worded_at) < r->cfg.heartbeat * 9 / 10)
+                return;
+        r->worded_at = r->now;
+        send_all(r, FRAME_WORD,
+                 (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
+                              (uint64_t) lease_clock_give(&r->clock, r->now).ns},
+                 3);
 }
 
-void replica_excused(struct replica *r, uint64_t term, nsec_t outage)
+struct lease_time replica_lease_time(const struct replica *r, struct boot_time now)
 {
-        r->open_term = term;
-        if (term == raft_current_term(&r->raft) && r->measuring) {
-                r->measuring = false;
-                r->health_known = true;
-                r->healthy_at = r->measured_to;
-                r->healthy_commit = raft_commit_index(&r->raft);
-        } else {
-                /* Another leader's: so much of what we missed is excused, whenever that was;
-                 * should we lead next, we must not excuse it again. */
-                r->healthy_at = boot_min(r->now, boot_add(r->healthy_at, outage));
-        }
+        return lease_clock_read(&r->clock, now);
 }
 
-void replica_excuse_failed(struct replica *r)
+struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
+                                    struct boot_time now)
 {
-        r->measuring = false;
-}
-
-struct boot_time replica_healthy_at(const struct replica *r)
-{
-        return r->healthy_at;
+        return is_leader(r) ? lease_clock_when(&r->clock, t, now) : BOOT_TIME_NEVER;
 }
 
 bool replica_healthy(const struct replica *r, struct boot_time now)
 {
-        return is_leader(r) && r->ready && !r->measuring &&
-               r->open_term == raft_current_term(&r->raft) &&
-               boot_diff(now, r->healthy_at) <= 2 * r->cfg.heartbeat;
+        return is_leader(r) && r->ready && lease_clock_healthy(&r->clock, now);
 }
 
 /* ---- reads ---- */
@@ -358,15 +314,14 @@ static void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64
         STAILQ_INSERT_TAIL(list, rd, next);
 }
 
-static void send_frame(struct replica *r, uint64_t peer, enum frame_type type, uint64_t a,
-                       uint64_t b)
+static void send_frame(struct replica *r, uint64_t peer, enum frame_type type,
+                       const uint64_t *v, size_t n)
 {
         cleanup_(buf_fini) struct buf f = {0};
 
         buf_add_u8(&f, (uint8_t) type);
-        buf_add_u64(&f, a);
-        if (type != FRAME_READ_ASK)
-                buf_add_u64(&f, b);
+        for (size_t i = 0; i < n; i++)
+                buf_add_u64(&f, v[i]);
         if (buf_error(&f) == 0)
                 r->ops->send(r->userdata, peer, (struct view){f.data, buf_len(&f)});
 }
@@ -381,7 +336,8 @@ static void answer_round(struct replica *r)
                 if (rd->peer == 0)
                         r->ops->read_at(r->userdata, rd->id, r->round_index);
                 else
-                        send_frame(r, rd->peer, FRAME_READ_TELL, rd->id, r->round_index);
+                        send_frame(r, rd->peer, FRAME_READ_TELL,
+                                   (uint64_t[]){rd->id, r->round_index}, 2);
                 free(rd);
         }
 }
@@ -389,10 +345,7 @@ static void answer_round(struct replica *r)
 static void ping_peers(struct replica *r)
 {
         r->round_at = r->now;
-        for (unsigned i = 0; i < conf(r)->n; i++)
-                if (conf(r)->servers[i].id != r->cfg.id)
-                        send_frame(r, conf(r)->servers[i].id, FRAME_READ_PING,
-                                   raft_current_term(&r->raft), r->round);
+        send_all(r, FRAME_READ_PING, (uint64_t[]){raft_current_term(&r->raft), r->round}, 2);
 }
 
 static void start_round(struct replica *r)
@@ -418,7 +371,7 @@ static void ask_leader(struct replica *r)
         r->asked_at = r->now;
         if (leader != 0)
                 STAILQ_FOREACH (rd, &r->asked, next)
-                        send_frame(r, leader, FRAME_READ_ASK, rd->id, 0);
+                        send_frame(r, leader, FRAME_READ_ASK, &rd->id, 1);
 }
 
 void replica_read(struct replica *r, uint64_t id)
@@ -430,15 +383,12 @@ void replica_read(struct replica *r, uint64_t id)
         }
         reads_add(r, &r->asked, id, 0);
         if (leader_id(r) != 0)
-                send_frame(r, leader_id(r), FRAME_READ_ASK, id, 0);
+                send_frame(r, leader_id(r), FRAME_READ_ASK, &id, 1);
 }
 
-static void on_pong(struct replica *r, uint64_t peer, uint64_t term, uint64_t seq)
+static void on_pong(struct replica *r, unsigned i, uint64_t seq)
 {
-        int i = peer_position(r, peer);
-
-        if (!r->round_on || i < 0 || term != raft_current_term(&r->raft) || seq != r->round ||
-            !is_leader(r) || conf(r)->servers[i].role != RAFT_VOTER ||
+        if (!r->round_on || seq != r->round || conf(r)->servers[i].role != RAFT_VOTER ||
             (r->round_acked & UINT64_C(1) << i))
                 return;
         r->round_acked |= UINT64_C(1) << i;
@@ -520,8 +470,14 @@ static void send_message(struct replica *r, const struct raft_message *m)
         if (m->type == RAFT_INSTALL_SNAPSHOT) {
                 /* Not the snapshot on disk but the state as it is now: newer, and not kept
                  * twice. */
-                if (r->applied < m->install_snapshot.last_index || term_of(r, r->applied) == 0)
+                int i = peer_position(r, m->server_id);
+
+                /* [libraft] It may ask for one with every answer of a replica that installs
+                 * one already. */
+                if (i < 0 || boot_diff(r->now, r->snapshot_sent[i]) < r->cfg.election ||
+                    r->applied < m->install_snapshot.last_index || term_of(r, r->applied) == 0)
                         return;
+                r->snapshot_sent[i] = r->now;
                 r->ops->save(r->userdata, &data);
                 out.install_snapshot.last_index = r->applied;
                 out.install_snapshot.last_term = term_of(r, r->applied);
@@ -576,10 +532,10 @@ static void become_leader(struct replica *r)
          * index; we need one always, to know that what was committed before is (Raft section
          * 8). */
         r->ready = false;
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->heard[i] = r->now;
+        memset(r->worded, 0, sizeof(r->worded));
         memset(r->told_commit, 0, sizeof(r->told_commit));
-        memset(r->ack_clock, 0, sizeof(r->ack_clock));
+        r->asking = false;
+        r->time_told = 0;
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
@@ -588,6 +544,13 @@ static void become_leader(struct replica *r)
         ev.submit.n = 1;
         r->first_of_term = log_last(&r->log) + 1;
         step(r, &ev);
+        ask_time(r);
+}
+
+/* An entry of commands begins with the lease time at which the leader appended it. */
+static struct lease_time stamp_of(const void *data, size_t len)
+{
+        return (struct lease_time){len < STAMP ? 0 : (nsec_t) le64_get(data)};
 }
 
 static void apply_change(struct replica *r, const struct log_entry *e, uint64_t index)
@@ -614,8 +577,11 @@ static void apply_committed(struct replica *r)
                 r->applied = index;
                 r->snap_bytes_from += e->len;
                 if (e->type == RAFT_COMMAND)
-                        k = r->ops->apply(r->userdata, index, e->term, e->received,
-                                          (struct view){e->data, e->len});
+                        k = e->len < STAMP ? -EBADMSG
+                                           : r->ops->apply(r->userdata, index, e->term,
+                                                           stamp_of(e->data, e->len),
+                                                           (struct view){e->data + STAMP,
+                                                                         e->len - STAMP});
                 else if (e->type == RAFT_CHANGE)
                         apply_change(r, e, index);
                 if (k < 0)
@@ -623,7 +589,7 @@ static void apply_committed(struct replica *r)
                 if (is_leader(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {
                         r->ready = true;
-                        check_health(r);
+                        run_clock(r);
                 }
         }
 }
@@ -643,8 +609,11 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         for (unsigned i = 0; i < u->entries.n; i++) {
                 const struct raft_entry *e = &u->entries.batch[i];
 
-                if (log_push(&r->log, r->now, e->term, (uint8_t) e->type, e->buf.base,
-                             e->buf.len) < 0) {
+                if (e->type == RAFT_COMMAND)
+                        lease_clock_told(&r->clock, e->term, stamp_of(e->buf.base, e->buf.len),
+                                         r->now);
+                if (log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base, e->buf.len) <
+                    0) {
                         free(se);
                         return fatal(r, "out of memory");
                 }
@@ -734,7 +703,8 @@ static void step(struct replica *r, struct raft_event *ev)
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
         if (was_leader && !is_leader(r)) {
-                r->ready = r->measuring = r->asking = false;
+                r->ready = r->asking = false;
+                lease_clock_stop(&r->clock);
                 r->first_of_term = 0;
         }
         if (!was_leader && is_leader(r))
@@ -787,7 +757,17 @@ static void on_persisted(void *userdata, uint64_t index)
         r->durable = index;
         ev.persisted_entries.index = index;
         step(r, &ev);
-        check_health(r);
+        run_clock(r);
+}
+
+static int load(struct replica *r, uint64_t term, struct view snapshot)
+{
+        struct lease_time t;
+        int k = r->ops->load(r->userdata, snapshot, &t);
+
+        if (k == 0)
+                lease_clock_told(&r->clock, term, t, r->now);
+        return k;
 }
 
 static void on_snapshot_done(void *userdata, uint64_t index)
@@ -805,8 +785,8 @@ static void on_snapshot_done(void *userdata, uint64_t index)
         r->snap_term = r->pending.term;
         if (r->installing) {
                 r->installing = r->snapping = false;
-                k = r->ops->load(r->userdata, (struct view){buf_head(&r->pending_data),
-                                                            buf_len(&r->pending_data)});
+                k = load(r, r->pending.term,
+                         (struct view){buf_head(&r->pending_data), buf_len(&r->pending_data)});
                 buf_fini(&r->pending_data);
                 if (k < 0)
                         return fatal(r, "the leader's snapshot does not load");
@@ -860,7 +840,7 @@ static int bootstrap(struct replica *r)
         raft_configuration_close(&c);
         if (k != 0)
                 return k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
-        k = log_push(&r->log, r->now, 1, RAFT_CHANGE, b.base, b.len);
+        k = log_push(&r->log, 1, RAFT_CHANGE, b.base, b.len);
         if (k == 0)
                 k = store_init(r->store,
                                (struct store_identity){.cluster_id = r->cfg.cluster_id,
@@ -898,7 +878,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
                                          rec->snapshot.conf.len};
                 if (raft_configuration_decode(&b, &meta->configuration) != 0 ||
-                    r->ops->load(r->userdata, rec->snapshot.data) < 0) {
+                    load(r, rec->snapshot.term, rec->snapshot.data) < 0) {
                         snprintf(err->text, sizeof(err->text),
                                  "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
                         return -EBADMSG;
@@ -911,7 +891,10 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         for (size_t i = 0; i < rec->n_entries; i++) {
                 const struct store_entry *e = &rec->entries[i];
 
-                k = log_push(&r->log, r->now, e->term, e->type, e->data.p, e->data.len);
+                if (e->type == RAFT_COMMAND)
+                        lease_clock_told(&r->clock, e->term, stamp_of(e->data.p, e->data.len),
+                                         r->now);
+                k = log_push(&r->log, e->term, e->type, e->data.p, e->data.len);
                 if (k < 0)
                         return k;
         }
@@ -931,7 +914,8 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->cfg = *cfg;
         r->ops = ops;
         r->userdata = userdata;
-        r->now = r->healthy_at = now;
+        r->now = now;
+        lease_clock_init(&r->clock, cfg->heartbeat, CLIENT_RETRY);
         r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);
         STAILQ_INIT(&r->waiting);
@@ -1129,17 +1113,13 @@ static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 skip_compacted(r, &m->append_entries);
                 entries = m->append_entries.entries;
         }
-        if (m->type == RAFT_APPEND_ENTRIES_RESULT &&
-            m->append_entries_result.term == raft_current_term(&r->raft) &&
-            i < REPLICA_PEERS_MAX)
-                r->heard[i] = r->now;
         m->server_id = peer;
         m->server_address = conf(r)->servers[i].address;
         ev.receive.message = m;
         step(r, &ev);
         raft_free(entries);
         if (!r->dead)
-                check_health(r);
+                run_clock(r);
 }
 
 static int add_batch(struct replica *r, const void *p, size_t n)
@@ -1168,18 +1148,6 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
 {
         if (r->dead || leader_id(r) == 0)
                 return -ENOTCONN;
-        if (priority == REPLICA_FIRST) {
-                struct buf rest = r->urgent;
-                int k;
-
-                assert(is_leader(r));
-                r->urgent = (struct buf){0};
-                k = add_urgent(r, commands, n);
-                if (k == 0 && buf_len(&rest) > 0)
-                        k = add_urgent(r, buf_head(&rest), buf_len(&rest));
-                buf_fini(&rest);
-                return k;
-        }
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
         return r->queued + n > QUEUED_BYTES_MAX ? -ENOBUFS : add_batch(r, commands, n);
@@ -1209,69 +1177,100 @@ static int on_proposed(struct replica *r, struct view in)
         return 0;
 }
 
+/* How many numbers follow the type of the frames that are our own. */
+static int numbers_in(uint8_t type)
+{
+        switch (type) {
+        case FRAME_WORD:
+        case FRAME_TIME_TELL:
+                return 3;
+        case FRAME_READ_PING:
+        case FRAME_READ_PONG:
+        case FRAME_READ_TELL:
+        case FRAME_WORD_ACK:
+                return 2;
+        case FRAME_READ_ASK:
+        case FRAME_TIME_ASK:
+                return 1;
+        default:
+                return -EBADMSG;
+        }
+}
+
+/* What one who follows @peer in this term answers. */
+static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
+{
+        switch (type) {
+        case FRAME_READ_PING:
+                return send_frame(r, peer, FRAME_READ_PONG, v, 2);
+        case FRAME_WORD:
+                lease_clock_told(&r->clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
+                return send_frame(r, peer, FRAME_WORD_ACK, v, 2);
+        case FRAME_TIME_ASK:
+                return send_frame(
+                        r, peer, FRAME_TIME_TELL,
+                        (uint64_t[]){v[0], r->clock.term, (uint64_t) r->clock.known.ns}, 3);
+        }
+}
+
+/* What a follower sends to the leader of this term. */
+static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
+{
+        int i = peer_position(r, peer);
+
+        if (i < 0)
+                return;
+        switch (type) {
+        case FRAME_READ_PONG:
+                return on_pong(r, (unsigned) i, v[1]);
+        case FRAME_TIME_TELL:
+                on_time_told(r, (unsigned) i, v[1], v[2]);
+                return run_clock(r);
+        case FRAME_WORD_ACK:
+                if (v[1] <= (uint64_t) r->now.ns)
+                        r->worded[i] =
+                                boot_max(r->worded[i], (struct boot_time){(nsec_t) v[1]});
+                return run_clock(r);
+        }
+}
+
 int replica_input(struct replica *r, uint64_t peer, struct view frame, struct boot_time now)
 {
         struct raft_message m;
-        uint64_t a = 0, b = 0;
+        uint64_t v[3] = {0};
         uint8_t type;
-        int k = view_u8(&frame, &type);
+        int n, k = view_u8(&frame, &type);
 
         r->now = boot_max(r->now, now);
         if (k < 0)
                 return k;
         if (peer == leader_id(r))
                 r->leader_down_at = BOOT_TIME_NEVER;
-        switch (type) {
-        case FRAME_RAFT:
+        if (type == FRAME_RAFT) {
                 k = message_decode(frame, &m);
                 if (k == -ENOMEM)
                         fatal(r, "out of memory");
                 if (k == 0)
                         receive(r, peer, &m);
                 return k;
-        case FRAME_PROPOSE:
-                return on_proposed(r, frame);
-        case FRAME_READ_PING:
-        case FRAME_READ_PONG:
-        case FRAME_READ_TELL:
-        case FRAME_HEALTHY:
-        case FRAME_HEALTHY_ACK:
-        case FRAME_HEALTH_ASK:
-        case FRAME_HEALTH_TELL:
-                k = view_u64(&frame, &a);
-                if (k == 0)
-                        k = view_u64(&frame, &b);
-                break;
-        case FRAME_READ_ASK:
-                k = view_u64(&frame, &a);
-                break;
-        default:
-                return -EBADMSG;
         }
-        if (k < 0)
-                return k;
-        if (type == FRAME_READ_PING && a == raft_current_term(&r->raft) &&
-            raft_state(&r->raft) == RAFT_FOLLOWER && leader_id(r) == peer)
-                send_frame(r, peer, FRAME_READ_PONG, a, b);
-        else if (type == FRAME_READ_PONG)
-                on_pong(r, peer, a, b);
-        else if (type == FRAME_READ_ASK && is_leader(r))
-                reads_add(r, &r->waiting, a, peer);
+        if (type == FRAME_PROPOSE)
+                return on_proposed(r, frame);
+        n = numbers_in(type);
+        for (int i = 0; i < n && k == 0; i++)
+                k = view_u64(&frame, &v[i]);
+        if (n < 0 || k < 0)
+                return -EBADMSG;
+        if (type == FRAME_READ_ASK && is_leader(r))
+                reads_add(r, &r->waiting, v[0], peer);
         else if (type == FRAME_READ_TELL)
-                on_told(r, a, b);
-        else if (type == FRAME_HEALTHY && a == raft_current_term(&r->raft) &&
-                 leader_id(r) == peer)
-                on_healthy(r, peer, a, b);
-        else if (type == FRAME_HEALTHY_ACK && is_leader(r) &&
-                 a == raft_current_term(&r->raft) && peer_position(r, peer) >= 0)
-                r->ack_clock[peer_position(r, peer)] = b;
-        else if (type == FRAME_HEALTH_ASK && a == raft_current_term(&r->raft) &&
-                 leader_id(r) == peer)
-                send_frame(r, peer, FRAME_HEALTH_TELL, a,
-                           r->health_known ? (uint64_t) boot_diff(r->now, r->healthy_at)
-                                           : UINT64_MAX);
-        else if (type == FRAME_HEALTH_TELL)
-                on_health_told(r, peer, a, b);
+                on_told(r, v[0], v[1]);
+        else if (v[0] != raft_current_term(&r->raft))
+                return 0;
+        else if (is_leader(r))
+                on_follower_frame(r, peer, type, v);
+        else if (raft_state(&r->raft) == RAFT_FOLLOWER && leader_id(r) == peer)
+                on_leader_frame(r, peer, type, v);
         return 0;
 }
 
@@ -1286,8 +1285,7 @@ void replica_tick(struct replica *r, struct boot_time now)
 
                 step(r, &ev);
         }
-        if (is_leader(r))
-                check_health(r);
+        run_clock(r);
         /* Frames may be lost: reads ask again. */
         if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)
                 ping_peers(r);
@@ -1314,6 +1312,15 @@ static size_t uncommitted_bytes(const struct replica *r)
         return n;
 }
 
+/* Not before it is known what lease time it is. Where a heartbeat is too short for the way to
+ * the majority, that is never known exactly; the log goes on all the same. */
+static bool may_append(struct replica *r)
+{
+        return r->ready && r->clock.running &&
+               (lease_clock_healthy(&r->clock, r->now) ||
+                (commits_move(r) && boot_diff(r->now, r->clock.since) > r->cfg.election));
+}
+
 /* One entry: what is urgent first, then the oldest batch. */
 static bool submit_entry(struct replica *r)
 {
@@ -1325,17 +1332,19 @@ static bool submit_entry(struct replica *r)
         if (n == 0 || log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX ||
             uncommitted_bytes(r) > UNCOMMITTED_BYTES_MAX)
                 return false;
-        e.buf.len = n;
-        e.buf.base = e.batch = raft_malloc(n);
+        e.buf.len = STAMP + n;
+        e.buf.base = e.batch = raft_malloc(e.buf.len);
         if (!e.batch) {
                 fatal(r, "out of memory");
                 return false;
         }
+        le64_put(e.batch, (uint64_t) lease_clock_give(&r->clock, r->now).ns);
         if (n_urgent > 0)
-                memcpy(e.batch, buf_head(&r->urgent), n_urgent);
+                memcpy((uint8_t *) e.batch + STAMP, buf_head(&r->urgent), n_urgent);
         buf_clear(&r->urgent);
         if (b) {
-                memcpy((uint8_t *) e.batch + n_urgent, buf_head(&b->bytes), buf_len(&b->bytes));
+                memcpy((uint8_t *) e.batch + STAMP + n_urgent, buf_head(&b->bytes),
+                       buf_len(&b->bytes));
                 r->queued -= buf_len(&b->bytes);
                 STAILQ_REMOVE_HEAD(&r->batches, next);
                 buf_fini(&b->bytes);
@@ -1399,7 +1408,7 @@ void replica_flush(struct replica *r, struct boot_time now)
                 return;
         if (is_leader(r)) {
                 start_round(r);
-                while (r->ready && is_leader(r) && submit_entry(r))
+                while (is_leader(r) && may_append(r) && submit_entry(r))
                         ;
                 tell_commit(r);
         } else if (leader_id(r) != 0) {

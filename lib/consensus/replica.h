@@ -49,19 +49,16 @@ struct replica_status {
 struct replica_ops {
         /* Send a frame; losing it is allowed. @frame is borrowed. */
         void (*send)(void *u, uint64_t peer, struct view frame);
-        /* Apply a committed entry; @received here at that time; @commands is borrowed. Returns
-         * 0, or a negative errno that ends the process. */
-        int (*apply)(void *u, uint64_t index, uint64_t term, struct boot_time received,
+        /* Apply a committed entry, which the leader appended at lease time @at; @commands is
+         * borrowed. Returns 0, or a negative errno that ends the process. */
+        int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands);
-        /* Append the state as of the last apply; read such a state back in. */
+        /* Append the state as of the last apply; read such a state back in, and the lease time
+         * it had come to. */
         void (*save)(void *u, struct buf *out);
-        int (*load)(void *u, struct view snapshot);
+        int (*load)(void *u, struct view snapshot, struct lease_time *ret_at);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
-        /* We lead, and for @outage, which may be 0 when a term begins, no renewal could have
-         * been accepted: propose to excuse it before anything else (I1, I2), and answer with
-         * replica_excused() or replica_excuse_failed(). */
-        void (*outage)(void *u, nsec_t outage);
         /* replica_read() @id: what is read once `applied` has reached @index is linearizable
          * (I8). */
         void (*read_at)(void *u, uint64_t id, uint64_t index);
@@ -109,7 +106,6 @@ struct boot_time replica_now(const struct replica *r);
 enum replica_priority {
         REPLICA_NORMAL,
         REPLICA_URGENT,
-        REPLICA_FIRST, /* leader only: before all that waits already */
 };
 
 /* Hands commands to the leader's next entry. They come back through `apply`, or never: a
@@ -122,16 +118,17 @@ must_check_ int replica_propose(struct replica *r, const void *commands, size_t 
  * lost: ask again after `changed`. */
 void replica_read(struct replica *r, uint64_t id);
 
-/* Leader only: is the commit path alive right now, so that a deadline that has passed is the
- * holder's doing? */
+/* Lease time (base/clock.h), as this replica knows it; on followers a guess of tens of
+ * milliseconds. */
+struct lease_time replica_lease_time(const struct replica *r, struct boot_time now);
+
+/* Leader: when it will be @t if all goes well; others: BOOT_TIME_NEVER. */
+struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
+                                    struct boot_time now);
+
+/* Leader only: can the core accept renewals right now, so that a deadline that has passed is
+ * the holder's doing? */
 bool replica_healthy(const struct replica *r, struct boot_time now);
-
-/* When commits were last known to work, as seen from here. */
-struct boot_time replica_healthy_at(const struct replica *r);
-
-/* An excuse of @outage by a leader of @term was applied; ours was given up. */
-void replica_excused(struct replica *r, uint64_t term, nsec_t outage);
-void replica_excuse_failed(struct replica *r);
 
 /* Leader only: asks another replica to take over, for a quick stop. */
 void replica_step_down(struct replica *r, struct boot_time now);

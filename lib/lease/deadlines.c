@@ -3,7 +3,6 @@
 #define NOWHERE UINT32_MAX
 
 struct deadline {
-        nsec_t since; /* what it is counted from: the apply time of the last renewal */
         nsec_t end;
         nsec_t key;  /* what the heap sorts by: the end as it was, or later when hidden by
                         deadlines_pop() */
@@ -63,8 +62,7 @@ static void sift_down(struct deadlines *d, size_t i)
         place(d, i, slot);
 }
 
-int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time now,
-                  struct boot_time end)
+int deadlines_set(struct deadlines *d, uint32_t slot, struct lease_time end)
 {
         struct deadline *l;
         nsec_t at = end.ns;
@@ -78,7 +76,6 @@ int deadlines_set(struct deadlines *d, uint32_t slot, struct boot_time now,
                 d->n_slots = (size_t) slot + 1;
         }
         l = &d->of_slot[slot];
-        l->since = now.ns;
         if (l->at == NOWHERE) {
                 if (array_reserve(&d->heap, &d->heap_cap, d->n + 1, sizeof(*d->heap)) < 0)
                         return -ENOMEM;
@@ -114,25 +111,11 @@ void deadlines_clear(struct deadlines *d, uint32_t slot)
         sift_down(d, d->of_slot[moved].at);
 }
 
-void deadlines_excuse(struct deadlines *d, struct boot_time end, nsec_t outage)
-{
-        assert(outage >= 0);
-        for (size_t i = 0; i < d->n; i++) {
-                struct deadline *l = &d->of_slot[d->heap[i]];
-                nsec_t add = min_of(outage, max_of(end.ns - l->since, (nsec_t) 0));
-
-                l->end += add;
-                l->key += add;
-        }
-        for (size_t i = d->n / 2; i > 0; i--)
-                sift_down(d, i - 1);
-}
-
-struct boot_time deadlines_get(const struct deadlines *d, uint32_t slot)
+struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot)
 {
         if (slot >= d->n_slots || d->of_slot[slot].at == NOWHERE)
-                return BOOT_TIME_NEVER;
-        return (struct boot_time){d->of_slot[slot].end};
+                return LEASE_TIME_NEVER;
+        return (struct lease_time){d->of_slot[slot].end};
 }
 
 /* Puts the root right: a lease renewed since it was placed goes down to where its end belongs.
@@ -149,19 +132,19 @@ static void settle(struct deadlines *d)
         }
 }
 
-struct boot_time deadlines_next(struct deadlines *d)
+struct lease_time deadlines_next(struct deadlines *d)
 {
         settle(d);
-        return d->n > 0 ? (struct boot_time){key_at(d, 0)} : BOOT_TIME_NEVER;
+        return d->n > 0 ? (struct lease_time){key_at(d, 0)} : LEASE_TIME_NEVER;
 }
 
-bool deadlines_pop(struct deadlines *d, struct boot_time now, struct boot_time again,
+bool deadlines_pop(struct deadlines *d, struct lease_time now, struct lease_time again,
                    uint32_t *ret_slot)
 {
         uint32_t slot;
 
-        assert(boot_before(now, again));
-        if (boot_before(now, deadlines_next(d)))
+        assert(lease_before(now, again));
+        if (lease_before(now, deadlines_next(d)))
                 return false;
         slot = d->heap[0];
         d->of_slot[slot].key = again.ns;

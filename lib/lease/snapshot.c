@@ -1,17 +1,16 @@
 /*
- * The state as bytes.
- *
- *     snapshot = replicated local
- *     replicated = revision:u64 compacted:u64 applied:u64
- *                  n:u64 lease*    lease = slot:u32 id:u64 ttl_ms:u64 born:u64 renewed:u64
- * name:bytes n:u64 key*      key = key:bytes n:varint version*, oldest first version = mod:u64
- * create:u64 version:u64 lease:u64 sub:u32 value:bytes n:u64 member*   member = id:u64
- * name:bytes client_urls:bytes local = remaining:u64 (nanoseconds) of each lease, in the order
- * above
- *
- * All little endian. The store's record adds the checksum. Equal state gives equal replicated
- * bytes on every replica (I4).
+ * The state as bytes, little endian; the store's record adds the checksum. Equal state gives
+ * equal bytes on every replica (I4).
  */
+/* clang-format off */
+/*
+ *     snapshot = revision:u64 compacted:u64 applied:u64 time:u64
+ *                n:u64 lease*      lease   = slot:u32 id:u64 ttl_ms:u64 born:u64 renewed:u64 end:u64 name:bytes
+ *                n:u64 key*        key     = key:bytes n:varint version*, oldest first
+ *                                  version = mod:u64 create:u64 version:u64 lease:u64 sub:u32 value:bytes
+ *                n:u64 member*     member  = id:u64 name:bytes client_urls:bytes
+ */
+/* clang-format on */
 #include "base/hash.h"
 #include "lease/state.h"
 
@@ -41,7 +40,7 @@ static void save_key(const struct kv_key *k, struct buf *out)
         }
 }
 
-static void save_replicated(const struct state *s, struct buf *out)
+void state_save(const struct state *s, struct buf *out)
 {
         struct kv_key *k;
         uint64_t n = 0;
@@ -49,6 +48,7 @@ static void save_replicated(const struct state *s, struct buf *out)
         buf_add_u64(out, (uint64_t) s->revision);
         buf_add_u64(out, (uint64_t) s->kv.compacted);
         buf_add_u64(out, s->applied);
+        buf_add_u64(out, (uint64_t) s->time.ns);
         buf_add_u64(out, s->leases.n);
         for (size_t i = 0; i < s->leases.n_slots; i++) {
                 const struct lease *l = s->leases.slots[i];
@@ -60,6 +60,7 @@ static void save_replicated(const struct state *s, struct buf *out)
                 buf_add_u64(out, (uint64_t) l->ttl_ms);
                 buf_add_u64(out, l->born);
                 buf_add_u64(out, l->renewed);
+                buf_add_u64(out, (uint64_t) deadlines_get(&s->deadlines, l->slot).ns);
                 buf_add_bytes(out, l->name, l->name_len);
         }
         RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
@@ -76,29 +77,17 @@ static void save_replicated(const struct state *s, struct buf *out)
         }
 }
 
-void state_save(const struct state *s, struct boot_time now, struct buf *out)
-{
-        save_replicated(s, out);
-        for (size_t i = 0; i < s->leases.n_slots; i++)
-                if (s->leases.slots[i]) {
-                        nsec_t left =
-                                boot_diff(deadlines_get(&s->deadlines, (uint32_t) i), now);
-
-                        buf_add_u64(out, left > 0 ? (uint64_t) left : 0);
-                }
-}
-
 uint64_t state_hash(const struct state *s)
 {
         cleanup_(buf_fini) struct buf b = {0};
 
-        save_replicated(s, &b);
+        state_save(s, &b);
         return hash_end(hash_add(HASH_START, b.data, buf_len(&b)));
 }
 
 static int load_leases(struct state *s, struct view *in)
 {
-        uint64_t n, id, ttl, born, renewed;
+        uint64_t n, id, ttl, born, renewed, end;
         int r = view_u64(in, &n);
 
         for (uint64_t i = 0; r == 0 && i < n; i++) {
@@ -116,16 +105,20 @@ static int load_leases(struct state *s, struct view *in)
                 if (r == 0)
                         r = view_u64(in, &renewed);
                 if (r == 0)
+                        r = view_u64(in, &end);
+                if (r == 0)
                         r = view_bytes(in, &name);
                 if (r < 0)
                         return r;
-                if (slot >= SLOT_MAX || leases_at(&s->leases, slot) ||
-                    leases_find(&s->leases, (int64_t) id))
+                if (slot >= SLOT_MAX || end > INT64_MAX || ttl > INT64_MAX ||
+                    leases_at(&s->leases, slot) || leases_find(&s->leases, (int64_t) id))
                         return -EBADMSG;
                 r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len,
                                &slot, &l);
-                if (r == 0)
-                        l->renewed = renewed;
+                if (r < 0)
+                        return r;
+                l->renewed = renewed;
+                r = deadlines_set(&s->deadlines, slot, (struct lease_time){(nsec_t) end});
         }
         return r;
 }
@@ -225,28 +218,9 @@ static int load_members(struct state *s, struct view *in)
         return r;
 }
 
-static int load_deadlines(struct state *s, struct boot_time now, struct view *in)
+int state_load(struct state *s, struct view in)
 {
-        int r = 0;
-
-        for (size_t i = 0; r == 0 && i < s->leases.n_slots; i++) {
-                uint64_t left;
-
-                if (!s->leases.slots[i])
-                        continue;
-                r = view_u64(in, &left);
-                if (r == 0 && left > INT64_MAX / 4)
-                        r = -EBADMSG;
-                if (r == 0)
-                        r = deadlines_set(&s->deadlines, (uint32_t) i, now,
-                                          boot_add(now, (nsec_t) left));
-        }
-        return r;
-}
-
-int state_load(struct state *s, struct boot_time now, struct view in)
-{
-        uint64_t revision, compacted;
+        uint64_t revision, compacted, time;
         int r;
 
         state_init(s);
@@ -255,7 +229,12 @@ int state_load(struct state *s, struct boot_time now, struct view in)
                 r = view_u64(&in, &compacted);
         if (r == 0)
                 r = view_u64(&in, &s->applied);
+        if (r == 0)
+                r = view_u64(&in, &time);
+        if (r == 0 && time > INT64_MAX)
+                r = -EBADMSG;
         if (r == 0) {
+                s->time = (struct lease_time){(nsec_t) time};
                 s->revision = (int64_t) revision;
                 s->kv.compacted = (int64_t) compacted;
                 r = load_leases(s, &in);
@@ -264,8 +243,6 @@ int state_load(struct state *s, struct boot_time now, struct view in)
                 r = load_keys(s, &in);
         if (r == 0)
                 r = load_members(s, &in);
-        if (r == 0)
-                r = load_deadlines(s, now, &in);
         if (r == 0 && in.len > 0)
                 r = -EBADMSG;
         if (r < 0) {

@@ -190,8 +190,15 @@ static int drop_lease(struct state *s, struct lease *l)
         return 0;
 }
 
-static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index,
-                 struct boot_time now, struct state_reply *reply)
+/* The granter's deadline of a lease granted or renewed now: from when the leader appended that.
+ */
+static int set_deadline(struct state *s, const struct lease *l)
+{
+        return deadlines_set(&s->deadlines, l->slot,
+                             lease_add(s->time, l->ttl_ms * NSEC_PER_MSEC));
+}
+
+static int grant(struct state *s, const Pb__LeaseGrantRequest *q, struct state_reply *reply)
 {
         struct lease *l;
         int64_t ttl_ms;
@@ -212,10 +219,11 @@ static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index
                 reply->outcome = STATE_E_LEASE_EXISTS;
                 return 0;
         }
-        r = leases_add(&s->leases, q->id, ttl_ms, index, q->name.data, q->name.len, NULL, &l);
+        r = leases_add(&s->leases, q->id, ttl_ms, s->applied, q->name.data, q->name.len, NULL,
+                       &l);
         if (r < 0)
                 return r;
-        r = deadlines_set(&s->deadlines, l->slot, now, boot_add(now, ttl_ms * NSEC_PER_MSEC));
+        r = set_deadline(s, l);
         if (r < 0)
                 return r;
         if (reply->out) {
@@ -233,7 +241,7 @@ static int grant(struct state *s, const Pb__LeaseGrantRequest *q, uint64_t index
 
 /* I7: renewals and the end of a lease are ordered by the log; one that is gone is not here to
  * be renewed. */
-static int renew(struct state *s, struct view body, uint64_t index, struct boot_time now)
+static int renew(struct state *s, struct view body)
 {
         struct cmd_slots slots;
         uint64_t as_of;
@@ -250,9 +258,8 @@ static int renew(struct state *s, struct view body, uint64_t index, struct boot_
                 l = leases_at(&s->leases, slot);
                 if (!l || l->born > as_of)
                         continue; /* gone meanwhile, its slot perhaps another's now */
-                l->renewed = index;
-                r = deadlines_set(&s->deadlines, slot, now,
-                                  boot_add(now, l->ttl_ms * NSEC_PER_MSEC));
+                l->renewed = s->applied;
+                r = set_deadline(s, l);
         }
         return r == -ENOMEM ? r : 0;
 }
@@ -278,7 +285,7 @@ static int expire(struct state *s, struct view body)
         return 0;
 }
 
-size_t state_expire(struct state *s, struct boot_time now, struct boot_time again, size_t max,
+size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body)
 {
         cleanup_(freep) uint32_t *due = NULL;
@@ -417,13 +424,14 @@ static int set_member(struct state *s, const Pb__Member *m)
                 return 0;                                                       \
         }
 
-int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boot_time now,
-                struct boot_time received, struct state_reply *reply)
+void state_begin(struct state *s, uint64_t index, struct lease_time at)
 {
-        uint64_t outage;
-        struct view body = c->body;
-
         s->applied = index;
+        s->time = lease_max(s->time, at);
+}
+
+int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
+{
         reply->outcome = STATE_OK;
         switch (c->type) {
         case CMD_PUT: {
@@ -445,7 +453,7 @@ int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boo
         }
         case CMD_GRANT: {
                 UNPACK(m, pb__lease_grant_request__descriptor);
-                return grant(s, m, index, now, reply);
+                return grant(s, m, reply);
         }
         case CMD_REVOKE: {
                 UNPACK(m, pb__lease_revoke_request__descriptor);
@@ -456,13 +464,10 @@ int state_apply(struct state *s, const struct cmd *c, uint64_t index, struct boo
                 return set_member(s, m);
         }
         case CMD_RENEW:
-                return renew(s, body, index, now);
+                return renew(s, c->body);
         case CMD_EXPIRE:
-                return expire(s, body);
-        case CMD_EXCUSE:
-                if (view_varint(&body, &outage) == 0 && outage <= INT64_MAX / 4)
-                        /* It ended when the leader said so, not when that was committed. */
-                        deadlines_excuse(&s->deadlines, received, (nsec_t) outage);
+                return expire(s, c->body);
+        case CMD_TICK:
                 return 0;
         }
         reply->outcome = STATE_E_MALFORMED;

@@ -1,10 +1,9 @@
 /*
  * The replicated state machine: commands in, one story out (I4).
  *
- * Every replica applies the same log entries in the same order and has the same keys, leases,
- * members and revision. Beside them, and outside of that equality, stand the granter's
- * deadlines, which each replica keeps on its own clock. Pure: no descriptor, no clock, no
- * global; the caller passes the bytes of an entry, its index and `now`.
+ * Every replica applies the same log entries in the same order and has the same keys, leases
+ * and their deadlines, members and revision. Pure: no descriptor, no clock, no global; the
+ * caller passes the bytes of an entry, its index and its lease time.
  *
  * Where an invariant of the lease contract is kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2
  * in the deadlines that go on from the true renewal, I6 in the history of kv.h.
@@ -58,8 +57,9 @@ struct state {
         struct deadlines deadlines;
         struct member *members; /* owned, ascending by id */
         size_t n_members, members_cap;
-        int64_t revision; /* 1 on an empty store */
-        uint64_t applied; /* the index of the last entry applied */
+        int64_t revision;       /* 1 on an empty store */
+        uint64_t applied;       /* the index of the last entry applied */
+        struct lease_time time; /* when its leader appended it, or a later one before it */
 };
 
 /* Where the answer to a command goes. */
@@ -72,16 +72,16 @@ struct state_reply {
 void state_init(struct state *s);
 void state_fini(struct state *s);
 
-/* Applies one command of the entry at @index, which was appended here at @received. A client's
- * mistake is an outcome in *@reply; a negative errno means that this replica cannot go on:
- * -ENOMEM. */
-must_check_ int state_apply(struct state *s, const struct cmd *c, uint64_t index,
-                            struct boot_time now, struct boot_time received,
-                            struct state_reply *reply);
+/* Takes up the entry at @index, which was appended at lease time @at; its commands follow. */
+void state_begin(struct state *s, uint64_t index, struct lease_time at);
+
+/* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
+ * errno means that this replica cannot go on: -ENOMEM. */
+must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
 
 /* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
  * again at @again unless it went by then. Returns how many. */
-size_t state_expire(struct state *s, struct boot_time now, struct boot_time again, size_t max,
+size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
 /* Checks that need no state, for the edge as well as for apply. */
@@ -107,15 +107,13 @@ must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state
 /* The milliseconds a grant asks for. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 
-/* The snapshot: what is replicated, then each lease's remaining time as this replica sees it at
- * @now. */
-void state_save(const struct state *s, struct boot_time now, struct buf *out);
+/* The snapshot, equal on every replica that applied as much (I4). */
+void state_save(const struct state *s, struct buf *out);
 
-/* Fills a fresh @s; deadlines count from @now on: later than the truth, never earlier (I1).
- * Returns 0, -EBADMSG or -ENOMEM; on failure @s is empty. */
-must_check_ int state_load(struct state *s, struct boot_time now, struct view snapshot);
+/* Fills a fresh @s. Returns 0, -EBADMSG or -ENOMEM; on failure @s is empty. */
+must_check_ int state_load(struct state *s, struct view snapshot);
 
-/* Of what is replicated, for comparing replicas (I4). Costs a pass over everything. */
+/* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
 uint64_t state_hash(const struct state *s);
 
 /* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */

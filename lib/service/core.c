@@ -12,9 +12,8 @@
         (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
 #define UNHEALTHY_AGAIN \
         (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
-#define FOLLOWER_AGAIN                                                                  \
-        (50 * NSEC_PER_MSEC) /* a follower has nothing to do with a deadline, unless it \
-                                becomes leader */
+#define TICK_AFTER \
+        (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
 #define WRITES_MAX 100000 /* requests that wait; past it: too many requests */
 
@@ -51,11 +50,8 @@ struct core {
         struct boot_time renewed_at; /* when the last batch went out */
         struct boot_time renew_at;   /* when the next has to */
 
-        uint64_t excuse_seq; /* an EXCUSE of ours that is not applied yet: nothing expires
-                                before it; 0: none */
-        struct core_write excuse;
-        bool excusing;                      /* until it is applied, nothing expires */
         struct boot_time expire_not_before; /* while we may not act on deadlines */
+        struct boot_time tick_at;           /* when to look again what the log says of time */
         struct boot_time timeouts_at;       /* when to look for timed-out requests again */
 
         struct core_write member;
@@ -183,6 +179,11 @@ struct boot_time core_now(const struct core *c)
         return c->now;
 }
 
+struct lease_time core_lease_time(const struct core *c)
+{
+        return replica_lease_time(c->replica, c->now);
+}
+
 void core_header(const struct core *c, Pb__ResponseHeader *h)
 {
         pb__response_header__init(h);
@@ -197,8 +198,6 @@ void core_header(const struct core *c, Pb__ResponseHeader *h)
 static enum replica_priority priority_of(enum cmd_type type)
 {
         switch (type) {
-        case CMD_EXCUSE:
-                return REPLICA_FIRST;
         case CMD_RENEW:
         case CMD_EXPIRE:
                 return REPLICA_URGENT;
@@ -266,11 +265,6 @@ static void repropose(struct core *c)
                 next = RB_NEXT(core_writes, &c->writes, w);
                 if (w->term != 0)
                         continue;
-                if (w->type == CMD_EXCUSE) {
-                        /* Of a term that is over: whoever leads now measures for itself. */
-                        write_finish(c, w, status_lost, (struct view){0});
-                        continue;
-                }
                 if (propose(c, w) < 0)
                         write_finish(c, w, status_too_many, (struct view){0});
         }
@@ -408,7 +402,8 @@ static void send_batch(struct core *c)
 static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
         nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
-        nsec_t left = boot_diff(deadlines_get(&c->state.deadlines, l->slot), c->now);
+        nsec_t left =
+                lease_diff(deadlines_get(&c->state.deadlines, l->slot), core_lease_time(c));
         struct boot_time at;
 
         window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
@@ -448,64 +443,51 @@ void core_renew(struct core *c, struct core_renewal *rn)
         core_read(c, &rn->read, 0);
 }
 
-/* ---- expiry and outage: the leader's ---- */
+/* ---- expiry: the leader's ---- */
 
-static void excuse_done(struct core_write *w, struct status st, struct view reply)
+static int propose_own(struct core *c, enum cmd_type type, const struct buf *body)
 {
-        struct core *c = container_of(w, struct core, excuse);
+        cleanup_(buf_fini) struct buf cmd = {0};
 
-        (void) reply;
-        c->excusing = false;
-        if (st.code != RPC_OK)
-                replica_excuse_failed(c->replica);
-}
-
-static void on_outage(void *u, nsec_t outage)
-{
-        cleanup_(buf_fini) struct buf body = {0};
-        struct core *c = u;
-
-        if (c->excusing)
-                return replica_excuse_failed(
-                        c->replica); /* one of an older term: it ends first */
-        buf_add_varint(&body, (uint64_t) outage);
-        c->excuse.done = excuse_done;
-        c->excusing = buf_error(&body) == 0 &&
-                      core_write(c, &c->excuse, CMD_EXCUSE, body.data, buf_len(&body), 0) == 0;
-        if (!c->excusing)
-                replica_excuse_failed(c->replica);
-        else if (outage > 0)
-                log_debug("Excusing an outage of %lld ms.",
-                          (long long) (outage / NSEC_PER_MSEC));
+        cmd_append(&cmd, type, c->cfg.member_id, 0, buf_head(body), buf_len(body));
+        if (buf_error(body) < 0 || buf_error(&cmd) < 0)
+                return -ENOMEM;
+        return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
 }
 
 static void expire(struct core *c)
 {
-        cleanup_(buf_fini) struct buf body = {0}, cmd = {0};
+        cleanup_(buf_fini) struct buf body = {0};
+        struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines);
 
         if (boot_before(c->now, c->expire_not_before) ||
-            boot_before(c->now, deadlines_next(&c->state.deadlines)))
+            boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
-        if (!core_status(c).leader) {
-                c->expire_not_before = boot_add(c->now, FOLLOWER_AGAIN);
-                return;
-        }
-        /* A deadline that passed while the commit path stood still is not the holder's doing:
-         * what that time was is measured when it ends, and excused before anything expires. */
-        if (c->excusing || !replica_healthy(c->replica, c->now)) {
+        /* While the commit path is not well, lease time stands still, and nothing is due. */
+        if (!replica_healthy(c->replica, c->now) || lease_before(now, due)) {
                 c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
                 return;
         }
         if (c->n_renewals > 0)
                 send_batch(
                         c); /* what has reached us counts: it goes before, and wins at apply */
-        if (state_expire(&c->state, c->now, boot_add(c->now, EXPIRE_AGAIN), EXPIRE_MAX,
-                         &body) == 0)
-                return;
-        cmd_append(&cmd, CMD_EXPIRE, c->cfg.member_id, 0, body.data, buf_len(&body));
-        if (buf_error(&body) == 0 && buf_error(&cmd) == 0)
+        if (state_expire(&c->state, now, lease_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) > 0)
                 /* Not waited for: what does not come through is due again. */
-                (void) !replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
+                (void) !propose_own(c, CMD_EXPIRE, &body);
+}
+
+/* All replicas may die at once: what the log says of lease time is what is left then. Where
+ * nothing else is written, it is told all the same. */
+static void tell_time(struct core *c)
+{
+        const struct buf nothing = {0};
+
+        if (c->state.leases.n == 0 || boot_before(c->now, c->tick_at) ||
+            !core_status(c).leader || !replica_healthy(c->replica, c->now))
+                return;
+        c->tick_at = boot_add(c->now, TICK_AFTER);
+        if (lease_diff(core_lease_time(c), c->state.time) >= TICK_AFTER)
+                (void) !propose_own(c, CMD_TICK, &nothing);
 }
 
 /* ---- members ---- */
@@ -572,16 +554,7 @@ static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
         }
 }
 
-static nsec_t excuse_of(const struct cmd *cmd)
-{
-        struct view body = cmd->body;
-        uint64_t outage;
-
-        return view_varint(&body, &outage) == 0 && outage <= INT64_MAX / 4 ? (nsec_t) outage
-                                                                           : 0;
-}
-
-static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time received,
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands)
 {
         struct core *c = u;
@@ -589,7 +562,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time rec
         int r;
 
         c->now = boot_max(c->now, replica_now(c->replica));
-        c->state.applied = index;
+        state_begin(&c->state, index, at);
         term_begins(c, term);
         while ((r = cmd_next(&commands, &cmd)) == 0) {
                 cleanup_(buf_fini) struct buf out = {0};
@@ -605,13 +578,11 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct boot_time rec
                 if (cmd.type == CMD_EXPIRE && c->owner && c->owner->expired &&
                     core_status(c).leader)
                         tell_expired(c, &cmd, term);
-                r = state_apply(&c->state, &cmd, index, c->now, received, &reply);
+                r = state_apply(&c->state, &cmd, &reply);
                 if (r == 0)
                         r = buf_error(&out);
                 if (r < 0)
                         return r;
-                if (cmd.type == CMD_EXCUSE)
-                        replica_excused(c->replica, term, excuse_of(&cmd));
                 if (w)
                         write_finish(c, w, status_of(reply.outcome),
                                      (struct view){out.data, buf_len(&out)});
@@ -627,12 +598,10 @@ static void on_save(void *u, struct buf *out)
 {
         struct core *c = u;
 
-        /* Time since the core was last well may yet be excused: it does not count against what
-         * remains (I1). */
-        state_save(&c->state, boot_min(c->now, replica_healthy_at(c->replica)), out);
+        state_save(&c->state, out);
 }
 
-static int on_load(void *u, struct view snapshot)
+static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
 {
         struct core *c = u;
         struct state fresh;
@@ -640,13 +609,14 @@ static int on_load(void *u, struct view snapshot)
 
         if (c->replica)
                 c->now = boot_max(c->now, replica_now(c->replica));
-        r = state_load(&fresh, c->now, snapshot);
+        r = state_load(&fresh, snapshot);
         if (r < 0) {
                 state_fini(&fresh);
                 return r;
         }
         state_fini(&c->state);
         c->state = fresh;
+        *ret_at = c->state.time;
         return 0;
 }
 
@@ -701,7 +671,6 @@ const struct replica_ops core_replica_ops = {
         .save = on_save,
         .load = on_load,
         .changed = on_changed,
-        .outage = on_outage,
         .read_at = on_read_at,
         .skipped = on_skipped,
         .fatal = on_fatal,
@@ -741,6 +710,7 @@ void core_tick(struct core *c, struct boot_time now)
         c->now = boot_max(c->now, now);
         time_out(c);
         expire(c);
+        tell_time(c);
         introduce(c);
 }
 
@@ -748,8 +718,16 @@ struct boot_time core_next(struct core *c)
 {
         struct boot_time next = c->renew_at;
 
-        next = boot_min(next,
-                        boot_max(c->expire_not_before, deadlines_next(&c->state.deadlines)));
+        if (core_status(c).leader) {
+                next = boot_min(next,
+                                boot_max(c->expire_not_before,
+                                         replica_lease_when(c->replica,
+                                                            deadlines_next(&c->state.deadlines),
+                                                            c->now)));
+                if (c->state.leases.n > 0)
+                        next = boot_min(next,
+                                        boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
+        }
         if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads))
                 next = boot_min(next,
                                 boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));

@@ -89,6 +89,8 @@ void core_each_peer(const struct core *c,
 uint64_t core_random(struct core *c);
 struct boot_time core_now(const struct core *c); /* as the last call brought it */
 
+struct lease_time core_lease_time(const struct core *c);
+
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 

@@ -44,8 +44,8 @@ static void answer_time_to_live(struct request *q)
         p.id = m->id;
         p.ttl = -1;
         if (l) {
-                nsec_t left = boot_diff(deadlines_get(&s->deadlines, l->slot),
-                                        core_now(q->api->core));
+                nsec_t left = lease_diff(deadlines_get(&s->deadlines, l->slot),
+                                         core_lease_time(q->api->core));
 
                 left = max_of(left, (nsec_t) 0);
                 p.ttl = left / NSEC_PER_SEC;

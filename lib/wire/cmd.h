@@ -22,7 +22,7 @@ enum cmd_type {
         CMD_REVOKE,       /* LeaseRevokeRequest */
         CMD_RENEW,        /* struct cmd_renew_writer below */
         CMD_EXPIRE,       /* struct cmd_expire_writer below */
-        CMD_EXCUSE,       /* nanoseconds:varint that count against no lease (outage) */
+        CMD_TICK,         /* nothing; its entry carries the lease time */
         CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
         CMD_LAST_ = CMD_MEMBER,
 };

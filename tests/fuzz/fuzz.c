@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-#define NOW ((struct boot_time){100 * NSEC_PER_SEC})
+#define NOW ((struct lease_time){100 * NSEC_PER_SEC})
 
 /* An entry of the log, as a peer may send it; then what is left must still be a whole state. */
 static void fuzz_apply(struct view in)
@@ -32,12 +32,13 @@ static void fuzz_apply(struct view in)
                 struct state_reply reply = {.out = &out};
 
                 pb__response_header__init(&reply.header);
-                if (state_apply(&s, &c, index++, NOW, NOW, &reply) < 0)
+                state_begin(&s, index++, NOW);
+                if (state_apply(&s, &c, &reply) < 0)
                         abort();
                 buf_clear(&out);
         }
-        state_save(&s, NOW, &saved);
-        if (state_load(&back, NOW, (struct view){saved.data, buf_len(&saved)}) < 0 ||
+        state_save(&s, &saved);
+        if (state_load(&back, (struct view){saved.data, buf_len(&saved)}) < 0 ||
             state_hash(&back) != state_hash(&s))
                 abort();
         state_fini(&back);
@@ -48,7 +49,7 @@ static void fuzz_snapshot(struct view in)
 {
         struct state s;
 
-        (void) !state_load(&s, NOW, in);
+        (void) !state_load(&s, in);
         state_fini(&s);
 }
 

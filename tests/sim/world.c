@@ -11,6 +11,7 @@
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
+#define CLOCK_STEP (5 * MSEC)
 
 static bool chance(struct world *w, unsigned percent)
 {
@@ -30,7 +31,6 @@ enum event_kind {
         EV_DISK,
         EV_FAULT,
         EV_HEAL,
-        EV_UNDEAD,
         EV_CLIENT,
         EV_EDGE,
         EV_CLOCK,
@@ -165,7 +165,7 @@ static const struct core_owner owner = {
 /* The core's own ops, with an eye on what is applied. */
 static struct replica_ops seen_ops;
 
-static int seen_apply(void *u, uint64_t index, uint64_t term, struct boot_time received,
+static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                       struct view commands)
 {
         struct replica_node *n = NULL;
@@ -180,7 +180,9 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct boot_time r
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
                 if (n_before < ARRAY_SIZE(before))
                         before[n_before++] = l->id;
-        r = core_replica_ops.apply(u, index, term, received, commands);
+        r = core_replica_ops.apply(u, index, term, at, commands);
+        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
+                check_renewal_applied(W, l->id, l->renewed);
         for (size_t i = 0; i < n_before; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
@@ -200,6 +202,8 @@ static void on_submit(void *arg)
                  EV_DISK);
         e->to = n->i;
         e->life = n->life;
+        if (n->disk_delay > 0)
+                n->stalled_until = e->at;
 }
 
 static void boot(struct world *w, struct replica_node *n)
@@ -614,22 +618,37 @@ static void cause_fault(struct world *w)
         }
 }
 
-/* Could any majority of the replicas have worked together just now? Seen from outside, without
- * a look at the code's mind. */
-static bool is_out(const struct world *w)
+/* Could replica @i, and a majority with it, have worked together just now? Seen from outside.
+ * With
+ * @disks, theirs must not be stalled. */
+static bool could_lead(const struct world *w, unsigned i, bool disks)
 {
-        for (unsigned i = 0; i < w->n_replicas; i++) {
-                unsigned n = 0;
+        unsigned n = 0;
 
-                if (!w->r[i].up || w->r[i].paused)
-                        continue;
-                for (unsigned j = 0; j < w->n_replicas; j++)
-                        n += j == i ||
-                             (w->r[j].up && !w->r[j].paused && !w->cut[i][j] && !w->cut[j][i]);
-                if (n > w->n_replicas / 2)
-                        return false;
+        if (!w->r[i].up || w->r[i].paused)
+                return false;
+        for (unsigned j = 0; j < w->n_replicas; j++)
+                n += (j == i ||
+                      (w->r[j].up && !w->r[j].paused && !w->cut[i][j] && !w->cut[j][i])) &&
+                     (!disks || w->r[j].stalled_until <= w->now);
+        return n > w->n_replicas / 2;
+}
+
+/* An outage is when nobody could have led, whatever the code does; a lull when nobody did. */
+static void account(struct world *w)
+{
+        bool out = true, lull = true;
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                out = out && !could_lead(w, i, false);
+                lull = lull && !(could_lead(w, i, true) && core_status(w->r[i].core).ready);
         }
-        return true;
+        w->outage += out ? CLOCK_STEP : 0;
+        w->outages += out && !w->was_out;
+        w->was_out = out;
+        w->lull += lull ? CLOCK_STEP : 0;
+        w->lulls += lull && !w->was_lull;
+        w->was_lull = lull;
 }
 
 /* ---- the run ---- */
@@ -696,19 +715,15 @@ static void handle(struct world *w, struct event *e)
         case EV_HEAL:
                 w->calm = true;
                 heal(w);
-                post(w, TTL_MAX_MS * MSEC + 4 * NSEC_PER_SEC, EV_UNDEAD);
-                break;
-        case EV_UNDEAD:
-                check_undead(w, RUN_TIME);
                 break;
         case EV_EDGE:
                 if (w->now < RUN_TIME + CALM_TIME / 2)
                         edge(w, e->edge);
                 break;
         case EV_CLOCK:
-                if (is_out(w))
-                        w->outage += 5 * MSEC;
-                post(w, 5 * MSEC, EV_CLOCK);
+                account(w);
+                check_undead(w);
+                post(w, CLOCK_STEP, EV_CLOCK);
                 break;
         case EV_CLIENT:
                 q = ask(w, NULL, chance(w, 60) ? RQ_WRITE : RQ_READ,

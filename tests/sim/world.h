@@ -39,7 +39,8 @@ struct replica_node {
         struct core *core;
         struct replica *replica;
         int32_t ppm;       /* how much its clock runs fast */
-        nsec_t disk_delay; /* a stalled disk */
+        nsec_t disk_delay; /* a stalled disk; writes that it holds up end later */
+        nsec_t stalled_until;
         bool disk_armed;
         unsigned life; /* counts restarts; events of an older one are void */
 };
@@ -79,12 +80,16 @@ struct world {
         struct edge edges[HOLDERS_MAX];
         nsec_t outage; /* so far: time in which no majority could have worked together, whatever
                           the code does */
+        uint64_t outages;
+        bool was_out;
+        nsec_t lull; /* so far: time in which nobody led a majority whose disks work */
+        uint64_t lulls;
+        bool was_lull;
         bool cut[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool calm;
         struct counts counts;
         char failure[512]; /* "" while all is well */
-        bool known;        /* it is of the kind that README.md says is still found */
         bool trace;
 };
 
@@ -97,8 +102,6 @@ bool world_run(struct world *w, uint64_t seed);
 /* ---- check.c ---- */
 
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
-/* As fail(), for what README.md names as still found. */
-void fail_known(struct world *w, const char *fmt, ...) printf_(2, 3);
 void check_reset(void);
 
 /* An entry was applied at a replica. */
@@ -109,12 +112,14 @@ void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
                    struct holder *h);
 void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms);
 void check_ended(struct world *w, int64_t lease, bool expired);
+/* A renewal, or the grant itself, of a lease was applied somewhere. */
+void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
+/* From time to time: who is not renewed is gone (I2). */
+void check_undead(struct world *w);
 void check_revoked(int64_t lease);
 /* A write was acknowledged; a linearizable read began and was answered. */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
 int64_t check_read_begins(void);
 void check_read(struct world *w, int64_t began_with, int64_t revision);
-/* The longest TTL and some elections after everything was healed: nobody dead is left (I2). */
-void check_undead(struct world *w, nsec_t healed_at);
 /* Everything is healed and had time. */
 void check_end(struct world *w);

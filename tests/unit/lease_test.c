@@ -1,7 +1,7 @@
 #include "lease/state.h"
 #include "test.h"
 
-#define T0 ((struct boot_time){100 * NSEC_PER_SEC})
+#define T0 ((struct lease_time){100 * NSEC_PER_SEC})
 #define MS NSEC_PER_MSEC
 
 static uint64_t next_index;
@@ -15,7 +15,7 @@ static void begin(struct state *s)
 /* Applies one command at @now; returns the outcome, and the response's bytes in @out where it
  * is given. */
 static enum state_outcome apply(struct state *s, enum cmd_type type, const ProtobufCMessage *m,
-                                struct boot_time now, struct buf *out)
+                                struct lease_time now, struct buf *out)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {.out = out};
@@ -24,7 +24,8 @@ static enum state_outcome apply(struct state *s, enum cmd_type type, const Proto
         pb_append(&body, m);
         c.body = (struct view){body.data, buf_len(&body)};
         pb__response_header__init(&reply.header);
-        CHECK_EQ(state_apply(s, &c, next_index++, now, now, &reply), 0);
+        state_begin(s, next_index++, now);
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
         return reply.outcome;
 }
 
@@ -40,7 +41,7 @@ static enum state_outcome put(struct state *s, const char *key, const char *valu
 }
 
 static enum state_outcome grant(struct state *s, int64_t id, int64_t ttl_ms,
-                                struct boot_time now)
+                                struct lease_time now)
 {
         Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
 
@@ -49,7 +50,7 @@ static enum state_outcome grant(struct state *s, int64_t id, int64_t ttl_ms,
         return apply(s, CMD_GRANT, &q.base, now, NULL);
 }
 
-static void renew(struct state *s, int64_t id, uint64_t as_of, struct boot_time now)
+static void renew(struct state *s, int64_t id, uint64_t as_of, struct lease_time now)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
@@ -59,7 +60,8 @@ static void renew(struct state *s, int64_t id, uint64_t as_of, struct boot_time 
         cmd_renew_begin(&body, &slots, as_of);
         cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot);
         c.body = (struct view){body.data, buf_len(&body)};
-        CHECK_EQ(state_apply(s, &c, next_index++, now, now, &reply), 0);
+        state_begin(s, next_index++, now);
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
 }
 
 static void expire(struct state *s, const struct buf *body)
@@ -67,7 +69,8 @@ static void expire(struct state *s, const struct buf *body)
         struct state_reply reply = {0};
         struct cmd c = {.type = CMD_EXPIRE, .body = {body->data, buf_len(body)}};
 
-        CHECK_EQ(state_apply(s, &c, next_index++, T0, T0, &reply), 0);
+        state_begin(s, next_index++, T0);
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
 }
 
 static const struct kv_version *get(const struct state *s, const char *key, int64_t revision)
@@ -108,26 +111,26 @@ TEST(a_put_on_a_lease_that_is_not_there_changes_nothing)
  * that one. */
 TEST(a_renewal_beats_an_expiry_proposed_before_it)
 {
-        struct boot_time late = boot_add(T0, 2000 * MS);
+        struct lease_time late = lease_add(T0, 2000 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct state s;
 
         begin(&s);
         CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
         CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
-        CHECK_EQ(state_expire(&s, late, boot_add(late, MS), 10, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_add(late, MS), 10, &body), 2);
         renew(&s, 1, s.applied, late);
         expire(&s, &body);
         CHECK(leases_find(&s.leases, 1));
         CHECK(!leases_find(&s.leases, 2));
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, boot_add(late, 1000 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(late, 1000 * MS).ns);
         state_fini(&s);
 }
 
 /* A10: an expiry that did not come through is due again. */
 TEST(expiry_is_level_triggered)
 {
-        struct boot_time late = boot_add(T0, 2000 * MS), again = boot_add(late, 100 * MS);
+        struct lease_time late = lease_add(T0, 2000 * MS), again = lease_add(late, 100 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct state s;
 
@@ -136,7 +139,7 @@ TEST(expiry_is_level_triggered)
         CHECK_EQ(state_expire(&s, late, again, 10, &body), 1);
         buf_clear(&body);
         CHECK_EQ(state_expire(&s, late, again, 10, &body), 0);
-        CHECK_EQ(state_expire(&s, again, boot_add(again, MS), 10, &body), 1);
+        CHECK_EQ(state_expire(&s, again, lease_add(again, MS), 10, &body), 1);
         state_fini(&s);
 }
 
@@ -145,7 +148,7 @@ TEST(expiry_is_level_triggered)
 TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
 {
         Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
-        struct boot_time later = boot_add(T0, 500 * MS);
+        struct lease_time later = lease_add(T0, 500 * MS);
         uint64_t as_of;
         struct state s;
 
@@ -157,7 +160,7 @@ TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
         CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
         CHECK_EQ(leases_find(&s.leases, 2)->slot, 0);
         renew(&s, 2, as_of, later);
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, boot_add(T0, 1000 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(T0, 1000 * MS).ns);
         state_fini(&s);
 }
 
@@ -245,7 +248,6 @@ TEST(a_snapshot_is_the_state)
 {
         struct state s, back;
         cleanup_(buf_fini) struct buf b = {0};
-        struct boot_time then = boot_add(T0, 300 * MS);
 
         begin(&s);
         for (int i = 0; i < 300; i++) {
@@ -283,8 +285,8 @@ TEST(a_snapshot_is_the_state)
                 }
         }
         CHECK_EQ(state_set_member(&s, 7, "core1", "http://a:1,http://b:2"), 0);
-        state_save(&s, then, &b);
-        CHECK_EQ(state_load(&back, then, (struct view){b.data, buf_len(&b)}), 0);
+        state_save(&s, &b);
+        CHECK_EQ(state_load(&back, (struct view){b.data, buf_len(&b)}), 0);
         CHECK(state_hash(&back) == state_hash(&s));
         CHECK_EQ(back.kv.n_keys, s.kv.n_keys);
         for (uint32_t i = 0; i < s.leases.n_slots; i++)
@@ -293,8 +295,7 @@ TEST(a_snapshot_is_the_state)
         state_fini(&back);
         /* Cut short anywhere, it is refused, and nothing leaks. */
         for (int i = 0; i < 50; i++) {
-                CHECK(state_load(&back, then, (struct view){b.data, rnd(0, buf_len(&b) - 1)}) <
-                      0);
+                CHECK(state_load(&back, (struct view){b.data, rnd(0, buf_len(&b) - 1)}) < 0);
                 state_fini(&back);
         }
         state_fini(&s);
@@ -337,52 +338,34 @@ TEST(a_txn_is_all_or_nothing)
 TEST(deadlines_come_in_order)
 {
         struct deadlines d;
-        struct boot_time end[200], now = T0;
+        struct lease_time end[200], now = T0;
         bool gone[200] = {false};
         uint32_t slot;
         size_t n = 0;
 
         deadlines_init(&d);
         for (uint32_t i = 0; i < 200; i++) {
-                end[i] = boot_add(T0, (nsec_t) rnd(1, 5000) * MS);
-                CHECK_EQ(deadlines_set(&d, i, T0, end[i]), 0);
+                end[i] = lease_add(T0, (nsec_t) rnd(1, 5000) * MS);
+                CHECK_EQ(deadlines_set(&d, i, end[i]), 0);
         }
         for (int i = 0; i < 300; i++) { /* renewals move ends later */
                 uint32_t k = (uint32_t) rnd(0, 199);
 
-                end[k] = boot_add(end[k], (nsec_t) rnd(0, 3000) * MS);
-                CHECK_EQ(deadlines_set(&d, k, T0, end[k]), 0);
+                end[k] = lease_add(end[k], (nsec_t) rnd(0, 3000) * MS);
+                CHECK_EQ(deadlines_set(&d, k, end[k]), 0);
         }
         while (n < 200) {
-                struct boot_time next = deadlines_next(&d);
+                struct lease_time next = deadlines_next(&d);
 
-                CHECK(!boot_before(next, now));
+                CHECK(!lease_before(next, now));
                 now = next;
-                CHECK(deadlines_pop(&d, now, BOOT_TIME_NEVER, &slot));
+                CHECK(deadlines_pop(&d, now, LEASE_TIME_NEVER, &slot));
                 CHECK(!gone[slot]);
                 CHECK_EQ(end[slot].ns, now.ns);
                 gone[slot] = true;
                 deadlines_clear(&d, slot);
                 n++;
         }
-        CHECK_EQ(deadlines_next(&d).ns, BOOT_TIME_NEVER.ns);
-        deadlines_fini(&d);
-}
-
-/* An outage counts for a lease only as far as it lies behind its last renewal; once (I1, I2).
- */
-TEST(an_outage_is_excused_once_and_only_to_those_it_hit)
-{
-        struct boot_time t1 = boot_add(T0, 1000 * MS), t3 = boot_add(T0, 3000 * MS);
-        struct deadlines d;
-
-        deadlines_init(&d);
-        CHECK_EQ(deadlines_set(&d, 0, T0, boot_add(T0, 5000 * MS)), 0);
-        CHECK_EQ(deadlines_set(&d, 1, t1, boot_add(t1, 5000 * MS)), 0);
-        CHECK_EQ(deadlines_set(&d, 2, t3, boot_add(t3, 5000 * MS)), 0);
-        deadlines_excuse(&d, t3, 2500 * MS); /* from 0.5 s to 3 s */
-        CHECK_EQ(deadlines_get(&d, 0).ns, boot_add(T0, 7500 * MS).ns);
-        CHECK_EQ(deadlines_get(&d, 1).ns, boot_add(t1, 7000 * MS).ns);
-        CHECK_EQ(deadlines_get(&d, 2).ns, boot_add(t3, 5000 * MS).ns);
+        CHECK_EQ(deadlines_next(&d).ns, LEASE_TIME_NEVER.ns);
         deadlines_fini(&d);
 }
