@@ -32,13 +32,18 @@ void lease_clock_stop(struct lease_clock *c)
         c->running = false;
 }
 
+nsec_t lease_clock_limit(const struct lease_clock *c)
+{
+        return c->normal + 2 * c->way;
+}
+
 void lease_clock_confirm(struct lease_clock *c, struct boot_time sent)
 {
         nsec_t gap = boot_diff(sent, c->since);
 
         if (!c->running || gap <= 0)
                 return;
-        if (gap > c->normal) {
+        if (gap > lease_clock_limit(c)) {
                 c->outages += gap;
                 c->at = c->known;
                 c->since = boot_add(sent, c->retry);
@@ -54,7 +59,8 @@ struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time
         nsec_t gap = boot_diff(now, c->running ? c->since : c->known_at);
         struct lease_time t = c->running ? c->at : c->known;
 
-        return lease_max(c->known, gap > 0 && gap <= c->normal ? lease_add(t, gap) : t);
+        return lease_max(c->known,
+                         gap > 0 && gap <= lease_clock_limit(c) ? lease_add(t, gap) : t);
 }
 
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now)
@@ -67,7 +73,7 @@ struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now)
 
 bool lease_clock_healthy(const struct lease_clock *c, struct boot_time now)
 {
-        return c->running && boot_diff(now, c->since) <= c->normal;
+        return c->running && boot_diff(now, c->since) <= lease_clock_limit(c);
 }
 
 struct boot_time lease_clock_when(const struct lease_clock *c, struct lease_time t,

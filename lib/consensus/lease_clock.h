@@ -3,16 +3,17 @@
  *
  * The leader runs it. Each heartbeat it sends a word with its own boot_time and the lease time
  * then; followers remember the highest lease time they were told and send the boot_time back.
- * Once a majority has answered a word, the core was well when it was sent: lease time has
- * advanced by as much as boot_time since the word before. If that is longer than
- * LEASE_CLOCK_NORMAL heartbeats - nobody led, the leader did not run, commits stood still, the
- * majority was away - none of it counts, nor the moment that clients take to try again.
+ * Once a majority has answered a word, within a heartbeat, the core was well when it was sent:
+ * lease time has advanced by as much as boot_time since the word before. If that is longer than
+ * LEASE_CLOCK_NORMAL heartbeats and the way - nobody led, the leader did not run, commits stood
+ * still, the majority was away - none of it counts, nor the moment that clients take to try
+ * again.
  *
  * A new leader goes on from the latest that a majority was told: whoever answered the last
  * confirmed word is in it. Latest means of the highest term, and of that the highest. It is a
  * maximum of instants, so that nothing is ever counted or excused twice (I1, I2, A7). What
- * falls between two words, up to the normal gap, is the grain of it: shorter outages are not
- * noticed, and of a longer one so much may count.
+ * falls between two words, up to the normal gap, and a heartbeat is the grain of it: shorter
+ * outages are not noticed, and of a longer one so much may count.
  *
  * Entries of the log carry the lease time at which they were appended. What was once given out,
  * in an entry or a word, is never taken back: a lease that is renewed later must not end
@@ -27,8 +28,9 @@
 #define LEASE_CLOCK_NORMAL(heartbeat) ((heartbeat) *5 / 2)
 
 struct lease_clock {
-        nsec_t normal, retry;    /* see above; how long clients take to try again */
-        uint64_t term;           /* of who said `known` */
+        nsec_t normal, retry; /* see above; how long clients take to try again */
+        nsec_t way;    /* to a majority and back, where that is longer than heartbeats allow */
+        uint64_t term; /* of who said `known` */
         struct lease_time known; /* the latest we were told, or gave out */
         struct boot_time known_at;
         bool running;           /* we lead, and know where to go on */
@@ -47,6 +49,9 @@ void lease_clock_told(struct lease_clock *c, uint64_t term, struct lease_time t,
  * latest of it. */
 void lease_clock_start(struct lease_clock *c, uint64_t term, struct boot_time now);
 void lease_clock_stop(struct lease_clock *c);
+
+/* What is longer is an outage. */
+nsec_t lease_clock_limit(const struct lease_clock *c);
 
 /* The word that was sent at @sent has been answered by a majority, and commits move. */
 void lease_clock_confirm(struct lease_clock *c, struct boot_time sent);

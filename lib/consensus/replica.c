@@ -86,9 +86,11 @@ struct replica {
         struct lease_clock clock;
         bool asking; /* leader: what time did the others hear of? */
         struct boot_time asked_time_at;
-        uint64_t time_told;                         /* bit per peer */
-        struct boot_time worded_at;                 /* leader: when the last word went out... */
-        struct boot_time worded[REPLICA_PEERS_MAX]; /* ...and which each has answered */
+        uint64_t time_told;               /* bit per peer */
+        struct boot_time worded_at;       /* leader: when the last word went out... */
+        nsec_t worded[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
+        nsec_t late[REPLICA_PEERS_MAX];   /* ...and the quickest answer that came late */
+        unsigned words_unanswered;        /* in time, by a majority, since the last that was */
         uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
         struct boot_time moved_at;
 
@@ -186,25 +188,69 @@ void replica_each_peer(const struct replica *r,
 static void send_frame(struct replica *r, uint64_t peer, enum frame_type type,
                        const uint64_t *v, size_t n);
 
+static int nsec_cmp(const void *a, const void *b)
+{
+        nsec_t x = *(const nsec_t *) a, y = *(const nsec_t *) b;
+
+        return x < y ? -1 : x > y;
+}
+
+/* Of the voters but us, in ascending order, what @of says of each. Returns how many. */
+static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t out[])
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < conf(r)->n && i < REPLICA_PEERS_MAX; i++)
+                if (conf(r)->servers[i].role == RAFT_VOTER &&
+                    conf(r)->servers[i].id != r->cfg.id)
+                        out[n++] = of[i];
+        qsort(out, n, sizeof(*out), nsec_cmp);
+        return n;
+}
+
 /* When the word was sent that a majority, us included, has answered. */
 static struct boot_time majority_worded(const struct replica *r)
 {
-        struct boot_time at[REPLICA_PEERS_MAX];
-        unsigned need = n_voters(r) / 2, n = 0;
+        unsigned need = n_voters(r) / 2, n;
+        nsec_t at[REPLICA_PEERS_MAX];
 
         if (need == 0)
                 return r->now;
-        for (unsigned i = 0; i < conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
-                unsigned k;
+        n = voters_sorted(r, r->worded, at);
+        return (struct boot_time){n >= need ? at[n - need] : 0};
+}
 
-                if (conf(r)->servers[i].role != RAFT_VOTER ||
-                    conf(r)->servers[i].id == r->cfg.id)
-                        continue;
-                for (k = n++; k > 0 && boot_before(at[k - 1], r->worded[i]); k--)
-                        at[k] = at[k - 1];
-                at[k] = r->worded[i];
-        }
-        return n >= need ? at[need - 1] : (struct boot_time){0};
+/* An answer that took long came out of a socket that nobody read: it says nothing of the time
+ * in between. */
+static void on_word_ack(struct replica *r, unsigned i, nsec_t sent)
+{
+        nsec_t way = boot_diff(r->now, (struct boot_time){sent});
+
+        if (way < 0)
+                return;
+        if (way <= r->cfg.heartbeat + 2 * r->clock.way)
+                r->worded[i] = max_of(r->worded[i], sent);
+        else
+                r->late[i] = min_of(r->late[i], way);
+}
+
+/* We lead and commit, and yet every answer comes late: it is the way that is long, longer than
+ * the heartbeats were chosen for. */
+static void learn_way(struct replica *r)
+{
+        unsigned need = n_voters(r) / 2;
+        nsec_t late[REPLICA_PEERS_MAX];
+
+        if (need == 0 ||
+            r->words_unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
+            voters_sorted(r, r->late, late) < need || late[need - 1] == INT64_MAX)
+                return;
+        log_warning("The way to a majority of the replicas and back takes %lld ms; choose a "
+                    "HeartbeatInterval above that.",
+                    (long long) (late[need - 1] / NSEC_PER_MSEC));
+        r->clock.way = late[need - 1];
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                r->late[i] = INT64_MAX;
 }
 
 /* Whether what is appended gets committed. */
@@ -216,7 +262,7 @@ static bool commits_move(struct replica *r)
                 r->moved_commit = commit;
                 r->moved_at = r->now;
         }
-        return boot_diff(r->now, r->moved_at) <= r->clock.normal;
+        return boot_diff(r->now, r->moved_at) <= lease_clock_limit(&r->clock);
 }
 
 static void send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n)
@@ -261,14 +307,19 @@ static void run_clock(struct replica *r)
                 lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
         }
         outages = r->clock.outages;
-        if (commits_move(r))
+        if (commits_move(r)) {
+                if (boot_before(r->clock.since, majority_worded(r)))
+                        r->words_unanswered = 0;
                 lease_clock_confirm(&r->clock, majority_worded(r));
+                learn_way(r);
+        }
         if (r->clock.outages > outages)
                 log_debug("For %lld ms nothing could be renewed; no lease pays for that.",
                           (long long) ((r->clock.outages - outages) / NSEC_PER_MSEC));
         if (boot_diff(r->now, r->worded_at) < r->cfg.heartbeat * 9 / 10)
                 return;
         r->worded_at = r->now;
+        r->words_unanswered++;
         send_all(r, FRAME_WORD,
                  (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
                               (uint64_t) lease_clock_give(&r->clock, r->now).ns},
@@ -533,6 +584,8 @@ static void become_leader(struct replica *r)
          * 8). */
         r->ready = false;
         memset(r->worded, 0, sizeof(r->worded));
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                r->late[i] = INT64_MAX;
         memset(r->told_commit, 0, sizeof(r->told_commit));
         r->asking = false;
         r->time_told = 0;
@@ -1227,9 +1280,7 @@ static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, co
                 on_time_told(r, (unsigned) i, v[1], v[2]);
                 return run_clock(r);
         case FRAME_WORD_ACK:
-                if (v[1] <= (uint64_t) r->now.ns)
-                        r->worded[i] =
-                                boot_max(r->worded[i], (struct boot_time){(nsec_t) v[1]});
+                on_word_ack(r, (unsigned) i, (nsec_t) v[1]);
                 return run_clock(r);
         }
 }
@@ -1312,13 +1363,10 @@ static size_t uncommitted_bytes(const struct replica *r)
         return n;
 }
 
-/* Not before it is known what lease time it is. Where a heartbeat is too short for the way to
- * the majority, that is never known exactly; the log goes on all the same. */
-static bool may_append(struct replica *r)
+/* Not before it is known what lease time it is. */
+static bool may_append(const struct replica *r)
 {
-        return r->ready && r->clock.running &&
-               (lease_clock_healthy(&r->clock, r->now) ||
-                (commits_move(r) && boot_diff(r->now, r->clock.since) > r->cfg.election));
+        return r->ready && lease_clock_healthy(&r->clock, r->now);
 }
 
 /* One entry: what is urgent first, then the oldest batch. */

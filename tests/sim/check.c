@@ -8,7 +8,7 @@
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
-#define GRAIN (130 * MSEC)
+#define GRAIN (180 * MSEC)
 #define LULL_GRAIN (200 * MSEC)
 #define TICK_GRAIN (300 * MSEC)
 
@@ -281,7 +281,7 @@ void check_undead(struct world *w)
                 /* A network that loses 3 in 100 frames costs words and commits; a disk that
                  * stalls now and then holds up what queues behind; and when a majority crashes
                  * at once, lease time goes on from the log (TICK_AFTER in core.c). */
-                nsec_t more = (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 5 : 0) +
+                nsec_t more = (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
                               (w->faults.stalls ? 500 * MSEC : 0) +
                               (w->faults.crashes ? (nsec_t) lulls * TICK_GRAIN : 0);
 
@@ -289,12 +289,10 @@ void check_undead(struct world *w)
                                                                  (nsec_t) lulls * LULL_GRAIN +
                                                                  more + 100 * MSEC)
                         continue;
-                /* It ended within a snapshot, or before we heard that it was granted. */
-                if (!*views(w, l->id)) {
-                        l->gone = true;
-                        l->gone_at = w->now;
+                /* It ended within a snapshot, or before we heard that it was granted; or nobody
+                 * is there to ask. */
+                if (!*views(w, l->id))
                         continue;
-                }
                 fail(w,
                      "I2: lease %llx, last renewed at %.3f s with a TTL of %.3f s, still "
                      "lives; "

@@ -105,34 +105,48 @@ static struct replica_node *node_of(void *u)
         return u;
 }
 
+/* Per 1,000 frames. */
+static bool seldom(struct world *w, unsigned in_1000)
+{
+        return w->faults.loss && !w->calm && rnd_between(&w->rnd, 1, 1000) <= in_1000;
+}
+
+static void post_frame(struct replica_node *n, unsigned to, struct view frame, nsec_t in)
+{
+        struct event *e = post(W, in, EV_FRAME);
+
+        e->from = n->i;
+        e->to = to;
+        buf_add(&e->bytes, frame.p, frame.len);
+}
+
+/* Links are TCP: frames keep their order; a link that is slow delays all of them; one that
+ * breaks loses what is sent until there is another, and what was under way may come after it,
+ * or twice.
+ */
 static void on_send(void *u, uint64_t peer, struct view frame)
 {
         struct replica_node *n = node_of(u);
         unsigned to = (unsigned) peer - 1;
-        struct event *e;
+        struct sim_link *l = &W->links[n->i][to < REPLICAS_MAX ? to : 0];
+        nsec_t at = W->now + (nsec_t) rnd_between(&W->rnd, 100, 3000) * NSEC_PER_USEC;
 
         W->counts.frames++;
-        if (to >= W->n_replicas || W->cut[n->i][to] ||
-            (W->faults.loss && !W->calm && chance(W, 3))) {
+        if (seldom(W, 4)) {
+                l->down_until = W->now + (nsec_t) rnd_between(&W->rnd, 1, 300) * MSEC;
+                l->last = 0;
+        }
+        if (to >= W->n_replicas || W->cut[n->i][to] || W->now < l->down_until) {
                 W->counts.lost_frames++;
                 return;
         }
-        /* Links are TCP: frames between two replicas keep their order, mostly; a new connection
-         * may overtake. */
-        e = post(W, (nsec_t) rnd_between(&W->rnd, 100, 3000) * NSEC_PER_USEC, EV_FRAME);
-        if (W->faults.loss && !W->calm && chance(W, 2))
-                e->at += (nsec_t) rnd_between(&W->rnd, 1, 200) * MSEC;
-        e->from = n->i;
-        e->to = to;
-        buf_add(&e->bytes, frame.p, frame.len);
-        if (W->faults.loss && !W->calm && chance(W, 1)) {
-                struct event *twice =
-                        post(W, (nsec_t) rnd_between(&W->rnd, 1, 100) * MSEC, EV_FRAME);
-
-                twice->from = n->i;
-                twice->to = to;
-                buf_add(&twice->bytes, frame.p, frame.len);
-        }
+        if (seldom(W, 5))
+                at += (nsec_t) rnd_between(&W->rnd, 1, 200) * MSEC;
+        l->last = at = max_of(at, l->last + 1);
+        post_frame(n, to, frame, at - W->now);
+        if (seldom(W, 10))
+                post_frame(n, to, frame,
+                           at - W->now + (nsec_t) rnd_between(&W->rnd, 1, 100) * MSEC);
 }
 
 static void on_fatal(void *u, const char *why)
@@ -619,18 +633,21 @@ static void cause_fault(struct world *w)
 }
 
 /* Could replica @i, and a majority with it, have worked together just now? Seen from outside.
- * With
- * @disks, theirs must not be stalled. */
-static bool could_lead(const struct world *w, unsigned i, bool disks)
+ * With @does, their disks are not stalled and they are of one term. */
+static bool could_lead(const struct world *w, unsigned i, bool does)
 {
         unsigned n = 0;
 
         if (!w->r[i].up || w->r[i].paused)
                 return false;
-        for (unsigned j = 0; j < w->n_replicas; j++)
-                n += (j == i ||
-                      (w->r[j].up && !w->r[j].paused && !w->cut[i][j] && !w->cut[j][i])) &&
-                     (!disks || w->r[j].stalled_until <= w->now);
+        for (unsigned j = 0; j < w->n_replicas; j++) {
+                const struct replica_node *a = &w->r[i], *b = &w->r[j];
+
+                if (i != j && (!b->up || b->paused || w->cut[i][j] || w->cut[j][i]))
+                        continue;
+                n += !does || (b->stalled_until <= w->now &&
+                               core_status(b->core).term == core_status(a->core).term);
+        }
         return n > w->n_replicas / 2;
 }
 

@@ -86,6 +86,10 @@ struct world {
         uint64_t lulls;
         bool was_lull;
         bool cut[REPLICAS_MAX][REPLICAS_MAX];
+        struct sim_link {
+                nsec_t last;       /* when the last frame on it arrives */
+                nsec_t down_until; /* broken */
+        } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool calm;
         struct counts counts;
