@@ -290,7 +290,7 @@ static int make_replica(struct program *p)
                                 .n_peers = p->cluster.n_peers,
                                 .election = p->opt.election,
                                 .heartbeat = p->opt.heartbeat,
-                                .seed = seed >> 32,
+                                .seed = seed ^ (uint64_t) now.ns,
                         },
                         p->disk, &core_replica_ops, p->core, now, &err);
         if (r < 0) {

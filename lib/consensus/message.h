@@ -20,11 +20,12 @@ enum frame_type {
         FRAME_READ_PONG, /* term:u64 seq:u64 */
         FRAME_READ_ASK,  /* id:u64: follower to leader: from which index may I read? */
         FRAME_READ_TELL, /* id:u64 index:u64 */
-        FRAME_PROPOSE,   /* term:u64 priority:u8 commands: follower to leader */
-        FRAME_WORD,      /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
-                            (lease_clock.h) */
-        FRAME_WORD_ACK,  /* term:u64 clock:u64: the answer */
-        FRAME_TIME_ASK,  /* term:u64: new leader to all: what lease time have you heard of? */
+        FRAME_PROPOSE,  /* term:u64 life:u64 n:u64 priority:u8 commands: follower to leader, the
+                           n-th of that life */
+        FRAME_WORD,     /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
+                           (lease_clock.h) */
+        FRAME_WORD_ACK, /* term:u64 clock:u64: the answer */
+        FRAME_TIME_ASK, /* term:u64: new leader to all: what lease time have you heard of? */
         FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
 };
 

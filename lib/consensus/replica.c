@@ -39,6 +39,11 @@ struct batch {
         struct buf bytes;
 };
 
+/* Which frames of a sender have come: the highest, and those of the 64 up to it. */
+struct window {
+        uint64_t life, high, seen;
+};
+
 struct read {
         STAILQ_ENTRY(read) next;
         uint64_t id;
@@ -64,6 +69,8 @@ struct replica {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
         size_t queued;
+        uint64_t forwarded;                        /* frames of proposals, in this life */
+        struct window proposed[REPLICA_PEERS_MAX]; /* leader: those that came */
 
         /* Snapshots. */
         uint64_t snap_index, snap_term;
@@ -570,6 +577,10 @@ static void announce(struct replica *r)
         if (s.leader != r->told.leader || s.leader_id != r->told.leader_id ||
             s.term != r->told.term)
                 reads_reroute(r);
+        /* What waits here was proposed in a term that is over: who proposed it gives it up, or
+         * proposes it again. Going on with it now would apply it twice. */
+        if (s.term != r->told.term)
+                drop_batches(r);
         r->told = s;
         r->ops->changed(r->userdata);
 }
@@ -1206,12 +1217,37 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
         return r->queued + n > QUEUED_BYTES_MAX ? -ENOBUFS : add_batch(r, commands, n);
 }
 
-static int on_proposed(struct replica *r, struct view in)
+/* Whether frame @n of that life of a sender is new: none is taken twice, whatever the links do.
+ * A window as in RFC 4303, 3.4.3. */
+static bool is_new(struct window *w, uint64_t life, uint64_t n)
 {
-        uint64_t term;
-        uint8_t priority;
-        int k = view_u64(&in, &term);
+        uint64_t bit;
 
+        if (w->life != life)
+                *w = (struct window){.life = life};
+        if (n > w->high) {
+                w->seen = n - w->high < 64 ? w->seen << (n - w->high) : 0;
+                w->high = n;
+        } else if (w->high - n >= 64) {
+                return false;
+        }
+        bit = UINT64_C(1) << (w->high - n);
+        if (w->seen & bit)
+                return false;
+        w->seen |= bit;
+        return true;
+}
+
+static int on_proposed(struct replica *r, uint64_t peer, struct view in)
+{
+        uint64_t term, life, n;
+        uint8_t priority;
+        int i = peer_position(r, peer), k = view_u64(&in, &term);
+
+        if (k == 0)
+                k = view_u64(&in, &life);
+        if (k == 0)
+                k = view_u64(&in, &n);
         if (k == 0)
                 k = view_u8(&in, &priority);
         if (k < 0)
@@ -1220,8 +1256,8 @@ static int on_proposed(struct replica *r, struct view in)
                 return -EBADMSG;
         /* Its sender gives up what it proposed in an older term; taking it now would apply it
          * behind its back. */
-        if (!is_leader(r) || term != raft_current_term(&r->raft) ||
-            r->queued + in.len > QUEUED_BYTES_MAX)
+        if (!is_leader(r) || term != raft_current_term(&r->raft) || i < 0 ||
+            !is_new(&r->proposed[i], life, n) || r->queued + in.len > QUEUED_BYTES_MAX)
                 return 0;
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
                                        : add_batch(r, in.p, in.len);
@@ -1306,7 +1342,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 return k;
         }
         if (type == FRAME_PROPOSE)
-                return on_proposed(r, frame);
+                return on_proposed(r, peer, frame);
         n = numbers_in(type);
         for (int i = 0; i < n && k == 0; i++)
                 k = view_u64(&frame, &v[i]);
@@ -1442,6 +1478,8 @@ static void forward(struct replica *r, enum replica_priority priority,
                 return;
         buf_add_u8(&f, FRAME_PROPOSE);
         buf_add_u64(&f, raft_current_term(&r->raft));
+        buf_add_u64(&f, r->cfg.seed);
+        buf_add_u64(&f, ++r->forwarded);
         buf_add_u8(&f, (uint8_t) priority);
         buf_add(&f, buf_head(commands), buf_len(commands));
         if (buf_error(&f) < 0)

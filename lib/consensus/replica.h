@@ -32,7 +32,7 @@ struct replica_config {
         const struct replica_peer *peers; /* all, us included; of a new cluster */
         size_t n_peers;
         nsec_t election, heartbeat;
-        uint64_t seed;
+        uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
 };
 

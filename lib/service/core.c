@@ -477,16 +477,19 @@ static void expire(struct core *c)
 }
 
 /* All replicas may die at once: what the log says of lease time is what is left then. Where
- * nothing else is written, it is told all the same. */
+ * nothing else is written, it is told all the same. And every term opens with an entry, so that
+ * what the last one left undone is known to be (term_begins()). */
 static void tell_time(struct core *c)
 {
         const struct buf nothing = {0};
+        struct replica_status st = core_status(c);
+        bool opens = c->term_seen != st.term;
 
-        if (c->state.leases.n == 0 || boot_before(c->now, c->tick_at) ||
-            !core_status(c).leader || !replica_healthy(c->replica, c->now))
+        if ((c->state.leases.n == 0 && !opens) || boot_before(c->now, c->tick_at) ||
+            !st.leader || !replica_healthy(c->replica, c->now))
                 return;
         c->tick_at = boot_add(c->now, TICK_AFTER);
-        if (lease_diff(core_lease_time(c), c->state.time) >= TICK_AFTER)
+        if (opens || lease_diff(core_lease_time(c), c->state.time) >= TICK_AFTER)
                 (void) !propose_own(c, CMD_TICK, &nothing);
 }
 
@@ -724,7 +727,7 @@ struct boot_time core_next(struct core *c)
                                          replica_lease_when(c->replica,
                                                             deadlines_next(&c->state.deadlines),
                                                             c->now)));
-                if (c->state.leases.n > 0)
+                if (c->state.leases.n > 0 || c->term_seen != core_status(c).term)
                         next = boot_min(next,
                                         boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
         }
