@@ -9,6 +9,7 @@ static const struct {
         {kv_methods, &n_kv_methods},
         {lease_methods, &n_lease_methods},
         {cluster_methods, &n_cluster_methods},
+        {lock_methods, &n_lock_methods},
 };
 
 int api_new(struct api **ret, struct core *core)
@@ -20,6 +21,8 @@ int api_new(struct api **ret, struct core *core)
                 return -ENOMEM;
         a->core = core;
         r = watch_hub_new(&a->watches, a);
+        if (r == 0)
+                r = lock_hub_new(&a->locks, a);
         if (r < 0)
                 return r;
         *ret = take_ptr(a);
@@ -31,6 +34,7 @@ struct api *api_free(struct api *a)
         if (!a)
                 return NULL;
         watch_hub_free(a->watches);
+        lock_hub_free(a->locks);
         free(a);
         return NULL;
 }
@@ -59,6 +63,8 @@ void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
 
 static void request_free(struct request *q)
 {
+        if (q->drop)
+                q->drop(q);
         pb_free(q->msg);
         free(q);
 }
@@ -106,6 +112,8 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         struct request *q = container_of(w, struct request, write);
 
         q->waiting = false;
+        if (q->wrote)
+                return q->wrote(q, st, reply);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         request_reply_bytes(q, reply.p, reply.len);
@@ -121,7 +129,7 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
         q->write.done = write_done;
         if (r == 0)
                 r = core_write(q->api->core, &q->write, type, b.data, buf_len(&b),
-                               q->call->timeout);
+                               q->call ? q->call->timeout : 0);
         if (r < 0)
                 return request_fail(q, status_too_many);
         q->waiting = true;
@@ -132,10 +140,10 @@ static void read_done(struct core_read *rd, struct status st)
         struct request *q = container_of(rd, struct request, read);
 
         q->waiting = false;
+        if (!q->call)
+                return q->gone ? q->gone(q) : request_free(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (!q->call)
-                return request_free(q);
         q->then(q);
 }
 
@@ -177,7 +185,9 @@ static void on_close(struct rpc_call *call)
         if (!q)
                 return;
         q->call = NULL;
-        if (!q->waiting)
+        if (q->gone)
+                q->gone(q);
+        else if (!q->waiting)
                 request_free(q);
 }
 
@@ -192,6 +202,8 @@ void api_accept(struct rpc_call *call, void *userdata)
                 return keepalive_accept(a, call);
         if (strcmp(call->path, "/etcdserverpb.Watch/Watch") == 0)
                 return watch_accept(a, call);
+        if (strcmp(call->path, "/v3electionpb.Election/Observe") == 0)
+                return observe_accept(a, call);
         for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
                 for (size_t i = 0; i < *tables[t].n; i++) {
                         const struct method *m = &tables[t].methods[i];
@@ -215,6 +227,7 @@ void api_accept(struct rpc_call *call, void *userdata)
 
 void api_flush(struct api *a, struct boot_time now)
 {
+        lock_hub_flush(a->locks);
         watch_hub_flush(a->watches, now);
 }
 

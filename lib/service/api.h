@@ -1,6 +1,6 @@
 /*
- * The etcd v3 services over one replica's core: KV, Lease, Watch, Cluster, Maintenance and
- * health.
+ * The etcd v3 services over one replica's core: KV, Lease, Watch, Lock, Election, Cluster,
+ * Maintenance, Auth and health.
  *
  * A call begins at api_accept(), with the path that selects its method; answers go out through
  * rpc. Owns the requests and streams that are under way. No socket, no clock.

@@ -169,9 +169,14 @@ void core_each_peer(const struct core *c,
         replica_each_peer(c->replica, fn, arg);
 }
 
-uint64_t core_random(struct core *c)
+int64_t core_new_lease_id(struct core *c)
 {
-        return rnd_u64(&c->rnd);
+        int64_t id;
+
+        do
+                id = (int64_t) (rnd_u64(&c->rnd) >> 1);
+        while (id <= 0 || leases_find(&c->state.leases, id));
+        return id;
 }
 
 struct boot_time core_now(const struct core *c)

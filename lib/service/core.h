@@ -86,7 +86,8 @@ struct replica_status core_status(const struct core *c);
 void core_each_peer(const struct core *c,
                     void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                     void *arg);
-uint64_t core_random(struct core *c);
+/* A random lease id that is free as far as this replica knows. */
+int64_t core_new_lease_id(struct core *c);
 struct boot_time core_now(const struct core *c); /* as the last call brought it */
 
 struct lease_time core_lease_time(const struct core *c);

@@ -4,10 +4,12 @@
 #include "service/api.h"
 
 struct watch_hub;
+struct lock_hub;
 
 struct api {
         struct core *core;
         struct watch_hub *watches;
+        struct lock_hub *locks;
         void (*kick)(struct rpc_conn *c, void *arg);
         void *kick_arg;
 };
@@ -22,6 +24,13 @@ struct request {
         struct core_read read;
         void (*then)(struct request *q); /* after the read */
         bool waiting;                    /* for the core: the request stays until it answers */
+        /* What a method that takes several steps keeps; `drop` frees it with the request. */
+        void *data;
+        void (*drop)(struct request *q);
+        /* Instead of the write's own answer to the client, also when the client is gone. */
+        void (*wrote)(struct request *q, struct status st, struct view reply);
+        /* The client went away: the method ends the request, now or later. */
+        void (*gone)(struct request *q);
 };
 
 struct method {
@@ -43,14 +52,19 @@ void request_read(struct request *q, void (*then)(struct request *q));
 /* Sends a message on a stream and gets the connection moving. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
 
-extern const struct method kv_methods[], lease_methods[], cluster_methods[];
-extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods;
+extern const struct method kv_methods[], lease_methods[], cluster_methods[], lock_methods[];
+extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_methods;
 
 /* Streams: take the call over. */
 void keepalive_accept(struct api *a, struct rpc_call *call);
 void watch_accept(struct api *a, struct rpc_call *call);
+void observe_accept(struct api *a, struct rpc_call *call);
 
 must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
 struct watch_hub *watch_hub_free(struct watch_hub *h);
 void watch_hub_flush(struct watch_hub *h, struct boot_time now);
 struct boot_time watch_hub_next(const struct watch_hub *h);
+
+must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
+struct lock_hub *lock_hub_free(struct lock_hub *h);
+void lock_hub_flush(struct lock_hub *h);

@@ -16,12 +16,8 @@ static void grant(struct request *q)
         /* What the log carries is final: the same on every replica, whatever its configuration.
          */
         m->ttl_ms = max_of(state_grant_ttl_ms(m), min_ms);
-        while (m->id == 0) {
-                int64_t id = (int64_t) (core_random(q->api->core) >> 1);
-
-                if (id > 0 && !leases_find(&core_state(q->api->core)->leases, id))
-                        m->id = id;
-        }
+        if (m->id == 0)
+                m->id = core_new_lease_id(q->api->core);
         request_write(q, CMD_GRANT, q->msg);
 }
 

@@ -1,0 +1,615 @@
+/*
+ * Lock (v3lockpb) and Election (v3electionpb): who came first, holds.
+ *
+ * Whoever wants to hold creates NAME/LEASE-IN-HEX under its lease; the key with the smallest
+ * create_revision holds. A waiter waits for one key only, the one just before its own, so that a
+ * release wakes one and not all. Before it is told that it holds, a linearizable read makes sure
+ * that its key, and so its lease, is still there (A38). A client that goes away while it waits
+ * takes its key with it. The create_revision is the fencing token: guard writes with a compare of
+ * it.
+ */
+#include "service/internal.h"
+
+#include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd */
+
+static const struct status status_session_gone = {RPC_UNKNOWN,
+                                                  "mutex: session is expired"};
+static const struct status status_not_leader = {RPC_UNKNOWN, "election: not leader"};
+static const struct status status_nobody = {RPC_UNKNOWN, "election: no leader"};
+static const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
+
+/* One who wants to hold. */
+struct waiter {
+        RB_ENTRY(waiter) by_before; /* while `waits` */
+        struct lock_hub *hub;
+        struct request *q;
+        bool waits;
+        bool election;
+        int64_t lease, rev; /* rev: the create_revision of our key */
+        struct buf prefix, key, value;
+        struct buf before; /* the key that we wait for */
+};
+
+/* One who looks on. */
+struct observer {
+        LIST_ENTRY(observer) next;
+        struct lock_hub *hub;
+        struct rpc_call *call;
+        struct buf prefix;
+        bool asked;
+        int64_t told; /* the mod_revision last told */
+};
+
+RB_HEAD(lock_waiters, waiter);
+
+struct lock_hub {
+        struct api *api;
+        struct lock_waiters waiters;
+        LIST_HEAD(, observer) observers;
+        int64_t seen; /* the revision up to which deletions were looked at */
+};
+
+static int waiter_cmp(const struct waiter *a, const struct waiter *b)
+{
+        int c = bytes_cmp(buf_head(&a->before), buf_len(&a->before), buf_head(&b->before),
+                          buf_len(&b->before));
+
+        return c != 0 ? c : (uintptr_t) a < (uintptr_t) b ? -1 : (uintptr_t) a > (uintptr_t) b;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_PROTOTYPE(lock_waiters, waiter, by_before, waiter_cmp)
+RB_GENERATE(lock_waiters, waiter, by_before, waiter_cmp)
+#pragma GCC diagnostic pop
+
+int lock_hub_new(struct lock_hub **ret, struct api *a)
+{
+        struct lock_hub *h = calloc(1, sizeof(*h));
+
+        if (!h)
+                return -ENOMEM;
+        h->api = a;
+        RB_INIT(&h->waiters);
+        LIST_INIT(&h->observers);
+        *ret = h;
+        return 0;
+}
+
+struct lock_hub *lock_hub_free(struct lock_hub *h)
+{
+        assert(!h || (RB_EMPTY(&h->waiters) && LIST_EMPTY(&h->observers)));
+        free(h);
+        return NULL;
+}
+
+static void waiter_free(struct request *q)
+{
+        struct waiter *w = q->data;
+
+        if (w->waits)
+                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
+        buf_fini(&w->prefix);
+        buf_fini(&w->key);
+        buf_fini(&w->value);
+        buf_fini(&w->before);
+        free(w);
+}
+
+static ProtobufCBinaryData bytes_of(const struct buf *b)
+{
+        return pb_bytes(buf_head(b), buf_len(b));
+}
+
+/* The live key under @prefix with the smallest create_revision, or, with @below, with the greatest
+ * one that is less. */
+static struct kv_key *first_or_before(const struct kv *kv, const struct buf *prefix, int64_t below)
+{
+        cleanup_(buf_fini) struct buf end = {0};
+        struct kv_key *best = NULL;
+        struct kv_span span;
+
+        buf_add(&end, buf_head(prefix), buf_len(prefix));
+        if (buf_error(&end) < 0)
+                return NULL;
+        end.data[end.end - 1]++; /* it ends in '/' */
+        span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
+                                .end = {buf_head(&end), buf_len(&end)}};
+        for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
+                int64_t rev = kv_live(k) ? k->newest->create_revision : 0;
+
+                if (rev == 0 || (below > 0 && rev >= below))
+                        continue;
+                if (!best || (below > 0 ? rev > best->newest->create_revision
+                                        : rev < best->newest->create_revision))
+                        best = k;
+        }
+        return best;
+}
+
+/* ---- the guarded writes ---- */
+
+/* Txn: if create_revision(@key) is @rev, then @yes, else a look at the key. */
+static void write_guarded(struct request *q, const struct buf *key, int64_t rev,
+                          Pb__RequestOp *yes, void (*wrote)(struct request *, struct status,
+                                                            struct view))
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
+        Pb__RequestOp no = PB__REQUEST_OP__INIT, *yes_ops[] = {yes}, *no_ops[] = {&no};
+        Pb__Compare c = PB__COMPARE__INIT, *cs[] = {&c};
+
+        c.key = get.key = bytes_of(key);
+        c.target = PB__COMPARE__COMPARE_TARGET__CREATE;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+        c.create_revision = rev;
+        no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        no.request_range = &get;
+        txn.compare = cs;
+        txn.success = yes_ops;
+        txn.failure = no_ops;
+        txn.n_compare = txn.n_success = txn.n_failure = 1;
+        q->wrote = wrote;
+        request_write(q, CMD_TXN, &txn.base);
+}
+
+static void put_guarded(struct request *q, const struct buf *key, int64_t rev,
+                        const struct buf *value, int64_t lease,
+                        void (*wrote)(struct request *, struct status, struct view))
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT;
+
+        put.key = bytes_of(key);
+        put.value = bytes_of(value);
+        put.lease = lease;
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &put;
+        write_guarded(q, key, rev, &op, wrote);
+}
+
+static void delete_guarded(struct request *q, const struct buf *key, int64_t rev,
+                           void (*wrote)(struct request *, struct status, struct view))
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT;
+
+        del.key = bytes_of(key);
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        op.request_delete_range = &del;
+        write_guarded(q, key, rev, &op, wrote);
+}
+
+static bool txn_held(struct view reply)
+{
+        cleanup_(pb_freep) Pb__TxnResponse *p = pb__txn_response__unpack(NULL, reply.len, reply.p);
+
+        return p && p->succeeded;
+}
+
+/* ---- to hold ---- */
+
+static void answer_held(struct waiter *w)
+{
+        struct request *q = w->q;
+        Pb__ResponseHeader h;
+
+        core_header(w->hub->api->core, &h);
+        if (w->election) {
+                Pb__CampaignResponse p = PB__CAMPAIGN_RESPONSE__INIT;
+                Pb__LeaderKey k = PB__LEADER_KEY__INIT;
+
+                p.header = &h;
+                p.leader = &k;
+                k.name = pb_bytes(buf_head(&w->prefix), buf_len(&w->prefix) - 1);
+                k.key = bytes_of(&w->key);
+                k.rev = w->rev;
+                k.lease = w->lease;
+                request_reply(q, &p.base);
+        } else {
+                Pb__LockResponse p = PB__LOCK_RESPONSE__INIT;
+
+                p.header = &h;
+                p.key = bytes_of(&w->key);
+                request_reply(q, &p.base);
+        }
+}
+
+/* Our key as it stands here; NULL when it went, with its lease most likely. */
+static struct kv_key *own_key(const struct waiter *w)
+{
+        struct kv_key *k = kv_find(&core_state(w->hub->api->core)->kv, buf_head(&w->key),
+                                   buf_len(&w->key));
+
+        return k && kv_live(k) && k->newest->create_revision == w->rev ? k : NULL;
+}
+
+static void confirmed(struct request *q);
+
+/* Whose turn is it, as far as this replica knows? */
+static void look(struct waiter *w)
+{
+        struct kv_key *before;
+
+        if (w->waits)
+                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
+        w->waits = false;
+        if (!own_key(w))
+                return request_fail(w->q, status_session_gone);
+        before = first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev);
+        if (!before)
+                return request_read(w->q, confirmed);
+        buf_clear(&w->before);
+        buf_add(&w->before, before->bytes, before->len);
+        if (buf_error(&w->before) < 0)
+                return request_fail(w->q, status_nomem);
+        w->waits = true;
+        RB_INSERT(lock_waiters, &w->hub->waiters, w);
+}
+
+static void confirmed(struct request *q)
+{
+        struct waiter *w = q->data;
+
+        if (own_key(w) &&
+            !first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev))
+                return answer_held(w);
+        look(w);
+}
+
+/* The client went away: so does its claim. */
+static void abandon(struct request *q)
+{
+        struct waiter *w = q->data;
+        bool in_core = q->waiting;
+
+        if (w->waits)
+                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
+        w->waits = false;
+        if (in_core)
+                return; /* what the core does for us ends first, and comes back here */
+        q->gone = NULL;
+        if (w->rev == 0)
+                return request_fail(q, status_ok);
+        delete_guarded(q, &w->key, w->rev, NULL);
+}
+
+static void proclaimed(struct request *q, struct status st, struct view reply)
+{
+        struct waiter *w = q->data;
+
+        (void) reply;
+        if (!q->call)
+                return abandon(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        look(w);
+}
+
+static void claimed(struct request *q, struct status st, struct view reply)
+{
+        struct waiter *w = q->data;
+        struct kv_key *k = kv_find(&core_state(q->api->core)->kv, buf_head(&w->key),
+                                   buf_len(&w->key));
+
+        if (st.code == RPC_OK && k && kv_live(k))
+                w->rev = k->newest->create_revision;
+        if (!q->call)
+                return abandon(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        if (w->rev == 0)
+                return request_fail(w->q, status_session_gone);
+        /* It was ours before: a candidate may bring another value. */
+        if (w->election && !txn_held(reply) &&
+            bytes_cmp(k->newest->value, k->newest->value_len, buf_head(&w->value),
+                      buf_len(&w->value)) != 0)
+                return put_guarded(q, &w->key, w->rev, &w->value, w->lease, proclaimed);
+        look(w);
+}
+
+static void claim(struct waiter *w)
+{
+        buf_add(&w->key, buf_head(&w->prefix), buf_len(&w->prefix));
+        buf_printf(&w->key, "%" PRIx64, (uint64_t) w->lease);
+        if (buf_error(&w->key) < 0)
+                return request_fail(w->q, status_nomem);
+        put_guarded(w->q, &w->key, 0, &w->value, w->lease, claimed);
+}
+
+static void session_made(struct request *q, struct status st, struct view reply)
+{
+        struct waiter *w = q->data;
+
+        (void) reply;
+        if (!q->call)
+                return abandon(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        claim(w);
+}
+
+static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
+                  ProtobufCBinaryData value, bool election)
+{
+        struct waiter *w = calloc(1, sizeof(*w));
+
+        if (!w)
+                return request_fail(q, status_nomem);
+        w->hub = q->api->locks;
+        w->q = q;
+        w->election = election;
+        w->lease = lease;
+        buf_add(&w->prefix, name.data, name.len);
+        buf_add_u8(&w->prefix, '/');
+        buf_add(&w->value, value.data, value.len);
+        q->data = w;
+        q->drop = waiter_free;
+        q->gone = abandon;
+        if (buf_error(&w->prefix) < 0 || buf_error(&w->value) < 0)
+                return request_fail(w->q, status_nomem);
+        if (lease == 0) {
+                Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
+
+                w->lease = g.id = core_new_lease_id(q->api->core);
+                g.ttl_ms = SESSION_TTL_MS;
+                q->wrote = session_made;
+                return request_write(q, CMD_GRANT, &g.base);
+        }
+        claim(w);
+}
+
+static void lock(struct request *q)
+{
+        const Pb__LockRequest *m = q->msg;
+
+        begin(q, m->name, m->lease, (ProtobufCBinaryData){0}, false);
+}
+
+static void campaign(struct request *q)
+{
+        const Pb__CampaignRequest *m = q->msg;
+
+        begin(q, m->name, m->lease, m->value, true);
+}
+
+/* ---- to let go, and to speak as the leader ---- */
+
+#define ANSWER(q, type, init)                          \
+        do {                                           \
+                type p_ = init;                        \
+                Pb__ResponseHeader h_;                 \
+                core_header((q)->api->core, &h_);      \
+                p_.header = &h_;                       \
+                request_reply((q), &p_.base);          \
+        } while (0)
+
+static void unlocked(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        ANSWER(q, Pb__UnlockResponse, PB__UNLOCK_RESPONSE__INIT);
+}
+
+static void unlock(struct request *q)
+{
+        const Pb__UnlockRequest *m = q->msg;
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+
+        if (m->key.len == 0)
+                return request_fail(q, status_of(STATE_E_KEY_MISSING));
+        del.key = m->key;
+        q->wrote = unlocked;
+        request_write(q, CMD_DELETE_RANGE, &del.base);
+}
+
+static void resigned(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        ANSWER(q, Pb__ResignResponse, PB__RESIGN_RESPONSE__INIT);
+}
+
+static int key_of(const Pb__LeaderKey *k, struct buf *out)
+{
+        if (!k || k->key.len == 0)
+                return -EINVAL;
+        buf_add(out, k->key.data, k->key.len);
+        return buf_error(out);
+}
+
+static void resign(struct request *q)
+{
+        const Pb__ResignRequest *m = q->msg;
+        cleanup_(buf_fini) struct buf key = {0};
+
+        if (key_of(m->leader, &key) < 0)
+                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                                       "\"leader\" field must be provided"});
+        delete_guarded(q, &key, m->leader->rev, resigned);
+}
+
+static void told(struct request *q, struct status st, struct view reply)
+{
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        if (!txn_held(reply))
+                return request_fail(q, status_not_leader);
+        ANSWER(q, Pb__ProclaimResponse, PB__PROCLAIM_RESPONSE__INIT);
+}
+
+static void proclaim(struct request *q)
+{
+        const Pb__ProclaimRequest *m = q->msg;
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+
+        buf_add(&value, m->value.data, m->value.len);
+        if (key_of(m->leader, &key) < 0 || buf_error(&value) < 0)
+                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                                       "\"leader\" field must be provided"});
+        put_guarded(q, &key, m->leader->rev, &value, m->leader->lease, told);
+}
+
+static int prefix_of(ProtobufCBinaryData name, struct buf *out)
+{
+        buf_add(out, name.data, name.len);
+        buf_add_u8(out, '/');
+        return buf_error(out);
+}
+
+static void answer_leader(struct request *q)
+{
+        const Pb__LeaderRequest *m = q->msg;
+        cleanup_(buf_fini) struct buf prefix = {0};
+        Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+        Pb__KeyValue kv;
+        struct kv_key *k;
+
+        if (prefix_of(m->name, &prefix) < 0)
+                return request_fail(q, status_nomem);
+        k = first_or_before(&core_state(q->api->core)->kv, &prefix, 0);
+        if (!k)
+                return request_fail(q, status_nobody);
+        core_header(q->api->core, &h);
+        kv_fill(k->newest, &kv);
+        p.header = &h;
+        p.kv = &kv;
+        request_reply(q, &p.base);
+}
+
+static void leader(struct request *q)
+{
+        request_read(q, answer_leader);
+}
+
+/* ---- to look on ---- */
+
+static void observe(struct observer *o)
+{
+        struct api *a = o->hub->api;
+        struct kv_key *k = first_or_before(&core_state(a->core)->kv, &o->prefix, 0);
+        Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+        Pb__KeyValue kv;
+
+        if (!k || k->newest->mod_revision == o->told ||
+            rpc_call_queued(o->call) > API_REQUEST_MAX)
+                return;
+        o->told = k->newest->mod_revision;
+        core_header(a->core, &h);
+        kv_fill(k->newest, &kv);
+        p.header = &h;
+        p.kv = &kv;
+        api_send(a, o->call, &p.base);
+}
+
+static void on_observe(struct rpc_call *call, struct view m)
+{
+        struct observer *o = call->userdata;
+        cleanup_(pb_freep) Pb__LeaderRequest *q = pb__leader_request__unpack(NULL, m.len, m.p);
+
+        if (!q)
+                return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        if (o->asked)
+                return;
+        o->asked = true;
+        if (prefix_of(q->name, &o->prefix) < 0)
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        observe(o);
+}
+
+static void on_observer_close(struct rpc_call *call)
+{
+        struct observer *o = call->userdata;
+
+        LIST_REMOVE(o, next);
+        buf_fini(&o->prefix);
+        free(o);
+}
+
+static const struct rpc_handler observer_handler = {.on_message = on_observe,
+                                                    .on_close = on_observer_close};
+
+void observe_accept(struct api *a, struct rpc_call *call)
+{
+        struct observer *o = calloc(1, sizeof(*o));
+
+        if (!o)
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        o->hub = a->locks;
+        o->call = call;
+        LIST_INSERT_HEAD(&a->locks->observers, o, next);
+        call->userdata = o;
+        call->handler = &observer_handler;
+}
+
+/* ---- what changed ---- */
+
+static void wake(struct lock_hub *h, const struct kv_key *gone)
+{
+        for (;;) {
+                struct waiter *w = RB_ROOT(&h->waiters), *found = NULL;
+
+                while (w) {
+                        int c = bytes_cmp(gone->bytes, gone->len, buf_head(&w->before),
+                                          buf_len(&w->before));
+
+                        if (c == 0)
+                                found = w;
+                        w = c <= 0 ? RB_LEFT(w, by_before) : RB_RIGHT(w, by_before);
+                }
+                if (!found)
+                        return;
+                look(found);
+                if (found->waits && bytes_cmp(gone->bytes, gone->len, buf_head(&found->before),
+                                              buf_len(&found->before)) == 0)
+                        return; /* it was created again before us: cannot be, but no loop */
+        }
+}
+
+void lock_hub_flush(struct lock_hub *h)
+{
+        struct state *s = core_state(h->api->core);
+        struct observer *o;
+
+        if (s->revision == h->seen)
+                return;
+        if (!RB_EMPTY(&h->waiters)) {
+                /* Where history was cut off, every waiter looks for itself. */
+                if (h->seen + 1 < s->kv.compacted) {
+                        struct waiter *w, *next;
+
+                        for (w = RB_MIN(lock_waiters, &h->waiters); w; w = next) {
+                                next = RB_NEXT(lock_waiters, &h->waiters, w);
+                                look(w);
+                        }
+                } else {
+                        for (size_t i = kv_history_seek(&s->kv, h->seen + 1);
+                             i < s->kv.history_to; i++)
+                                if (s->kv.history[i]->version == 0)
+                                        wake(h, s->kv.history[i]->key);
+                }
+        }
+        h->seen = s->revision;
+        LIST_FOREACH (o, &h->observers, next)
+                if (o->asked)
+                        observe(o);
+}
+
+const struct method lock_methods[] = {
+        {"/v3lockpb.Lock/Lock", &pb__lock_request__descriptor, lock},
+        {"/v3lockpb.Lock/Unlock", &pb__unlock_request__descriptor, unlock},
+        {"/v3electionpb.Election/Campaign", &pb__campaign_request__descriptor, campaign},
+        {"/v3electionpb.Election/Proclaim", &pb__proclaim_request__descriptor, proclaim},
+        {"/v3electionpb.Election/Leader", &pb__leader_request__descriptor, leader},
+        {"/v3electionpb.Election/Resign", &pb__resign_request__descriptor, resign},
+};
+const size_t n_lock_methods = ARRAY_SIZE(lock_methods);
