@@ -271,6 +271,10 @@ static int make_replica(struct program *p)
                              .cluster_id = p->cluster.cluster_id,
                              .member_id = self->id,
                              .min_ttl = p->opt.min_ttl,
+                             .quota = p->opt.quota,
+                             .max_txn_ops = p->opt.max_txn_ops,
+                             .compact_keep = p->opt.compact_keep,
+                             .compact_age = p->opt.compact_age,
                              .timeout = REQUEST_TIMEOUT + 2 * p->opt.election,
                              .leader_timeout = p->opt.election,
                              .seed = seed,
@@ -290,6 +294,7 @@ static int make_replica(struct program *p)
                                 .n_peers = p->cluster.n_peers,
                                 .election = p->opt.election,
                                 .heartbeat = p->opt.heartbeat,
+                                .snapshot_entries = p->opt.snapshot_count,
                                 .seed = seed ^ (uint64_t) now.ns,
                         },
                         p->disk, &core_replica_ops, p->core, now, &err);
@@ -328,7 +333,7 @@ static int make_ports(struct program *p)
                 }
         if (r == 0)
                 r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
-                               p->tls_server, err, sizeof(err));
+                               p->tls_server, p->opt.max_request_bytes, err, sizeof(err));
         if (r < 0)
                 log_error("%s.", err);
         return r;

@@ -16,6 +16,12 @@ const struct conf_option options_table[] = {
         {"Core", "HeartbeatInterval", "heartbeat-interval", CONF_NSEC, FIELD(heartbeat), "50ms", "how often the leader shows that it lives", 10 * MS, 5000 * MS},
         {"Core", "ElectionTimeout", "election-timeout", CONF_NSEC, FIELD(election), "500ms", "without a leader for so long, replicas elect one", 50 * MS, 50000 * MS},
         {"Core", "MinTTL", "min-ttl", CONF_NSEC, FIELD(min_ttl), "1s", "shorter TTLs are raised to it", 100 * MS, 3600000 * MS},
+        {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of keys and values, past which writes are refused; 0: no bound", 0, INT64_C(1) << 40},
+        {"Core", "AutoCompactionMode", "auto-compaction-mode", CONF_STRING, FIELD(compaction_mode), "periodic", "periodic or revision", 0, 0},
+        {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (1h; a bare number is hours), or so many revisions; 0: all", 0, 0},
+        {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 100000},
+        {"Core", "MaxRequestBytes", "max-request-bytes", CONF_UINT, FIELD(max_request_bytes), "1572864", "bytes of one request", 1024, 64 << 20},
+        {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "entries after which a snapshot is taken", 100, 10000000},
         {"Core", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
         {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "where clients are served", 0, 0},
         {"Clients", "AdvertiseClientURLs", "advertise-client-urls", CONF_LIST, FIELD(advertise_client_urls), "", "where clients are told to come [the listen URLs]", 0, 0},
@@ -169,6 +175,28 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         return 0;
 }
 
+/* As etcd has it: a bare number is hours with `periodic`. */
+static int resolve_compaction(struct options *o)
+{
+        const char *text = o->compaction_retention;
+        bool number = *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 16;
+        long long n = number ? strtoll(text, NULL, 10) : 0;
+
+        o->compact_keep = 0;
+        o->compact_age = 0;
+        if (strcmp(o->compaction_mode, "revision") == 0) {
+                o->compact_keep = n;
+                return number ? 0 : -EINVAL;
+        }
+        if (strcmp(o->compaction_mode, "periodic") != 0)
+                return -EINVAL;
+        if (number) {
+                o->compact_age = min_of(n, 1000000LL) * 3600 * NSEC_PER_SEC;
+                return 0;
+        }
+        return nsec_parse(text, &o->compact_age) < 0 || o->compact_age < 0 ? -EINVAL : 0;
+}
+
 int options_resolve(struct options *o, struct options_cluster *c, struct conf_error *err)
 {
         char own[320];
@@ -220,6 +248,12 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
                                 "--min-ttl must be at least twice --election-timeout, or a new "
                                 "leader comes too late for it%s%s",
                                 "", "");
+        if (resolve_compaction(o) < 0)
+                return complain(err,
+                                "--auto-compaction-mode wants periodic or revision, and "
+                                "--auto-compaction-retention a time (1h, or hours) or a number "
+                                "of revisions, not '%s' and '%s'",
+                                o->compaction_mode, o->compaction_retention);
         if (log_level_from_string(o->log_level) < LOG_ERR)
                 return complain(
                         err,

@@ -10,6 +10,10 @@ struct options {
                 *initial_advertise_peer_urls;
         char *initial_cluster, *initial_cluster_state, *initial_cluster_token;
         nsec_t heartbeat, election, min_ttl;
+        uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
+        char *compaction_mode, *compaction_retention;
+        int64_t compact_keep; /* what the two say */
+        nsec_t compact_age;
         char *cert_file, *key_file, *trusted_ca_file;
         bool client_cert_auth;
         char *peer_cert_file, *peer_key_file, *peer_trusted_ca_file;

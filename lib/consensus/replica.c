@@ -75,7 +75,7 @@ struct replica {
         /* Snapshots. */
         uint64_t snap_index, snap_term;
         uint64_t snap_bytes_from; /* bytes applied since the last one */
-        bool snapping, installing;
+        bool snapping, installing, snapshot_wanted;
         struct raft_snapshot_metadata pending; /* of the one being written */
         struct buf pending_data;               /* of one being installed */
 
@@ -166,6 +166,8 @@ struct replica_status replica_status(const struct replica *r)
 {
         return (struct replica_status){
                 .leader = is_leader(r),
+                .learner = peer_position(r, r->cfg.id) >= 0 &&
+                           conf(r)->servers[peer_position(r, r->cfg.id)].role != RAFT_VOTER,
                 .ready = r->ready,
                 .leader_id = leader_id(r),
                 .term = raft_current_term(&r->raft),
@@ -788,8 +790,10 @@ static void take_snapshot(struct replica *r)
 
         if (r->snapping || r->installing || r->dead || term == 0 ||
             r->applied == r->snap_index ||
-            (r->applied - r->snap_index < every && r->snap_bytes_from < SNAPSHOT_BYTES))
+            (r->applied - r->snap_index < every && r->snap_bytes_from < SNAPSHOT_BYTES &&
+             !r->snapshot_wanted))
                 return;
+        r->snapshot_wanted = false;
         r->snapping = true;
         r->snap_bytes_from = 0;
         r->ops->save(r->userdata, &data);
@@ -1509,12 +1513,34 @@ void replica_flush(struct replica *r, struct boot_time now)
         store_flush(r->store);
 }
 
-void replica_step_down(struct replica *r, struct boot_time now)
+static void transfer(struct replica *r, uint64_t id)
 {
         struct raft_event ev = {.type = RAFT_TRANSFER};
 
-        r->now = boot_max(r->now, now);
-        if (!is_leader(r) || n_voters(r) < 2 || raft_transferee(&r->raft) != 0)
-                return;
+        ev.transfer.server_id = id;
         step(r, &ev);
+}
+
+void replica_step_down(struct replica *r, struct boot_time now)
+{
+        r->now = boot_max(r->now, now);
+        if (is_leader(r) && n_voters(r) > 1 && raft_transferee(&r->raft) == 0)
+                transfer(r, 0);
+}
+
+int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
+{
+        int i = peer_position(r, id);
+
+        r->now = boot_max(r->now, now);
+        if (!is_leader(r) || i < 0 || conf(r)->servers[i].role != RAFT_VOTER)
+                return -EINVAL;
+        if (id != r->cfg.id && raft_transferee(&r->raft) == 0)
+                transfer(r, id);
+        return 0;
+}
+
+void replica_want_snapshot(struct replica *r)
+{
+        r->snapshot_wanted = true;
 }

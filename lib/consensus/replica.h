@@ -38,7 +38,7 @@ struct replica_config {
 
 /* What the programs show of us. */
 struct replica_status {
-        bool leader;
+        bool leader, learner;
         bool ready; /* leader, and an entry of our own term is committed: the state is current
                      */
         uint64_t leader_id; /* 0: none known */
@@ -132,6 +132,12 @@ bool replica_healthy(const struct replica *r, struct boot_time now);
 
 /* Leader only: asks another replica to take over, for a quick stop. */
 void replica_step_down(struct replica *r, struct boot_time now);
+
+/* Leader only: asks @id to take over. Returns 0, or -EINVAL when that is no other voter. */
+must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);
+
+/* Takes a snapshot soon, whether or not one is due. */
+void replica_want_snapshot(struct replica *r);
 
 struct replica_status replica_status(const struct replica *r);
 

@@ -1,5 +1,7 @@
 #include "lease/kv.h"
 
+#include "base/hash.h"
+
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
         return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
@@ -297,6 +299,26 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision)
                         hi = mid;
         }
         return lo;
+}
+
+uint32_t kv_hash(const struct kv *kv, int64_t revision)
+{
+        uint64_t h = HASH_START;
+        struct kv_key *k;
+
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &kv->keys)
+                for (const struct kv_version *v = k->newest; v; v = v->older) {
+                        int64_t numbers[] = {v->mod_revision, v->create_revision, v->version,
+                                             v->lease};
+
+                        if (v->mod_revision > revision)
+                                continue;
+                        h = hash_add(h, k->bytes, k->len);
+                        h = hash_add(h, numbers, sizeof(numbers));
+                        h = hash_add(h, v->value, v->value_len);
+                }
+        h = hash_end(h);
+        return (uint32_t) (h ^ h >> 32);
 }
 
 int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)

@@ -99,6 +99,10 @@ void kv_compact(struct kv *kv, int64_t revision);
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
+/* Of all that a reader can see from the last compaction up to @revision: equal on every replica
+ * (I4). Costs a pass over everything. */
+uint32_t kv_hash(const struct kv *kv, int64_t revision);
+
 /* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
  * first. Returns 0 or -ENOMEM. */
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,

@@ -66,7 +66,9 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
         bool filtered = q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
                         q->max_create_revision;
         size_t n = 0, cap = 0, limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX;
-        size_t keep = sorted || filtered || limit == SIZE_MAX ? SIZE_MAX : limit + 1;
+        /* With a target and no order, etcd sorts what the limit has left. */
+        bool all = filtered || (sorted && q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE);
+        size_t keep = all || limit == SIZE_MAX ? SIZE_MAX : limit + 1;
 
         *ret_nomem = false;
         if (q->revision > s->revision)

@@ -9,6 +9,7 @@
  *                n:u64 key*        key     = key:bytes n:varint version*, oldest first
  *                                  version = mod:u64 create:u64 version:u64 lease:u64 sub:u32 value:bytes
  *                n:u64 member*     member  = id:u64 name:bytes client_urls:bytes
+ *                n:u64 alarm*      alarm   = member:u64 type:u8
  */
 /* clang-format on */
 #include "base/hash.h"
@@ -74,6 +75,11 @@ void state_save(const struct state *s, struct buf *out)
                 buf_add_bytes(out, s->members[i].name, strlen(s->members[i].name));
                 buf_add_bytes(out, s->members[i].client_urls,
                               strlen(s->members[i].client_urls));
+        }
+        buf_add_u64(out, s->n_alarms);
+        for (size_t i = 0; i < s->n_alarms; i++) {
+                buf_add_u64(out, s->alarms[i].member);
+                buf_add_u8(out, (uint8_t) s->alarms[i].type);
         }
 }
 
@@ -218,6 +224,25 @@ static int load_members(struct state *s, struct view *in)
         return r;
 }
 
+static int load_alarms(struct state *s, struct view *in)
+{
+        uint64_t n, member;
+        uint8_t type;
+        int r = view_u64(in, &n);
+
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+                r = view_u64(in, &member);
+                if (r == 0)
+                        r = view_u8(in, &type);
+                if (r == 0 && type != PB__ALARM_TYPE__NOSPACE &&
+                    type != PB__ALARM_TYPE__CORRUPT)
+                        r = -EBADMSG;
+                if (r == 0)
+                        r = state_add_alarm(s, member, (Pb__AlarmType) type);
+        }
+        return r;
+}
+
 int state_load(struct state *s, struct view in)
 {
         uint64_t revision, compacted, time;
@@ -243,6 +268,8 @@ int state_load(struct state *s, struct view in)
                 r = load_keys(s, &in);
         if (r == 0)
                 r = load_members(s, &in);
+        if (r == 0)
+                r = load_alarms(s, &in);
         if (r == 0 && in.len > 0)
                 r = -EBADMSG;
         if (r < 0) {

@@ -18,6 +18,7 @@ void state_fini(struct state *s)
                 free(s->members[i].client_urls);
         }
         free(s->members);
+        free(s->alarms);
         *s = (struct state){0};
 }
 
@@ -97,12 +98,13 @@ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
         int64_t lease = q->lease;
         int r;
 
+        /* Nothing to take over: the same txn has deleted it just before. */
         if (q->ignore_value) {
-                value = prev->value;
-                value_len = prev->value_len;
+                value = prev ? prev->value : NULL;
+                value_len = prev ? prev->value_len : 0;
         }
         if (q->ignore_lease)
-                lease = prev->lease;
+                lease = prev ? prev->lease : 0;
         r = kv_put(&s->kv, s->revision + 1, (*sub)++, q->key.data, q->key.len, value, value_len,
                    lease, &k);
         if (r < 0)
@@ -436,6 +438,10 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);
+                if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE)) {
+                        reply->outcome = STATE_E_NOSPACE;
+                        return 0;
+                }
                 return put(s, m, reply);
         }
         case CMD_DELETE_RANGE: {
@@ -444,7 +450,9 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_TXN: {
                 UNPACK(m, pb__txn_request__descriptor);
-                reply->outcome = state_check_txn(m);
+                reply->outcome = state_check_txn(m, SIZE_MAX); /* the edge knows its limit */
+                if (state_txn_puts(m) && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                        reply->outcome = STATE_E_NOSPACE;
                 return reply->outcome == STATE_OK ? state_txn(s, m, reply) : 0;
         }
         case CMD_COMPACT: {
@@ -453,11 +461,19 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_GRANT: {
                 UNPACK(m, pb__lease_grant_request__descriptor);
+                if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE)) {
+                        reply->outcome = STATE_E_NOSPACE;
+                        return 0;
+                }
                 return grant(s, m, reply);
         }
         case CMD_REVOKE: {
                 UNPACK(m, pb__lease_revoke_request__descriptor);
                 return revoke(s, m, reply);
+        }
+        case CMD_ALARM: {
+                UNPACK(m, pb__alarm_request__descriptor);
+                return state_alarm(s, m, reply);
         }
         case CMD_MEMBER: {
                 UNPACK(m, pb__member__descriptor);

@@ -36,11 +36,11 @@ enum state_outcome {
         STATE_E_LEASE_NOT_FOUND,
         STATE_E_LEASE_EXISTS,
         STATE_E_TTL_TOO_LARGE,
+        STATE_E_NOSPACE,
         STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
         STATE_E_LAST_ = STATE_E_MALFORMED,
 };
 
-#define STATE_TXN_OPS_MAX 128
 #define STATE_TXN_DEPTH_MAX 8
 #define STATE_TTL_MAX_S INT64_C(9000000000)
 
@@ -51,12 +51,19 @@ struct member {
         char *client_urls; /* owned; joined by commas */
 };
 
+struct alarm {
+        uint64_t member;
+        Pb__AlarmType type;
+};
+
 struct state {
         struct kv kv;
         struct leases leases;
         struct deadlines deadlines;
         struct member *members; /* owned, ascending by id */
         size_t n_members, members_cap;
+        struct alarm *alarms; /* owned, ascending by member and type */
+        size_t n_alarms, alarms_cap;
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
         struct lease_time time; /* when its leader appended it, or a later one before it */
@@ -88,7 +95,7 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 enum state_outcome state_check_range(const Pb__RangeRequest *q);
 enum state_outcome state_check_put(const Pb__PutRequest *q);
 enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
-enum state_outcome state_check_txn(const Pb__TxnRequest *q);
+enum state_outcome state_check_txn(const Pb__TxnRequest *q, size_t max_ops);
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 
 /* Fills @out, borrowing from the store and from @a until either changes; its header is the
@@ -99,6 +106,9 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
 
 /* True when the txn, compares included, writes nothing: it can be answered like a read. */
 bool state_txn_reads_only(const Pb__TxnRequest *q);
+
+/* True when either branch puts anything. */
+bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
  * answer if @reply->out. */
@@ -116,6 +126,9 @@ must_check_ int state_load(struct state *s, struct view snapshot);
 /* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
 uint64_t state_hash(const struct state *s);
 
+/* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
+bool state_alarmed(const struct state *s, Pb__AlarmType type);
+
 /* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
 must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
                                 const struct kv_version **ret_prev);
@@ -125,3 +138,6 @@ must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
                                  const char *client_urls);
+must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type);
+must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
+                            struct state_reply *reply);

@@ -45,7 +45,7 @@ static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_ma
                 enum state_outcome o = STATE_OK;
 
                 if (!is_op(ops[i]))
-                        return STATE_E_KEY_MISSING;
+                        return STATE_E_KEY_NOT_FOUND;
                 switch (ops[i]->request_case) {
                 case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
                         o = state_check_range(ops[i]->request_range);
@@ -97,68 +97,88 @@ static int touched_add(struct touched *t, const struct touched *more)
         return 0;
 }
 
-/* Does anything in @a touch a key that @b puts, or the other way round? */
-static bool collide(const struct touched *a, const struct touched *b)
+/* Does @t put or delete @key already? */
+static bool touches(const struct touched *t, const ProtobufCBinaryData *key)
 {
-        for (size_t i = 0; i < a->n_puts; i++) {
-                for (size_t j = 0; j < b->n_puts; j++)
-                        if (bytes_cmp(a->puts[i]->data, a->puts[i]->len, b->puts[j]->data,
-                                      b->puts[j]->len) == 0)
-                                return true;
-                for (size_t j = 0; j < b->n_deletes; j++)
-                        if (kv_span_has(&b->deletes[j], a->puts[i]->data, a->puts[i]->len))
-                                return true;
-        }
-        for (size_t i = 0; i < b->n_puts; i++)
-                for (size_t j = 0; j < a->n_deletes; j++)
-                        if (kv_span_has(&a->deletes[j], b->puts[i]->data, b->puts[i]->len))
-                                return true;
+        for (size_t i = 0; i < t->n_puts; i++)
+                if (bytes_cmp(t->puts[i]->data, t->puts[i]->len, key->data, key->len) == 0)
+                        return true;
+        for (size_t i = 0; i < t->n_deletes; i++)
+                if (kv_span_has(&t->deletes[i], key->data, key->len))
+                        return true;
         return false;
 }
 
-/* Returns 0 or -ENOMEM; *@dup tells that a key would be put twice, or put and deleted. */
-static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup)
+static bool touches_any(const struct touched *t, const struct touched *puts_of)
 {
-        for (size_t i = 0; i < n && !*dup; i++) {
-                cleanup_(touched_fini) struct touched one = {0}, other = {0};
-                const Pb__RequestOp *op = ops[i];
-                int r = 0;
+        for (size_t i = 0; i < puts_of->n_puts; i++)
+                if (touches(t, puts_of->puts[i]))
+                        return true;
+        return false;
+}
 
-                if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT) {
-                        r = array_reserve(&one.puts, &one.puts_cap, 1, sizeof(*one.puts));
-                        if (r == 0)
-                                one.puts[one.n_puts++] = &op->request_put->key;
-                } else if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE) {
-                        r = array_reserve(&one.deletes, &one.deletes_cap, 1,
-                                          sizeof(*one.deletes));
-                        if (r == 0)
-                                one.deletes[one.n_deletes++] =
-                                        kv_span(&op->request_delete_range->key,
-                                                &op->request_delete_range->range_end);
-                } else if (op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN) {
-                        /* Only one branch runs, so the two may touch the same keys. */
-                        r = collect(op->request_txn->success, op->request_txn->n_success, &one,
-                                    dup);
-                        if (r == 0)
-                                r = collect(op->request_txn->failure,
-                                            op->request_txn->n_failure, &other, dup);
-                        if (r == 0)
-                                r = touched_add(&one, &other);
-                }
-                if (r < 0)
-                        return r;
-                *dup = *dup || collide(t, &one);
-                r = touched_add(t, &one);
-                if (r < 0)
-                        return r;
+static int add_deletes(Pb__RequestOp **ops, size_t n, struct touched *t)
+{
+        for (size_t i = 0; i < n; i++) {
+                struct kv_span span;
+
+                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE)
+                        continue;
+                span = kv_span(&ops[i]->request_delete_range->key,
+                               &ops[i]->request_delete_range->range_end);
+                /* A deletion of "all from here on" collides with nothing, as in etcd: clients
+                 * clear and fill in one txn. */
+                if (span.to_end)
+                        continue;
+                if (array_reserve(&t->deletes, &t->deletes_cap, t->n_deletes + 1,
+                                  sizeof(*t->deletes)) < 0)
+                        return -ENOMEM;
+                t->deletes[t->n_deletes++] = span;
         }
         return 0;
 }
 
-enum state_outcome state_check_txn(const Pb__TxnRequest *q)
+static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup);
+
+/* What a nested txn puts must not be touched by what stands before it; only one of its branches
+ * runs, so these may touch the same keys. */
+static int collect_nested(const Pb__TxnRequest *q, struct touched *t, bool *dup)
 {
         cleanup_(touched_fini) struct touched yes = {0}, no = {0};
-        enum state_outcome o = check_shape(q, STATE_TXN_OPS_MAX, 0);
+        int r = collect(q->success, q->n_success, &yes, dup);
+
+        if (r == 0)
+                r = collect(q->failure, q->n_failure, &no, dup);
+        *dup = *dup || touches_any(t, &yes) || touches_any(t, &no);
+        if (r == 0)
+                r = touched_add(t, &yes);
+        return r == 0 ? touched_add(t, &no) : r;
+}
+
+/* In etcd's order: the deletions of this level, what is nested in it, then its puts. Returns 0
+ * or -ENOMEM; *@dup tells that a key would be put twice, or put and deleted. */
+static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup)
+{
+        int r = add_deletes(ops, n, t);
+
+        for (size_t i = 0; r == 0 && i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
+                        r = collect_nested(ops[i]->request_txn, t, dup);
+        for (size_t i = 0; r == 0 && i < n; i++) {
+                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_PUT)
+                        continue;
+                *dup = *dup || touches(t, &ops[i]->request_put->key);
+                r = array_reserve(&t->puts, &t->puts_cap, t->n_puts + 1, sizeof(*t->puts));
+                if (r == 0)
+                        t->puts[t->n_puts++] = &ops[i]->request_put->key;
+        }
+        return r;
+}
+
+enum state_outcome state_check_txn(const Pb__TxnRequest *q, size_t max_ops)
+{
+        cleanup_(touched_fini) struct touched yes = {0}, no = {0};
+        enum state_outcome o = check_shape(q, max_ops, 0);
         bool dup = false;
 
         if (o != STATE_OK)
@@ -185,6 +205,21 @@ bool state_txn_reads_only(const Pb__TxnRequest *q)
 {
         return ops_read_only(q->success, q->n_success) &&
                ops_read_only(q->failure, q->n_failure);
+}
+
+static bool ops_put(Pb__RequestOp **ops, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT ||
+                    (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN &&
+                     state_txn_puts(ops[i]->request_txn)))
+                        return true;
+        return false;
+}
+
+bool state_txn_puts(const Pb__TxnRequest *q)
+{
+        return ops_put(q->success, q->n_success) || ops_put(q->failure, q->n_failure);
 }
 
 static bool holds(Pb__Compare__CompareResult result, int c)
@@ -292,27 +327,38 @@ static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *p
         return 0;
 }
 
-static enum state_outcome check_now(const struct state *s, const Pb__TxnRequest *q,
-                                    struct path *path)
+static enum state_outcome check_put_op(const struct state *s, const Pb__RequestOp *op)
+{
+        return op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT
+                       ? state_check_put_now(s, op->request_put)
+                       : STATE_OK;
+}
+
+static enum state_outcome check_range_op(const struct state *s, const Pb__RequestOp *op)
+{
+        if (op->request_case != PB__REQUEST_OP__REQUEST_REQUEST_RANGE ||
+            op->request_range->revision <= 0)
+                return STATE_OK;
+        return op->request_range->revision > s->revision       ? STATE_E_FUTURE
+               : op->request_range->revision < s->kv.compacted ? STATE_E_COMPACTED
+                                                               : STATE_OK;
+}
+
+/* Runs @check on each operation that will run. */
+static enum state_outcome
+check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
+          enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
 {
         bool yes = path->yes[path->at++];
         Pb__RequestOp **ops = yes ? q->success : q->failure;
         size_t n = yes ? q->n_success : q->n_failure;
 
         for (size_t i = 0; i < n; i++) {
-                enum state_outcome o = STATE_OK;
+                enum state_outcome o =
+                        ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
+                                ? check_now(s, ops[i]->request_txn, path, check)
+                                : check(s, ops[i]);
 
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT)
-                        o = state_check_put_now(s, ops[i]->request_put);
-                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
-                        o = check_now(s, ops[i]->request_txn, path);
-                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE &&
-                         ops[i]->request_range->revision > s->revision)
-                        o = STATE_E_FUTURE;
-                else if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE &&
-                         ops[i]->request_range->revision > 0 &&
-                         ops[i]->request_range->revision < s->kv.compacted)
-                        o = STATE_E_COMPACTED;
                 if (o != STATE_OK)
                         return o;
         }
@@ -322,13 +368,16 @@ static enum state_outcome check_now(const struct state *s, const Pb__TxnRequest 
 static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
                struct arena *a, Pb__TxnResponse *out);
 
-/* A header with a place to put the revision in, since it is known only when all is done. */
-static Pb__ResponseHeader *new_header(struct arena *a)
+/* What an operation answers is as of the changes so far; of a nested txn etcd leaves it empty.
+ */
+static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
 {
         Pb__ResponseHeader *h = arena_alloc(a, sizeof(*h));
 
-        if (h)
+        if (h) {
                 pb__response_header__init(h);
+                h->revision = revision;
+        }
         return h;
 }
 
@@ -355,7 +404,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                                 return -ENOMEM;
                         kv_fill(prev, p->prev_kv);
                 }
-                p->header = new_header(a);
+                p->header = new_header(a, s->revision + (*sub > 0));
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_PUT;
                 out->response_put = p;
                 return p->header ? 0 : -ENOMEM;
@@ -366,10 +415,10 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                 if (!p)
                         return -ENOMEM;
                 pb__delete_range_response__init(p);
-                p->header = new_header(a);
+                r = state_write_delete(s, op->request_delete_range, sub, a, p);
+                p->header = new_header(a, s->revision + (*sub > 0));
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE;
                 out->response_delete_range = p;
-                r = state_write_delete(s, op->request_delete_range, sub, a, p);
                 return r < 0 ? r : p->header ? 0 : -ENOMEM;
         }
         case PB__REQUEST_OP__REQUEST_REQUEST_RANGE: {
@@ -379,7 +428,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                         return -ENOMEM;
                 pb__range_response__init(p);
                 (void) state_range(s, op->request_range, a, p, &nomem);
-                p->header = new_header(a);
+                p->header = new_header(a, s->revision + (*sub > 0));
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE;
                 out->response_range = p;
                 return nomem || !p->header ? -ENOMEM : 0;
@@ -390,7 +439,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                 if (!p)
                         return -ENOMEM;
                 pb__txn_response__init(p);
-                p->header = new_header(a);
+                p->header = new_header(a, 0);
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN;
                 out->response_txn = p;
                 r = run(s, op->request_txn, path, sub, a, p);
@@ -425,32 +474,6 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
         return 0;
 }
 
-/* Every header inside tells the revision that the txn made. */
-static void fill_headers(Pb__TxnResponse *t, int64_t revision)
-{
-        for (size_t i = 0; i < t->n_responses; i++) {
-                Pb__ResponseOp *op = t->responses[i];
-
-                switch (op->response_case) {
-                case PB__RESPONSE_OP__RESPONSE_RESPONSE_PUT:
-                        op->response_put->header->revision = revision;
-                        break;
-                case PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE:
-                        op->response_delete_range->header->revision = revision;
-                        break;
-                case PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE:
-                        op->response_range->header->revision = revision;
-                        break;
-                case PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN:
-                        op->response_txn->header->revision = revision;
-                        fill_headers(op->response_txn, revision);
-                        break;
-                default:
-                        break;
-                }
-        }
-}
-
 static void path_fini(struct path *p)
 {
         free(p->yes);
@@ -467,7 +490,11 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *repl
         r = choose(s, q, &path);
         if (r < 0)
                 return r;
-        reply->outcome = check_now(s, q, &path);
+        /* The puts before the reads, as etcd does: it matters for which error is told. */
+        reply->outcome = check_now(s, q, &path, check_put_op);
+        path.at = 0;
+        if (reply->outcome == STATE_OK)
+                reply->outcome = check_now(s, q, &path, check_range_op);
         if (reply->outcome != STATE_OK)
                 return 0;
         path.at = 0;
@@ -479,7 +506,6 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *repl
         if (reply->out) {
                 reply->header.revision = s->revision;
                 p.header = &reply->header;
-                fill_headers(&p, s->revision);
                 pb_append(reply->out, &p.base);
         }
         return 0;

@@ -10,6 +10,7 @@ static const struct {
         {lease_methods, &n_lease_methods},
         {cluster_methods, &n_cluster_methods},
         {lock_methods, &n_lock_methods},
+        {maintenance_methods, &n_maintenance_methods},
 };
 
 int api_new(struct api **ret, struct core *core)
@@ -70,7 +71,7 @@ static void request_free(struct request *q)
 }
 
 /* The call is answered: it needs us no more. */
-static void request_end(struct request *q)
+void request_end(struct request *q)
 {
         if (q->call) {
                 q->call->userdata = NULL;
@@ -95,8 +96,7 @@ void request_reply(struct request *q, const ProtobufCMessage *m)
 
         pb_append(&b, m);
         if (buf_error(&b) < 0)
-                return request_fail(q,
-                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                return request_fail(q, status_nomem);
         request_reply_bytes(q, b.data, buf_len(&b));
 }
 

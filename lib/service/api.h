@@ -14,7 +14,7 @@ struct api;
 
 #define API_VERSION \
         "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
-#define API_REQUEST_MAX (1536 * 1024)  /* as etcd's --max-request-bytes */
+#define API_QUEUED_MAX (1536 * 1024)   /* no more into a stream that holds so much */
 
 must_check_ int api_new(struct api **ret, struct core *core);
 struct api *api_free(struct api *a);

@@ -1,4 +1,4 @@
-/* Cluster, Maintenance and health: what this replica knows of itself and of the others. */
+/* Cluster: who the replicas are. */
 #include "service/internal.h"
 
 #include "base/conf.h"
@@ -63,8 +63,7 @@ static void answer_members(struct request *q)
         if (p.members)
                 core_each_peer(q->api->core, add_member, &l);
         if (!p.members || l.failed)
-                return request_fail(q,
-                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                return request_fail(q, status_nomem);
         core_header(q->api->core, &h);
         p.header = &h;
         request_reply(q, &p.base);
@@ -79,48 +78,7 @@ static void member_list(struct request *q)
         answer_members(q);
 }
 
-static void status(struct request *q)
-{
-        static char no_leader[] = "etcdserver: no leader";
-        char *errors[] = {no_leader}, version[] = API_VERSION;
-        Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
-        struct replica_status s = core_status(q->api->core);
-        struct state *state = core_state(q->api->core);
-        Pb__ResponseHeader h;
-
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.version = version;
-        p.leader = s.leader_id;
-        p.raftindex = s.commit;
-        p.raftterm = s.term;
-        p.raftappliedindex = s.applied;
-        p.dbsize = (int64_t) s.disk_bytes;
-        p.dbsizeinuse = (int64_t) min_of(state->kv.bytes, (size_t) s.disk_bytes);
-        if (s.leader_id == 0) {
-                p.errors = errors;
-                p.n_errors = 1;
-        }
-        request_reply(q, &p.base);
-}
-
-/* grpc/doc/health-checking.md: "" is the server as a whole. */
-static void health(struct request *q)
-{
-        const Pb__HealthCheckRequest *m = q->msg;
-        Pb__HealthCheckResponse p = PB__HEALTH_CHECK_RESPONSE__INIT;
-
-        if (*m->service)
-                return request_fail(q, (struct status){RPC_NOT_FOUND, "unknown service"});
-        p.status = core_status(q->api->core).leader_id != 0
-                           ? PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                           : PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
-        request_reply(q, &p.base);
-}
-
 const struct method cluster_methods[] = {
         {"/etcdserverpb.Cluster/MemberList", &pb__member_list_request__descriptor, member_list},
-        {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status},
-        {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health},
 };
 const size_t n_cluster_methods = ARRAY_SIZE(cluster_methods);

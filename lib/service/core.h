@@ -21,8 +21,12 @@ struct core;
 
 struct core_config {
         uint64_t cluster_id, member_id;
-        nsec_t min_ttl;        /* shorter TTLs are raised to it */
-        nsec_t timeout;        /* of a request that cannot be brought through */
+        nsec_t min_ttl; /* shorter TTLs are raised to it */
+        nsec_t timeout; /* of a request that cannot be brought through */
+        size_t max_txn_ops;
+        uint64_t quota;       /* bytes of keys and values; past it NOSPACE is raised; 0: none */
+        int64_t compact_keep; /* automatic compaction: how many revisions stay; 0: off... */
+        nsec_t compact_age;   /* ...or for how long they stay */
         nsec_t leader_timeout; /* without a leader for so long, `hasleader` streams end */
         uint64_t seed;
 };
@@ -111,6 +115,17 @@ void core_read_cancel(struct core *c, struct core_read *rd);
  */
 void core_tick(struct core *c, struct boot_time now);
 struct boot_time core_next(struct core *c);
+
+/* Asks the named voter to lead. */
+struct status core_move_leader(struct core *c, uint64_t member);
+
+/* Writes a snapshot now, which lets old parts of the log go. */
+void core_take_snapshot(struct core *c);
+
+/* Appends the state as a file that `tenure-core --restore` reads: magic, length, state,
+ * CRC-32C. */
+void core_snapshot(struct core *c, struct buf *out);
+#define CORE_SNAPSHOT_MAGIC "TENSNAP1"
 
 /* Hands gathered renewals to the replica; before replica_flush(). */
 void core_flush(struct core *c, struct boot_time now);

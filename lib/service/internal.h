@@ -43,6 +43,8 @@ struct method {
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
 void request_fail(struct request *q, struct status st);
+/* The call was finished already: lets go of the request. */
+void request_end(struct request *q);
 
 /* Sends the request's own bytes, as @body, through the log; the answer goes to the client. */
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
@@ -52,8 +54,10 @@ void request_read(struct request *q, void (*then)(struct request *q));
 /* Sends a message on a stream and gets the connection moving. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
 
-extern const struct method kv_methods[], lease_methods[], cluster_methods[], lock_methods[];
-extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_methods;
+extern const struct method kv_methods[], lease_methods[], cluster_methods[], lock_methods[],
+        maintenance_methods[];
+extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_methods,
+        n_maintenance_methods;
 
 /* Streams: take the call over. */
 void keepalive_accept(struct api *a, struct rpc_call *call);

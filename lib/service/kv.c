@@ -12,8 +12,7 @@ static void answer_range(struct request *q)
 
         o = state_range(core_state(q->api->core), q->msg, &a, &p, &nomem);
         if (nomem)
-                return request_fail(q,
-                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                return request_fail(q, status_nomem);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         core_header(q->api->core, &h);
@@ -58,8 +57,7 @@ static void answer_txn(struct request *q)
 
         core_header(q->api->core, &reply.header);
         if (state_txn(core_state(q->api->core), q->msg, &reply) < 0 || buf_error(&out) < 0)
-                return request_fail(q,
-                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                return request_fail(q, status_nomem);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         request_reply_bytes(q, out.data, buf_len(&out));
@@ -67,7 +65,7 @@ static void answer_txn(struct request *q)
 
 static void txn(struct request *q)
 {
-        enum state_outcome o = state_check_txn(q->msg);
+        enum state_outcome o = state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops);
 
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));

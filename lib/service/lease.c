@@ -54,8 +54,7 @@ static void answer_time_to_live(struct request *q)
 
                 p.keys = arena_alloc(&a, l->n_keys * sizeof(*p.keys));
                 if (!p.keys)
-                        return request_fail(
-                                q, (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                        return request_fail(q, status_nomem);
                 LIST_FOREACH (k, &l->keys, of_lease)
                         p.keys[p.n_keys++] = pb_bytes(k->bytes, k->len);
         }
@@ -79,14 +78,12 @@ static void answer_leases(struct request *q)
         p.header = &h;
         p.leases = arena_alloc(&a, (s->leases.n + 1) * sizeof(*p.leases));
         if (!p.leases)
-                return request_fail(q,
-                                    (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                return request_fail(q, status_nomem);
         RB_FOREACH (l, lease_ids, &s->leases.by_id) {
                 Pb__LeaseStatus *st = arena_alloc(&a, sizeof(*st));
 
                 if (!st)
-                        return request_fail(
-                                q, (struct status){RPC_RESOURCE_EXHAUSTED, "out of memory"});
+                        return request_fail(q, status_nomem);
                 pb__lease_status__init(st);
                 st->id = l->id;
                 p.leases[p.n_leases++] = st;

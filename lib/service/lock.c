@@ -2,11 +2,11 @@
  * Lock (v3lockpb) and Election (v3electionpb): who came first, holds.
  *
  * Whoever wants to hold creates NAME/LEASE-IN-HEX under its lease; the key with the smallest
- * create_revision holds. A waiter waits for one key only, the one just before its own, so that a
- * release wakes one and not all. Before it is told that it holds, a linearizable read makes sure
- * that its key, and so its lease, is still there (A38). A client that goes away while it waits
- * takes its key with it. The create_revision is the fencing token: guard writes with a compare of
- * it.
+ * create_revision holds. A waiter waits for one key only, the one just before its own, so that
+ * a release wakes one and not all. Before it is told that it holds, a linearizable read makes
+ * sure that its key, and so its lease, is still there (A38). A client that goes away while it
+ * waits takes its key with it. The create_revision is the fencing token: guard writes with a
+ * compare of it.
  */
 #include "service/internal.h"
 
@@ -17,11 +17,9 @@
 
 #define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd */
 
-static const struct status status_session_gone = {RPC_UNKNOWN,
-                                                  "mutex: session is expired"};
-static const struct status status_not_leader = {RPC_UNKNOWN, "election: not leader"};
+static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session is expired"};
+static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
 static const struct status status_nobody = {RPC_UNKNOWN, "election: no leader"};
-static const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
 
 /* One who wants to hold. */
 struct waiter {
@@ -106,9 +104,10 @@ static ProtobufCBinaryData bytes_of(const struct buf *b)
         return pb_bytes(buf_head(b), buf_len(b));
 }
 
-/* The live key under @prefix with the smallest create_revision, or, with @below, with the greatest
- * one that is less. */
-static struct kv_key *first_or_before(const struct kv *kv, const struct buf *prefix, int64_t below)
+/* The live key under @prefix with the smallest create_revision, or, with @below, with the
+ * greatest one that is less. */
+static struct kv_key *first_or_before(const struct kv *kv, const struct buf *prefix,
+                                      int64_t below)
 {
         cleanup_(buf_fini) struct buf end = {0};
         struct kv_key *best = NULL;
@@ -136,8 +135,8 @@ static struct kv_key *first_or_before(const struct kv *kv, const struct buf *pre
 
 /* Txn: if create_revision(@key) is @rev, then @yes, else a look at the key. */
 static void write_guarded(struct request *q, const struct buf *key, int64_t rev,
-                          Pb__RequestOp *yes, void (*wrote)(struct request *, struct status,
-                                                            struct view))
+                          Pb__RequestOp *yes,
+                          void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
         Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
@@ -187,7 +186,8 @@ static void delete_guarded(struct request *q, const struct buf *key, int64_t rev
 
 static bool txn_held(struct view reply)
 {
-        cleanup_(pb_freep) Pb__TxnResponse *p = pb__txn_response__unpack(NULL, reply.len, reply.p);
+        cleanup_(pb_freep) Pb__TxnResponse *p =
+                pb__txn_response__unpack(NULL, reply.len, reply.p);
 
         return p && p->succeeded;
 }
@@ -294,8 +294,8 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
 static void claimed(struct request *q, struct status st, struct view reply)
 {
         struct waiter *w = q->data;
-        struct kv_key *k = kv_find(&core_state(q->api->core)->kv, buf_head(&w->key),
-                                   buf_len(&w->key));
+        struct kv_key *k =
+                kv_find(&core_state(q->api->core)->kv, buf_head(&w->key), buf_len(&w->key));
 
         if (st.code == RPC_OK && k && kv_live(k))
                 w->rev = k->newest->create_revision;
@@ -380,13 +380,13 @@ static void campaign(struct request *q)
 
 /* ---- to let go, and to speak as the leader ---- */
 
-#define ANSWER(q, type, init)                          \
-        do {                                           \
-                type p_ = init;                        \
-                Pb__ResponseHeader h_;                 \
-                core_header((q)->api->core, &h_);      \
-                p_.header = &h_;                       \
-                request_reply((q), &p_.base);          \
+#define ANSWER(q, type, init)                     \
+        do {                                      \
+                type p_ = init;                   \
+                Pb__ResponseHeader h_;            \
+                core_header((q)->api->core, &h_); \
+                p_.header = &h_;                  \
+                request_reply((q), &p_.base);     \
         } while (0)
 
 static void unlocked(struct request *q, struct status st, struct view reply)
@@ -441,7 +441,7 @@ static void told(struct request *q, struct status st, struct view reply)
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (!txn_held(reply))
-                return request_fail(q, status_not_leader);
+                return request_fail(q, status_no_longer);
         ANSWER(q, Pb__ProclaimResponse, PB__PROCLAIM_RESPONSE__INIT);
 }
 
@@ -501,7 +501,7 @@ static void observe(struct observer *o)
         Pb__KeyValue kv;
 
         if (!k || k->newest->mod_revision == o->told ||
-            rpc_call_queued(o->call) > API_REQUEST_MAX)
+            rpc_call_queued(o->call) > API_QUEUED_MAX)
                 return;
         o->told = k->newest->mod_revision;
         core_header(a->core, &h);

@@ -29,6 +29,7 @@ struct server {
         struct loop *loop;
         struct api *api;
         SSL_CTX *tls;
+        size_t request_max;
         struct listener *listeners[8];
         struct port ports[8];
         size_t n_listeners;
@@ -107,8 +108,8 @@ static void on_accept(int fd, void *userdata)
 {
         const struct port *port = userdata;
         struct server *s = port->server;
-        static const struct rpc_limits limits = {
-                .message_max = API_REQUEST_MAX,
+        const struct rpc_limits limits = {
+                .message_max = s->request_max,
                 .calls_max = CALLS_MAX,
                 .too_large = "etcdserver: request is too large",
         };
@@ -142,7 +143,7 @@ static void kick(struct rpc_conn *rpc, void *arg)
 }
 
 int server_new(struct server **ret, struct loop *l, struct api *api, const char *urls,
-               SSL_CTX *tls, char *err, size_t err_size)
+               SSL_CTX *tls, size_t request_max, char *err, size_t err_size)
 {
         cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
         const char *cursor = urls;
@@ -155,6 +156,7 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
         s->loop = l;
         s->api = api;
         s->tls = tls;
+        s->request_max = request_max;
         LIST_INIT(&s->conns);
         while (list_next(&cursor, item, sizeof(item)) &&
                s->n_listeners < ARRAY_SIZE(s->listeners)) {

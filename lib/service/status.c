@@ -10,6 +10,11 @@ const struct status status_too_many = {RPC_RESOURCE_EXHAUSTED, "etcdserver: too 
 const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does not parse"};
 const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
 
+const struct status status_not_leader = {RPC_FAILED_PRECONDITION, "etcdserver: not leader"};
+const struct status status_bad_transferee = {RPC_FAILED_PRECONDITION,
+                                             "etcdserver: bad leader transferee"};
+const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
+
 static const struct status of_outcome[] = {
         [STATE_OK] = {RPC_OK, ""},
         [STATE_E_KEY_MISSING] = {RPC_INVALID_ARGUMENT, "etcdserver: key is not provided"},
@@ -28,6 +33,8 @@ static const struct status of_outcome[] = {
         [STATE_E_LEASE_NOT_FOUND] = {RPC_NOT_FOUND, "etcdserver: requested lease not found"},
         [STATE_E_LEASE_EXISTS] = {RPC_FAILED_PRECONDITION, "etcdserver: lease already exists"},
         [STATE_E_TTL_TOO_LARGE] = {RPC_OUT_OF_RANGE, "etcdserver: too large lease TTL"},
+        [STATE_E_NOSPACE] = {RPC_RESOURCE_EXHAUSTED,
+                             "etcdserver: mvcc: database space exceeded"},
         [STATE_E_MALFORMED] = {RPC_INTERNAL, "grpc: the message does not parse"},
 };
 

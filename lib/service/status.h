@@ -13,4 +13,5 @@ struct status {
 struct status status_of(enum state_outcome o);
 
 extern const struct status status_ok, status_no_leader, status_timeout, status_lost,
-        status_too_many, status_malformed, status_stopped;
+        status_too_many, status_malformed, status_stopped, status_not_leader,
+        status_bad_transferee, status_nomem;

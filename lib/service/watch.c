@@ -277,8 +277,7 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         struct watch *w;
 
         if (q->watch_id != 0 && id_taken(s, q->watch_id))
-                return refuse(s, q->watch_id,
-                              "mvcc: duplicate watch ID provided on the WatchStream");
+                return refuse(s, -1, "mvcc: duplicate watch ID provided on the WatchStream");
         if (s->n >= WATCHES_MAX)
                 return refuse(s, -1, "etcdserver: too many requests");
         if (key.len == 0) /* no key: from the smallest one on */
@@ -286,6 +285,12 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         w = calloc(1, sizeof(*w));
         if (!w)
                 return rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        w->id = q->watch_id;
+        if (w->id == 0) {
+                while (id_taken(s, s->next_id))
+                        s->next_id++;
+                w->id = s->next_id++;
+        }
         w->key = malloc(key.len);
         w->end = malloc(q->range_end.len + 1);
         LIST_INSERT_HEAD(&s->watches, w, next);
@@ -299,12 +304,6 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
                 memcpy(w->end, q->range_end.data, q->range_end.len);
         w->span = kv_span(&(ProtobufCBinaryData){key.len, w->key},
                           &(ProtobufCBinaryData){q->range_end.len, w->end});
-        w->id = q->watch_id;
-        if (w->id == 0) {
-                while (id_taken(s, s->next_id))
-                        s->next_id++;
-                w->id = s->next_id++;
-        }
         w->next_revision =
                 q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
         w->prev_kv = q->prev_kv;

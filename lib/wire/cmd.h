@@ -24,7 +24,8 @@ enum cmd_type {
         CMD_EXPIRE,       /* struct cmd_expire_writer below */
         CMD_TICK,         /* nothing; its entry carries the lease time */
         CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
-        CMD_LAST_ = CMD_MEMBER,
+        CMD_ALARM,        /* AlarmRequest */
+        CMD_LAST_ = CMD_ALARM,
 };
 
 struct cmd {

@@ -242,6 +242,16 @@ void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
         l->lulls_before = w->lulls - w->was_lull;
 }
 
+/* Some replica has come at least as far as the last renewal, and does not know the lease. */
+static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (w->r[i].up && core_state(w->r[i].core)->applied >= l->renewed &&
+                    !leases_find(&core_state(w->r[i].core)->leases, l->id))
+                        return true;
+        return false;
+}
+
 /* What each replica has to say of a lease. */
 static const char *views(const struct world *w, int64_t id)
 {
@@ -291,7 +301,7 @@ void check_undead(struct world *w)
                         continue;
                 /* It ended within a snapshot, or before we heard that it was granted; or nobody
                  * is there to ask. */
-                if (!*views(w, l->id))
+                if (l->renewed == 0 || !*views(w, l->id) || is_gone_somewhere(w, l))
                         continue;
                 fail(w,
                      "I2: lease %llx, last renewed at %.3f s with a TTL of %.3f s, still "

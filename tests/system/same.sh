@@ -3,6 +3,7 @@
 # is random (ids), time-dependent (remaining TTL) or the engine's own (terms, versions).
 # usage: BIN=build/release/bin DIR=build/same-test tests/system/same.sh
 . "$(dirname "$0")/lib.sh"
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 
 command -v etcd >/dev/null || { skip "differential test" "no etcd here"; finish; exit; }
 read -r tc tp ec ep < <(free_ports 4)
@@ -96,6 +97,24 @@ head -c 1700000 /dev/zero | tr '\0' x >"$DIR/big"
 for p in $tc $ec; do timeout 10 etcdctl --endpoints "127.0.0.1:$p" put big <"$DIR/big" 2>&1 | clean | grep -o 'etcdserver: .*' >"$DIR/big.$p"; done
 is "a request that is too large" "$(cat "$DIR/big.$tc")" "$(cat "$DIR/big.$ec")"
 both "nothing else changed" get "" --prefix $J
+
+# The raw API: random histories, and every service's cases.
+mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$ROOT/lib/wire" rpc.proto
+timeout 300 /usr/bin/python3 "$ROOT/tests/system/api.py" --pb "$DIR/pb" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" >"$DIR/api.log" 2>&1
+while read -r line; do case $line in "ok "*) ok "api: ${line#ok }" ;; "not ok "*) not_ok "api: ${line#not ok }" "see $DIR/api.log" ;; esac done < <(grep -E '^(not )?ok ' "$DIR/api.log")
+grep -qE ' passed, 0 failed' "$DIR/api.log" || not_ok "api.py came to its end" "$(tail -n 3 "$DIR/api.log")"
+
+# Clients of others, unchanged, on a core of their own.
+read -r cc cp < <(free_ports 2)
+start clients "$BIN/tenure-core" --name y --data-dir "$DIR/y" --listen-client-urls "http://127.0.0.1:$cc" --listen-peer-urls "http://127.0.0.1:$cp"
+until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$cc" get x
+is "python3-etcd3" "$(timeout 60 /usr/bin/python3 "$ROOT/tests/system/client_python.py" "$cc" 2>&1 | tail -n 1)" "done"
+if command -v npm >/dev/null; then
+	mkdir -p "$DIR/npm" && (cd "$DIR/npm" && timeout 120 npm install --silent --no-fund --no-audit etcd3@1.1.2 >npm.log 2>&1)
+	if [ -d "$DIR/npm/node_modules/etcd3" ]; then
+		is "npm's etcd3" "$(cd "$DIR/npm" && timeout 60 env NODE_PATH="$DIR/npm/node_modules" node "$ROOT/tests/system/client_node.js" "$cc" 2>&1 | tail -n 1)" "done"
+	else skip "npm's etcd3" "the registry does not answer: $(tail -n 1 "$DIR/npm/npm.log")"; fi
+else skip "npm's etcd3" "no npm here"; fi
 
 # The agent on a real etcd: told only other endpoints.
 if "${FLEET:-true}" --bin "$BIN" --dir "$DIR/fleet" --endpoints "http://127.0.0.1:$ec" --agents 3 cases >"$DIR/fleet.log" 2>&1; then

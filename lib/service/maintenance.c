@@ -1,0 +1,179 @@
+/* Maintenance and health: what this replica knows of itself, and what an operator does to it. */
+#include "service/internal.h"
+
+
+#define CHUNK ((size_t) 64 << 10) /* of a snapshot that is streamed */
+
+static void status(struct request *q)
+{
+        static char no_leader[] = "etcdserver: no leader",
+                    nospace[] = "alarm:NOSPACE ", corrupt[] = "alarm:CORRUPT ";
+        char *errors[3], version[] = API_VERSION, storage[] = "3.4.0";
+        Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
+        Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
+        struct replica_status s = core_status(q->api->core);
+        struct state *state = core_state(q->api->core);
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.version = version;
+        p.storageversion = storage;
+        p.downgradeinfo = &downgrade;
+        p.leader = s.leader_id;
+        p.raftindex = s.commit;
+        p.raftterm = s.term;
+        p.raftappliedindex = s.applied;
+        p.islearner = s.learner;
+        p.dbsize = (int64_t) s.disk_bytes;
+        p.dbsizeinuse = (int64_t) min_of(state->kv.bytes, (size_t) s.disk_bytes);
+        p.dbsizequota = (int64_t) core_config(q->api->core)->quota;
+        p.errors = errors;
+        if (s.leader_id == 0)
+                errors[p.n_errors++] = no_leader;
+        if (state_alarmed(state, PB__ALARM_TYPE__NOSPACE))
+                errors[p.n_errors++] = nospace;
+        if (state_alarmed(state, PB__ALARM_TYPE__CORRUPT))
+                errors[p.n_errors++] = corrupt;
+        request_reply(q, &p.base);
+}
+
+static void hash(struct request *q)
+{
+        Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
+        uint64_t all = state_hash(core_state(q->api->core));
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.hash = (uint32_t) (all ^ all >> 32);
+        request_reply(q, &p.base);
+}
+
+static void hash_kv(struct request *q)
+{
+        const Pb__HashKVRequest *m = q->msg;
+        Pb__HashKVResponse p = PB__HASH_KVRESPONSE__INIT;
+        struct state *s = core_state(q->api->core);
+        Pb__ResponseHeader h;
+
+        if (m->revision > s->revision)
+                return request_fail(q, status_of(STATE_E_FUTURE));
+        if (m->revision > 0 && m->revision < s->kv.compacted)
+                return request_fail(q, status_of(STATE_E_COMPACTED));
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.hash_revision = m->revision > 0 ? m->revision : s->revision;
+        p.hash = kv_hash(&s->kv, p.hash_revision);
+        p.compact_revision = s->kv.compacted > 0 ? s->kv.compacted : -1;
+        request_reply(q, &p.base);
+}
+
+static void alarm_(struct request *q)
+{
+        request_write(q, CMD_ALARM, q->msg);
+}
+
+/* The log's old segments and the snapshot before go as soon as a new snapshot is there. */
+static void defragment(struct request *q)
+{
+        Pb__DefragmentResponse p = PB__DEFRAGMENT_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        core_take_snapshot(q->api->core);
+        core_header(q->api->core, &h);
+        p.header = &h;
+        request_reply(q, &p.base);
+}
+
+static void moved(struct request *q, struct status st)
+{
+        Pb__MoveLeaderResponse p = PB__MOVE_LEADER_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        core_header(q->api->core, &h);
+        p.header = &h;
+        request_reply(q, &p.base);
+}
+
+static void move_leader(struct request *q)
+{
+        const Pb__MoveLeaderRequest *m = q->msg;
+
+        moved(q, core_move_leader(q->api->core, m->targetid));
+}
+
+/* Nothing here can be run by an older version of itself yet. */
+static void downgrade(struct request *q)
+{
+        const Pb__DowngradeRequest *m = q->msg;
+
+        if (m->action == PB__DOWNGRADE_REQUEST__DOWNGRADE_ACTION__CANCEL)
+                return request_fail(q, (struct status){RPC_FAILED_PRECONDITION,
+                                                       "etcdserver: no inflight downgrade job"});
+        request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                        "etcdserver: invalid downgrade target version"});
+}
+
+/* The state in chunks, as core_snapshot() writes it; the end carries its checksum. */
+static void answer_snapshot(struct request *q)
+{
+        cleanup_(buf_fini) struct buf all = {0};
+        char version[] = API_VERSION;
+
+        core_snapshot(q->api->core, &all);
+        if (buf_error(&all) < 0)
+                return request_fail(q,
+                                    status_nomem);
+        while (buf_len(&all) > 0) {
+                Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
+                size_t n = min_of(buf_len(&all), CHUNK);
+                Pb__ResponseHeader h;
+
+                core_header(q->api->core, &h);
+                p.header = &h;
+                p.version = version;
+                p.blob = pb_bytes(buf_head(&all), n);
+                p.remaining_bytes = buf_len(&all) - n;
+                api_send(q->api, q->call, &p.base);
+                buf_consume(&all, n);
+        }
+        rpc_call_finish(q->call, RPC_OK, "");
+        request_end(q);
+}
+
+static void snapshot(struct request *q)
+{
+        request_read(q, answer_snapshot);
+}
+
+/* grpc/doc/health-checking.md: "" is the server as a whole. */
+static void health(struct request *q)
+{
+        const Pb__HealthCheckRequest *m = q->msg;
+        Pb__HealthCheckResponse p = PB__HEALTH_CHECK_RESPONSE__INIT;
+
+        if (*m->service)
+                return request_fail(q, (struct status){RPC_NOT_FOUND, "unknown service"});
+        p.status = core_status(q->api->core).leader_id != 0
+                           ? PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                           : PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+        request_reply(q, &p.base);
+}
+
+const struct method maintenance_methods[] = {
+        {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status},
+        {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash},
+        {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv},
+        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_},
+        {"/etcdserverpb.Maintenance/Defragment", &pb__defragment_request__descriptor,
+         defragment},
+        {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,
+         move_leader},
+        {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade},
+        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, snapshot},
+        {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health},
+};
+const size_t n_maintenance_methods = ARRAY_SIZE(maintenance_methods);
