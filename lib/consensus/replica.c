@@ -753,7 +753,9 @@ static void step(struct replica *r, struct raft_event *ev)
                                         .batch); /* ours still; leadership may just have gone */
                         return;
                 }
-                snprintf(why, sizeof(why), "raft: %s", raft_errmsg(&r->raft));
+                snprintf(why, sizeof(why), "raft: %s (event %d)",
+                         *raft_errmsg(&r->raft) ? raft_errmsg(&r->raft) : raft_strerror(k),
+                         ev->type);
                 return fatal(r, why);
         }
         if ((u.flags & (RAFT_UPDATE_CURRENT_TERM)) || (u.flags & (RAFT_UPDATE_VOTED_FOR))) {

@@ -13,9 +13,8 @@ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type)
 {
         size_t i = 0;
 
-        while (i < s->n_alarms &&
-               (s->alarms[i].member < member ||
-                (s->alarms[i].member == member && s->alarms[i].type < type)))
+        while (i < s->n_alarms && (s->alarms[i].member < member ||
+                                   (s->alarms[i].member == member && s->alarms[i].type < type)))
                 i++;
         if (i < s->n_alarms && s->alarms[i].member == member && s->alarms[i].type == type)
                 return 0;

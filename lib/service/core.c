@@ -4,6 +4,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "service/upkeep.h"
 
 #define RENEW_BATCH_MAX 4096
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
@@ -16,9 +17,6 @@
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define QUOTA_AGAIN NSEC_PER_SEC
-#define COMPACT_AGAIN (60 * NSEC_PER_SEC)
-#define AGE_STEPS 20
 #define WRITES_MAX 100000 /* requests that wait; past it: too many requests */
 
 RB_HEAD(core_writes, core_write);
@@ -55,9 +53,7 @@ struct core {
         struct boot_time renew_at;   /* when the next has to */
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
-        struct boot_time quota_at, compact_at;
-        int64_t ages[AGE_STEPS]; /* a ring of the newest revisions at times past */
-        size_t age;
+        struct upkeep upkeep;
         struct boot_time tick_at;     /* when to look again what the log says of time */
         struct boot_time timeouts_at; /* when to look for timed-out requests again */
 
@@ -721,53 +717,15 @@ void core_snapshot(struct core *c, struct buf *out)
         buf_add_u32(out, crc32c(0, buf_head(&state), buf_len(&state)));
 }
 
-/* Too much is stored here: the alarm stops all replicas from taking more, until somebody has
- * compacted, or raised the quota, and disarmed it. */
-static void check_quota(struct core *c)
+static void keep_up(struct core *c)
 {
-        cleanup_(buf_fini) struct buf body = {0};
-        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf alarm = {0}, compact = {0};
+        struct replica_status st = core_status(c);
 
-        if (c->cfg.quota == 0 || c->state.kv.bytes <= c->cfg.quota ||
-            boot_before(c->now, c->quota_at) || core_status(c).leader_id == 0)
-                return;
-        c->quota_at = boot_add(c->now, QUOTA_AGAIN);
-        for (size_t i = 0; i < c->state.n_alarms; i++)
-                if (c->state.alarms[i].member == c->cfg.member_id &&
-                    c->state.alarms[i].type == PB__ALARM_TYPE__NOSPACE)
-                        return;
-        q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
-        q.alarm = PB__ALARM_TYPE__NOSPACE;
-        q.memberid = c->cfg.member_id;
-        pb_append(&body, &q.base);
-        (void) !propose_own(c, CMD_ALARM, &body);
-}
-
-/* Automatic compaction, by the leader: keeps so many revisions, or all of so long. */
-static void auto_compact(struct core *c)
-{
-        cleanup_(buf_fini) struct buf body = {0};
-        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
-        nsec_t every = c->cfg.compact_age > 0 ? c->cfg.compact_age / AGE_STEPS : COMPACT_AGAIN;
-        int64_t upto = 0;
-
-        if ((c->cfg.compact_keep == 0 && c->cfg.compact_age == 0) ||
-            boot_before(c->now, c->compact_at))
-                return;
-        c->compact_at = boot_add(c->now, every);
-        if (c->cfg.compact_age > 0) {
-                /* What was the newest revision that long ago; on every replica, since any may
-                 * lead then. */
-                upto = c->ages[c->age % AGE_STEPS];
-                c->ages[c->age++ % AGE_STEPS] = c->state.revision;
-        } else {
-                upto = c->state.revision - c->cfg.compact_keep;
-        }
-        if (upto <= c->state.kv.compacted || !core_status(c).leader)
-                return;
-        q.revision = upto;
-        pb_append(&body, &q.base);
-        (void) !propose_own(c, CMD_COMPACT, &body);
+        if (upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm) && st.leader_id != 0)
+                (void) !propose_own(c, CMD_ALARM, &alarm);
+        if (upkeep_compact(&c->upkeep, &c->cfg, &c->state, c->now, &compact) && st.leader)
+                (void) !propose_own(c, CMD_COMPACT, &compact);
 }
 
 /* ---- time ---- */
@@ -805,8 +763,7 @@ void core_tick(struct core *c, struct boot_time now)
         time_out(c);
         expire(c);
         tell_time(c);
-        check_quota(c);
-        auto_compact(c);
+        keep_up(c);
         introduce(c);
 }
 
@@ -825,7 +782,8 @@ struct boot_time core_next(struct core *c)
                                         boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
-                next = boot_min(next, boot_max(c->compact_at, boot_add(c->now, NSEC_PER_MSEC)));
+                next = boot_min(
+                        next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
         if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads))
                 next = boot_min(next,
                                 boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));

@@ -1,13 +1,13 @@
-/* Maintenance and health: what this replica knows of itself, and what an operator does to it. */
+/* Maintenance and health: what this replica knows of itself, and what an operator does to it.
+ */
 #include "service/internal.h"
-
 
 #define CHUNK ((size_t) 64 << 10) /* of a snapshot that is streamed */
 
 static void status(struct request *q)
 {
-        static char no_leader[] = "etcdserver: no leader",
-                    nospace[] = "alarm:NOSPACE ", corrupt[] = "alarm:CORRUPT ";
+        static char no_leader[] = "etcdserver: no leader", nospace[] = "alarm:NOSPACE ",
+                    corrupt[] = "alarm:CORRUPT ";
         char *errors[3], version[] = API_VERSION, storage[] = "3.4.0";
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
@@ -111,8 +111,9 @@ static void downgrade(struct request *q)
         const Pb__DowngradeRequest *m = q->msg;
 
         if (m->action == PB__DOWNGRADE_REQUEST__DOWNGRADE_ACTION__CANCEL)
-                return request_fail(q, (struct status){RPC_FAILED_PRECONDITION,
-                                                       "etcdserver: no inflight downgrade job"});
+                return request_fail(q,
+                                    (struct status){RPC_FAILED_PRECONDITION,
+                                                    "etcdserver: no inflight downgrade job"});
         request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
                                         "etcdserver: invalid downgrade target version"});
 }
@@ -125,8 +126,7 @@ static void answer_snapshot(struct request *q)
 
         core_snapshot(q->api->core, &all);
         if (buf_error(&all) < 0)
-                return request_fail(q,
-                                    status_nomem);
+                return request_fail(q, status_nomem);
         while (buf_len(&all) > 0) {
                 Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
                 size_t n = min_of(buf_len(&all), CHUNK);

@@ -360,6 +360,16 @@ static int is_first_start(struct store *s, const char *name, bool *ret)
         return 0;
 }
 
+/* The log has the snapshot's last entry, of another term. */
+static bool contradicts(const struct store_recovered *rec)
+{
+        uint64_t at = rec->snapshot.index;
+
+        return at > 0 && rec->n_entries > 0 && rec->entries[0].index <= at &&
+               rec->entries[rec->n_entries - 1].index >= at &&
+               rec->entries[at - rec->entries[0].index].term != rec->snapshot.term;
+}
+
 static int recover(struct store *s, struct store_error *err)
 {
         cleanup_(names_fini) struct names all = {0};
@@ -426,6 +436,17 @@ static int recover(struct store *s, struct store_error *err)
         if (s->rec.n_entries > 0 &&
             s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
                 s->rec.n_entries = 0;
+        /* So was one that tells another story up to there; a crash kept it from being cut off
+         * (Raft section 7). That is made up for with the next write. */
+        if (contradicts(&s->rec)) {
+                struct store_entry cut = {.index = 1, .type = TYPE_TRUNCATE};
+
+                s->rec.n_entries = 0;
+                add_record(&s->queued, s->batch + 1, &cut);
+                s->queued_index = s->rec.snapshot.index;
+                if (buf_error(&s->queued) < 0)
+                        return -ENOMEM;
+        }
         if (s->rec.n_entries > 0 && s->rec.entries[0].index > s->rec.snapshot.index + 1)
                 return refuse(err, all.name[0], 0, "the entries before it are missing");
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index

@@ -293,7 +293,7 @@ void check_undead(struct world *w)
                  * at once, lease time goes on from the log (TICK_AFTER in core.c). */
                 nsec_t more = (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
                               (w->faults.stalls ? 500 * MSEC : 0) +
-                              (w->faults.crashes ? (nsec_t) lulls * TICK_GRAIN : 0);
+                              (w->faults.crashes ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0);
 
                 if (l->gone || w->now - l->renewed_at <= ttl + ttl / 500 + lull +
                                                                  (nsec_t) lulls * LULL_GRAIN +

@@ -1,0 +1,26 @@
+/*
+ * What keeps the store in bounds: the quota's alarm and automatic compaction.
+ *
+ * Decides only; the core proposes. Pure.
+ */
+#pragma once
+
+#include "service/core.h"
+
+#define UPKEEP_STEPS 20
+
+struct upkeep {
+        struct boot_time quota_at, compact_at; /* when to look again */
+        int64_t revisions[UPKEEP_STEPS];       /* a ring: the newest revision at times past */
+        size_t step;
+};
+
+/* Too much is stored here: appends the AlarmRequest that stops all replicas from taking more,
+ * until somebody has compacted, or raised the quota, and disarmed it. */
+bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                  struct boot_time now, struct buf *alarm);
+
+/* It is time to compact: appends the CompactionRequest. On every replica, since any may lead
+ * when it counts. */
+bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                    struct boot_time now, struct buf *compaction);
