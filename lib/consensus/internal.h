@@ -1,0 +1,154 @@
+/*
+ * What the files of consensus/ share of a replica. Not for others.
+ *
+ *     replica.c   the conversation with raft_step(), and with peers and the store
+ *     start.c     from a directory to a replica that takes part
+ *     queue.c     commands on their way into entries
+ *     reads.c     linearizable reads
+ *     words.c     lease time: the leader's words and their answers
+ *     members.c   who the replicas are
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <inttypes.h>
+#include <raft.h>
+#include <stdio.h>
+
+#include "base/le.h"
+#include "base/log.h"
+#include "consensus/lease_clock.h"
+#include "consensus/log.h"
+#include "consensus/message.h"
+#include "consensus/replica.h"
+
+#define STAMP sizeof(uint64_t)
+
+/* Commands on their way into an entry. */
+struct batch {
+        STAILQ_ENTRY(batch) next;
+        struct buf bytes;
+};
+
+/* Which frames of a sender have come: the highest, and those of the 64 up to it. */
+struct window {
+        uint64_t life, high, seen;
+};
+
+struct read {
+        STAILQ_ENTRY(read) next;
+        uint64_t id;
+        uint64_t peer; /* who asked; 0: we */
+};
+STAILQ_HEAD(reads, read);
+
+struct replica {
+        struct raft raft;
+        bool raft_up;
+        struct replica_config cfg;
+        char *address;
+        const struct replica_ops *ops;
+        void *userdata;
+        struct store *store;
+        struct log log;
+        struct boot_time now;
+        uint64_t applied, durable;
+        uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
+        bool ready;
+        struct replica_status told; /* what `changed` last announced */
+
+        STAILQ_HEAD(, batch) batches;
+        struct buf urgent;
+        size_t queued;
+        uint64_t forwarded;                        /* frames of proposals, in this life */
+        struct window proposed[REPLICA_PEERS_MAX]; /* leader: those that came */
+
+        /* Snapshots. */
+        uint64_t snap_index, snap_term;
+        uint64_t snap_bytes_from; /* bytes applied since the last one */
+        bool snapping, installing, snapshot_wanted;
+        struct raft_snapshot_metadata pending; /* of the one being written */
+        struct buf pending_data;               /* of one being installed */
+
+        /* Reads: a round asks all peers; reads that come meanwhile wait for the next. */
+        struct reads waiting, in_round;
+        uint64_t round, round_index;
+        unsigned round_acks;
+        uint64_t round_acked; /* bit per peer */
+        bool round_on;
+        struct boot_time round_at;
+        struct reads asked; /* follower: sent to the leader */
+        struct boot_time asked_at;
+
+        /* Lease time. */
+        struct lease_clock clock;
+        bool asking; /* leader: what time did the others hear of? */
+        struct boot_time asked_time_at;
+        uint64_t time_told;               /* bit per peer */
+        struct boot_time worded_at;       /* leader: when the last word went out... */
+        nsec_t worded[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
+        nsec_t late[REPLICA_PEERS_MAX];   /* ...and the quickest answer that came late */
+        unsigned words_unanswered;        /* in time, by a majority, since the last that was */
+        uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
+        struct boot_time moved_at;
+
+        struct boot_time snapshot_sent[REPLICA_PEERS_MAX];
+        uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
+                                                    is committed */
+        struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
+
+        /* What the disk said, until replica_start() hands it to raft. */
+        struct raft_snapshot_metadata start_meta;
+        uint64_t start_term, start_vote;
+
+        bool dead;
+};
+
+/* ---- replica.c ---- */
+
+void replica_fatal(struct replica *r, const char *why);
+bool replica_leads(const struct replica *r);
+uint64_t replica_leader(const struct replica *r); /* 0: none known */
+const struct raft_configuration *replica_conf(const struct replica *r);
+/* The place of @id in the configuration, or -1. */
+int replica_position(const struct replica *r, uint64_t id);
+unsigned replica_voters(const struct replica *r);
+/* Sends a frame of @n numbers. */
+void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,
+                  size_t n);
+void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n);
+/* Brings an event to raft, and does what it answers. */
+void replica_step(struct replica *r, struct raft_event *ev);
+/* The lease time at which an entry of commands was appended: it begins with that. */
+struct lease_time replica_stamp(const void *data, size_t len);
+must_check_ int replica_load(struct replica *r, uint64_t term, struct view snapshot);
+extern const struct store_ops replica_store_ops;
+
+/* ---- queue.c ---- */
+
+/* What waits was proposed in a term that is over. */
+void queue_drop(struct replica *r);
+must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
+/* Leader: whether an entry may be appended now; appends one of what waits. */
+bool queue_may_submit(const struct replica *r);
+bool queue_submit(struct replica *r);
+/* Follower: hands all to the leader. */
+void queue_forward(struct replica *r);
+
+/* ---- reads.c ---- */
+
+void reads_clear(struct reads *list);
+void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer);
+void reads_start_round(struct replica *r);
+void reads_ping(struct replica *r);
+void reads_ask_leader(struct replica *r);
+void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
+void reads_told(struct replica *r, uint64_t id, uint64_t index);
+void reads_reroute(struct replica *r);
+
+/* ---- words.c ---- */
+
+void words_run(struct replica *r);
+void words_ask(struct replica *r);
+void words_acked(struct replica *r, unsigned i, nsec_t sent);
+void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);

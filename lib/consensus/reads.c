@@ -1,0 +1,130 @@
+/* Linearizable reads: one confirmation of leadership that many share (ReadIndex, Raft
+ * thesis 6.4). */
+#include "consensus/internal.h"
+
+void reads_clear(struct reads *list)
+{
+        struct read *rd;
+
+        while ((rd = STAILQ_FIRST(list))) {
+                STAILQ_REMOVE_HEAD(list, next);
+                free(rd);
+        }
+}
+
+void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer)
+{
+        struct read *rd = calloc(1, sizeof(*rd));
+
+        if (!rd)
+                return replica_fatal(r, "out of memory");
+        rd->id = id;
+        rd->peer = peer;
+        STAILQ_INSERT_TAIL(list, rd, next);
+}
+
+static void answer_round(struct replica *r)
+{
+        struct read *rd;
+
+        r->round_on = false;
+        while ((rd = STAILQ_FIRST(&r->in_round))) {
+                STAILQ_REMOVE_HEAD(&r->in_round, next);
+                if (rd->peer == 0)
+                        r->ops->read_at(r->userdata, rd->id, r->round_index);
+                else
+                        replica_send(r, rd->peer, FRAME_READ_TELL,
+                                     (uint64_t[]){rd->id, r->round_index}, 2);
+                free(rd);
+        }
+}
+
+void reads_ping(struct replica *r)
+{
+        r->round_at = r->now;
+        replica_send_all(r, FRAME_READ_PING,
+                         (uint64_t[]){raft_current_term(&r->raft), r->round}, 2);
+}
+
+void reads_start_round(struct replica *r)
+{
+        if (r->round_on || !r->ready || STAILQ_EMPTY(&r->waiting))
+                return;
+        STAILQ_CONCAT(&r->in_round, &r->waiting);
+        r->round++;
+        r->round_index = raft_commit_index(&r->raft);
+        r->round_acks = 0;
+        r->round_acked = 0;
+        r->round_on = true;
+        if (replica_voters(r) <= 1)
+                return answer_round(r);
+        reads_ping(r);
+}
+
+void reads_ask_leader(struct replica *r)
+{
+        uint64_t leader = replica_leader(r);
+        struct read *rd;
+
+        r->asked_at = r->now;
+        if (leader != 0)
+                STAILQ_FOREACH (rd, &r->asked, next)
+                        replica_send(r, leader, FRAME_READ_ASK, &rd->id, 1);
+}
+
+void replica_read(struct replica *r, uint64_t id)
+{
+        if (replica_leads(r)) {
+                reads_add(r, &r->waiting, id, 0);
+                return; /* replica_flush() starts the round: one for all that this iteration
+                           brings */
+        }
+        reads_add(r, &r->asked, id, 0);
+        if (replica_leader(r) != 0)
+                replica_send(r, replica_leader(r), FRAME_READ_ASK, &id, 1);
+}
+
+void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
+{
+        if (!r->round_on || seq != r->round || replica_conf(r)->servers[i].role != RAFT_VOTER ||
+            (r->round_acked & UINT64_C(1) << i))
+                return;
+        r->round_acked |= UINT64_C(1) << i;
+        if (++r->round_acks + 1 > replica_voters(r) / 2)
+                answer_round(r);
+}
+
+void reads_told(struct replica *r, uint64_t id, uint64_t index)
+{
+        struct read *rd;
+
+        STAILQ_FOREACH (rd, &r->asked, next)
+                if (rd->id == id) {
+                        STAILQ_REMOVE(&r->asked, rd, read, next);
+                        free(rd);
+                        return r->ops->read_at(r->userdata, id, index);
+                }
+}
+
+/* A leader that is none any more answers no read (I8): ours go to the new one, others' ask
+ * again by themselves. */
+void reads_reroute(struct replica *r)
+{
+        struct reads own = STAILQ_HEAD_INITIALIZER(own);
+        struct read *rd;
+
+        STAILQ_CONCAT(&own, &r->in_round);
+        STAILQ_CONCAT(&own, &r->waiting);
+        STAILQ_CONCAT(&own, &r->asked);
+        r->round_on = false;
+        while ((rd = STAILQ_FIRST(&own))) {
+                STAILQ_REMOVE_HEAD(&own, next);
+                if (rd->peer == 0)
+                        STAILQ_INSERT_TAIL(replica_leads(r) ? &r->waiting : &r->asked, rd,
+                                           next);
+                else
+                        free(rd);
+        }
+        if (!replica_leads(r))
+                reads_ask_leader(r);
+}

@@ -1,0 +1,193 @@
+/* From a directory to a replica that takes part. */
+#include "consensus/internal.h"
+
+#define INFLIGHT_MAX 128
+/* How often our session retries: an outage is excused with one such. */
+#define CLIENT_RETRY (50 * NSEC_PER_MSEC)
+
+/* The first entry of every replica of a new cluster: its members. */
+static int bootstrap(struct replica *r)
+{
+        struct raft_configuration c;
+        struct raft_buffer b;
+        int k = 0;
+
+        raft_configuration_init(&c);
+        for (size_t i = 0; i < r->cfg.n_peers && k == 0; i++)
+                k = raft_configuration_add(&c, r->cfg.peers[i].id, r->cfg.peers[i].address,
+                                           RAFT_VOTER);
+        if (k == 0)
+                k = raft_configuration_encode(&c, &b);
+        raft_configuration_close(&c);
+        if (k != 0)
+                return k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
+        k = log_push(&r->log, 1, RAFT_CHANGE, b.base, b.len);
+        if (k == 0)
+                k = store_init(r->store,
+                               (struct store_identity){.cluster_id = r->cfg.cluster_id,
+                                                       .member_id = r->cfg.id},
+                               1,
+                               &(struct store_entry){.index = 1,
+                                                     .term = 1,
+                                                     .type = RAFT_CHANGE,
+                                                     .data = {b.base, b.len}});
+        raft_free(b.base);
+        return k;
+}
+
+static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta,
+                          struct store_error *err)
+{
+        const struct store_recovered *rec = store_recovered(r->store);
+        struct raft_buffer b;
+        int k;
+
+        if (!rec->fresh && (rec->identity.cluster_id != r->cfg.cluster_id ||
+                            rec->identity.member_id != r->cfg.id)) {
+                snprintf(err->text, sizeof(err->text),
+                         "the data directory belongs to member %016" PRIx64
+                         " of cluster %016" PRIx64
+                         ", but the configuration makes this member %016" PRIx64
+                         " of cluster %016" PRIx64
+                         "; use its own --name, --initial-cluster and --initial-cluster-token, "
+                         "or another --data-dir",
+                         rec->identity.member_id, rec->identity.cluster_id, r->cfg.id,
+                         r->cfg.cluster_id);
+                return -EINVAL;
+        }
+        if (rec->snapshot.index > 0) {
+                b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
+                                         rec->snapshot.conf.len};
+                if (raft_configuration_decode(&b, &meta->configuration) != 0 ||
+                    replica_load(r, rec->snapshot.term, rec->snapshot.data) < 0) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
+                        return -EBADMSG;
+                }
+                meta->index = r->snap_index = r->applied = rec->snapshot.index;
+                meta->term = r->snap_term = rec->snapshot.term;
+                meta->configuration_index = rec->snapshot.conf_index;
+        }
+        log_init(&r->log, rec->n_entries > 0 ? rec->entries[0].index : rec->snapshot.index + 1);
+        for (size_t i = 0; i < rec->n_entries; i++) {
+                const struct store_entry *e = &rec->entries[i];
+
+                if (e->type == RAFT_COMMAND)
+                        lease_clock_told(&r->clock, e->term,
+                                         replica_stamp(e->data.p, e->data.len), r->now);
+                k = log_push(&r->log, e->term, e->type, e->data.p, e->data.len);
+                if (k < 0)
+                        return k;
+        }
+        return 0;
+}
+
+int replica_new(struct replica **ret, const struct replica_config *cfg, struct disk *d,
+                const struct replica_ops *ops, void *userdata, struct boot_time now,
+                struct store_error *err)
+{
+        cleanup_(replica_freep) struct replica *r = calloc(1, sizeof(*r));
+        bool fresh;
+        int k;
+
+        if (!r)
+                return -ENOMEM;
+        r->cfg = *cfg;
+        r->ops = ops;
+        r->userdata = userdata;
+        r->now = now;
+        lease_clock_init(&r->clock, cfg->heartbeat, CLIENT_RETRY);
+        r->leader_down_at = BOOT_TIME_NEVER;
+        STAILQ_INIT(&r->batches);
+        STAILQ_INIT(&r->waiting);
+        STAILQ_INIT(&r->in_round);
+        STAILQ_INIT(&r->asked);
+
+        k = store_open(&r->store, d, &replica_store_ops, r, err);
+        if (k < 0)
+                return k;
+        for (size_t i = 0; i < cfg->n_peers; i++)
+                if (cfg->peers[i].id == cfg->id)
+                        r->address = strdup(cfg->peers[i].address);
+        if (!r->address || raft_init(&r->raft, NULL, NULL, cfg->id, r->address) != 0)
+                return -ENOMEM;
+        r->raft_up = true;
+        raft_seed(&r->raft, (unsigned) cfg->seed);
+        raft_set_election_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
+        raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
+        raft_set_pre_vote(&r->raft, true);
+        raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
+        raft_set_install_snapshot_timeout(&r->raft, 10000);
+
+        k = load_recovered(r, &r->start_meta, err);
+        if (k < 0)
+                return k;
+        fresh = store_recovered(r->store)->fresh;
+        r->start_term = fresh ? 1 : store_recovered(r->store)->term;
+        r->start_vote = store_recovered(r->store)->vote;
+        store_recovered_free(r->store);
+        if (fresh) {
+                k = bootstrap(r);
+                if (k < 0) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "cannot set up the data directory: %s", strerror(-k));
+                        return k;
+                }
+        }
+        *ret = take_ptr(r);
+        return 0;
+}
+
+int replica_start(struct replica *r)
+{
+        struct raft_event ev = {.type = RAFT_START};
+        struct raft_entry *e = raft_calloc(r->log.n + 1, sizeof(*e));
+
+        if (!e)
+                return -ENOMEM;
+        for (size_t i = 0; i < r->log.n; i++) {
+                const struct log_entry *le = log_get(&r->log, r->log.first + i);
+
+                e[i].term = le->term;
+                e[i].type = le->type;
+                e[i].buf = (struct raft_buffer){le->data, le->len};
+                e[i].batch = le->data;
+        }
+        ev.start.term = r->start_term;
+        ev.start.voted_for = r->start_vote;
+        ev.start.metadata = r->start_meta.index > 0 ? &r->start_meta : NULL;
+        ev.start.start_index = r->log.first;
+        ev.start.entries = e;
+        ev.start.n_entries = (unsigned) r->log.n;
+        r->durable = log_last(&r->log);
+        replica_step(r, &ev);
+        raft_free(e);
+        return r->dead ? -EIO : 0;
+}
+
+struct replica *replica_free(struct replica *r)
+{
+        struct batch *b;
+
+        if (!r)
+                return NULL;
+        while ((b = STAILQ_FIRST(&r->batches))) {
+                STAILQ_REMOVE_HEAD(&r->batches, next);
+                buf_fini(&b->bytes);
+                free(b);
+        }
+        reads_clear(&r->waiting);
+        reads_clear(&r->in_round);
+        reads_clear(&r->asked);
+        if (r->raft_up)
+                raft_close(&r->raft, NULL);
+        if (r->snapping || r->installing)
+                raft_configuration_close(&r->pending.configuration);
+        buf_fini(&r->urgent);
+        buf_fini(&r->pending_data);
+        log_fini(&r->log);
+        store_free(r->store);
+        free(r->address);
+        free(r);
+        return NULL;
+}

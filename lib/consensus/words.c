@@ -1,0 +1,150 @@
+/* Lease time at work (lease_clock.h): the leader's words, their answers, and what a new leader
+ * asks. */
+#include "consensus/internal.h"
+
+static int nsec_cmp(const void *a, const void *b)
+{
+        nsec_t x = *(const nsec_t *) a, y = *(const nsec_t *) b;
+
+        return x < y ? -1 : x > y;
+}
+
+/* Of the voters but us, in ascending order, what @of says of each. Returns how many. */
+static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t out[])
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++)
+                if (replica_conf(r)->servers[i].role == RAFT_VOTER &&
+                    replica_conf(r)->servers[i].id != r->cfg.id)
+                        out[n++] = of[i];
+        qsort(out, n, sizeof(*out), nsec_cmp);
+        return n;
+}
+
+/* When the word was sent that a majority, us included, has answered. */
+static struct boot_time majority_worded(const struct replica *r)
+{
+        unsigned need = replica_voters(r) / 2, n;
+        nsec_t at[REPLICA_PEERS_MAX];
+
+        if (need == 0)
+                return r->now;
+        n = voters_sorted(r, r->worded, at);
+        return (struct boot_time){n >= need ? at[n - need] : 0};
+}
+
+/* An answer that took long came out of a socket that nobody read: it says nothing of the time
+ * in between. */
+void words_acked(struct replica *r, unsigned i, nsec_t sent)
+{
+        nsec_t way = boot_diff(r->now, (struct boot_time){sent});
+
+        if (way < 0)
+                return;
+        if (way <= r->cfg.heartbeat + 2 * r->clock.way)
+                r->worded[i] = max_of(r->worded[i], sent);
+        else
+                r->late[i] = min_of(r->late[i], way);
+}
+
+/* We lead and commit, and yet every answer comes late: it is the way that is long, longer than
+ * the heartbeats were chosen for. */
+static void learn_way(struct replica *r)
+{
+        unsigned need = replica_voters(r) / 2;
+        nsec_t late[REPLICA_PEERS_MAX];
+
+        if (need == 0 ||
+            r->words_unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
+            voters_sorted(r, r->late, late) < need || late[need - 1] == INT64_MAX)
+                return;
+        log_warning("The way to a majority of the replicas and back takes %lld ms; choose a "
+                    "HeartbeatInterval above that.",
+                    (long long) (late[need - 1] / NSEC_PER_MSEC));
+        r->clock.way = late[need - 1];
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                r->late[i] = INT64_MAX;
+}
+
+/* Whether what is appended gets committed. */
+static bool commits_move(struct replica *r)
+{
+        uint64_t commit = raft_commit_index(&r->raft);
+
+        if (commit > r->moved_commit || log_last(&r->log) <= commit) {
+                r->moved_commit = commit;
+                r->moved_at = r->now;
+        }
+        return boot_diff(r->now, r->moved_at) <= lease_clock_limit(&r->clock);
+}
+
+/* A new leader asks what lease time the others have heard of, until a majority has told. */
+void words_ask(struct replica *r)
+{
+        uint64_t term = raft_current_term(&r->raft);
+
+        if (r->asking && boot_diff(r->now, r->asked_time_at) < r->cfg.heartbeat)
+                return;
+        r->asking = true;
+        r->asked_time_at = r->now;
+        replica_send_all(r, FRAME_TIME_ASK, &term, 1);
+}
+
+void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
+{
+        if (!r->asking || replica_conf(r)->servers[i].role != RAFT_VOTER)
+                return;
+        r->time_told |= UINT64_C(1) << i;
+        lease_clock_told(&r->clock, term, (struct lease_time){(nsec_t) time}, r->now);
+}
+
+/* Keeps lease time going, as long as a majority answers and commits move. */
+void words_run(struct replica *r)
+{
+        nsec_t outages;
+
+        if (!replica_leads(r) || !r->ready)
+                return;
+        if (!r->clock.running) {
+                if ((unsigned) __builtin_popcountll(r->time_told) + 1 <= replica_voters(r) / 2)
+                        return words_ask(r);
+                r->asking = false;
+                r->moved_at = r->now;
+                lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
+        }
+        outages = r->clock.outages;
+        if (commits_move(r)) {
+                if (boot_before(r->clock.since, majority_worded(r)))
+                        r->words_unanswered = 0;
+                lease_clock_confirm(&r->clock, majority_worded(r));
+                learn_way(r);
+        }
+        if (r->clock.outages > outages)
+                log_debug("For %lld ms nothing could be renewed; no lease pays for that.",
+                          (long long) ((r->clock.outages - outages) / NSEC_PER_MSEC));
+        if (boot_diff(r->now, r->worded_at) < r->cfg.heartbeat * 9 / 10)
+                return;
+        r->worded_at = r->now;
+        r->words_unanswered++;
+        replica_send_all(r, FRAME_WORD,
+                         (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
+                                      (uint64_t) lease_clock_give(&r->clock, r->now).ns},
+                         3);
+}
+
+struct lease_time replica_lease_time(const struct replica *r, struct boot_time now)
+{
+        return lease_clock_read(&r->clock, now);
+}
+
+struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
+                                    struct boot_time now)
+{
+        return replica_leads(r) ? lease_clock_when(&r->clock, t, now) : BOOT_TIME_NEVER;
+}
+
+bool replica_healthy(const struct replica *r, struct boot_time now)
+{
+        return replica_leads(r) && r->ready && lease_clock_healthy(&r->clock, now);
+}
