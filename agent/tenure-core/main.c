@@ -15,8 +15,10 @@
 
 #include "base/log.h"
 #include "bus/notify.h"
+#include "consensus/join.h"
 #include "consensus/peers.h"
 #include "options.h"
+#include "restore.h"
 #include "service/server.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
@@ -29,6 +31,10 @@
 struct program {
         struct options opt;
         struct options_cluster cluster;
+        uint64_t cluster_id, member_id;
+        struct joined joined; /* what the others said, where we join */
+        bool join;            /* a fresh directory of a member that others have added */
+        const char *restore;  /* a snapshot file; NULL: run */
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
@@ -42,7 +48,7 @@ struct program {
         struct loop_timer timer, stop_timer;
         struct loop_signal sigterm, sigint;
         uint64_t leader; /* the one last logged */
-        bool stopping;
+        bool stopping, removed;
         int exit_code;
 };
 
@@ -78,6 +84,11 @@ static void on_timer(struct loop_timer *t)
 
 static const char *name_of(const struct program *p, uint64_t id)
 {
+        const struct state *s = core_state(p->core);
+
+        for (size_t i = 0; i < s->n_members; i++)
+                if (s->members[i].id == id)
+                        return s->members[i].name;
         for (size_t i = 0; i < p->cluster.n_peers; i++)
                 if (p->cluster.peers[i].id == id)
                         return p->cluster.peers[i].name;
@@ -103,8 +114,7 @@ static void on_changed(void *u)
         } else if (s.leader) {
                 log_full(LOG_NOTICE, fields, "This replica leads now (term %" PRIu64 ").",
                          s.term);
-                notify_status("Leader of %zu replicas (term %" PRIu64 ").", p->cluster.n_peers,
-                              s.term);
+                notify_status("Leader (term %" PRIu64 ").", s.term);
         } else {
                 log_full(LOG_NOTICE, fields, "Following %s (term %" PRIu64 ").",
                          name_of(p, s.leader_id), s.term);
@@ -148,8 +158,101 @@ static void on_fatal(void *u, const char *why)
                 peers_stop(p->peers);
 }
 
+/* ---- members ---- */
+
+static void link_to(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct program *p = arg;
+
+        (void) voter;
+        if (id != p->member_id && p->peers && peers_add(p->peers, id, address) < 0)
+                log_error("Cannot link to member %016" PRIx64 " at %s.", id, address);
+}
+
+struct is_member {
+        uint64_t id;
+        bool yes;
+};
+
+static void look_for(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct is_member *m = arg;
+
+        (void) address;
+        (void) voter;
+        m->yes = m->yes || id == m->id;
+}
+
+static bool is_member(void *u, uint64_t id)
+{
+        struct program *p = u;
+        struct is_member m = {.id = id};
+
+        core_each_peer(p->core, look_for, &m);
+        for (size_t i = 0; core_status(p->core).applied == 0 && i < p->joined.n_members; i++)
+                m.yes = m.yes || p->joined.members[i].id == id;
+        return m.yes;
+}
+
+static void on_configured(void *u)
+{
+        struct program *p = u;
+
+        if (!p->peers || !p->replica)
+                return;
+        core_each_peer(p->core, link_to, p);
+        peers_sweep(p->peers, is_member);
+}
+
+static void on_removed(void *u)
+{
+        struct program *p = u;
+
+        if (p->removed)
+                return;
+        p->removed = true;
+        log_notice("This replica was removed from the cluster; it stops. Its data directory %s "
+                   "is of "
+                   "no more use.",
+                   p->opt.data_dir);
+        loop_stop(p->loop);
+}
+
+struct asking {
+        const char *url;
+        struct joined *ret;
+};
+
+static void tell_member(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct asking *a = arg;
+        size_t i = a->ret->n_members;
+
+        (void) voter;
+        if (i == JOIN_MEMBERS_MAX || strlen(address) >= sizeof(a->ret->members[i].url))
+                return;
+        a->ret->members[i].id = id;
+        strcpy(a->ret->members[i].url, address);
+        a->ret->n_members++;
+        if (strcmp(address, a->url) == 0)
+                a->ret->member_id = id;
+}
+
+static void tell_who(void *u, const char *url, struct joined *ret)
+{
+        struct program *p = u;
+
+        core_each_peer(p->core, tell_member, &(struct asking){.url = url, .ret = ret});
+}
+
 static const struct core_owner owner = {
-        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+        .send = on_send,
+        .fatal = on_fatal,
+        .expired = on_expired,
+        .changed = on_changed,
+        .configured = on_configured,
+        .removed = on_removed,
+};
 
 static int on_frame(void *u, uint64_t id, struct view frame)
 {
@@ -163,9 +266,10 @@ static void on_down(void *u, uint64_t id)
         struct program *p = u;
 
         replica_peer_down(p->replica, id, boot_now());
+        peers_sweep(p->peers, is_member);
 }
 
-static const struct peers_ops peers_ops = {.frame = on_frame, .down = on_down};
+static const struct peers_ops peers_ops = {.frame = on_frame, .down = on_down, .who = tell_who};
 
 static void on_stop_timeout(struct loop_timer *t)
 {
@@ -175,7 +279,7 @@ static void on_stop_timeout(struct loop_timer *t)
 /* A leader hands over first: a stop that was asked for costs no election timeout. */
 static void stop(struct program *p)
 {
-        if (p->stopping) {
+        if (p->stopping || !p->replica) {
                 loop_stop(p->loop);
                 return;
         }
@@ -183,7 +287,7 @@ static void stop(struct program *p)
         notify_stopping();
         log_info("Stopping.");
         replica_step_down(p->replica, boot_now());
-        if (p->cluster.n_peers == 1 ||
+        if (!replica_status(p->replica).leader ||
             loop_timer_arm(&p->stop_timer, boot_add(boot_now(), STOP_TIMEOUT)) < 0)
                 loop_stop(p->loop);
 }
@@ -252,24 +356,131 @@ static int open_data_dir(struct program *p)
         return r;
 }
 
+static void on_joined(void *u, const struct joined *who, const char *why)
+{
+        struct program *p = u;
+
+        if (!who) {
+                log_warning("Joining: %s; trying again.", why);
+                notify_status("Joining: %s.", why);
+                return;
+        }
+        p->joined = *who;
+        p->cluster_id = who->cluster_id;
+        p->member_id = who->member_id;
+        loop_stop(p->loop);
+}
+
+/* Asks the members that are there who we are; runs the loop until one says. */
+static int join(struct program *p)
+{
+        cleanup_(buf_fini) struct buf urls = {0};
+        cleanup_(join_freep) struct join *j = NULL;
+        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
+        int r;
+
+        for (size_t i = 0; i < p->cluster.n_peers; i++)
+                if (i != p->cluster.self)
+                        buf_printf(&urls, "%s%s", buf_len(&urls) > 0 ? "," : "",
+                                   p->cluster.peers[i].url);
+        if (buf_len(&urls) == 0) {
+                log_error("--initial-cluster-state=existing with an empty %s: "
+                          "--initial-cluster must "
+                          "name the members that are there.",
+                          p->opt.data_dir);
+                return -EINVAL;
+        }
+        buf_add_u8(&urls, 0);
+        r = buf_error(&urls);
+        if (r == 0)
+                r = join_new(&j, p->loop, p->resolver,
+                             &(struct join_config){.urls = (const char *) buf_head(&urls),
+                                                   .self = self->url,
+                                                   .tls = p->tls_peer_client},
+                             on_joined, p);
+        if (r < 0)
+                return r;
+        log_info("Joining as %s.", self->url);
+        loop_run(p->loop);
+        return p->member_id != 0 ? 0 : -EINTR;
+}
+
+/* Who are we: as the data directory has it, as the configuration says, or as the others know.
+ */
+static int identify(struct program *p)
+{
+        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
+        bool existing = strcmp(p->opt.initial_cluster_state, "existing") == 0;
+        struct store_identity id;
+        struct store_error err;
+        int r = store_peek(p->disk, &id, &err);
+
+        p->cluster_id = p->cluster.cluster_id;
+        p->member_id = self->id;
+        if (r == -ENOENT && (!existing || p->restore))
+                return 0;
+        if (r == -ENOENT) {
+                p->join = true;
+                p->member_id = 0;
+                return join(p);
+        }
+        if (r < 0) {
+                log_error("Data directory %s: %s", p->opt.data_dir, err.text);
+                return r;
+        }
+        if (!existing && id.member_id != self->id) {
+                log_error(
+                        "Data directory %s: the data directory belongs to member %016" PRIx64
+                        " of cluster %016" PRIx64
+                        ", but the configuration makes this member %016" PRIx64
+                        "; use its own --name, --initial-cluster and --initial-cluster-token, "
+                        "--initial-cluster-state=existing if it had joined, or another "
+                        "--data-dir.",
+                        p->opt.data_dir, id.member_id, id.cluster_id, self->id);
+                return -EINVAL;
+        }
+        p->cluster_id = id.cluster_id;
+        p->member_id = id.member_id;
+        return 0;
+}
+
 static int make_replica(struct program *p)
 {
-        struct replica_peer peers[OPTIONS_PEERS_MAX];
+        struct replica_peer peers[JOIN_MEMBERS_MAX];
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
         struct boot_time now = boot_now();
+        struct replica_config cfg = {
+                .id = p->member_id,
+                .cluster_id = p->cluster_id,
+                .peers = peers,
+                .n_peers = p->cluster.n_peers,
+                .join = p->join,
+                .election = p->opt.election,
+                .heartbeat = p->opt.heartbeat,
+                .snapshot_entries = p->opt.snapshot_count,
+        };
         struct store_error err;
         uint64_t seed = 0;
         int r;
 
         if (getrandom(&seed, sizeof(seed), 0) < 0)
                 seed = (uint64_t) now.ns;
+        cfg.seed = seed ^ (uint64_t) now.ns;
         for (size_t i = 0; i < p->cluster.n_peers; i++)
-                peers[i] = (struct replica_peer){.id = p->cluster.peers[i].id,
-                                                 .address = p->cluster.peers[i].url};
+                peers[i] = (struct replica_peer){
+                        .id = i == p->cluster.self ? p->member_id : p->cluster.peers[i].id,
+                        .address = p->cluster.peers[i].url};
+        for (size_t i = 0; i < p->joined.n_members; i++)
+                peers[i] = (struct replica_peer){.id = p->joined.members[i].id,
+                                                 .address = p->joined.members[i].url};
+        if (p->join)
+                cfg.n_peers = p->joined.n_members;
+        if (p->restore)
+                return restore(p->loop, p->disk, &cfg, p->restore, p->opt.data_dir);
         r = core_new(&p->core,
                      &(struct core_config){
-                             .cluster_id = p->cluster.cluster_id,
-                             .member_id = self->id,
+                             .cluster_id = p->cluster_id,
+                             .member_id = p->member_id,
                              .min_ttl = p->opt.min_ttl,
                              .quota = p->opt.quota,
                              .max_txn_ops = p->opt.max_txn_ops,
@@ -286,18 +497,7 @@ static int make_replica(struct program *p)
         r = core_set_member(p->core, self->name, p->opt.advertise_client_urls);
         if (r < 0)
                 return r;
-        r = replica_new(&p->replica,
-                        &(struct replica_config){
-                                .id = self->id,
-                                .cluster_id = p->cluster.cluster_id,
-                                .peers = peers,
-                                .n_peers = p->cluster.n_peers,
-                                .election = p->opt.election,
-                                .heartbeat = p->opt.heartbeat,
-                                .snapshot_entries = p->opt.snapshot_count,
-                                .seed = seed ^ (uint64_t) now.ns,
-                        },
-                        p->disk, &core_replica_ops, p->core, now, &err);
+        r = replica_new(&p->replica, &cfg, p->disk, &core_replica_ops, p->core, now, &err);
         if (r < 0) {
                 log_error("Data directory %s: %s", p->opt.data_dir,
                           *err.text ? err.text : strerror(-r));
@@ -309,28 +509,18 @@ static int make_replica(struct program *p)
 
 static int make_ports(struct program *p)
 {
-        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
         char err[512];
-        int r = 0;
+        int r;
 
-        if (p->cluster.n_peers > 1)
-                r = peers_new(&p->peers, p->loop, p->resolver,
-                              &(struct peers_config){
-                                      .cluster_id = p->cluster.cluster_id,
-                                      .member_id = self->id,
-                                      .listen_urls = p->opt.listen_peer_urls,
-                                      .tls_server = p->tls_peer_server,
-                                      .tls_client = p->tls_peer_client,
-                              },
-                              &peers_ops, p, err, sizeof(err));
-        for (size_t i = 0; r == 0 && i < p->cluster.n_peers && p->peers; i++)
-                if (i != p->cluster.self) {
-                        r = peers_add(p->peers, p->cluster.peers[i].id,
-                                      p->cluster.peers[i].url);
-                        if (r < 0)
-                                snprintf(err, sizeof(err), "cannot link to %s",
-                                         p->cluster.peers[i].url);
-                }
+        r = peers_new(&p->peers, p->loop, p->resolver,
+                      &(struct peers_config){
+                              .cluster_id = p->cluster_id,
+                              .member_id = p->member_id,
+                              .listen_urls = p->opt.listen_peer_urls,
+                              .tls_server = p->tls_peer_server,
+                              .tls_client = p->tls_peer_client,
+                      },
+                      &peers_ops, p, err, sizeof(err));
         if (r == 0)
                 r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
                                p->tls_server, p->opt.max_request_bytes, err, sizeof(err));
@@ -341,22 +531,8 @@ static int make_ports(struct program *p)
 
 static int run(struct program *p)
 {
-        bool fresh_existing;
-        struct stat st;
-        char meta[512];
         int r;
 
-        snprintf(meta, sizeof(meta), "%s/meta", p->opt.data_dir);
-        fresh_existing =
-                strcmp(p->opt.initial_cluster_state, "existing") == 0 && stat(meta, &st) < 0;
-        if (fresh_existing) {
-                log_error("--initial-cluster-state=existing, but %s holds no replica: a member "
-                          "cannot be added to a "
-                          "running cluster yet; start with the data directory it had, or make "
-                          "a new cluster.",
-                          p->opt.data_dir);
-                return -EINVAL;
-        }
         r = loop_new(&p->loop);
         if (r == 0)
                 r = resolver_new(&p->resolver, p->loop);
@@ -364,26 +540,35 @@ static int run(struct program *p)
                 r = make_tls(p);
         if (r == 0)
                 r = open_data_dir(p);
-        if (r == 0)
-                r = make_replica(p);
-        if (r == 0)
-                r = api_new(&p->api, p->core);
-        if (r == 0)
-                r = make_ports(p);
         if (r < 0)
                 return r;
         loop_timer_init(&p->timer, p->loop, on_timer);
         loop_timer_init(&p->stop_timer, p->loop, on_stop_timeout);
         loop_signal_start(&p->sigterm, p->loop, SIGTERM, on_sigterm);
         loop_signal_start(&p->sigint, p->loop, SIGINT, on_sigint);
+        r = identify(p);
+        if (r == 0)
+                r = make_replica(p);
+        if (p->restore)
+                return r;
+        if (r == 0)
+                r = api_new(&p->api, p->core);
+        if (r == 0)
+                r = make_ports(p);
+        if (r < 0)
+                return r;
         r = replica_start(p->replica);
         if (r < 0)
                 return r;
         loop_hook_start(&p->hook, p->loop, on_hook);
+        on_configured(p);
+        /* Who joins has no configuration of its own yet, but has to answer. */
+        for (size_t i = 0; i < p->joined.n_members; i++)
+                link_to(p->joined.members[i].id, p->joined.members[i].url, true, p);
         log_info("tenure-core %s (member %016" PRIx64 " of cluster %016" PRIx64
-                 ", %zu replica(s)) serves clients on %s; data in %s.",
-                 p->opt.name, p->cluster.peers[p->cluster.self].id, p->cluster.cluster_id,
-                 p->cluster.n_peers, p->opt.listen_client_urls, p->opt.data_dir);
+                 ") serves clients on %s; data in %s.",
+                 p->opt.name, p->member_id, p->cluster_id, p->opt.listen_client_urls,
+                 p->opt.data_dir);
         notify_ready();
         loop_run(p->loop);
         return 0;
@@ -414,6 +599,9 @@ static int usage(FILE *f)
                    "With no option it is a single replica on loopback.\n\n"
                    "  --config-file=FILE             settings in systemd style; the options "
                    "below win over it\n"
+                   "      --restore=FILE             fill a new data directory from a "
+                   "snapshot, and "
+                   "exit\n"
                    "  -t, --test                     check the settings, print them, and exit\n"
                    "  -h, --help                     this text\n"
                    "      --version\n\n");
@@ -431,6 +619,10 @@ static int parse(struct program *p, int argc, char **argv, bool *ret_test)
         for (i = 1; i < argc; i++) {
                 if (strncmp(argv[i], "--config-file=", 14) == 0)
                         file = argv[i] + 14;
+                else if (strncmp(argv[i], "--restore=", 10) == 0)
+                        p->restore = argv[i] + 10;
+                else if (strcmp(argv[i], "--restore") == 0 && i + 1 < argc)
+                        p->restore = argv[++i];
                 else if (strcmp(argv[i], "--config-file") == 0 && i + 1 < argc)
                         file = argv[++i];
         }
@@ -450,9 +642,12 @@ static int parse(struct program *p, int argc, char **argv, bool *ret_test)
                         exit(0);
                 } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
                         *ret_test = true;
-                } else if (strcmp(argv[i], "--config-file") == 0 && i + 1 < argc) {
+                } else if ((strcmp(argv[i], "--config-file") == 0 ||
+                            strcmp(argv[i], "--restore") == 0) &&
+                           i + 1 < argc) {
                         i++;
-                } else if (strncmp(argv[i], "--config-file=", 14) != 0) {
+                } else if (strncmp(argv[i], "--config-file=", 14) != 0 &&
+                           strncmp(argv[i], "--restore=", 10) != 0) {
                         snprintf(err.text, sizeof(err.text),
                                  "unknown option '%s'; see tenure-core --help", argv[i]);
                         r = -EINVAL;

@@ -32,7 +32,7 @@ const struct conf_option options_table[] = {
         {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "where the other replicas are served", 0, 0},
         {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "where they find us [our URL in the cluster, else the listen URL]", 0, 0},
         {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0},
-        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_STRING, FIELD(initial_cluster_state), "new", "new, or existing when the data directory is there already", 0, 0},
+        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_STRING, FIELD(initial_cluster_state), "new", "new, or existing for a replica that was added to a running cluster", 0, 0},
         {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "tells clusters apart that have the same URLs", 0, 0},
         {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate between replicas (PEM)", 0, 0},
         {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM)", 0, 0},
@@ -167,7 +167,7 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                 return complain(err,
                                 "--initial-cluster '%s' does not name this replica (--name %s)",
                                 o->initial_cluster, o->name);
-        if (c->n_peers % 2 == 0)
+        if (c->n_peers % 2 == 0 && strcmp(o->initial_cluster_state, "existing") != 0)
                 return complain(err,
                                 "--initial-cluster: run 1, 3 or 5 replicas: an even number "
                                 "tolerates no more failures%s%s",

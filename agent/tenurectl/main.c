@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "core.h"
 
 #define NAME "org.tenure.Membership1"
 #define MANAGER NAME ".Manager"
@@ -345,7 +346,12 @@ static int usage(FILE *f)
                    "Asks the agent on this host.\n\nCommands:\n");
         for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
                 fprintf(f, "  %-8s %-12s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
+        fprintf(f, "  %-8s %-12s %s\n", "core", "COMMAND",
+                "the lease core: members, snapshots");
         fprintf(f, "\nOptions:\n"
+                   "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
+                   "http://127.0.0.1:2379]\n"
+                   "  --cacert=FILE --cert=FILE --key=FILE   (core) for https:// ones\n"
                    "  --json=short|pretty|off   print JSON [off]\n"
                    "  --no-legend               no headings and totals\n"
                    "  --no-pager                accepted; there is no pager\n"
@@ -394,8 +400,25 @@ static bool parse_option(struct ctl *c, const char *arg, const char **ret_addres
         return true;
 }
 
+static bool core_option(struct core_options *o, const char *arg)
+{
+        static const char *const names[] = {"--endpoints=", "--cacert=", "--cert=", "--key="};
+        const char **fields[] = {&o->endpoints, &o->cacert, &o->cert, &o->key};
+
+        if (strcmp(arg, "--voter") == 0)
+                return o->voter = true;
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                if (strncmp(arg, names[i], strlen(names[i])) == 0) {
+                        *fields[i] = arg + strlen(names[i]);
+                        return true;
+                }
+        return false;
+}
+
 int main(int argc, char **argv)
 {
+        const char *env = getenv("TENURE_ENDPOINTS");
+        struct core_options core = {.endpoints = env && *env ? env : "http://127.0.0.1:2379"};
         struct ctl c = {.legend = true};
         const char *address = NULL, *verb = "status";
         int n = 0, r;
@@ -407,8 +430,15 @@ int main(int argc, char **argv)
                         puts("tenurectl " TENURE_VERSION);
                         return 0;
                 }
+                /* What comes after it is tenure-core's. */
+                if (n >= 3 && strcmp(argv[0], "core") == 0 && strcmp(argv[2], "restore") == 0) {
+                        argv[n++] = argv[i];
+                        continue;
+                }
                 if (argv[i][0] != '-') {
                         argv[n++] = argv[i];
+                } else if (core_option(&core, argv[i])) {
+                        continue;
                 } else if (!parse_option(&c, argv[i], &address)) {
                         fprintf(stderr,
                                 "tenurectl: unknown option '%s'; see tenurectl --help.\n",
@@ -418,6 +448,11 @@ int main(int argc, char **argv)
         }
         if (n > 0)
                 verb = argv[0];
+        if (strcmp(verb, "core") == 0) {
+                core.json = (int) c.json;
+                core.legend = c.legend;
+                return core_main(&core, n - 1, argv + 1);
+        }
         for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
                 if (strcmp(verbs[k].verb, verb) == 0) {
                         r = open_bus(&c, address);

@@ -42,6 +42,18 @@ struct read {
 };
 STAILQ_HEAD(reads, read);
 
+/* The configuration as last seen. */
+struct configured {
+        unsigned n;
+        uint64_t id[REPLICA_PEERS_MAX];
+        int role[REPLICA_PEERS_MAX];
+};
+
+/* Leader: the change that is under way, and who asked for it (0: we). */
+struct changing {
+        uint64_t request, peer, index;
+};
+
 struct replica {
         struct raft raft;
         bool raft_up;
@@ -96,6 +108,9 @@ struct replica {
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
                                                     is committed */
         struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
+
+        struct configured configured;
+        struct changing changing;
 
         /* What the disk said, until replica_start() hands it to raft. */
         struct raft_snapshot_metadata start_meta;
@@ -152,3 +167,13 @@ void words_run(struct replica *r);
 void words_ask(struct replica *r);
 void words_acked(struct replica *r, unsigned i, nsec_t sent);
 void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
+
+/* ---- members.c ---- */
+
+/* After each step: has the configuration changed, or a change come to its end? */
+void members_look(struct replica *r);
+void members_settle(struct replica *r);
+void members_committed(struct replica *r);
+must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
+void members_stranger(struct replica *r, uint64_t peer);
+void members_removed(struct replica *r, uint64_t index);

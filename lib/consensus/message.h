@@ -26,6 +26,9 @@ enum frame_type {
                            (lease_clock.h) */
         FRAME_WORD_ACK, /* term:u64 clock:u64: the answer */
         FRAME_TIME_ASK, /* term:u64: new leader to all: what lease time have you heard of? */
+        FRAME_CHANGE,   /* request:u64 what:u8 id:u64 address: to the leader */
+        FRAME_CHANGED,  /* request:u64 outcome:u64: the answer */
+        FRAME_REMOVED,  /* index:u64: to one that is no member, as of that entry */
         FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
 };
 

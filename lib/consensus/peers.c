@@ -122,24 +122,57 @@ static void out_timer(struct loop_timer *t)
                 out_retry(o);
 }
 
+static void out_free(struct link_out *o)
+{
+        LIST_REMOVE(o, next);
+        loop_timer_disarm(&o->retry);
+        resolve_cancel(o->query);
+        stream_free(o->stream);
+        free(o);
+}
+
 int peers_add(struct peers *p, uint64_t id, const char *url)
 {
-        struct link_out *o = calloc(1, sizeof(*o));
+        struct link_out *o, *next;
+        char was[320], is[320];
+        struct url u;
         int r;
 
+        r = url_parse(url, &u);
+        if (r < 0)
+                return r;
+        LIST_FOREACH_SAFE (o, &p->out, next, next) {
+                if (o->id != id)
+                        continue;
+                if (strcmp(url_format(&o->url, was), url_format(&u, is)) == 0)
+                        return 0;
+                out_free(o);
+        }
+        o = calloc(1, sizeof(*o));
         if (!o)
                 return -ENOMEM;
-        r = url_parse(url, &o->url);
-        if (r < 0) {
-                free(o);
-                return r;
-        }
+        o->url = u;
         o->peers = p;
         o->id = id;
         o->backoff = RETRY_MIN;
         loop_timer_init(&o->retry, p->loop, out_timer);
         LIST_INSERT_HEAD(&p->out, o, next);
         return loop_timer_arm(&o->retry, boot_now());
+}
+
+void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
+{
+        struct link_out *o, *next;
+
+        LIST_FOREACH_SAFE (o, &p->out, next, next) {
+                struct link_in *i;
+                bool speaks = false;
+
+                LIST_FOREACH (i, &p->in, next)
+                        speaks = speaks || (i->greeted && i->id == o->id);
+                if (!speaks && !wanted(p->userdata, o->id))
+                        out_free(o);
+        }
 }
 
 void peers_send(struct peers *p, uint64_t id, struct view frame)
@@ -172,6 +205,29 @@ static void in_free(struct link_in *i)
         free(i);
 }
 
+/* One that joins: tells it who it is, and that is all. Returns false when that link is over. */
+static bool greet_joiner(struct link_in *i)
+{
+        uint64_t len = le64_get(buf_head(&i->rx) + 8);
+        struct peers *p = i->peers;
+        char url[JOIN_URL_MAX];
+        struct joined who = {.cluster_id = p->cfg.cluster_id};
+
+        if (len >= sizeof(url))
+                return false;
+        if (buf_len(&i->rx) < GREETING + len)
+                return true;
+        memcpy(url, buf_head(&i->rx) + GREETING, len);
+        url[len] = '\0';
+        buf_clear(&i->rx);
+        p->ops->who(p->userdata, url, &who);
+        log_info("A replica at %s asked who it is: %016" PRIx64 ".", url, who.member_id);
+        join_answer(&who, stream_tx(i->stream));
+        stream_close_after_tx(i->stream);
+        stream_kick(i->stream);
+        return true;
+}
+
 static bool greet(struct link_in *i)
 {
         const uint8_t *p = buf_head(&i->rx);
@@ -202,10 +258,16 @@ static void in_data(struct stream *s, struct view data)
                 /* Garbage is told by its first bytes. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
-                if (memcmp(buf_head(&i->rx), MAGIC, n) != 0)
+                if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&
+                    memcmp(buf_head(&i->rx), JOIN_MAGIC, n) != 0)
                         return in_free(i);
                 if (buf_len(&i->rx) < GREETING)
                         return;
+                if (memcmp(buf_head(&i->rx), JOIN_MAGIC, n) == 0) {
+                        if (!greet_joiner(i))
+                                in_free(i);
+                        return;
+                }
                 if (!greet(i))
                         return in_free(i);
         }
@@ -312,13 +374,8 @@ void peers_stop(struct peers *p)
         p->n_listeners = 0;
         while ((i = LIST_FIRST(&p->in)))
                 in_free(i);
-        while ((o = LIST_FIRST(&p->out))) {
-                LIST_REMOVE(o, next);
-                loop_timer_disarm(&o->retry);
-                resolve_cancel(o->query);
-                stream_free(o->stream);
-                free(o);
-        }
+        while ((o = LIST_FIRST(&p->out)))
+                out_free(o);
 }
 
 struct peers *peers_free(struct peers *p)

@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/url.h"
+#include "consensus/join.h"
 #include "loop/resolve.h"
 #include "loop/stream.h"
 
@@ -22,6 +23,9 @@ struct peers_ops {
         int (*frame)(void *userdata, uint64_t id, struct view frame);
         /* The link from member @id broke. */
         void (*down)(void *userdata, uint64_t id);
+        /* One that wants to join asks which member has @url, and who the others are (join.h).
+         */
+        void (*who)(void *userdata, const char *url, struct joined *ret);
 };
 
 struct peers_config {
@@ -36,8 +40,12 @@ must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *r
 struct peers *peers_free(struct peers *p);
 DEFINE_CLEANUP(struct peers *, peers_free)
 
-/* Keeps a link to member @id at @url. */
+/* Keeps a link to member @id at @url, and to no other URL of it. */
 must_check_ int peers_add(struct peers *p, uint64_t id, const char *url);
+
+/* Ends the links to those for which @wanted is false, once they speak to us no more: until then
+ * they may have to be told that they were removed. */
+void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 
 /* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
 void peers_send(struct peers *p, uint64_t id, struct view frame);

@@ -392,8 +392,10 @@ void replica_step(struct replica *r, struct raft_event *ev)
         }
         if (!was_leader && replica_leads(r))
                 become_leader(r);
+        members_look(r);
         if (u.flags & (RAFT_UPDATE_COMMIT_INDEX))
                 apply_committed(r);
+        members_committed(r);
         announce(r);
 }
 
@@ -590,20 +592,34 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
         p->prev_log_term = r->snap_term;
 }
 
+static const char *address_of(const struct replica *r, uint64_t peer)
+{
+        for (size_t i = 0; i < r->cfg.n_peers; i++)
+                if (r->cfg.peers[i].id == peer)
+                        return r->cfg.peers[i].address;
+        return "";
+}
+
 static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
 {
         struct raft_event ev = {.type = RAFT_RECEIVE};
         struct raft_entry *entries = NULL;
         int i = replica_position(r, peer);
 
-        if (i < 0 || !wants(r, peer, m))
+        /* Our configuration may be older than the sender's: requests are taken from anybody
+         * (Raft thesis, section 4.2.2), answers only from members. */
+        if (i < 0 && m->type == RAFT_REQUEST_VOTE)
+                members_stranger(r, peer);
+        if ((i < 0 &&
+             (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
+            !wants(r, peer, m))
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
                 skip_compacted(r, &m->append_entries);
                 entries = m->append_entries.entries;
         }
         m->server_id = peer;
-        m->server_address = replica_conf(r)->servers[i].address;
+        m->server_address = i < 0 ? address_of(r, peer) : replica_conf(r)->servers[i].address;
         ev.receive.message = m;
         replica_step(r, &ev);
         raft_free(entries);
@@ -621,10 +637,12 @@ static int numbers_in(uint8_t type)
         case FRAME_READ_PING:
         case FRAME_READ_PONG:
         case FRAME_READ_TELL:
+        case FRAME_CHANGED:
         case FRAME_WORD_ACK:
                 return 2;
         case FRAME_READ_ASK:
         case FRAME_TIME_ASK:
+        case FRAME_REMOVED:
                 return 1;
         default:
                 return -EBADMSG;
@@ -688,6 +706,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         }
         if (type == FRAME_PROPOSE)
                 return queue_proposed(r, peer, frame);
+        if (type == FRAME_CHANGE)
+                return members_asked(r, peer, frame);
         n = numbers_in(type);
         for (int i = 0; i < n && k == 0; i++)
                 k = view_u64(&frame, &v[i]);
@@ -697,6 +717,10 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 reads_add(r, &r->waiting, v[0], peer);
         else if (type == FRAME_READ_TELL)
                 reads_told(r, v[0], v[1]);
+        else if (type == FRAME_CHANGED)
+                r->ops->changed_members(r->userdata, v[0], (int) v[1]);
+        else if (type == FRAME_REMOVED)
+                members_removed(r, v[0]);
         else if (v[0] != raft_current_term(&r->raft))
                 return 0;
         else if (replica_leads(r))
@@ -712,6 +736,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         if (r->dead)
                 return;
         check_leader_down(r);
+        members_settle(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
 

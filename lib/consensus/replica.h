@@ -31,6 +31,8 @@ struct replica_config {
         uint64_t cluster_id;
         const struct replica_peer *peers; /* all, us included; of a new cluster */
         size_t n_peers;
+        bool join; /* a fresh directory is one of a member that others have added: it waits to
+                      be told everything */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
@@ -65,6 +67,12 @@ struct replica_ops {
         /* A snapshot of another replica was installed: commands of ours may have been applied
          * in it unseen. */
         void (*skipped)(void *u);
+        /* replica_change_members() @request came to its end: 0, or an outcome below. */
+        void (*changed_members)(void *u, uint64_t request, int outcome);
+        /* The set of replicas is another one; may be NULL. */
+        void (*configured)(void *u);
+        /* We are no member any more; may be NULL. */
+        void (*removed)(void *u);
         /* This process cannot go on; @why is for a person. */
         void (*fatal)(void *u, const char *why);
 };
@@ -75,6 +83,12 @@ struct replica_ops {
 must_check_ int replica_new(struct replica **ret, const struct replica_config *cfg,
                             struct disk *d, const struct replica_ops *ops, void *userdata,
                             struct boot_time now, struct store_error *err);
+
+/* Fills a new directory, opened as @s, with a state that had come to @index, for a replica of
+ * the configured cluster; the store's `snapshot_done` follows. Returns 0 or a negative errno.
+ */
+must_check_ int replica_restore(struct store *s, const struct replica_config *cfg,
+                                uint64_t index, struct view state);
 
 /* Takes part from now on; callbacks begin. Returns 0 or a negative errno after `fatal`. */
 must_check_ int replica_start(struct replica *r);
@@ -135,6 +149,31 @@ void replica_step_down(struct replica *r, struct boot_time now);
 
 /* Leader only: asks @id to take over. Returns 0, or -EINVAL when that is no other voter. */
 must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);
+
+enum replica_change {
+        REPLICA_ADD = 1,
+        REPLICA_ADD_LEARNER, /* gets the log, does not count */
+        REPLICA_PROMOTE,     /* a learner that is in sync */
+        REPLICA_REMOVE,
+        REPLICA_MOVE, /* to another peer URL */
+};
+
+enum {
+        REPLICA_E_NO_LEADER = 1, /* or it changed: ask again */
+        REPLICA_E_BUSY,          /* another change is under way: ask again */
+        REPLICA_E_UNKNOWN,       /* no such member */
+        REPLICA_E_EXISTS,        /* a member has that id or that URL */
+        REPLICA_E_TOO_MANY,
+        REPLICA_E_VOTER,  /* it is no learner */
+        REPLICA_E_BEHIND, /* the learner is not in sync */
+        REPLICA_E_LAST,   /* the last voter stays */
+};
+
+/* Asks the leader, whoever that is, for a change of the members; changed_members() follows,
+ * unless the question or the answer is lost. @request is not 0; @address is for those that need
+ * one. */
+void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
+                            uint64_t id, const char *address);
 
 /* Takes a snapshot soon, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);

@@ -5,32 +5,63 @@
 /* How often our session retries: an outage is excused with one such. */
 #define CLIENT_RETRY (50 * NSEC_PER_MSEC)
 
-/* The first entry of every replica of a new cluster: its members. */
-static int bootstrap(struct replica *r)
+static int encode_peers(const struct replica_config *cfg, struct raft_buffer *ret)
 {
         struct raft_configuration c;
-        struct raft_buffer b;
         int k = 0;
 
         raft_configuration_init(&c);
-        for (size_t i = 0; i < r->cfg.n_peers && k == 0; i++)
-                k = raft_configuration_add(&c, r->cfg.peers[i].id, r->cfg.peers[i].address,
+        for (size_t i = 0; i < cfg->n_peers && k == 0; i++)
+                k = raft_configuration_add(&c, cfg->peers[i].id, cfg->peers[i].address,
                                            RAFT_VOTER);
         if (k == 0)
-                k = raft_configuration_encode(&c, &b);
+                k = raft_configuration_encode(&c, ret);
         raft_configuration_close(&c);
-        if (k != 0)
-                return k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
+        return k == 0 ? 0 : k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
+}
+
+/* The first entry of every replica of a new cluster: its members. */
+static int bootstrap(struct replica *r)
+{
+        struct store_identity id = {.cluster_id = r->cfg.cluster_id, .member_id = r->cfg.id};
+        struct raft_buffer b;
+        int k;
+
+        if (r->cfg.join)
+                return store_init(r->store, id, 0, NULL);
+        k = encode_peers(&r->cfg, &b);
+        if (k < 0)
+                return k;
         k = log_push(&r->log, 1, RAFT_CHANGE, b.base, b.len);
         if (k == 0)
-                k = store_init(r->store,
-                               (struct store_identity){.cluster_id = r->cfg.cluster_id,
-                                                       .member_id = r->cfg.id},
-                               1,
+                k = store_init(r->store, id, 1,
                                &(struct store_entry){.index = 1,
                                                      .term = 1,
                                                      .type = RAFT_CHANGE,
                                                      .data = {b.base, b.len}});
+        raft_free(b.base);
+        return k;
+}
+
+int replica_restore(struct store *s, const struct replica_config *cfg, uint64_t index,
+                    struct view state)
+{
+        struct raft_buffer b;
+        int k = encode_peers(cfg, &b);
+
+        if (k < 0)
+                return k;
+        k = store_init(
+                s, (struct store_identity){.cluster_id = cfg->cluster_id, .member_id = cfg->id},
+                1, NULL);
+        if (k == 0)
+                k = store_save_snapshot(s,
+                                        &(struct store_snapshot){.index = index,
+                                                                 .term = 1,
+                                                                 .conf_index = index,
+                                                                 .conf = {b.base, b.len},
+                                                                 .data = state},
+                                        false);
         raft_free(b.base);
         return k;
 }
@@ -42,19 +73,6 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         struct raft_buffer b;
         int k;
 
-        if (!rec->fresh && (rec->identity.cluster_id != r->cfg.cluster_id ||
-                            rec->identity.member_id != r->cfg.id)) {
-                snprintf(err->text, sizeof(err->text),
-                         "the data directory belongs to member %016" PRIx64
-                         " of cluster %016" PRIx64
-                         ", but the configuration makes this member %016" PRIx64
-                         " of cluster %016" PRIx64
-                         "; use its own --name, --initial-cluster and --initial-cluster-token, "
-                         "or another --data-dir",
-                         rec->identity.member_id, rec->identity.cluster_id, r->cfg.id,
-                         r->cfg.cluster_id);
-                return -EINVAL;
-        }
         if (rec->snapshot.index > 0) {
                 b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
                                          rec->snapshot.conf.len};
@@ -123,7 +141,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (k < 0)
                 return k;
         fresh = store_recovered(r->store)->fresh;
-        r->start_term = fresh ? 1 : store_recovered(r->store)->term;
+        r->start_term = fresh ? !r->cfg.join : store_recovered(r->store)->term;
         r->start_vote = store_recovered(r->store)->vote;
         store_recovered_free(r->store);
         if (fresh) {

@@ -1,7 +1,10 @@
 /* Cluster: who the replicas are. */
 #include "service/internal.h"
 
+#include <stdio.h>
+
 #include "base/conf.h"
+#include "base/url.h"
 
 struct list {
         struct arena *arena;
@@ -69,6 +72,137 @@ static void answer_members(struct request *q)
         request_reply(q, &p.base);
 }
 
+/* ---- changes ---- */
+
+static struct status status_of_change(int outcome)
+{
+        switch (outcome) {
+        case 0:
+                return status_ok;
+        case REPLICA_E_UNKNOWN:
+                return (struct status){RPC_NOT_FOUND, "etcdserver: member not found"};
+        case REPLICA_E_EXISTS:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "etcdserver: Peer URLs already exists"};
+        case REPLICA_E_TOO_MANY:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "etcdserver: too many learner members in cluster"};
+        case REPLICA_E_VOTER:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "etcdserver: can only promote a learner member"};
+        case REPLICA_E_BEHIND:
+                return (struct status){
+                        RPC_FAILED_PRECONDITION,
+                        "etcdserver: can only promote a learner member which is in sync with "
+                        "leader"};
+        case REPLICA_E_LAST:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "etcdserver: re-configuration failed due to not enough "
+                                       "started members"};
+        default:
+                return status_timeout;
+        }
+}
+
+static void answer_added(struct request *q, struct list *l)
+{
+        Pb__MemberAddResponse p = PB__MEMBER_ADD_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.members = l->out->members;
+        p.n_members = l->out->n_members;
+        for (size_t i = 0; i < p.n_members; i++)
+                if (p.members[i]->id == q->change.id)
+                        p.member = p.members[i];
+        request_reply(q, &p.base);
+}
+
+/* The answers of remove, update, promote and list have one shape: header = 1, members = 2. */
+static void changed(struct core_change *ch, int outcome)
+{
+        struct request *q = container_of(ch, struct request, change);
+        Pb__MemberListResponse p = PB__MEMBER_LIST_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        struct list l = {.arena = &a, .state = core_state(q->api->core), .out = &p};
+        Pb__ResponseHeader h;
+
+        q->waiting = false;
+        if (outcome != 0)
+                return request_fail(q, status_of_change(outcome));
+        p.members = arena_alloc(&a, REPLICA_PEERS_MAX * sizeof(*p.members));
+        if (p.members)
+                core_each_peer(q->api->core, add_member, &l);
+        if (!p.members || l.failed)
+                return request_fail(q, status_nomem);
+        if (ch->what == REPLICA_ADD || ch->what == REPLICA_ADD_LEARNER)
+                return answer_added(q, &l);
+        core_header(q->api->core, &h);
+        p.header = &h;
+        request_reply(q, &p.base);
+}
+
+static void change(struct request *q, enum replica_change what, uint64_t id,
+                   const char *address)
+{
+        q->change.done = changed;
+        q->change.what = what;
+        q->change.id = id;
+        snprintf(q->change.address, sizeof(q->change.address), "%s", address);
+        q->waiting = true;
+        core_change_members(q->api->core, &q->change, q->call->timeout);
+}
+
+/* One peer URL, of the form that we speak. */
+static bool peer_url(char **urls, size_t n, char out[static 320])
+{
+        struct url u;
+
+        return n == 1 && strlen(urls[0]) < 300 && url_parse(urls[0], &u) == 0 &&
+               url_format(&u, out);
+}
+
+static const struct status status_bad_urls = {RPC_INVALID_ARGUMENT,
+                                              "etcdserver: given member URLs are invalid"};
+
+static void member_add(struct request *q)
+{
+        const Pb__MemberAddRequest *m = q->msg;
+        char url[320];
+
+        if (!peer_url(m->peerurls, m->n_peerurls, url))
+                return request_fail(q, status_bad_urls);
+        change(q, m->islearner ? REPLICA_ADD_LEARNER : REPLICA_ADD,
+               core_new_member_id(q->api->core), url);
+}
+
+static void member_remove(struct request *q)
+{
+        const Pb__MemberRemoveRequest *m = q->msg;
+
+        change(q, REPLICA_REMOVE, m->id, "");
+}
+
+static void member_promote(struct request *q)
+{
+        const Pb__MemberPromoteRequest *m = q->msg;
+
+        change(q, REPLICA_PROMOTE, m->id, "");
+}
+
+static void member_update(struct request *q)
+{
+        const Pb__MemberUpdateRequest *m = q->msg;
+        char url[320];
+
+        if (!peer_url(m->peerurls, m->n_peerurls, url))
+                return request_fail(q, status_bad_urls);
+        change(q, REPLICA_MOVE, m->id, url);
+}
+
+/* ---- the list ---- */
+
 static void member_list(struct request *q)
 {
         const Pb__MemberListRequest *m = q->msg;
@@ -80,5 +214,12 @@ static void member_list(struct request *q)
 
 const struct method cluster_methods[] = {
         {"/etcdserverpb.Cluster/MemberList", &pb__member_list_request__descriptor, member_list},
+        {"/etcdserverpb.Cluster/MemberAdd", &pb__member_add_request__descriptor, member_add},
+        {"/etcdserverpb.Cluster/MemberRemove", &pb__member_remove_request__descriptor,
+         member_remove},
+        {"/etcdserverpb.Cluster/MemberPromote", &pb__member_promote_request__descriptor,
+         member_promote},
+        {"/etcdserverpb.Cluster/MemberUpdate", &pb__member_update_request__descriptor,
+         member_update},
 };
 const size_t n_cluster_methods = ARRAY_SIZE(cluster_methods);

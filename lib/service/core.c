@@ -1,3 +1,5 @@
+/* One thing: what waits for the log - writes, reads, renewals, expiry - and what happens when
+ * an entry of it is applied. */
 #include "service/core.h"
 
 #include "base/conf.h"
@@ -54,6 +56,7 @@ struct core {
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
         struct upkeep upkeep;
+        struct changes changes;
         struct boot_time tick_at;     /* when to look again what the log says of time */
         struct boot_time timeouts_at; /* when to look for timed-out requests again */
 
@@ -124,6 +127,7 @@ struct core *core_free(struct core *c)
 
         if (!c)
                 return NULL;
+        changes_end(&c->changes);
         while ((w = RB_MIN(core_writes, &c->writes)))
                 write_finish(c, w, status_stopped, (struct view){0});
         while ((rd = RB_MIN(core_reads, &c->reads)))
@@ -147,7 +151,7 @@ void core_set_owner(struct core *c, const struct core_owner *owner, void *userda
 
 void core_attach(struct core *c, struct replica *r)
 {
-        c->replica = r;
+        c->replica = c->changes.replica = r;
 }
 
 struct state *core_state(struct core *c)
@@ -662,6 +666,29 @@ static void on_skipped(void *u)
         serve_reads(c, c->state.applied);
 }
 
+static void on_changed_members(void *u, uint64_t request, int outcome)
+{
+        struct core *c = u;
+
+        changes_answered(&c->changes, request, outcome);
+}
+
+static void on_configured(void *u)
+{
+        struct core *c = u;
+
+        if (c->owner && c->owner->configured)
+                c->owner->configured(c->owner_data);
+}
+
+static void on_removed(void *u)
+{
+        struct core *c = u;
+
+        if (c->owner && c->owner->removed)
+                c->owner->removed(c->owner_data);
+}
+
 static void on_send(void *u, uint64_t peer, struct view frame)
 {
         struct core *c = u;
@@ -684,10 +711,24 @@ const struct replica_ops core_replica_ops = {
         .changed = on_changed,
         .read_at = on_read_at,
         .skipped = on_skipped,
+        .changed_members = on_changed_members,
+        .configured = on_configured,
+        .removed = on_removed,
         .fatal = on_fatal,
 };
 
 /* ---- what operators ask for ---- */
+
+void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
+{
+        changes_ask(&c->changes, ch, c->now,
+                    timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+}
+
+uint64_t core_new_member_id(struct core *c)
+{
+        return rnd_u64(&c->rnd) | 1;
+}
 
 struct status core_move_leader(struct core *c, uint64_t member)
 {
@@ -700,21 +741,6 @@ struct status core_move_leader(struct core *c, uint64_t member)
 void core_take_snapshot(struct core *c)
 {
         replica_want_snapshot(c->replica);
-}
-
-void core_snapshot(struct core *c, struct buf *out)
-{
-        cleanup_(buf_fini) struct buf state = {0};
-
-        state_save(&c->state, &state);
-        if (buf_error(&state) < 0) {
-                out->failed = true;
-                return;
-        }
-        buf_add(out, CORE_SNAPSHOT_MAGIC, strlen(CORE_SNAPSHOT_MAGIC));
-        buf_add_u64(out, buf_len(&state));
-        buf_add(out, buf_head(&state), buf_len(&state));
-        buf_add_u32(out, crc32c(0, buf_head(&state), buf_len(&state)));
 }
 
 static void keep_up(struct core *c)
@@ -764,12 +790,13 @@ void core_tick(struct core *c, struct boot_time now)
         expire(c);
         tell_time(c);
         keep_up(c);
+        changes_tick(&c->changes, c->now);
         introduce(c);
 }
 
 struct boot_time core_next(struct core *c)
 {
-        struct boot_time next = c->renew_at;
+        struct boot_time next = boot_min(c->renew_at, changes_next(&c->changes));
 
         if (core_status(c).leader) {
                 next = boot_min(next,

@@ -15,6 +15,7 @@
 #include "base/rnd.h"
 #include "consensus/replica.h"
 #include "lease/state.h"
+#include "service/changes.h"
 #include "service/status.h"
 
 struct core;
@@ -75,6 +76,9 @@ struct core_owner {
         /* A lease ended by expiry at apply: for the journal (A48). */
         void (*expired)(void *u, int64_t lease, size_t n_keys, uint64_t term);
         void (*changed)(void *u);
+        /* The set of members is another one; we are not of it any more. Each may be NULL. */
+        void (*configured)(void *u);
+        void (*removed)(void *u);
 };
 void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata);
 void core_attach(struct core *c, struct replica *r);
@@ -116,6 +120,12 @@ void core_read_cancel(struct core *c, struct core_read *rd);
 void core_tick(struct core *c, struct boot_time now);
 struct boot_time core_next(struct core *c);
 
+/* Changes the members; `done` comes, whatever happens. */
+void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
+
+/* An id for a new member. */
+uint64_t core_new_member_id(struct core *c);
+
 /* Asks the named voter to lead. */
 struct status core_move_leader(struct core *c, uint64_t member);
 
@@ -126,6 +136,12 @@ void core_take_snapshot(struct core *c);
  * CRC-32C. */
 void core_snapshot(struct core *c, struct buf *out);
 #define CORE_SNAPSHOT_MAGIC "TENSNAP1"
+
+/* Checks such a file's bytes; lends the state in it, and tells up to which entry it goes.
+ * Returns 0, -EBADMSG or -ENOMEM. */
+must_check_ int core_snapshot_check(struct view file, struct view *ret_state,
+                                    uint64_t *ret_index, int64_t *ret_revision,
+                                    size_t *ret_n_keys, size_t *ret_n_leases);
 
 /* Hands gathered renewals to the replica; before replica_flush(). */
 void core_flush(struct core *c, struct boot_time now);

@@ -22,6 +22,7 @@ struct request {
         void *msg; /* the unpacked request; owned */
         struct core_write write;
         struct core_read read;
+        struct core_change change;
         void (*then)(struct request *q); /* after the read */
         bool waiting;                    /* for the core: the request stays until it answers */
         /* What a method that takes several steps keeps; `drop` frees it with the request. */

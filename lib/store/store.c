@@ -1,6 +1,6 @@
 /*
- * Recovery and writing share the record format and the list of segments; they stay in one file
- * for that.
+ * One thing: recovery and writing share the record format and the list of segments; they stay
+ * in one file for that.
  */
 #include "store/store.h"
 
@@ -454,6 +454,23 @@ static int recover(struct store *s, struct store_error *err)
         return 0;
 }
 
+int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)
+{
+        struct store s = {.disk = d};
+        int r;
+
+        err->text[0] = '\0';
+        r = read_meta(&s, err);
+        if (r < 0 && err->text[0] == '\0')
+                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
+                         strerror(-r));
+        if (r == 0 && s.rec.fresh)
+                return -ENOENT;
+        if (r == 0)
+                *ret = s.rec.identity;
+        return r;
+}
+
 int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, void *userdata,
                struct store_error *err)
 {
@@ -538,16 +555,17 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
 
         if (!seg)
                 return -ENOMEM;
-        add_record(&record, 1, first);
+        if (first)
+                add_record(&record, 1, first);
         seg->seq = s->next_seq++;
         seg->size = SEGMENT_SIZE;
-        seg->last = first->index;
+        seg->last = first ? first->index : 0;
         segment_name(seg->seq, seg->name);
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         r = buf_error(&record);
         if (r == 0)
                 r = s->disk->ops->create(s->disk, seg->name, SEGMENT_SIZE);
-        if (r == 0)
+        if (r == 0 && first)
                 r = s->disk->ops->write(s->disk, seg->name, 0, record.data, buf_len(&record));
         /* Both slots of `meta` are there before the first is filled, so that an empty one is
          * never seen. */
@@ -558,7 +576,7 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
                 r = write_meta(s, term, 0);
         s->batch = 1;
         s->offset = buf_len(&record);
-        s->last = first->index;
+        s->last = seg->last;
         return r;
 }
 

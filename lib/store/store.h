@@ -69,13 +69,16 @@ must_check_ int store_open(struct store **ret, struct disk *d, const struct stor
 const struct store_recovered *store_recovered(const struct store *s);
 void store_recovered_free(struct store *s);
 
+/* Who the directory belongs to. Returns 0, -ENOENT for a new one, or as store_open(). */
+must_check_ int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err);
+
 /* Forgets jobs under way. Accepts NULL; returns NULL. The disk must run no job of ours any
  * more. */
 struct store *store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free)
 
-/* A new directory: writes the first entry, then says who we are. Blocks. A crash in between
- * leaves a new directory. */
+/* A new directory: writes the first entry, unless that is NULL, then says who we are. Blocks. A
+ * crash in between leaves a new directory. */
 must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term,
                            const struct store_entry *first);
 

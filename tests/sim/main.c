@@ -73,12 +73,14 @@ int main(int argc, char **argv)
         printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64
                " failed, in %.1f s; events %" PRIu64 ", frames %" PRIu64 " (lost %" PRIu64
                "), crashes %" PRIu64 ", partitions %" PRIu64 ", stalls %" PRIu64
-               ", pauses %" PRIu64 ", leaders %" PRIu64 ", grants %" PRIu64
-               ", renewals %" PRIu64 ", expiries %" PRIu64 ", writes %" PRIu64
-               ", reads %" PRIu64 ", holders' deaths %" PRIu64 " and losses %" PRIu64 "\n",
+               ", pauses %" PRIu64 ", changes of members %" PRIu64 ", leaders moved %" PRIu64
+               ", leaders %" PRIu64 ", grants %" PRIu64 ", renewals %" PRIu64
+               ", expiries %" PRIu64 ", writes %" PRIu64 ", reads %" PRIu64
+               ", holders' deaths %" PRIu64 " and losses %" PRIu64 "\n",
                done, seed, bad, seconds() - began, total.events, total.frames,
                total.lost_frames, total.crashes, total.partitions, total.stalls, total.pauses,
-               total.leaders, total.grants, total.renewals, total.expiries, total.writes,
-               total.reads, total.holder_deaths, total.holder_losses);
+               total.changes, total.transfers, total.leaders, total.grants, total.renewals,
+               total.expiries, total.writes, total.reads, total.holder_deaths,
+               total.holder_losses);
         return bad ? 1 : 0;
 }

@@ -33,6 +33,7 @@ enum event_kind {
         EV_HEAL,
         EV_CLIENT,
         EV_EDGE,
+        EV_MEMBERS,
         EV_CLOCK,
         EV_REQUEST,
         EV_REPLY
@@ -220,10 +221,11 @@ static void on_submit(void *arg)
                 n->stalled_until = e->at;
 }
 
+static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1", "http://4:1",
+                                        "http://5:1"};
+
 static void boot(struct world *w, struct replica_node *n)
 {
-        static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1",
-                                                "http://4:1", "http://5:1"};
         struct replica_peer peers[REPLICAS_MAX];
         struct store_error err = {""};
         struct boot_time now = clock_of(w, n->ppm);
@@ -553,6 +555,68 @@ static void hold(struct world *w, struct holder *h)
 
 /* ---- faults ---- */
 
+/* Somebody asks some replica for a change of the members, sensible or not. */
+static void change_members(struct world *w)
+{
+        static uint64_t requests;
+        struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
+        uint64_t id = rnd_between(&w->rnd, 1, w->n_replicas);
+
+        if (!n->up || n->paused)
+                return;
+        w->counts.changes++;
+        replica_change_members(
+                n->replica, ++requests,
+                (enum replica_change) rnd_between(&w->rnd, REPLICA_ADD, REPLICA_REMOVE), id,
+                addresses[id - 1]);
+        drive(w, n);
+}
+
+static void has_member(uint64_t id, const char *address, bool voter, void *arg)
+{
+        int *role = arg;
+
+        (void) address;
+        role[id - 1] = voter ? 2 : 1;
+}
+
+/* In the end everybody is to be a member again. */
+static void restore_members(struct world *w)
+{
+        static uint64_t requests = UINT64_C(1) << 32;
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                int role[REPLICAS_MAX] = {0};
+
+                if (!w->r[i].up || !core_status(w->r[i].core).ready)
+                        continue;
+                core_each_peer(w->r[i].core, has_member, role);
+                /* A learner first: there may be one at a time. */
+                for (unsigned k = 0; k < 2 * w->n_replicas; k++) {
+                        unsigned who = k % w->n_replicas;
+
+                        if (role[who] != (k < w->n_replicas))
+                                continue;
+                        replica_change_members(w->r[i].replica, ++requests,
+                                               role[who] ? REPLICA_PROMOTE
+                                                         : REPLICA_ADD_LEARNER,
+                                               who + 1, addresses[who]);
+                        return drive(w, &w->r[i]);
+                }
+        }
+}
+
+static void move_leader(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (w->r[i].up && !w->r[i].paused && core_status(w->r[i].core).ready) {
+                        w->counts.transfers++;
+                        (void) core_move_leader(w->r[i].core,
+                                                rnd_between(&w->rnd, 1, w->n_replicas));
+                        return drive(w, &w->r[i]);
+                }
+}
+
 static void heal(struct world *w)
 {
         memset(w->cut, 0, sizeof(w->cut));
@@ -569,7 +633,7 @@ static void cause_fault(struct world *w)
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
         unsigned a, b;
 
-        switch (rnd_between(&w->rnd, 0, 9)) {
+        switch (rnd_between(&w->rnd, 0, 11)) {
         case 0:
         case 1:
                 if (w->faults.crashes && n->up) {
@@ -615,6 +679,14 @@ static void cause_fault(struct world *w)
                         break;
                 w->counts.pauses++;
                 n->paused = !n->paused;
+                break;
+        case 10:
+                if (w->faults.members)
+                        change_members(w);
+                break;
+        case 11:
+                if (w->faults.transfers)
+                        move_leader(w);
                 break;
         case 9:
                 if (w->faults.deaths && chance(w, 50)) {
@@ -732,6 +804,12 @@ static void handle(struct world *w, struct event *e)
         case EV_HEAL:
                 w->calm = true;
                 heal(w);
+                if (w->faults.members)
+                        post(w, 0, EV_MEMBERS);
+                break;
+        case EV_MEMBERS:
+                restore_members(w);
+                post(w, 300 * MSEC, EV_MEMBERS);
                 break;
         case EV_EDGE:
                 if (w->now < RUN_TIME + CALM_TIME / 2)
@@ -793,6 +871,8 @@ static void set_up(struct world *w, uint64_t seed)
                 .stalls = chance(w, 50),
                 .pauses = chance(w, 50),
                 .deaths = chance(w, 60),
+                .members = chance(w, 30),
+                .transfers = chance(w, 30),
         };
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 w->r[i] = (struct replica_node){

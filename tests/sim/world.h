@@ -62,12 +62,13 @@ struct edge {
 };
 
 struct faults {
-        bool crashes, partitions, loss, stalls, pauses, deaths;
+        bool crashes, partitions, loss, stalls, pauses, deaths, members, transfers;
 };
 
 struct counts {
         uint64_t events, frames, lost_frames, crashes, partitions, stalls, pauses, leaders,
-                expiries, renewals, grants, reads, writes, holder_deaths, holder_losses;
+                changes, transfers, expiries, renewals, grants, reads, writes, holder_deaths,
+                holder_losses;
 };
 
 struct world {

@@ -1,0 +1,118 @@
+/* tenure-core --restore: a new data directory from a snapshot file. */
+#include "restore.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "loop/loop.h"
+#include "service/core.h"
+
+struct restore {
+        struct loop *loop;
+        int r;
+        bool done;
+};
+
+static void on_done(void *u, uint64_t index)
+{
+        struct restore *rs = u;
+
+        (void) index;
+        rs->done = true;
+        loop_stop(rs->loop);
+}
+
+static void on_persisted(void *u, uint64_t index)
+{
+        (void) u;
+        (void) index;
+}
+
+static void on_failed(void *u, const char *file, int r)
+{
+        struct restore *rs = u;
+
+        log_error("Cannot write %s: %s.", file, strerror(-r));
+        rs->r = r;
+        loop_stop(rs->loop);
+}
+
+static const struct store_ops ops = {
+        .persisted = on_persisted, .snapshot_done = on_done, .failed = on_failed};
+
+static int read_file(const char *path, struct buf *out)
+{
+        FILE *f = fopen(path, "re");
+        int r = 0;
+
+        if (!f)
+                return -errno;
+        for (;;) {
+                uint8_t *to = buf_reserve(out, 1 << 16);
+                size_t n = to ? fread(to, 1, 1 << 16, f) : 0;
+
+                if (n == 0)
+                        break;
+                buf_commit(out, n);
+        }
+        if (ferror(f))
+                r = -EIO;
+        fclose(f);
+        return r < 0 ? r : buf_error(out);
+}
+
+int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, const char *path,
+            const char *data_dir)
+{
+        cleanup_(buf_fini) struct buf file = {0};
+        struct restore rs = {.loop = l};
+        struct store_error err;
+        struct store *s = NULL;
+        struct view state;
+        size_t n_keys, n_leases;
+        int64_t revision;
+        uint64_t index;
+        int r = read_file(path, &file);
+
+        if (r < 0) {
+                log_error("Cannot read %s: %s.", path, strerror(-r));
+                return r;
+        }
+        r = core_snapshot_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
+                                &revision, &n_keys, &n_leases);
+        if (r < 0) {
+                log_error(
+                        "%s is no snapshot of a lease core, or it is damaged; make another one "
+                        "(tenurectl core snapshot save).",
+                        path);
+                return r;
+        }
+        r = store_open(&s, d, &ops, &rs, &err);
+        if (r == 0 && !store_recovered(s)->fresh) {
+                log_error("The data directory %s holds a replica already; name an empty one.",
+                          data_dir);
+                r = -EEXIST;
+        } else if (r < 0) {
+                log_error("Data directory %s: %s", data_dir, err.text);
+        }
+        if (r == 0) {
+                store_recovered_free(s);
+                r = replica_restore(s, cfg, index, state);
+                if (r < 0)
+                        log_error("Cannot fill %s: %s.", data_dir, strerror(-r));
+        }
+        if (r == 0)
+                loop_run(l);
+        if (r == 0)
+                r = rs.done ? 0 : rs.r < 0 ? rs.r : -EINTR;
+        if (r == 0)
+                log_info("Restored revision %" PRId64
+                         " with %zu key(s) and %zu lease(s) into %s; "
+                         "start the replica with the same options, without --restore.",
+                         revision, n_keys, n_leases, data_dir);
+        /* Where a job may still run, its store stays until the process ends. */
+        if (rs.done || r == -EEXIST)
+                store_free(s);
+        return r;
+}

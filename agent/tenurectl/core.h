@@ -1,0 +1,15 @@
+/* tenurectl core ...: asks the lease core itself, over its client port. */
+#pragma once
+
+#include <stdbool.h>
+
+struct core_options {
+        const char *endpoints; /* joined by commas */
+        const char *cacert, *cert, *key;
+        bool voter; /* add: at once, not as a learner */
+        bool legend;
+        int json; /* enum json_mode of main.c: 0 off, 1 short, 2 pretty */
+};
+
+/* Runs a command; returns the exit status. */
+int core_main(const struct core_options *o, int argc, char **argv);

@@ -1,0 +1,184 @@
+#include "consensus/join.h"
+
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "base/le.h"
+
+#define TRY_FOR NSEC_PER_SEC
+
+struct join {
+        struct loop *loop;
+        struct resolver *resolver;
+        char *urls, *self;
+        const char *cursor; /* the next to ask */
+        SSL_CTX *tls;
+        join_fn fn;
+        void *userdata;
+        struct url url;
+        struct stream *stream;
+        struct resolve_query *query;
+        struct buf rx;
+        struct loop_timer timer;
+        char asked[320];
+        char why[512];
+};
+
+static void on_open(struct stream *s)
+{
+        struct join *j = stream_userdata(s);
+        struct buf *tx = stream_tx(s);
+
+        buf_add(tx, JOIN_MAGIC, strlen(JOIN_MAGIC));
+        buf_add_u64(tx, strlen(j->self));
+        buf_add_u64(tx, 0);
+        buf_add(tx, j->self, strlen(j->self));
+        stream_kick(s);
+}
+
+void join_answer(const struct joined *who, struct buf *out)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        buf_add_u64(&b, who->cluster_id);
+        buf_add_u64(&b, who->member_id);
+        for (size_t i = 0; i < who->n_members; i++) {
+                buf_add_u64(&b, who->members[i].id);
+                buf_add_bytes(&b, who->members[i].url, strlen(who->members[i].url));
+        }
+        buf_add_u32(out, (uint32_t) buf_len(&b));
+        buf_add(out, buf_head(&b), buf_len(&b));
+}
+
+static int parse(struct view in, struct joined *ret)
+{
+        int r = view_u64(&in, &ret->cluster_id);
+
+        if (r == 0)
+                r = view_u64(&in, &ret->member_id);
+        ret->n_members = 0;
+        while (r == 0 && in.len > 0 && ret->n_members < JOIN_MEMBERS_MAX) {
+                struct view url;
+                size_t i = ret->n_members++;
+
+                r = view_u64(&in, &ret->members[i].id);
+                if (r == 0)
+                        r = view_bytes(&in, &url);
+                if (r == 0 && url.len >= sizeof(ret->members[i].url))
+                        r = -EBADMSG;
+                if (r < 0)
+                        return r;
+                memcpy(ret->members[i].url, url.p, url.len);
+                ret->members[i].url[url.len] = '\0';
+        }
+        return r;
+}
+
+static void on_data(struct stream *s, struct view data)
+{
+        struct join *j = stream_userdata(s);
+        struct joined who;
+        uint32_t len;
+
+        buf_add(&j->rx, data.p, data.len);
+        if (buf_len(&j->rx) < 4)
+                return;
+        len = le32_get(buf_head(&j->rx));
+        if (buf_len(&j->rx) - 4 < len)
+                return;
+        if (parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
+                snprintf(j->why, sizeof(j->why), "%s answers what is no answer", j->asked);
+        } else if (who.member_id != 0) {
+                loop_timer_disarm(&j->timer);
+                return j->fn(j->userdata, &who, "");
+        } else {
+                snprintf(j->why, sizeof(j->why),
+                         "%s knows no member at %s; add it first (tenurectl core add)",
+                         j->asked, j->self);
+        }
+}
+
+static void on_close(struct stream *s, const char *why)
+{
+        struct join *j = stream_userdata(s);
+
+        if (!*j->why)
+                snprintf(j->why, sizeof(j->why), "%s does not answer: %s", j->asked, why);
+        j->stream = stream_free(j->stream);
+}
+
+static const struct stream_ops ops = {
+        .on_open = on_open, .on_data = on_data, .on_close = on_close};
+
+static void resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+{
+        struct join *j = userdata;
+
+        j->query = NULL;
+        if (r == 0)
+                r = stream_connect(&j->stream, j->loop, addr, addr_len,
+                                   j->url.tls ? j->tls : NULL, j->url.host, &ops, j);
+        if (r < 0)
+                snprintf(j->why, sizeof(j->why), "%s: %s", j->asked, strerror(-r));
+}
+
+/* Asks the next one. */
+static void on_timer(struct loop_timer *t)
+{
+        struct join *j = container_of(t, struct join, timer);
+
+        j->stream = stream_free(j->stream);
+        resolve_cancel(j->query);
+        j->query = NULL;
+        buf_clear(&j->rx);
+        if (*j->why)
+                j->fn(j->userdata, NULL, j->why);
+        *j->why = '\0';
+        if (!list_next(&j->cursor, j->asked, sizeof(j->asked))) {
+                j->cursor = j->urls;
+                (void) list_next(&j->cursor, j->asked, sizeof(j->asked));
+        }
+        if (url_parse(j->asked, &j->url) == 0)
+                (void) !resolve(j->resolver, &j->url, resolved, j, &j->query);
+        if (loop_timer_arm(&j->timer, boot_add(boot_now(), TRY_FOR)) < 0)
+                abort();
+}
+
+int join_new(struct join **ret, struct loop *l, struct resolver *rv,
+             const struct join_config *cfg, join_fn fn, void *userdata)
+{
+        cleanup_(join_freep) struct join *j = calloc(1, sizeof(*j));
+        int r;
+
+        if (!j)
+                return -ENOMEM;
+        loop_timer_init(&j->timer, l, on_timer);
+        j->loop = l;
+        j->resolver = rv;
+        j->tls = cfg->tls;
+        j->fn = fn;
+        j->userdata = userdata;
+        j->urls = strdup(cfg->urls);
+        j->self = strdup(cfg->self);
+        if (!j->urls || !j->self)
+                return -ENOMEM;
+        j->cursor = j->urls;
+        r = loop_timer_arm(&j->timer, boot_now());
+        if (r == 0)
+                *ret = take_ptr(j);
+        return r;
+}
+
+struct join *join_free(struct join *j)
+{
+        if (!j)
+                return NULL;
+        loop_timer_disarm(&j->timer);
+        resolve_cancel(j->query);
+        stream_free(j->stream);
+        buf_fini(&j->rx);
+        free(j->urls);
+        free(j->self);
+        free(j);
+        return NULL;
+}

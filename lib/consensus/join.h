@@ -1,0 +1,49 @@
+/*
+ * How a replica that others have added learns who it is: it asks any of them, on their peer
+ * port, which member has its URL.
+ *
+ * Goes round the given URLs until one knows. On the caller's loop.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "loop/resolve.h"
+#include "loop/stream.h"
+
+#define JOIN_MEMBERS_MAX 9
+
+/* What the others know. */
+struct joined {
+        uint64_t cluster_id, member_id; /* 0: none */
+        struct {
+                uint64_t id;
+                char url[320];
+        } members[JOIN_MEMBERS_MAX]; /* all, the one that joins included */
+        size_t n_members;
+};
+
+struct join;
+
+struct join_config {
+        const char *urls; /* of the other members, joined by commas */
+        const char *self; /* our peer URL, as they were told */
+        SSL_CTX *tls;     /* NULL: plaintext; borrowed */
+};
+
+/* Called once, with what is known, or again and again, with NULL and why not, while it goes on.
+ */
+typedef void (*join_fn)(void *userdata, const struct joined *who, const char *why);
+
+must_check_ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
+                         const struct join_config *cfg, join_fn fn, void *userdata);
+struct join *join_free(struct join *j);
+DEFINE_CLEANUP(struct join *, join_free)
+
+/* The question is JOIN_MAGIC, a length (u64), 8 zeroes, and the URL; the answer the length of
+ * the rest (u32), cluster and member (u64), then of each member its id (u64) and its URL (with
+ * its length, varint). */
+#define JOIN_MAGIC "TENJOIN1"
+#define JOIN_URL_MAX 320
+
+/* Writes the answer, for who serves it. */
+void join_answer(const struct joined *who, struct buf *out);

@@ -1,0 +1,247 @@
+/*
+ * Who the replicas are: one change at a time (Raft thesis, section 4.1), made by the leader for
+ * whoever asked, and answered once it is committed.
+ *
+ * A learner is what libraft calls a standby: it gets the log and does not count. Whoever was
+ * removed is told by the first member that hears of it, since raft tells it nothing.
+ */
+#include "consensus/internal.h"
+
+/* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
+#define BEHIND_MAX 64
+
+static bool same(const struct raft_configuration *c, const struct configured *seen)
+{
+        if (c->n != seen->n)
+                return false;
+        for (unsigned i = 0; i < c->n && i < REPLICA_PEERS_MAX; i++)
+                if (c->servers[i].id != seen->id[i] || c->servers[i].role != seen->role[i])
+                        return false;
+        return true;
+}
+
+void members_look(struct replica *r)
+{
+        const struct raft_configuration *c = replica_conf(r);
+        bool first = r->configured.n == 0;
+
+        if (same(c, &r->configured))
+                return;
+        /* What is kept by place in the configuration begins anew. */
+        memset(r->worded, 0, sizeof(r->worded));
+        memset(r->told_commit, 0, sizeof(r->told_commit));
+        memset(r->snapshot_sent, 0, sizeof(r->snapshot_sent));
+        memset(r->proposed, 0, sizeof(r->proposed));
+        r->time_told = 0;
+        r->round_acked = 0;
+        r->round_acks = 0;
+        r->configured.n = c->n;
+        for (unsigned i = 0; i < c->n && i < REPLICA_PEERS_MAX; i++) {
+                r->configured.id[i] = c->servers[i].id;
+                r->configured.role[i] = c->servers[i].role;
+        }
+        if (!first && r->round_on)
+                reads_ping(r);
+        if (r->ops->configured)
+                r->ops->configured(r->userdata);
+}
+
+/* The configuration that comes of a change; or an outcome. */
+static int make(const struct replica *r, enum replica_change change, uint64_t id,
+                const char *address, struct raft_configuration *out)
+{
+        const struct raft_configuration *c = replica_conf(r);
+        int at = replica_position(r, id), k = 0;
+
+        if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER) {
+                if (at >= 0)
+                        return REPLICA_E_EXISTS;
+                for (unsigned i = 0; i < c->n; i++)
+                        if (strcmp(c->servers[i].address, address) == 0)
+                                return REPLICA_E_EXISTS;
+                if (c->n >= REPLICA_PEERS_MAX)
+                        return REPLICA_E_TOO_MANY;
+        } else if (at < 0) {
+                return REPLICA_E_UNKNOWN;
+        }
+        for (unsigned i = 0; i < c->n; i++)
+                if (change == REPLICA_ADD_LEARNER && c->servers[i].role != RAFT_VOTER)
+                        return REPLICA_E_TOO_MANY; /* one at a time */
+        if (change == REPLICA_PROMOTE) {
+                raft_index match = 0;
+
+                if (c->servers[at].role == RAFT_VOTER)
+                        return REPLICA_E_VOTER;
+                if (raft_match_index((struct raft *) (uintptr_t) &r->raft, id, &match) != 0 ||
+                    match == 0 ||
+                    match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) <
+                            log_last(&r->log))
+                        return REPLICA_E_BEHIND;
+        }
+        if (change == REPLICA_REMOVE && c->servers[at].role == RAFT_VOTER &&
+            replica_voters(r) == 1)
+                return REPLICA_E_LAST;
+        raft_configuration_init(out);
+        for (unsigned i = 0; i < c->n && k == 0; i++) {
+                bool it = (int) i == at;
+
+                if (it && change == REPLICA_REMOVE)
+                        continue;
+                k = raft_configuration_add(
+                        out, c->servers[i].id,
+                        it && change == REPLICA_MOVE ? address : c->servers[i].address,
+                        it && change == REPLICA_PROMOTE ? RAFT_VOTER : c->servers[i].role);
+        }
+        if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
+                k = raft_configuration_add(out, id, address,
+                                           change == REPLICA_ADD ? RAFT_VOTER : RAFT_STANDBY);
+        if (k == 0)
+                return 0;
+        raft_configuration_close(out);
+        return k == RAFT_NOMEM ? -ENOMEM : REPLICA_E_EXISTS;
+}
+
+static int submit(struct replica *r, const struct raft_configuration *c)
+{
+        struct raft_event ev = {.type = RAFT_SUBMIT};
+        struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_CHANGE};
+        uint64_t last = log_last(&r->log);
+
+        if (raft_configuration_encode(c, &e.buf) != 0)
+                return -ENOMEM;
+        e.batch = e.buf.base;
+        ev.submit.entries = &e;
+        ev.submit.n = 1;
+        replica_step(r, &ev);
+        return log_last(&r->log) > last ? 0 : REPLICA_E_BUSY;
+}
+
+static void answer(struct replica *r, uint64_t peer, uint64_t request, int outcome)
+{
+        if (peer == 0)
+                r->ops->changed_members(r->userdata, request, outcome);
+        else
+                replica_send(r, peer, FRAME_CHANGED, (uint64_t[]){request, (uint64_t) outcome},
+                             2);
+}
+
+/* The leader's part. */
+static void change(struct replica *r, uint64_t peer, uint64_t request, enum replica_change what,
+                   uint64_t id, const char *address)
+{
+        struct raft_configuration c;
+        int k;
+
+        if (!r->ready || raft_transferee(&r->raft) != 0)
+                return answer(r, peer, request, REPLICA_E_NO_LEADER);
+        if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0)
+                return answer(r, peer, request, REPLICA_E_BUSY);
+        k = make(r, what, id, address, &c);
+        if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
+                /* Another one leads first, and removes us when asked again. */
+                raft_configuration_close(&c);
+                replica_step_down(r, r->now);
+                return answer(r, peer, request, REPLICA_E_NO_LEADER);
+        }
+        if (k == 0) {
+                k = submit(r, &c);
+                raft_configuration_close(&c);
+        }
+        if (k == -ENOMEM)
+                return replica_fatal(r, "out of memory");
+        if (k != 0)
+                return answer(r, peer, request, k);
+        r->changing =
+                (struct changing){.request = request, .peer = peer, .index = log_last(&r->log)};
+}
+
+/* [libraft] It takes a configuration that its log ends with for uncommitted when it starts,
+ * though a snapshot has it. */
+void members_settle(struct replica *r)
+{
+        struct raft_event ev = {.type = RAFT_CONFIGURATION};
+        struct raft_buffer b;
+
+        ev.configuration.index = r->raft.configuration_uncommitted_index;
+        if (ev.configuration.index == 0 || ev.configuration.index > r->applied)
+                return;
+        if (raft_configuration_encode(replica_conf(r), &b) != 0)
+                return;
+        if (raft_configuration_decode(&b, &ev.configuration.conf) == 0)
+                replica_step(r, &ev);
+        raft_free(b.base);
+}
+
+void members_committed(struct replica *r)
+{
+        struct changing c = r->changing;
+
+        if (c.request == 0)
+                return;
+        if (!replica_leads(r)) {
+                r->changing = (struct changing){0};
+                answer(r, c.peer, c.request, REPLICA_E_NO_LEADER);
+        } else if (r->applied >= c.index) {
+                r->changing = (struct changing){0};
+                answer(r, c.peer, c.request, 0);
+        }
+}
+
+void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
+                            uint64_t id, const char *address)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+
+        if (replica_leads(r))
+                return change(r, 0, request, what, id, address);
+        if (replica_leader(r) == 0)
+                return answer(r, 0, request, REPLICA_E_NO_LEADER);
+        buf_add_u8(&f, FRAME_CHANGE);
+        buf_add_u64(&f, request);
+        buf_add_u8(&f, (uint8_t) what);
+        buf_add_u64(&f, id);
+        buf_add(&f, address, strlen(address));
+        if (buf_error(&f) < 0)
+                return replica_fatal(r, "out of memory");
+        r->ops->send(r->userdata, replica_leader(r), (struct view){f.data, buf_len(&f)});
+}
+
+int members_asked(struct replica *r, uint64_t peer, struct view in)
+{
+        uint64_t request, id;
+        char address[320];
+        uint8_t what;
+        int k = view_u64(&in, &request);
+
+        if (k == 0)
+                k = view_u8(&in, &what);
+        if (k == 0)
+                k = view_u64(&in, &id);
+        if (k < 0)
+                return k;
+        if (what < REPLICA_ADD || what > REPLICA_MOVE || in.len >= sizeof(address))
+                return -EBADMSG;
+        memcpy(address, in.p, in.len);
+        address[in.len] = '\0';
+        if (replica_leads(r))
+                change(r, peer, request, what, id, address);
+        else
+                answer(r, peer, request, REPLICA_E_NO_LEADER);
+        return 0;
+}
+
+/* A frame of one who is no member. What we know may be older than what it knows. */
+void members_stranger(struct replica *r, uint64_t peer)
+{
+        uint64_t index = r->raft.configuration_committed_index;
+
+        if (replica_position(r, r->cfg.id) >= 0 && index > 1)
+                replica_send(r, peer, FRAME_REMOVED, &index, 1);
+}
+
+void members_removed(struct replica *r, uint64_t index)
+{
+        if (replica_conf(r)->n > 0 && index > r->raft.configuration_committed_index &&
+            !replica_leads(r) && r->ops->removed)
+                r->ops->removed(r->userdata);
+}

@@ -1,0 +1,41 @@
+/*
+ * Changes of the members, asked for until they are answered.
+ *
+ * A change that is lost with its leader is asked for again; what it then finds done, counts as
+ * done. Part of the core.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "base/rnd.h"
+#include "consensus/replica.h"
+#include "service/status.h"
+
+struct core_change {
+        /* 0 or one of replica.h's outcomes; NO_LEADER and BUSY mean that time ran out. */
+        void (*done)(struct core_change *ch, int outcome);
+        enum replica_change what;
+        uint64_t id;
+        char address[320];
+        /* The core's own. */
+        LIST_ENTRY(core_change) next;
+        uint64_t request;
+        bool again;
+        struct boot_time ask_at, deadline;
+};
+
+struct changes {
+        LIST_HEAD(, core_change) list;
+        struct replica *replica; /* borrowed */
+        uint64_t requests;
+};
+
+void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
+                 nsec_t timeout);
+/* The replica's answer. */
+void changes_answered(struct changes *c, uint64_t request, int outcome);
+void changes_tick(struct changes *c, struct boot_time now);
+struct boot_time changes_next(const struct changes *c);
+/* Ends all of them. */
+void changes_end(struct changes *c);

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Members come and go while clients are served; a snapshot becomes another cluster. Each recipe of tenure-core(8), run.
+# usage: BIN=build/release/bin DIR=build/members-test tests/system/members.sh
+. "$(dirname "$0")/lib.sh"
+
+read -r c1 c2 c3 c4 p1 p2 p3 p4 < <(free_ports 8)
+A=http://127.0.0.1
+INITIAL="a=$A:$p1,b=$A:$p2,c=$A:$p3"
+replica() { # NAME CLIENT-PORT PEER-PORT OPTIONS...
+	local name=$1 c=$2 p=$3
+	shift 3
+	start "$name" "$BIN/tenure-core" --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$A:$c" --listen-peer-urls "$A:$p" "$@"
+}
+etc() { local e=$1; shift; timeout 10 etcdctl --endpoints "$e" "$@"; }
+ctl() { timeout 20 "$BIN/tenurectl" --endpoints="$EP" "$@"; }
+role_is() { ctl --json=short core members | jq -e --arg n "$1" --arg r "$2" '.[] | select(.name == $n) | .role == $r' >/dev/null; }
+listed() { ctl --json=short core members | jq -e --arg n "$1" 'any(.[]; .name == $n)' >/dev/null; }
+EP="$A:$c1,$A:$c2,$A:$c3"
+
+for r in "a $c1 $p1" "b $c2 $p2" "c $c3 $p3"; do replica $r --initial-cluster "$INITIAL"; done
+until_ok 10 etc "127.0.0.1:$c1" put k before || { not_ok "three replicas serve"; finish; exit 1; }
+for n in a b c; do until_ok 5 listed $n; done
+LEASE=$(etc "127.0.0.1:$c1" lease grant 600 | awk '{print $2}')
+etc "127.0.0.1:$c1" put --lease="$LEASE" leased v >/dev/null
+for i in $(seq 40); do echo "put n$i v"; done >"$DIR/puts"
+while read -r _ k v; do etc "127.0.0.1:$c2" put "$k" "$v" >/dev/null; done <"$DIR/puts"
+
+# ---- a replica more, as a learner first ----
+has "add a learner" "$(ctl core add "$A:$p4")" "It is a learner"
+has "a URL that is there already" "$(ctl core add "$A:$p4" 2>&1)" "Peer URLs already exists"
+has "a URL that is none" "$(ctl core add nonsense 2>&1)" "given member URLs are invalid"
+has "a second learner" "$(ctl core add "$A:9" 2>&1)" "too many learner members"
+ID=$(ctl --json=short core members | jq -r '.[] | select(.role == "learner") | .id')
+has "a learner that has not started is not promoted" "$(ctl core promote "$ID" 2>&1)" "in sync with leader"
+replica d "$c4" "$p4" --initial-cluster "$INITIAL,d=$A:$p4" --initial-cluster-state existing
+if until_ok 10 role_is d learner; then ok "it joins, and says its name"; else not_ok "it joins, and says its name" "$(ctl core members)"; fi
+# A learner's own state, without the leader's word.
+if until_ok 10 bash -c "[ \"\$(timeout 5 etcdctl --endpoints 127.0.0.1:$c4 get --consistency=s n40 --print-value-only)\" = v ]"; then
+	ok "it has what was there"; else not_ok "it has what was there"; fi
+if until_ok 10 ctl core promote d; then ok "promoted"; else not_ok "promoted" "$(ctl core promote d 2>&1)"; fi
+has "who votes is no learner" "$(ctl core promote d 2>&1)" "can only promote a learner"
+is "it serves linearizable reads" "$(etc "127.0.0.1:$c4" get k --print-value-only)" before
+
+# ---- one that goes, the leader at that ----
+LEADER=$(ctl --json=short core members | jq -r '.[] | select(.role == "leader") | .name')
+declare -A PORT=([a]=$c1 [b]=$c2 [c]=$c3 [d]=$c4)
+EP="$A:${PORT[d]},$A:$c1,$A:$c2,$A:$c3"
+has "remove the leader" "$(ctl core remove "$LEADER" 2>&1)" "^Removed"
+if until_ok 10 grep -q "was removed from the cluster" "$DIR/$LEADER.log"; then ok "it stops by itself"; else not_ok "it stops by itself" "$(tail -n 2 "$DIR/$LEADER.log")"; fi
+LIVE=$(ctl --json=short core members | jq -r '.[].client_urls[0]' | paste -sd,)
+EP=$LIVE
+is "three are left" "$(ctl --json=short core members | jq length)" 3
+if until_ok 10 etc "${LIVE//http:\/\//}" put k after; then ok "they go on"; else not_ok "they go on"; fi
+is "the lease is there" "$(etc "${LIVE//http:\/\//}" lease timetolive "$LEASE" | grep -c granted)" 1
+OTHER=$(ctl --json=short core members | jq -r '[.[] | select(.role == "voter")][0].name')
+has "move the leader" "$(ctl core move-leader "$OTHER")" "takes over"
+if until_ok 5 role_is "$OTHER" leader; then ok "it leads"; else not_ok "it leads" "$(ctl core members)"; fi
+has "a member that is none" "$(ctl core remove nobody 2>&1)" "no member is named 'nobody'"
+
+# ---- a restart finds who it is, whatever the flags of the beginning said ----
+P=$(pgrep -f -- "--name d --data-dir $DIR/d " | head -n1)
+kill -9 "$P"
+until_ok 5 bash -c "! kill -0 $P"
+replica d "$c4" "$p4" --initial-cluster "$INITIAL,d=$A:$p4" --initial-cluster-state existing
+if until_ok 10 etc "127.0.0.1:$c4" get k; then ok "a replica that had joined starts again"; else not_ok "a replica that had joined starts again" "$(tail -n 2 "$DIR/d.log")"; fi
+
+# ---- disaster: one replica is left, without a majority; its snapshot becomes a new cluster ----
+HASHES=$(for e in ${LIVE//,/ }; do etc "${e#http://}" put hash "$e" >/dev/null; done
+	for e in ${LIVE//,/ }; do until_ok 5 bash -c "[ \"\$(etcdctl --endpoints ${e#http://} get hash --print-value-only)\" = ${LIVE##*,} ]"; etc "${e#http://}" endpoint hashkv -w json | jq '.[0].HashKV.hash'; done)
+is "HashKV is equal on all replicas" "$(sort -u <<<"$HASHES" | wc -l)" 1
+SURVIVOR=d
+for p in "${PIDS[@]}"; do grep -qz -- "--name" "/proc/$p/cmdline" 2>/dev/null && ! tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -- "--name $SURVIVOR " && kill -9 "$p"; done
+EP="$A:$c4"
+has "a snapshot of the one that is left" "$(ctl core snapshot save "$DIR/snap" 2>&1)" "^Saved"
+has "etcdctl's snapshot of it" "$(etc "127.0.0.1:$c4" snapshot save "$DIR/snap2" 2>&1)" "Snapshot saved"
+for p in "${PIDS[@]}"; do kill -9 "$p" 2>/dev/null; done
+read -r n1 n2 n3 q1 q2 q3 < <(free_ports 6)
+NEW="x=$A:$q1,y=$A:$q2,z=$A:$q3"
+head -c 200 "$DIR/snap" >"$DIR/cut"
+has "a snapshot that is damaged" "$("$BIN/tenure-core" --restore "$DIR/cut" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "no snapshot of a lease core, or it is damaged"
+for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
+	read -r name c p <<<"$r"
+	out=$(env PATH="$BIN:$PATH" "$BIN/tenurectl" core snapshot restore "$DIR/snap" --name "$name" --data-dir "$DIR/$name" --listen-peer-urls "$A:$p" --initial-cluster "$NEW" --initial-cluster-token two 2>&1)
+	has "restored into $name" "$out" "Restored revision"
+	replica "$name" "$c" "$p" --initial-cluster "$NEW" --initial-cluster-token two
+done
+if until_ok 15 etc "127.0.0.1:$n1,127.0.0.1:$n2" put k again; then ok "the new cluster serves"; else not_ok "the new cluster serves" "$(tail -n 2 "$DIR/x.log")"; fi
+is "with its keys" "$(etc "127.0.0.1:$n2" get n40 --print-value-only)" v
+is "and its leases" "$(etc "127.0.0.1:$n3" lease timetolive "$LEASE" | grep -c granted)" 1
+has "a directory that holds a replica" "$("$BIN/tenure-core" --restore "$DIR/snap2" --name x --data-dir "$DIR/d" --initial-cluster "$NEW" 2>&1)" "holds a replica already|another|belongs"
+finish
