@@ -192,12 +192,16 @@ static int drop_lease(struct state *s, struct lease *l)
         return 0;
 }
 
-/* The granter's deadline of a lease granted or renewed now: from when the leader appended that.
- */
-static int set_deadline(struct state *s, const struct lease *l)
+/* The granter's deadline of a lease granted or renewed: from when the leader appended that,
+ * less for how long it had waited before, since that is no later than when it was sent (I3).
+ * Batches overtake each other: an end never moves to an earlier one. */
+static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
 {
+        struct lease_time end = lease_add(s->time, (l->ttl_ms - age_ms) * NSEC_PER_MSEC),
+                          was = deadlines_get(&s->deadlines, l->slot);
+
         return deadlines_set(&s->deadlines, l->slot,
-                             lease_add(s->time, l->ttl_ms * NSEC_PER_MSEC));
+                             was.ns == LEASE_TIME_NEVER.ns ? end : lease_max(was, end));
 }
 
 static int grant(struct state *s, const Pb__LeaseGrantRequest *q, struct state_reply *reply)
@@ -225,7 +229,7 @@ static int grant(struct state *s, const Pb__LeaseGrantRequest *q, struct state_r
                        &l);
         if (r < 0)
                 return r;
-        r = set_deadline(s, l);
+        r = set_deadline(s, l, 0);
         if (r < 0)
                 return r;
         if (reply->out) {
@@ -248,20 +252,21 @@ static int renew(struct state *s, struct view body)
         struct cmd_slots slots;
         uint64_t as_of;
         uint32_t slot;
+        unsigned age;
         int r;
 
         r = cmd_renew_start(&body, &slots, &as_of);
         while (r == 0) {
                 struct lease *l;
 
-                r = cmd_renew_next(&body, &slots, &slot);
+                r = cmd_renew_next(&body, &slots, &slot, &age);
                 if (r < 0)
                         break;
                 l = leases_at(&s->leases, slot);
                 if (!l || l->born > as_of)
                         continue; /* gone meanwhile, its slot perhaps another's now */
                 l->renewed = s->applied;
-                r = set_deadline(s, l);
+                r = set_deadline(s, l, age);
         }
         return r == -ENOMEM ? r : 0;
 }

@@ -65,9 +65,11 @@ void cmd_renew_begin(struct buf *b, struct cmd_slots *s, uint64_t as_of)
         buf_add_varint(b, as_of);
 }
 
-void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot)
+void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot, unsigned age_ms)
 {
-        slot_add(b, s, slot);
+        assert(slot >= s->last && age_ms <= CMD_AGE_MAX);
+        buf_add_varint(b, (uint64_t) (slot - s->last) * (CMD_AGE_MAX + 1) + age_ms);
+        s->last = slot + 1;
 }
 
 int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of)
@@ -76,9 +78,23 @@ int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of)
         return view_varint(body, ret_as_of);
 }
 
-int cmd_renew_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot)
+int cmd_renew_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
+                   unsigned *ret_age_ms)
 {
-        return slot_next(body, s, ret_slot);
+        uint64_t v, slot;
+        int r;
+
+        if (body->len == 0)
+                return -ENODATA;
+        r = view_varint(body, &v);
+        if (r < 0)
+                return r;
+        if (__builtin_add_overflow(v / (CMD_AGE_MAX + 1), s->last, &slot) || slot >= UINT32_MAX)
+                return -EBADMSG;
+        s->last = (uint32_t) slot + 1;
+        *ret_slot = (uint32_t) slot;
+        *ret_age_ms = (unsigned) (v % (CMD_AGE_MAX + 1));
+        return 0;
 }
 
 void cmd_expire_add(struct buf *b, struct cmd_slots *s, uint32_t slot, uint64_t renewed)

@@ -43,19 +43,23 @@ void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq
 must_check_ int cmd_next(struct view *entry, struct cmd *ret);
 
 /*
- * RENEW = as_of:varint, then slot deltas. The slots must ascend. `as_of` is the log index that
- * the origin had applied when it looked the slots up: a slot given to another lease later than
- * that is skipped at apply.
+ * RENEW = as_of:varint, then for each lease a varint: slot delta * 64 + age. The slots must
+ * ascend. `as_of` is the log index that the origin had applied when it looked the slots up: a
+ * slot given to another lease later than that is skipped at apply. `age` is for how many
+ * milliseconds, rounded down, the renewal had waited for its batch: so much earlier the term
+ * begins.
  */
+#define CMD_AGE_MAX 63
+
 struct cmd_slots {
         uint32_t last; /* the slot before, plus one */
 };
 
 void cmd_renew_begin(struct buf *b, struct cmd_slots *s, uint64_t as_of);
-void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot);
+void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot, unsigned age_ms);
 must_check_ int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of);
-must_check_ int cmd_renew_next(struct view *body, struct cmd_slots *s,
-                               uint32_t *ret_slot); /* -ENODATA: end */
+must_check_ int cmd_renew_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
+                               unsigned *ret_age_ms); /* -ENODATA: end */
 
 /* EXPIRE = pairs of slot delta and the log index of the last renewal that the proposer had
  * seen; at apply the lease goes only if that index still stands (I1, A1). */

@@ -50,7 +50,8 @@ static enum state_outcome grant(struct state *s, int64_t id, int64_t ttl_ms,
         return apply(s, CMD_GRANT, &q.base, now, NULL);
 }
 
-static void renew(struct state *s, int64_t id, uint64_t as_of, struct lease_time now)
+static void renew_aged(struct state *s, int64_t id, uint64_t as_of, struct lease_time now,
+                       unsigned age_ms)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
@@ -58,10 +59,15 @@ static void renew(struct state *s, int64_t id, uint64_t as_of, struct lease_time
         struct cmd c = {.type = CMD_RENEW};
 
         cmd_renew_begin(&body, &slots, as_of);
-        cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot);
+        cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot, age_ms);
         c.body = (struct view){body.data, buf_len(&body)};
         state_begin(s, next_index++, now);
         CHECK_EQ(state_apply(s, &c, &reply), 0);
+}
+
+static void renew(struct state *s, int64_t id, uint64_t as_of, struct lease_time now)
+{
+        renew_aged(s, id, as_of, now, 0);
 }
 
 static void expire(struct state *s, const struct buf *body)
@@ -124,6 +130,22 @@ TEST(a_renewal_beats_an_expiry_proposed_before_it)
         CHECK(leases_find(&s.leases, 1));
         CHECK(!leases_find(&s.leases, 2));
         CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(late, 1000 * MS).ns);
+        state_fini(&s);
+}
+
+/* I3: a term begins when the renewal came, not when its batch went; and one that waited long
+ * does not shorten what a quicker one has given. */
+TEST(a_renewal_counts_from_when_it_came)
+{
+        struct lease_time t1 = lease_add(T0, 500 * MS), t2 = lease_add(T0, 510 * MS);
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
+        renew_aged(&s, 1, s.applied, t1, 20);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(t1, 980 * MS).ns);
+        renew_aged(&s, 1, s.applied, t2, 50);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(t1, 980 * MS).ns);
         state_fini(&s);
 }
 
