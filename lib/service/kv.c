@@ -2,6 +2,8 @@
  * does not care. */
 #include "service/internal.h"
 
+#define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
+
 static void answer_range(struct request *q)
 {
         Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
@@ -30,6 +32,56 @@ static void range(struct request *q)
         if (m->serializable)
                 return answer_range(q);
         request_read(q, answer_range);
+}
+
+/* The same in parts: the first that come carry keys, the last one count and `more` too. */
+static void answer_range_stream(struct request *q)
+{
+        Pb__RangeResponse all = PB__RANGE_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__ResponseHeader h;
+        enum state_outcome o;
+        bool nomem;
+
+        o = state_range(core_state(q->api->core), q->msg, &a, &all, &nomem);
+        if (nomem)
+                return request_fail(q, status_nomem);
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        core_header(q->api->core, &h);
+        for (size_t from = 0, to; from == 0 || from < all.n_kvs; from = to) {
+                Pb__RangeStreamResponse p = PB__RANGE_STREAM_RESPONSE__INIT;
+                Pb__RangeResponse part = PB__RANGE_RESPONSE__INIT;
+                size_t bytes = 0;
+
+                for (to = from; to < all.n_kvs && bytes < STREAM_BYTES; to++)
+                        bytes += all.kvs[to]->key.len + all.kvs[to]->value.len + 64;
+                part.header = &h;
+                part.kvs = all.kvs + from;
+                part.n_kvs = to - from;
+                if (to == all.n_kvs) {
+                        part.count = all.count;
+                        part.more = all.more;
+                }
+                p.range_response = &part;
+                api_send(q->api, q->call, &p.base);
+                if (to == all.n_kvs)
+                        break;
+        }
+        rpc_call_finish(q->call, RPC_OK, "");
+        request_end(q);
+}
+
+static void range_stream(struct request *q)
+{
+        const Pb__RangeRequest *m = q->msg;
+        enum state_outcome o = state_check_range(m);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (m->serializable)
+                return answer_range_stream(q);
+        request_read(q, answer_range_stream);
 }
 
 static void put(struct request *q)
@@ -81,6 +133,7 @@ static void compact(struct request *q)
 
 const struct method kv_methods[] = {
         {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range},
+        {"/etcdserverpb.KV/RangeStream", &pb__range_request__descriptor, range_stream},
         {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put},
         {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range},
         {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn},

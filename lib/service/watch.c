@@ -11,7 +11,8 @@
 #define QUEUED_HIGH ((size_t) 1 << 20) /* no more events into a stream that holds so much */
 #define RESPONSE_BYTES \
         ((size_t) 1 << 20) /* a response ends at the revision that reaches this */
-#define WATCHES_MAX 16384  /* on one stream */
+#define FRAGMENT_BYTES ((size_t) 1536 << 10)
+#define WATCHES_MAX 16384 /* on one stream */
 #define BLOCKED_AGAIN (20 * NSEC_PER_MSEC)
 #define PROGRESS_EVERY (600 * NSEC_PER_SEC)
 
@@ -21,7 +22,7 @@ struct watch {
         uint8_t *key, *end; /* owned */
         struct kv_span span;
         int64_t next_revision;
-        bool prev_kv, no_put, no_delete, progress_notify;
+        bool prev_kv, no_put, no_delete, progress_notify, fragment;
         struct boot_time told_at; /* when it last got a response */
 };
 
@@ -35,8 +36,17 @@ struct watch_stream {
         bool progress_asked;
 };
 
+/* The last response that was packed, without its watch_id: watches of one key, or of one range,
+ * are many, and all want the same. Valid while the state is. */
+struct packed {
+        struct buf bytes;
+        const struct watch *of; /* NULL: none */
+        int64_t from, revision; /* what it covers */
+};
+
 struct watch_hub {
         struct api *api;
+        struct packed packed;
         LIST_HEAD(, watch_stream) streams;
         int64_t seen; /* every watch has what it wants up to this revision, unless `again` */
         bool again;   /* some watch is behind */
@@ -58,8 +68,26 @@ static void respond(struct watch_stream *s, Pb__WatchResponse *p)
         api_send(s->hub->api, s->call, &p->base);
 }
 
+/* A packed response, and the watch_id (field 2, a varint) behind it: fields come in any order.
+ */
+static void send_with_id(struct watch_stream *s, const struct watch *w, struct buf *bytes)
+{
+        size_t end = bytes->end;
+
+        if (w->id != 0) {
+                buf_add_u8(bytes, 2 << 3);
+                buf_add_varint(bytes, (uint64_t) w->id);
+        }
+        if (buf_error(bytes) < 0 || rpc_call_send(s->call, buf_head(bytes), buf_len(bytes)) < 0)
+                rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        bytes->end = end;
+        s->hub->api->kick(s->call->conn, s->hub->api->kick_arg);
+}
+
 static void watch_free(struct watch_stream *s, struct watch *w)
 {
+        if (s->hub->packed.of == w)
+                s->hub->packed.of = NULL;
         LIST_REMOVE(w, next);
         s->n--;
         free(w->key);
@@ -111,6 +139,77 @@ static int add_event(struct arena *a, const struct watch *w, const struct kv_ver
         return 0;
 }
 
+static bool same_bytes(struct view a, struct view b)
+{
+        return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+}
+
+/* Sends what was packed for another watch that wants the same. */
+static bool send_packed(struct watch_stream *s, struct watch *w, struct boot_time now)
+{
+        struct packed *p = &s->hub->packed;
+        const struct watch *o = p->of;
+
+        if (!o || p->from != w->next_revision || p->revision != state_of(s)->revision ||
+            o->prev_kv != w->prev_kv || o->no_put != w->no_put ||
+            o->no_delete != w->no_delete || !same_bytes(o->span.from, w->span.from) ||
+            !same_bytes(o->span.end, w->span.end))
+                return false;
+        w->next_revision = p->revision + 1;
+        w->told_at = now;
+        if (buf_len(&p->bytes) > 0)
+                send_with_id(s, w, &p->bytes);
+        return true;
+}
+
+static void pack(struct watch_stream *s, const struct watch *w, int64_t from,
+                 Pb__Event **events, size_t n)
+{
+        Pb__WatchResponse r = PB__WATCH_RESPONSE__INIT;
+        struct packed *p = &s->hub->packed;
+        Pb__ResponseHeader h;
+
+        p->of = NULL;
+        buf_clear(&p->bytes);
+        if (n > 0) {
+                core_header(s->hub->api->core, &h);
+                r.header = &h;
+                r.events = events;
+                r.n_events = n;
+                pb_append(&p->bytes, &r.base);
+        }
+        if (buf_error(&p->bytes) < 0)
+                return;
+        p->of = w;
+        p->from = from;
+        p->revision = state_of(s)->revision;
+}
+
+static size_t event_size(const Pb__Event *e)
+{
+        return e->kv->key.len + e->kv->value.len + (e->prev_kv ? e->prev_kv->value.len : 0) +
+               64;
+}
+
+/* As one response, or, for who asked for fragments, in parts that a client takes. */
+static void send_in_parts(struct watch_stream *s, struct watch *w, Pb__Event **events, size_t n)
+{
+        for (size_t from = 0; from < n;) {
+                Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+                size_t to = from + 1, bytes = event_size(events[from]);
+
+                while (to < n &&
+                       (!w->fragment || bytes + event_size(events[to]) <= FRAGMENT_BYTES))
+                        bytes += event_size(events[to++]);
+                p.watch_id = w->id;
+                p.events = events + from;
+                p.n_events = to - from;
+                p.fragment = to < n;
+                respond(s, &p);
+                from = to;
+        }
+}
+
 /* One response: whole revisions from the cursor on, until enough. Returns false when nothing
  * was left to look at. */
 static bool send_events(struct watch_stream *s, struct watch *w, struct boot_time now)
@@ -118,11 +217,12 @@ static bool send_events(struct watch_stream *s, struct watch *w, struct boot_tim
         struct state *st = state_of(s);
         cleanup_(arena_fini) struct arena a = {0};
         cleanup_(freep) Pb__Event **events = NULL;
-        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         size_t at, n = 0, cap = 0, bytes = 0;
+        int64_t from;
 
-        if (w->next_revision > st->revision)
+        if (w->next_revision > st->revision || send_packed(s, w, now))
                 return false;
+        from = w->next_revision;
         at = kv_history_seek(&st->kv, w->next_revision);
         for (; at < st->kv.history_to; at++) {
                 const struct kv_version *v = st->kv.history[at];
@@ -142,12 +242,16 @@ static bool send_events(struct watch_stream *s, struct watch *w, struct boot_tim
         }
         if (at == st->kv.history_to)
                 w->next_revision = st->revision + 1;
-        if (n > 0) {
-                p.watch_id = w->id;
-                p.events = events;
-                p.n_events = n;
+        if (n > 0)
                 w->told_at = now;
-                respond(s, &p);
+        if (n > 0 && w->fragment) {
+                send_in_parts(s, w, events, n);
+        } else if (w->next_revision > st->revision) {
+                pack(s, w, from, events, n);
+                if (n > 0)
+                        send_with_id(s, w, &s->hub->packed.bytes);
+        } else if (n > 0) {
+                send_in_parts(s, w, events, n);
         }
         return w->next_revision <= st->revision;
 }
@@ -308,6 +412,7 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
                 q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
         w->prev_kv = q->prev_kv;
         w->progress_notify = q->progress_notify;
+        w->fragment = q->fragment;
         w->told_at = core_now(s->hub->api->core);
         for (size_t i = 0; i < q->n_filters; i++) {
                 w->no_put = w->no_put ||
@@ -405,6 +510,8 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
 struct watch_hub *watch_hub_free(struct watch_hub *h)
 {
         assert(!h || LIST_EMPTY(&h->streams));
+        if (h)
+                buf_fini(&h->packed.bytes);
         free(h);
         return NULL;
 }

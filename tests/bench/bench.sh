@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tenure-core and Debian's etcd side by side: three replicas each on one machine and disk, the same client, in turns.
-# Medians of five. usage: bench.sh BIN DIR LOAD LEASES; ONLY=requests|leases|failover runs a part; ROUNDS, N_LEASES...: smaller or larger.
+# Medians of five. usage: bench.sh BIN DIR LOAD LEASES; ONLY=memory|requests|leases|failover runs a part; ROUNDS, N_LEASES...: smaller or larger.
 set -u
 BIN=$1 DIR=$2 LOAD=$3 LEASES=$4
 . "$(dirname "$0")/../system/lib.sh"
@@ -58,17 +58,6 @@ row() { # TITLE what connections outstanding total
 		'BEGIN{printf "| %s | %d | %d | %.1f x | %.3f | %.3f | %.2f x | %.2f x |\n", n, tr, er, tr/er, tl, el, tl/el, (tc+0.5)/(ec+0.5)}'
 }
 part() { [ -z "${ONLY:-}" ] || [ "$ONLY" = "$1" ]; }
-if part requests; then
-echo "| what | tenure-core/s | etcd/s | ratio | p50 ms | etcd's | ratio | CPU of the three, ratio |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
-row "one client's put of 256 B" put 1 1 ${N1:-1000}
-row "puts of 256 B, 100 connections x 10" put 100 10 ${N2:-20000}
-row "grants, 100 connections x 10" grant 100 10 ${N3:-10000}
-row "ranges of one key, linearizable, 100 x 10" range 100 10 ${N4:-20000}
-row "keep-alives, 1,000 streams x 8" keepalive 1000 8 ${N5:-64000}
-echo "memory of the three after it, MiB: tenure-core $(($(rss "${TP[@]}") / 1024)), etcd $(($(rss "${EP[@]}") / 1024))"
-fi
-
 # ---- leases ----
 
 both() { # TITLE UNIT DIGITS FUNCTION ARGS...: FUNCTION SIDE ARGS prints a number; the median of the rounds of each
@@ -100,10 +89,26 @@ per_connection() {
 	until_ok 60 grep -q held "$DIR/connect.log"; sleep 1
 	echo $((($(rss "${p[@]}") - before) * 1024 / $2)); wait $job
 }
-if part leases; then
-	echo; echo "| what | tenure-core | etcd | ratio |"; echo "| --- | --- | --- | --- |"
+# Memory first: what was freed once would be taken again unseen.
+if part memory; then
+	echo "| what | tenure-core | etcd | ratio |"; echo "| --- | --- | --- | --- |"
 	REPEAT=1 both "memory per lease with one key, each replica" B 0 per_lease "${N_LEASES:-20000}"
 	REPEAT=1 both "memory per connection with a lease, a keep-alive and a watch stream" B 0 per_connection 1000
+	echo
+fi
+if part requests; then
+echo "| what | tenure-core/s | etcd/s | ratio | p50 ms | etcd's | ratio | CPU of the three, ratio |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
+row "one client's put of 256 B" put 1 1 ${N1:-1000}
+row "puts of 256 B, 100 connections x 10" put 100 10 ${N2:-20000}
+row "grants, 100 connections x 10" grant 100 10 ${N3:-10000}
+row "ranges of one key, linearizable, 100 x 10" range 100 10 ${N4:-20000}
+row "keep-alives, 1,000 streams x 8" keepalive 1000 8 ${N5:-64000}
+echo "memory of the three after it, MiB: tenure-core $(($(rss "${TP[@]}") / 1024)), etcd $(($(rss "${EP[@]}") / 1024))"
+fi
+
+if part leases; then
+	echo; echo "| what | tenure-core | etcd | ratio |"; echo "| --- | --- | --- | --- |"
 	REPEAT=${ROUNDS_LONG:-3} both "10,000 leases, TTL 10 s, kept alive on 1,000 connections: leader's CPU, % of a core" "" 2 held_cpu 10000 1000 10 10
 	REPEAT=${ROUNDS_LONG:-3} both "20,000 leases that expire in the same instant: first to last key gone" ms 1 expire_all 20000 "${EXPIRE_TTL:-8}"
 	REPEAT=${ROUNDS_LONG:-3} both "one lease of many: key gone after TTL since its last renewal, p50 late" ms 2 late 300 2 1

@@ -15,6 +15,7 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/conf.h"
 #include "base/rnd.h"
@@ -40,6 +41,7 @@ static struct {
         struct loop *loop;
         struct resolver *rv;
         const char *mode;
+        char prefix[32]; /* of our keys; another one in each run */
         struct conn *conns;
         size_t n_conns, n_up;
         struct item *items;
@@ -145,6 +147,7 @@ static void renew(struct item *it)
 
 static void seen_event(const Pb__Event *e)
 {
+        char digits[7] = "";
         size_t i;
 
         if (is("fanout")) {
@@ -153,7 +156,8 @@ static void seen_event(const Pb__Event *e)
         }
         if (e->type != PB__EVENT__EVENT_TYPE__DELETE || e->kv->key.len < 6)
                 return;
-        i = strtoul((const char *) e->kv->key.data + e->kv->key.len - 6, NULL, 10);
+        memcpy(digits, e->kv->key.data + e->kv->key.len - 6, 6);
+        i = strtoul(digits, NULL, 10);
         if (i >= B.n_items || B.items[i].gone.ns != 0)
                 return;
         B.items[i].gone = boot_now();
@@ -243,7 +247,7 @@ static void on_grant(struct rpc_call *call, struct view m)
         pb_free(p);
         B.n_granted++;
         if (!is("hold")) {
-                snprintf(key, sizeof(key), "lease/%06zu", it->i);
+                snprintf(key, sizeof(key), "%s%06zu", B.prefix, it->i);
                 put(it->c, key, it->lease, &put_handler);
         } else {
                 /* Kept alive from the start, spread over the term. */
@@ -334,10 +338,10 @@ static void begin(void)
 {
         B.running = true;
         if (is("expire") || is("late"))
-                watch(&B.conns[0], "lease/", true);
+                watch(&B.conns[0], B.prefix, true);
         if (is("once"))
                 for (size_t i = 0; i < B.n_conns; i++)
-                        watch(&B.conns[i], "lease/", true);
+                        watch(&B.conns[i], B.prefix, true);
         if (is("fanout")) {
                 for (size_t i = 0; i < B.n_watchers; i++)
                         watch(&B.conns[i % B.n_conns], "fanout/k", false);
@@ -347,7 +351,7 @@ static void begin(void)
                 for (size_t i = 0; i < B.n_conns; i++) {
                         char key[32];
 
-                        snprintf(key, sizeof(key), "lease/%06zu", i);
+                        snprintf(key, sizeof(key), "%s%06zu", B.prefix, i);
                         watch(&B.conns[i], key, false);
                         grant_next(&B.conns[i]);
                 }
@@ -367,7 +371,7 @@ static void on_up(struct endpoint *e, void *userdata)
         (void) e;
         c->up = true;
         if (B.running && is("once"))
-                return watch(c, "lease/", true);
+                return watch(c, B.prefix, true);
         if (!B.running && ++B.n_up == B.n_conns)
                 begin();
 }
@@ -426,6 +430,7 @@ int main(int argc, char **argv)
         }
         signal(SIGPIPE, SIG_IGN);
         B.mode = argv[2];
+        snprintf(B.prefix, sizeof(B.prefix), "lease-%d/", (int) getpid());
         for (int i = 3; i < argc && i < 7; i++)
                 a[i - 3] = strtoul(argv[i], NULL, 10);
         B.n_conns = 3;

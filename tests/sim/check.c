@@ -25,13 +25,17 @@ struct lease_seen {
         struct holder *holder;
 };
 
+#define OPS_MAX 8192
+
 static struct lease_seen leases[LEASES_MAX];
+static struct op ops[OPS_MAX];
+static size_t n_ops;
 static size_t n_leases;
 static struct {
         uint64_t hash;
         bool known;
 } story[INDEX_MAX];
-static int64_t values[KEYS_MAX], value_revision[KEYS_MAX], written_revision;
+static int64_t values[KEYS_MAX], value_revision[KEYS_MAX];
 
 void fail(struct world *w, const char *fmt, ...)
 {
@@ -48,11 +52,10 @@ void fail(struct world *w, const char *fmt, ...)
 
 void check_reset(void)
 {
-        n_leases = 0;
+        n_leases = n_ops = 0;
         memset(story, 0, sizeof(story));
         memset(values, 0, sizeof(values));
         memset(value_revision, 0, sizeof(value_revision));
-        written_revision = 0;
 }
 
 static struct lease_seen *find(int64_t id)
@@ -174,28 +177,92 @@ void check_written(struct world *w, int64_t key, int64_t value, int64_t revision
                 value_revision[key] = revision;
                 values[key] = value;
         }
-        written_revision = max_of(written_revision, revision);
 }
 
-int64_t check_read_begins(void)
+/* ---- linearizability (I8, and what I5 means while it runs) ---- */
+
+void check_op(struct world *w, const struct op *op)
 {
-        return written_revision;
+        (void) w;
+        if (n_ops < OPS_MAX)
+                ops[n_ops++] = *op;
 }
 
-/* I8: a read that begins after an acknowledged write sees it. */
-void check_read(struct world *w, int64_t began_with, int64_t revision)
+static int by_revision(const void *a, const void *b)
 {
-        if (revision < began_with)
-                fail(w,
-                     "I8: a linearizable read saw revision %lld; %lld was acknowledged before "
-                     "it began",
-                     (long long) revision, (long long) began_with);
+        const struct op *x = a, *y = b;
+        bool wx = x->kind == OP_WRITE || (x->kind == OP_CAS && x->done),
+             wy = y->kind == OP_WRITE || (y->kind == OP_CAS && y->done);
+
+        if (x->revision != y->revision)
+                return x->revision < y->revision ? -1 : 1;
+        if (wx != wy)
+                return wx ? -1 : 1; /* what made the revision, then who saw it */
+        return x->begun < y->begun ? -1 : x->begun > y->begun;
+}
+
+/* The revisions are the order in which it is said to have happened: is that order one that real
+ * time allows, and does everybody see what was written last before? */
+static void check_history(struct world *w)
+{
+        int64_t value[KEYS_MAX] = {0}, mod[KEYS_MAX] = {0};
+        nsec_t latest_begin = 0;
+
+        qsort(ops, n_ops, sizeof(*ops), by_revision);
+        for (size_t i = 0; i < n_ops && !*w->failure; i++) {
+                const struct op *o = &ops[i];
+
+                /* One that stands later in the order must not have ended before this one began.
+                 */
+                if (o->ended < latest_begin)
+                        fail(w,
+                             "linearizability: an operation at revision %lld had ended before "
+                             "one with a smaller revision began",
+                             (long long) o->revision);
+                latest_begin = max_of(latest_begin, o->begun);
+                switch (o->kind) {
+                case OP_WRITE:
+                        if (mod[o->key] >= o->revision)
+                                fail(w, "linearizability: two writes at revision %lld",
+                                     (long long) o->revision);
+                        value[o->key] = o->value;
+                        mod[o->key] = o->revision;
+                        break;
+                case OP_CAS:
+                        /* Writes that nobody was told of are not in here: what is expected may
+                         * be later than what is known, never earlier. */
+                        if (o->done && o->expect < mod[o->key])
+                                fail(w,
+                                     "linearizability: at revision %lld a compare found %lld, "
+                                     "but "
+                                     "%lld was written before",
+                                     (long long) o->revision, (long long) o->expect,
+                                     (long long) mod[o->key]);
+                        if (o->done) {
+                                value[o->key] = o->value;
+                                mod[o->key] = o->revision;
+                        }
+                        break;
+                case OP_READ:
+                        if (o->found < mod[o->key] ||
+                            (o->found == mod[o->key] && o->found > 0 &&
+                             o->value != value[o->key]))
+                                fail(w,
+                                     "I8: a read at revision %lld found what was written at "
+                                     "%lld; "
+                                     "the last write before was at %lld",
+                                     (long long) o->revision, (long long) o->found,
+                                     (long long) mod[o->key]);
+                        break;
+                }
+        }
 }
 
 void check_end(struct world *w)
 {
         uint64_t applied = 0;
 
+        check_history(w);
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct state *s = core_state(w->r[i].core);
 

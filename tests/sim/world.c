@@ -286,17 +286,17 @@ static void kill_replica(struct world *w, struct replica_node *n, bool crash)
 
 /* ---- clients: requests travel to a replica, and answers back; either may be lost ---- */
 
-enum request_kind { RQ_GRANT, RQ_REGISTER, RQ_RENEW, RQ_WRITE, RQ_READ };
+enum request_kind { RQ_GRANT, RQ_REGISTER, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS };
 
 struct request {
         enum request_kind kind;
         struct holder *holder;
         struct edge *edge; /* or of an edge client */
         unsigned to, life;
-        int64_t lease, ttl_ms, key, value, revision, began_with;
+        int64_t lease, ttl_ms, key, value, revision, found, expect;
         nsec_t sent;              /* true time */
         struct boot_time sent_at; /* the holder's clock */
-        bool ok;
+        bool ok, done;
         struct core_write write;
         struct core_renewal renewal;
         struct core_read read;
@@ -331,6 +331,12 @@ static void write_done(struct core_write *cw, struct status st, struct view byte
 
                 q->revision = p->header->revision;
                 pb_free(p);
+        } else if (q->ok && q->kind == RQ_CAS) {
+                Pb__TxnResponse *p = pb__txn_response__unpack(NULL, bytes.len, bytes.p);
+
+                q->revision = p->header->revision;
+                q->done = p->succeeded;
+                pb_free(p);
         }
         reply(q);
 }
@@ -344,15 +350,56 @@ static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms
         reply(q);
 }
 
+static void key_name(int64_t key, char out[static 16])
+{
+        snprintf(out, 16, "k%02" PRId64, key);
+}
+
+/* What the replica that answers has now. */
+static void look_up(struct request *q)
+{
+        struct state *s = core_state(W->r[q->to].core);
+        char name[16];
+        struct kv_key *k;
+
+        key_name(q->key, name);
+        k = kv_find(&s->kv, name, strlen(name));
+        q->revision = s->revision;
+        q->found = k && kv_live(k) ? k->newest->mod_revision : 0;
+        if (q->found && k->newest->value_len == sizeof(q->value))
+                memcpy(&q->value, k->newest->value, sizeof(q->value));
+}
+
+/* Txn: if the key is as expected, then the value. */
+static void pack_cas(const struct request *q, struct buf *b)
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        Pb__Compare c = PB__COMPARE__INIT, *cs[] = {&c};
+        char name[16];
+
+        key_name(q->key, name);
+        c.key = put.key = pb_bytes(name, strlen(name));
+        c.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        c.mod_revision = q->expect;
+        put.value = pb_bytes(&q->value, sizeof(q->value));
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &put;
+        txn.compare = cs;
+        txn.success = ops;
+        txn.n_compare = txn.n_success = 1;
+        pb_append(b, &txn.base);
+}
+
 static void read_done(struct core_read *rd, struct status st)
 {
         struct request *q = container_of(rd, struct request, read);
 
         q->ok = st.code == RPC_OK;
         if (q->ok)
-                for (unsigned i = 0; i < W->n_replicas; i++)
-                        if (i == q->to && W->r[i].up)
-                                q->revision = core_state(W->r[i].core)->revision;
+                look_up(q);
         reply(q);
 }
 
@@ -392,6 +439,14 @@ static void serve(struct world *w, struct request *q)
                 q->renewal.done = renew_done;
                 q->renewal.lease = q->lease;
                 core_renew(n->core, &q->renewal);
+                break;
+        case RQ_CAS:
+                /* On what this replica has, which may be old. */
+                look_up(q);
+                q->expect = q->found;
+                q->value = (int64_t) rnd_u64(&w->rnd);
+                pack_cas(q, &b);
+                r = core_write(n->core, &q->write, CMD_TXN, b.data, buf_len(&b), 0);
                 break;
         case RQ_READ:
                 q->read.done = read_done;
@@ -459,6 +514,19 @@ static void edge(struct world *w, struct edge *e)
         again->edge = e;
 }
 
+static void tell_op(struct world *w, const struct request *q, enum op_kind kind)
+{
+        check_op(w, &(struct op){.kind = kind,
+                                 .key = q->key,
+                                 .value = q->value,
+                                 .expect = q->expect,
+                                 .done = q->done,
+                                 .found = q->found,
+                                 .revision = q->revision,
+                                 .begun = q->sent,
+                                 .ended = w->now});
+}
+
 static void answered(struct world *w, struct request *q)
 {
         struct holder *h = q->holder;
@@ -502,12 +570,21 @@ static void answered(struct world *w, struct request *q)
                 if (q->ok) {
                         w->counts.writes++;
                         check_written(w, q->key, q->value, q->revision);
+                        tell_op(w, q, OP_WRITE);
+                }
+                break;
+        case RQ_CAS:
+                if (q->ok) {
+                        w->counts.writes++;
+                        if (q->done)
+                                check_written(w, q->key, q->value, q->revision);
+                        tell_op(w, q, OP_CAS);
                 }
                 break;
         case RQ_READ:
                 if (q->ok) {
                         w->counts.reads++;
-                        check_read(w, q->began_with, q->revision);
+                        tell_op(w, q, OP_READ);
                 }
                 break;
         }
@@ -821,12 +898,14 @@ static void handle(struct world *w, struct event *e)
                 post(w, CLOCK_STEP, EV_CLOCK);
                 break;
         case EV_CLIENT:
-                q = ask(w, NULL, chance(w, 60) ? RQ_WRITE : RQ_READ,
+                q = ask(w, NULL,
+                        chance(w, 40)   ? RQ_WRITE
+                        : chance(w, 30) ? RQ_CAS
+                                        : RQ_READ,
                         (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
                 q->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
                 q->value = (int64_t) rnd_u64(&w->rnd);
                 q->lease = 0;
-                q->began_with = check_read_begins();
                 if (w->now < RUN_TIME + CALM_TIME / 2)
                         post(w, (nsec_t) rnd_between(&w->rnd, 5, 150) * MSEC, EV_CLIENT);
                 break;

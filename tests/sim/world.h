@@ -122,9 +122,21 @@ void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
 /* From time to time: who is not renewed is gone (I2). */
 void check_undead(struct world *w);
 void check_revoked(int64_t lease);
-/* A write was acknowledged; a linearizable read began and was answered. */
+/* A history of one key's register: a write, a linearizable read, or a compare-and-set, each
+ * with the true times between which it must have happened, and the revision that it says it did
+ * at. */
+enum op_kind { OP_WRITE, OP_READ, OP_CAS };
+struct op {
+        enum op_kind kind;
+        int64_t key, value; /* written, or read */
+        int64_t expect;     /* OP_CAS: the mod_revision that it wanted to find */
+        bool done;          /* OP_CAS: it found it */
+        int64_t found;      /* OP_READ: the mod_revision of what was read; 0: nothing */
+        int64_t revision;
+        nsec_t begun, ended;
+};
+void check_op(struct world *w, const struct op *op);
+/* A write was acknowledged: it is there in the end (I5). */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
-int64_t check_read_begins(void);
-void check_read(struct world *w, int64_t began_with, int64_t revision);
 /* Everything is healed and had time. */
 void check_end(struct world *w);

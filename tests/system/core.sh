@@ -135,4 +135,10 @@ until_ok 15 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret v
 is "TLS: put and get" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls get secret >/dev/null 2>&1; then not_ok "TLS: a client without a certificate" "it got in"; else ok "TLS: a client without a certificate is refused"; fi
 if timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get secret >/dev/null 2>&1; then not_ok "TLS: a plaintext client" "it got in"; else ok "TLS: a plaintext client is refused"; fi
+# ---- the manual page has every option ----
+MAN=$(cd "$(dirname "$0")/../.." && pwd)/agent/tenure-core/tenure-core.8
+for flag in $("$BIN/tenure-core" --help | grep -oE '^  --[a-z-]+' | sort -u); do
+	grep -q -- "Fl -${flag#--}" "$MAN" || MISSING="${MISSING:-} $flag"
+done
+is "tenure-core(8) has every option" "${MISSING:-}" ""
 finish
