@@ -201,6 +201,19 @@ static int by_revision(const void *a, const void *b)
         return x->begun < y->begun ? -1 : x->begun > y->begun;
 }
 
+/* Values are never written twice: one that stands at another revision than was acknowledged was
+ * applied again. */
+static void check_twice(struct world *w, const struct op *read)
+{
+        for (size_t i = 0; i < n_ops; i++)
+                if (ops[i].kind != OP_READ && (ops[i].kind == OP_WRITE || ops[i].done) &&
+                    ops[i].value == read->value && ops[i].revision != read->found)
+                        fail(w,
+                             "a write that was acknowledged at revision %lld stands at %lld "
+                             "too",
+                             (long long) ops[i].revision, (long long) read->found);
+}
+
 /* The revisions are the order in which it is said to have happened: is that order one that real
  * time allows, and does everybody see what was written last before? */
 static void check_history(struct world *w)
@@ -244,6 +257,8 @@ static void check_history(struct world *w)
                         }
                         break;
                 case OP_READ:
+                        if (o->found > 0)
+                                check_twice(w, o);
                         if (o->found < mod[o->key] ||
                             (o->found == mod[o->key] && o->found > 0 &&
                              o->value != value[o->key]))
