@@ -112,10 +112,12 @@ static size_t uncommitted_bytes(const struct replica *r)
         return n;
 }
 
-/* Not before it is known what lease time it is. */
+/* Not before it is known what lease time it is. [libraft] Nor while it hands over: it would
+ * refuse, and what was submitted be lost. */
 bool queue_may_submit(const struct replica *r)
 {
-        return r->ready && lease_clock_healthy(&r->clock, r->now);
+        return r->ready && lease_clock_healthy(&r->clock, r->now) &&
+               raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
 }
 
 /* One entry: what is urgent first, then the oldest batch. */

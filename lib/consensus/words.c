@@ -114,7 +114,8 @@ void words_run(struct replica *r)
                 lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
         }
         outages = r->clock.outages;
-        if (commits_move(r)) {
+        /* While it hands over, it accepts no renewal. */
+        if (commits_move(r) && raft_transferee(&r->raft) == 0) {
                 if (boot_before(r->clock.since, majority_worded(r)))
                         r->words_unanswered = 0;
                 lease_clock_confirm(&r->clock, majority_worded(r));

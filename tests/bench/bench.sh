@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tenure-core and Debian's etcd side by side: three replicas each on one machine and disk, the same client, in turns.
-# Medians of five. usage: bench.sh BIN DIR LOAD LEASES; ONLY=memory|requests|leases|failover runs a part; ROUNDS, N_LEASES...: smaller or larger.
+# Medians of five. usage: bench.sh BIN DIR LOAD LEASES; ONLY=memory|requests|leases|failover runs a part; MATCH=regex only the rows of leases that match; ROUNDS, N_LEASES...: smaller or larger.
 set -u
 BIN=$1 DIR=$2 LOAD=$3 LEASES=$4
 . "$(dirname "$0")/../system/lib.sh"
@@ -62,6 +62,7 @@ part() { [ -z "${ONLY:-}" ] || [ "$ONLY" = "$1" ]; }
 
 both() { # TITLE UNIT DIGITS FUNCTION ARGS...: FUNCTION SIDE ARGS prints a number; the median of the rounds of each
 	local title=$1 unit=$2 digits=$3 f=$4 i side; shift 4
+	[[ -z ${MATCH:-} || $title =~ $MATCH ]] || return 0
 	: >"$DIR/t"; : >"$DIR/e"
 	for ((i = 0; i < ${REPEAT:-$ROUNDS}; i++)); do for side in t e; do "$f" $side "$@" >>"$DIR/$side"; done; done
 	awk -v n="$title" -v u="$unit" -v t="$(median <"$DIR/t")" -v e="$(median <"$DIR/e")" -v d="$digits" \
@@ -115,6 +116,7 @@ if part leases; then
 	REPEAT=${ROUNDS_LONG:-3} both "the same, p99 late" ms 2 late 300 2 2
 	both "one event to 1,000 watchers on 100 connections, p50" ms 3 fanout 1000 100 100 1
 	both "the same, p99" ms 3 fanout 1000 100 100 2
+	[ -n "${MATCH:-}" ] && exit
 	REPEAT=1
 	: >"$DIR/t"; held_cpu t 100000 1000 10 10 >"$DIR/t"
 	echo "| 100,000 leases, TTL 10 s, on 1,000 connections: leader's CPU, % of a core | $(cat "$DIR/t") | - | |"

@@ -375,10 +375,13 @@ void check_undead(struct world *w)
                 uint64_t lulls = w->lulls - l->lulls_before;
 
                 /* A network that loses 3 in 100 frames costs words and commits; a disk that
-                 * stalls now and then holds up what queues behind; and when a majority crashes
-                 * at once, lease time goes on from the log (TICK_AFTER in core.c). */
+                 * stalls now and then holds up what queues behind; who hands over to one that
+                 * is not there serves nobody for an election timeout or two; and when a
+                 * majority crashes at once, lease time goes on from the log (TICK_AFTER in
+                 * core.c). */
                 nsec_t more = (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
-                              (w->faults.stalls || w->faults.transfers ? 500 * MSEC : 0) +
+                              (w->faults.stalls ? 500 * MSEC : 0) +
+                              (w->faults.transfers ? 1200 * MSEC : 0) +
                               (w->faults.crashes ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0);
 
                 if (l->gone || w->now - l->renewed_at <= ttl + ttl / 500 + lull +
