@@ -592,14 +592,6 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
         p->prev_log_term = r->snap_term;
 }
 
-static const char *address_of(const struct replica *r, uint64_t peer)
-{
-        for (size_t i = 0; i < r->cfg.n_peers; i++)
-                if (r->cfg.peers[i].id == peer)
-                        return r->cfg.peers[i].address;
-        return "";
-}
-
 static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
 {
         struct raft_event ev = {.type = RAFT_RECEIVE};
@@ -619,7 +611,7 @@ static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 entries = m->append_entries.entries;
         }
         m->server_id = peer;
-        m->server_address = i < 0 ? address_of(r, peer) : replica_conf(r)->servers[i].address;
+        m->server_address = i < 0 ? "" : replica_conf(r)->servers[i].address;
         ev.receive.message = m;
         replica_step(r, &ev);
         raft_free(entries);
