@@ -165,6 +165,31 @@ TEST(expiry_is_level_triggered)
         state_fini(&s);
 }
 
+/* A11, A12: there is no rate at which leases expire: thousands in one entry, each with its keys
+ * at a revision of its own. */
+TEST(thousands_expire_in_one_entry)
+{
+        struct lease_time late = lease_add(T0, 2000 * MS);
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state s;
+
+        begin(&s);
+        for (int64_t i = 1; i <= 5000; i++) {
+                char key[16];
+
+                CHECK_EQ(grant(&s, i, 1000, T0), STATE_OK);
+                snprintf(key, sizeof(key), "k%04d", (int) i);
+                CHECK_EQ(put(&s, key, "v", i), STATE_OK);
+        }
+        CHECK_EQ(state_expire(&s, late, lease_add(late, MS), 8192, &body), 5000);
+        CHECK(buf_len(&body) < 5000 * 4);
+        expire(&s, &body);
+        CHECK_EQ(s.leases.n, 0);
+        CHECK_EQ(s.kv.n_keys, 0);
+        CHECK_EQ(s.revision, 1 + 5000 + 5000);
+        state_fini(&s);
+}
+
 /* I7: a slot that went to another lease meanwhile is not renewed by a batch that meant the
  * first one. */
 TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
@@ -227,12 +252,26 @@ TEST(names_of_leases_are_unique_while_they_live)
         revoke.id = 1;
         CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_OK);
         CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
-        q.id = -5; /* A21 */
-        q.name = pb_bytes("db", 2);
+        state_fini(&s);
+}
+
+/* A21, A27, A30: a negative id and a TTL that overflows are refused; milliseconds are kept. */
+TEST(odd_grants_are_refused)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        struct state s;
+
+        begin(&s);
+        q.id = -5;
+        q.ttl = 5;
         CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_MALFORMED);
         q.id = 6;
-        q.ttl = INT64_MAX; /* A27 */
+        q.ttl = INT64_MAX;
         CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_TTL_TOO_LARGE);
+        q.ttl_ms = 1234;
+        q.ttl = 0;
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
+        CHECK_EQ(leases_find(&s.leases, 6)->ttl_ms, 1234);
         state_fini(&s);
 }
 
