@@ -21,6 +21,7 @@ int api_new(struct api **ret, struct core *core)
         if (!a)
                 return -ENOMEM;
         a->core = core;
+        LIST_INIT(&a->keepalives);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
                 r = lock_hub_new(&a->locks, a);

@@ -1,13 +1,18 @@
 /* What the files of service/ share about calls. Not for others. */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "service/api.h"
 
 struct watch_hub;
 struct lock_hub;
 
+struct keepalive;
+
 struct api {
         struct core *core;
+        LIST_HEAD(, keepalive) keepalives; /* streams */
         struct watch_hub *watches;
         struct lock_hub *locks;
         void (*kick)(struct rpc_conn *c, void *arg);
@@ -62,6 +67,8 @@ extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_met
 
 /* Streams: take the call over. */
 void keepalive_accept(struct api *a, struct rpc_call *call);
+/* Ends those that asked for a leader: there has been none for an election timeout. */
+void keepalive_no_leader(struct api *a);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
 

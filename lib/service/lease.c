@@ -110,6 +110,7 @@ const size_t n_lease_methods = ARRAY_SIZE(lease_methods);
 #define OUTSTANDING_MAX 4096 /* renewals of one stream that are not answered yet */
 
 struct keepalive {
+        LIST_ENTRY(keepalive) next; /* while there is a call */
         struct api *api;
         struct rpc_call *call; /* NULL: the client went away */
         size_t outstanding;
@@ -187,6 +188,7 @@ static void keepalive_close(struct rpc_call *call)
 {
         struct keepalive *ka = call->userdata;
 
+        LIST_REMOVE(ka, next);
         ka->call = NULL;
         keepalive_unref(ka);
 }
@@ -208,6 +210,18 @@ void keepalive_accept(struct api *a, struct rpc_call *call)
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         ka->api = a;
         ka->call = call;
+        LIST_INSERT_HEAD(&a->keepalives, ka, next);
         call->userdata = ka;
         call->handler = &keepalive_handler;
+}
+
+void keepalive_no_leader(struct api *a)
+{
+        struct keepalive *ka;
+
+        LIST_FOREACH (ka, &a->keepalives, next)
+                if (ka->call->want_leader) {
+                        rpc_call_finish(ka->call, status_no_leader.code, status_no_leader.text);
+                        a->kick(ka->call->conn, a->kick_arg);
+                }
 }

@@ -323,6 +323,7 @@ static void check_leader(struct watch_hub *h, struct boot_time now)
         h->next = boot_min(h->next, boot_add(now, 100 * NSEC_PER_MSEC));
         if (boot_diff(now, h->leaderless_since) < core_config(h->api->core)->leader_timeout)
                 return;
+        keepalive_no_leader(h->api);
         LIST_FOREACH (s, &h->streams, next)
                 if (s->call->want_leader) {
                         rpc_call_finish(s->call, status_no_leader.code, status_no_leader.text);

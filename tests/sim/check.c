@@ -379,10 +379,11 @@ void check_undead(struct world *w)
                  * is not there serves nobody for an election timeout or two; and when a
                  * majority crashes at once, lease time goes on from the log (TICK_AFTER in
                  * core.c). */
-                nsec_t more = (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
-                              (w->faults.stalls ? 500 * MSEC : 0) +
-                              (w->faults.transfers ? 1200 * MSEC : 0) +
-                              (w->faults.crashes ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0);
+                nsec_t more =
+                        (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
+                        (w->faults.stalls ? 500 * MSEC : 0) +
+                        (w->faults.transfers ? 1200 * MSEC + (w->now - l->renewed_at) / 2 : 0) +
+                        (w->faults.crashes ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0);
 
                 if (l->gone || w->now - l->renewed_at <= ttl + ttl / 500 + lull +
                                                                  (nsec_t) lulls * LULL_GRAIN +
