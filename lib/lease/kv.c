@@ -236,15 +236,18 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
 /* Drops what @k no longer needs once nothing below @revision can be asked for. */
 static void key_compact(struct kv *kv, struct kv_key *k, int64_t revision)
 {
-        struct kv_version **at = &k->newest, *keep;
+        struct kv_version **at = &k->newest, *keep, *oldest;
 
         while (*at && (*at)->mod_revision > revision)
                 at = &(*at)->older;
         keep = *at;
         if (!keep)
                 return;
-        versions_free(kv, keep->older);
-        keep->older = NULL;
+        /* One txn may put a key and delete it: all that happened at @revision stays. */
+        for (oldest = keep; oldest->older && oldest->older->mod_revision == revision;)
+                oldest = oldest->older;
+        versions_free(kv, oldest->older);
+        oldest->older = NULL;
         /* A deletion below @revision has no reader left; at @revision a watch may still start.
          */
         if (keep->version == 0 && keep->mod_revision < revision) {

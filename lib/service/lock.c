@@ -231,25 +231,34 @@ static struct kv_key *own_key(const struct waiter *w)
 
 static void confirmed(struct request *q);
 
-/* Whose turn is it, as far as this replica knows? */
-static void look(struct waiter *w)
+/* Whose turn is it, as far as this replica knows? Returns true when @w waits; otherwise it may
+ * be gone.
+ */
+static bool look(struct waiter *w)
 {
         struct kv_key *before;
 
         if (w->waits)
                 RB_REMOVE(lock_waiters, &w->hub->waiters, w);
         w->waits = false;
-        if (!own_key(w))
-                return request_fail(w->q, status_session_gone);
+        if (!own_key(w)) {
+                request_fail(w->q, status_session_gone);
+                return false;
+        }
         before = first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev);
-        if (!before)
-                return request_read(w->q, confirmed);
+        if (!before) {
+                request_read(w->q, confirmed);
+                return false;
+        }
         buf_clear(&w->before);
         buf_add(&w->before, before->bytes, before->len);
-        if (buf_error(&w->before) < 0)
-                return request_fail(w->q, status_nomem);
+        if (buf_error(&w->before) < 0) {
+                request_fail(w->q, status_nomem);
+                return false;
+        }
         w->waits = true;
         RB_INSERT(lock_waiters, &w->hub->waiters, w);
+        return true;
 }
 
 static void confirmed(struct request *q)
@@ -568,9 +577,8 @@ static void wake(struct lock_hub *h, const struct kv_key *gone)
                 }
                 if (!found)
                         return;
-                look(found);
-                if (found->waits && bytes_cmp(gone->bytes, gone->len, buf_head(&found->before),
-                                              buf_len(&found->before)) == 0)
+                if (look(found) && bytes_cmp(gone->bytes, gone->len, buf_head(&found->before),
+                                             buf_len(&found->before)) == 0)
                         return; /* it was created again before us: cannot be, but no loop */
         }
 }

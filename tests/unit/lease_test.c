@@ -303,6 +303,26 @@ TEST(compaction_keeps_its_own_revision)
         state_fini(&s);
 }
 
+/* A txn may put a key and delete it: both events outlive a compaction at their revision (A40).
+ */
+TEST(compaction_keeps_all_of_its_own_revision)
+{
+        struct kv_key *k;
+        struct kv kv;
+
+        kv_init(&kv);
+        CHECK_EQ(kv_put(&kv, 4, 0, "a", 1, "old", 3, 0, &k), 0);
+        CHECK_EQ(kv_put(&kv, 5, 0, "a", 1, "new", 3, 0, &k), 0);
+        CHECK_EQ(kv_delete(&kv, 5, 1, k), 0);
+        kv_compact(&kv, 5);
+        CHECK_EQ(kv.history_to - kv_history_seek(&kv, 5), 2);
+        CHECK_EQ(kv.history[kv_history_seek(&kv, 5)]->value_len, 3);
+        CHECK(!kv_at(k, 5));
+        kv_compact(&kv, 6);
+        CHECK(!kv_find(&kv, "a", 1));
+        kv_fini(&kv);
+}
+
 /* Whatever happened, a snapshot gives the same state back (I4), and deadlines that are not
  * earlier (I1). */
 TEST(a_snapshot_is_the_state)
