@@ -101,7 +101,8 @@ kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
 
 # Damage: one byte, well inside of what was synced.
 LOG=$(ls "$DIR"/n3/log-* | head -n1)
-printf '\xff' | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
+BYTE=$(od -An -tu1 -j300 -N1 "$LOG" | tr -d ' ')
+printf "\\$(printf %o $((BYTE ^ 255)))" | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
 OUT=$(timeout 10 "$BIN/tenure-core" --name n3 --data-dir "$DIR/n3" --listen-client-urls "http://127.0.0.1:$c3" \
 	--listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1); CODE=$?
 is "a damaged log is refused" $CODE 1
