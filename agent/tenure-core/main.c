@@ -32,8 +32,7 @@ struct program {
         struct options opt;
         struct options_cluster cluster;
         uint64_t cluster_id, member_id;
-        struct joined joined; /* what the others said, where we join */
-        bool join;            /* a fresh directory of a member that others have added */
+        struct joined joined; /* what the others said; none: we do not join */
         const char *restore;  /* a snapshot file; NULL: run */
         struct loop *loop;
         struct resolver *resolver;
@@ -229,7 +228,7 @@ static void tell_member(uint64_t id, const char *address, bool voter, void *arg)
         size_t i = a->ret->n_members;
 
         (void) voter;
-        if (i == JOIN_MEMBERS_MAX || strlen(address) >= sizeof(a->ret->members[i].url))
+        if (i == REPLICA_PEERS_MAX || strlen(address) >= sizeof(a->ret->members[i].url))
                 return;
         a->ret->members[i].id = id;
         strcpy(a->ret->members[i].url, address);
@@ -420,7 +419,6 @@ static int identify(struct program *p)
         if (r == -ENOENT && (!existing || p->restore))
                 return 0;
         if (r == -ENOENT) {
-                p->join = true;
                 p->member_id = 0;
                 return join(p);
         }
@@ -446,7 +444,7 @@ static int identify(struct program *p)
 
 static int make_replica(struct program *p)
 {
-        struct replica_peer peers[JOIN_MEMBERS_MAX];
+        struct replica_peer peers[REPLICA_PEERS_MAX];
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
         struct boot_time now = boot_now();
         struct replica_config cfg = {
@@ -454,7 +452,7 @@ static int make_replica(struct program *p)
                 .cluster_id = p->cluster_id,
                 .peers = peers,
                 .n_peers = p->cluster.n_peers,
-                .join = p->join,
+                .join = p->joined.n_members > 0,
                 .election = p->opt.election,
                 .heartbeat = p->opt.heartbeat,
                 .snapshot_entries = p->opt.snapshot_count,
@@ -473,7 +471,7 @@ static int make_replica(struct program *p)
         for (size_t i = 0; i < p->joined.n_members; i++)
                 peers[i] = (struct replica_peer){.id = p->joined.members[i].id,
                                                  .address = p->joined.members[i].url};
-        if (p->join)
+        if (cfg.join)
                 cfg.n_peers = p->joined.n_members;
         if (p->restore)
                 return restore(p->loop, p->disk, &cfg, p->restore, p->opt.data_dir);

@@ -57,7 +57,7 @@ static int parse(struct view in, struct joined *ret)
         if (r == 0)
                 r = view_u64(&in, &ret->member_id);
         ret->n_members = 0;
-        while (r == 0 && in.len > 0 && ret->n_members < JOIN_MEMBERS_MAX) {
+        while (r == 0 && in.len > 0 && ret->n_members < REPLICA_PEERS_MAX) {
                 struct view url;
                 size_t i = ret->n_members++;
 

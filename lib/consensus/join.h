@@ -7,10 +7,9 @@
 #pragma once
 
 #include "base/buf.h"
+#include "consensus/replica.h"
 #include "loop/resolve.h"
 #include "loop/stream.h"
-
-#define JOIN_MEMBERS_MAX 9
 
 /* What the others know. */
 struct joined {
@@ -18,7 +17,7 @@ struct joined {
         struct {
                 uint64_t id;
                 char url[320];
-        } members[JOIN_MEMBERS_MAX]; /* all, the one that joins included */
+        } members[REPLICA_PEERS_MAX]; /* all, the one that joins included */
         size_t n_members;
 };
 

@@ -102,6 +102,7 @@ void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
 /* Keeps lease time going, as long as a majority answers and commits move. */
 void words_run(struct replica *r)
 {
+        struct boot_time worded;
         nsec_t outages;
 
         if (!replica_leads(r) || !r->ready)
@@ -116,9 +117,10 @@ void words_run(struct replica *r)
         outages = r->clock.outages;
         /* While it hands over, it accepts no renewal. */
         if (commits_move(r) && raft_transferee(&r->raft) == 0) {
-                if (boot_before(r->clock.since, majority_worded(r)))
+                worded = majority_worded(r);
+                if (boot_before(r->clock.since, worded))
                         r->words_unanswered = 0;
-                lease_clock_confirm(&r->clock, majority_worded(r));
+                lease_clock_confirm(&r->clock, worded);
                 learn_way(r);
         }
         if (r->clock.outages > outages)

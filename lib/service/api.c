@@ -101,6 +101,16 @@ void request_reply(struct request *q, const ProtobufCMessage *m)
         request_reply_bytes(q, b.data, buf_len(&b));
 }
 
+void request_reply_header(struct request *q)
+{
+        Pb__PutResponse p = PB__PUT_RESPONSE__INIT; /* as good as any */
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        request_reply(q, &p.base);
+}
+
 void request_fail(struct request *q, struct status st)
 {
         if (q->call)

@@ -55,20 +55,29 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         l->out->members[l->out->n_members++] = m;
 }
 
+/* Fills @p, in @a. */
+static int list_members(struct core *core, struct arena *a, Pb__MemberListResponse *p,
+                        Pb__ResponseHeader *h)
+{
+        struct list l = {.arena = a, .state = core_state(core), .out = p};
+
+        p->members = arena_alloc(a, REPLICA_PEERS_MAX * sizeof(*p->members));
+        if (!p->members)
+                return -ENOMEM;
+        core_each_peer(core, add_member, &l);
+        core_header(core, h);
+        p->header = h;
+        return l.failed ? -ENOMEM : 0;
+}
+
 static void answer_members(struct request *q)
 {
         Pb__MemberListResponse p = PB__MEMBER_LIST_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
-        struct list l = {.arena = &a, .state = core_state(q->api->core), .out = &p};
         Pb__ResponseHeader h;
 
-        p.members = arena_alloc(&a, REPLICA_PEERS_MAX * sizeof(*p.members));
-        if (p.members)
-                core_each_peer(q->api->core, add_member, &l);
-        if (!p.members || l.failed)
+        if (list_members(q->api->core, &a, &p, &h) < 0)
                 return request_fail(q, status_nomem);
-        core_header(q->api->core, &h);
-        p.header = &h;
         request_reply(q, &p.base);
 }
 
@@ -104,15 +113,13 @@ static struct status status_of_change(int outcome)
         }
 }
 
-static void answer_added(struct request *q, struct list *l)
+static void answer_added(struct request *q, const Pb__MemberListResponse *all)
 {
         Pb__MemberAddResponse p = PB__MEMBER_ADD_RESPONSE__INIT;
-        Pb__ResponseHeader h;
 
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.members = l->out->members;
-        p.n_members = l->out->n_members;
+        p.header = all->header;
+        p.members = all->members;
+        p.n_members = all->n_members;
         for (size_t i = 0; i < p.n_members; i++)
                 if (p.members[i]->id == q->change.id)
                         p.member = p.members[i];
@@ -125,21 +132,15 @@ static void changed(struct core_change *ch, int outcome)
         struct request *q = container_of(ch, struct request, change);
         Pb__MemberListResponse p = PB__MEMBER_LIST_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
-        struct list l = {.arena = &a, .state = core_state(q->api->core), .out = &p};
         Pb__ResponseHeader h;
 
         q->waiting = false;
         if (outcome != 0)
                 return request_fail(q, status_of_change(outcome));
-        p.members = arena_alloc(&a, REPLICA_PEERS_MAX * sizeof(*p.members));
-        if (p.members)
-                core_each_peer(q->api->core, add_member, &l);
-        if (!p.members || l.failed)
+        if (list_members(q->api->core, &a, &p, &h) < 0)
                 return request_fail(q, status_nomem);
         if (ch->what == REPLICA_ADD || ch->what == REPLICA_ADD_LEARNER)
-                return answer_added(q, &l);
-        core_header(q->api->core, &h);
-        p.header = &h;
+                return answer_added(q, &p);
         request_reply(q, &p.base);
 }
 

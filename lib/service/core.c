@@ -654,8 +654,6 @@ static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
         struct state fresh;
         int r;
 
-        if (c->replica)
-                c->now = boot_max(c->now, replica_now(c->replica));
         r = state_load(&fresh, snapshot);
         if (r < 0) {
                 state_fini(&fresh);

@@ -48,6 +48,8 @@ struct method {
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
+/* Most answers to writes are of one shape: header = 1, and nothing else. */
+void request_reply_header(struct request *q);
 void request_fail(struct request *q, struct status st);
 /* The call was finished already: lets go of the request. */
 void request_end(struct request *q);

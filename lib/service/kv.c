@@ -4,25 +4,34 @@
 
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
 
+/* Fills @p, in @a, from the state as it is here. */
+static struct status look_up(struct request *q, struct arena *a, Pb__RangeResponse *p,
+                             Pb__ResponseHeader *h)
+{
+        enum state_outcome o;
+        bool nomem;
+
+        o = state_range(core_state(q->api->core), q->msg, a, p, &nomem);
+        if (nomem)
+                return status_nomem;
+        core_header(q->api->core, h);
+        p->header = h;
+        return status_of(o);
+}
+
 static void answer_range(struct request *q)
 {
         Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
         Pb__ResponseHeader h;
-        enum state_outcome o;
-        bool nomem;
+        struct status st = look_up(q, &a, &p, &h);
 
-        o = state_range(core_state(q->api->core), q->msg, &a, &p, &nomem);
-        if (nomem)
-                return request_fail(q, status_nomem);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        core_header(q->api->core, &h);
-        p.header = &h;
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         request_reply(q, &p.base);
 }
 
-static void range(struct request *q)
+static void range_then(struct request *q, void (*answer)(struct request *q))
 {
         const Pb__RangeRequest *m = q->msg;
         enum state_outcome o = state_check_range(m);
@@ -30,8 +39,13 @@ static void range(struct request *q)
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         if (m->serializable)
-                return answer_range(q);
-        request_read(q, answer_range);
+                return answer(q);
+        request_read(q, answer);
+}
+
+static void range(struct request *q)
+{
+        range_then(q, answer_range);
 }
 
 /* The same in parts: the first that come carry keys, the last one count and `more` too. */
@@ -40,21 +54,17 @@ static void answer_range_stream(struct request *q)
         Pb__RangeResponse all = PB__RANGE_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
         Pb__ResponseHeader h;
-        enum state_outcome o;
-        bool nomem;
+        struct status st = look_up(q, &a, &all, &h);
+        size_t from = 0, to = 0;
 
-        o = state_range(core_state(q->api->core), q->msg, &a, &all, &nomem);
-        if (nomem)
-                return request_fail(q, status_nomem);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        core_header(q->api->core, &h);
-        for (size_t from = 0, to; from == 0 || from < all.n_kvs; from = to) {
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        do {
                 Pb__RangeStreamResponse p = PB__RANGE_STREAM_RESPONSE__INIT;
                 Pb__RangeResponse part = PB__RANGE_RESPONSE__INIT;
                 size_t bytes = 0;
 
-                for (to = from; to < all.n_kvs && bytes < STREAM_BYTES; to++)
+                for (from = to; to < all.n_kvs && bytes < STREAM_BYTES; to++)
                         bytes += all.kvs[to]->key.len + all.kvs[to]->value.len + 64;
                 part.header = &h;
                 part.kvs = all.kvs + from;
@@ -65,23 +75,14 @@ static void answer_range_stream(struct request *q)
                 }
                 p.range_response = &part;
                 api_send(q->api, q->call, &p.base);
-                if (to == all.n_kvs)
-                        break;
-        }
+        } while (to < all.n_kvs);
         rpc_call_finish(q->call, RPC_OK, "");
         request_end(q);
 }
 
 static void range_stream(struct request *q)
 {
-        const Pb__RangeRequest *m = q->msg;
-        enum state_outcome o = state_check_range(m);
-
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        if (m->serializable)
-                return answer_range_stream(q);
-        request_read(q, answer_range_stream);
+        range_then(q, answer_range_stream);
 }
 
 static void put(struct request *q)

@@ -389,21 +389,12 @@ static void campaign(struct request *q)
 
 /* ---- to let go, and to speak as the leader ---- */
 
-#define ANSWER(q, type, init)                     \
-        do {                                      \
-                type p_ = init;                   \
-                Pb__ResponseHeader h_;            \
-                core_header((q)->api->core, &h_); \
-                p_.header = &h_;                  \
-                request_reply((q), &p_.base);     \
-        } while (0)
-
-static void unlocked(struct request *q, struct status st, struct view reply)
+static void let_go(struct request *q, struct status st, struct view reply)
 {
         (void) reply;
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        ANSWER(q, Pb__UnlockResponse, PB__UNLOCK_RESPONSE__INIT);
+        request_reply_header(q);
 }
 
 static void unlock(struct request *q)
@@ -414,16 +405,8 @@ static void unlock(struct request *q)
         if (m->key.len == 0)
                 return request_fail(q, status_of(STATE_E_KEY_MISSING));
         del.key = m->key;
-        q->wrote = unlocked;
+        q->wrote = let_go;
         request_write(q, CMD_DELETE_RANGE, &del.base);
-}
-
-static void resigned(struct request *q, struct status st, struct view reply)
-{
-        (void) reply;
-        if (st.code != RPC_OK)
-                return request_fail(q, st);
-        ANSWER(q, Pb__ResignResponse, PB__RESIGN_RESPONSE__INIT);
 }
 
 static int key_of(const Pb__LeaderKey *k, struct buf *out)
@@ -442,7 +425,7 @@ static void resign(struct request *q)
         if (key_of(m->leader, &key) < 0)
                 return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
                                                        "\"leader\" field must be provided"});
-        delete_guarded(q, &key, m->leader->rev, resigned);
+        delete_guarded(q, &key, m->leader->rev, let_go);
 }
 
 static void told(struct request *q, struct status st, struct view reply)
@@ -451,7 +434,7 @@ static void told(struct request *q, struct status st, struct view reply)
                 return request_fail(q, st);
         if (!txn_held(reply))
                 return request_fail(q, status_no_longer);
-        ANSWER(q, Pb__ProclaimResponse, PB__PROCLAIM_RESPONSE__INIT);
+        request_reply_header(q);
 }
 
 static void proclaim(struct request *q)

@@ -77,32 +77,18 @@ static void alarm_(struct request *q)
 /* The log's old segments and the snapshot before go as soon as a new snapshot is there. */
 static void defragment(struct request *q)
 {
-        Pb__DefragmentResponse p = PB__DEFRAGMENT_RESPONSE__INIT;
-        Pb__ResponseHeader h;
-
         core_take_snapshot(q->api->core);
-        core_header(q->api->core, &h);
-        p.header = &h;
-        request_reply(q, &p.base);
-}
-
-static void moved(struct request *q, struct status st)
-{
-        Pb__MoveLeaderResponse p = PB__MOVE_LEADER_RESPONSE__INIT;
-        Pb__ResponseHeader h;
-
-        if (st.code != RPC_OK)
-                return request_fail(q, st);
-        core_header(q->api->core, &h);
-        p.header = &h;
-        request_reply(q, &p.base);
+        request_reply_header(q);
 }
 
 static void move_leader(struct request *q)
 {
         const Pb__MoveLeaderRequest *m = q->msg;
+        struct status st = core_move_leader(q->api->core, m->targetid);
 
-        moved(q, core_move_leader(q->api->core, m->targetid));
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        request_reply_header(q);
 }
 
 /* Nothing here can be run by an older version of itself yet. */
@@ -118,8 +104,9 @@ static void downgrade(struct request *q)
                                         "etcdserver: invalid downgrade target version"});
 }
 
-/* The state in chunks, as core_snapshot() writes it; the end carries its checksum. */
-static void answer_snapshot(struct request *q)
+/* The state in chunks, as core_snapshot() writes it; the end carries its checksum. Of this
+ * replica as it is, without asking the others: it may be all that is left. */
+static void snapshot(struct request *q)
 {
         cleanup_(buf_fini) struct buf all = {0};
         char version[] = API_VERSION;
@@ -142,12 +129,6 @@ static void answer_snapshot(struct request *q)
         }
         rpc_call_finish(q->call, RPC_OK, "");
         request_end(q);
-}
-
-static void snapshot(struct request *q)
-{
-        /* Of this replica as it is, without asking the others: it may be all that is left. */
-        answer_snapshot(q);
 }
 
 /* grpc/doc/health-checking.md: "" is the server as a whole. */

@@ -141,7 +141,7 @@ static int add_event(struct arena *a, const struct watch *w, const struct kv_ver
 
 static bool same_bytes(struct view a, struct view b)
 {
-        return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+        return bytes_cmp(a.p, a.len, b.p, b.len) == 0;
 }
 
 /* Sends what was packed for another watch that wants the same. */
@@ -150,10 +150,10 @@ static bool send_packed(struct watch_stream *s, struct watch *w, struct boot_tim
         struct packed *p = &s->hub->packed;
         const struct watch *o = p->of;
 
-        if (!o || p->from != w->next_revision || p->revision != state_of(s)->revision ||
-            o->prev_kv != w->prev_kv || o->no_put != w->no_put ||
-            o->no_delete != w->no_delete || !same_bytes(o->span.from, w->span.from) ||
-            !same_bytes(o->span.end, w->span.end))
+        if (!o || w->fragment || p->from != w->next_revision ||
+            p->revision != state_of(s)->revision || o->prev_kv != w->prev_kv ||
+            o->no_put != w->no_put || o->no_delete != w->no_delete ||
+            !same_bytes(o->span.from, w->span.from) || !same_bytes(o->span.end, w->span.end))
                 return false;
         w->next_revision = p->revision + 1;
         w->told_at = now;
@@ -244,13 +244,11 @@ static bool send_events(struct watch_stream *s, struct watch *w, struct boot_tim
                 w->next_revision = st->revision + 1;
         if (n > 0)
                 w->told_at = now;
-        if (n > 0 && w->fragment) {
-                send_in_parts(s, w, events, n);
-        } else if (w->next_revision > st->revision) {
+        if (w->next_revision > st->revision && !w->fragment) {
                 pack(s, w, from, events, n);
                 if (n > 0)
                         send_with_id(s, w, &s->hub->packed.bytes);
-        } else if (n > 0) {
+        } else {
                 send_in_parts(s, w, events, n);
         }
         return w->next_revision <= st->revision;

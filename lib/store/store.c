@@ -454,6 +454,14 @@ static int recover(struct store *s, struct store_error *err)
         return 0;
 }
 
+/* What went wrong, where nothing more exact was said. */
+static void name_error(int r, struct store_error *err)
+{
+        if (r < 0 && err->text[0] == '\0')
+                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
+                         strerror(-r));
+}
+
 int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)
 {
         struct store s = {.disk = d};
@@ -461,9 +469,7 @@ int store_peek(struct disk *d, struct store_identity *ret, struct store_error *e
 
         err->text[0] = '\0';
         r = read_meta(&s, err);
-        if (r < 0 && err->text[0] == '\0')
-                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
-                         strerror(-r));
+        name_error(r, err);
         if (r == 0 && s.rec.fresh)
                 return -ENOENT;
         if (r == 0)
@@ -486,9 +492,7 @@ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, 
         s->next_seq = 1;
         err->text[0] = '\0';
         r = recover(s, err);
-        if (r < 0 && err->text[0] == '\0')
-                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
-                         strerror(-r));
+        name_error(r, err);
         if (r < 0)
                 return r;
         *ret = take_ptr(s);

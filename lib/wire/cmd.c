@@ -35,27 +35,31 @@ int cmd_next(struct view *entry, struct cmd *ret)
         return 0;
 }
 
-static void slot_add(struct buf *b, struct cmd_slots *s, uint32_t slot)
+/* A slot as its distance from the one before, with a value below @base beside it. */
+static void slot_add(struct buf *b, struct cmd_slots *s, uint32_t slot, unsigned base,
+                     unsigned beside)
 {
-        assert(slot >= s->last);
-        buf_add_varint(b, slot - s->last);
+        assert(slot >= s->last && beside < base);
+        buf_add_varint(b, (uint64_t) (slot - s->last) * base + beside);
         s->last = slot + 1;
 }
 
-static int slot_next(struct view *body, struct cmd_slots *s, uint32_t *ret)
+static int slot_next(struct view *body, struct cmd_slots *s, unsigned base, uint32_t *ret_slot,
+                     unsigned *ret_beside)
 {
-        uint64_t delta, slot;
+        uint64_t v, slot;
         int r;
 
         if (body->len == 0)
                 return -ENODATA;
-        r = view_varint(body, &delta);
+        r = view_varint(body, &v);
         if (r < 0)
                 return r;
-        if (__builtin_add_overflow(delta, s->last, &slot) || slot >= UINT32_MAX)
+        if (__builtin_add_overflow(v / base, s->last, &slot) || slot >= UINT32_MAX)
                 return -EBADMSG;
         s->last = (uint32_t) slot + 1;
-        *ret = (uint32_t) slot;
+        *ret_slot = (uint32_t) slot;
+        *ret_beside = (unsigned) (v % base);
         return 0;
 }
 
@@ -67,9 +71,7 @@ void cmd_renew_begin(struct buf *b, struct cmd_slots *s, uint64_t as_of)
 
 void cmd_renew_add(struct buf *b, struct cmd_slots *s, uint32_t slot, unsigned age_ms)
 {
-        assert(slot >= s->last && age_ms <= CMD_AGE_MAX);
-        buf_add_varint(b, (uint64_t) (slot - s->last) * (CMD_AGE_MAX + 1) + age_ms);
-        s->last = slot + 1;
+        slot_add(b, s, slot, CMD_AGE_MAX + 1, age_ms);
 }
 
 int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of)
@@ -81,32 +83,20 @@ int cmd_renew_start(struct view *body, struct cmd_slots *s, uint64_t *ret_as_of)
 int cmd_renew_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
                    unsigned *ret_age_ms)
 {
-        uint64_t v, slot;
-        int r;
-
-        if (body->len == 0)
-                return -ENODATA;
-        r = view_varint(body, &v);
-        if (r < 0)
-                return r;
-        if (__builtin_add_overflow(v / (CMD_AGE_MAX + 1), s->last, &slot) || slot >= UINT32_MAX)
-                return -EBADMSG;
-        s->last = (uint32_t) slot + 1;
-        *ret_slot = (uint32_t) slot;
-        *ret_age_ms = (unsigned) (v % (CMD_AGE_MAX + 1));
-        return 0;
+        return slot_next(body, s, CMD_AGE_MAX + 1, ret_slot, ret_age_ms);
 }
 
 void cmd_expire_add(struct buf *b, struct cmd_slots *s, uint32_t slot, uint64_t renewed)
 {
-        slot_add(b, s, slot);
+        slot_add(b, s, slot, 1, 0);
         buf_add_varint(b, renewed);
 }
 
 int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
                     uint64_t *ret_renewed)
 {
-        int r = slot_next(body, s, ret_slot);
+        unsigned nothing;
+        int r = slot_next(body, s, 1, ret_slot, &nothing);
 
         return r < 0 ? r : view_varint(body, ret_renewed);
 }

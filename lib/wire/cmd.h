@@ -20,8 +20,8 @@ enum cmd_type {
         CMD_COMPACT,      /* CompactionRequest */
         CMD_GRANT,        /* LeaseGrantRequest: ID chosen, ttl_ms final */
         CMD_REVOKE,       /* LeaseRevokeRequest */
-        CMD_RENEW,        /* struct cmd_renew_writer below */
-        CMD_EXPIRE,       /* struct cmd_expire_writer below */
+        CMD_RENEW,        /* cmd_renew_begin() below */
+        CMD_EXPIRE,       /* cmd_expire_add() below */
         CMD_TICK,         /* nothing; its entry carries the lease time */
         CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
         CMD_ALARM,        /* AlarmRequest */
