@@ -98,9 +98,11 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
         c->renew_at = BOOT_TIME_NEVER;
-        /* Another life of this replica may have commands in the log still: numbers do not
-         * repeat. */
+        /* Another life of this replica may have commands in the log still, and questions with
+         * a leader that slept: numbers do not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
+        c->next_read = rnd_u64(&c->rnd) >> 1;
+        c->changes.requests = rnd_u64(&c->rnd) >> 1;
         *ret = c;
         return 0;
 }
