@@ -16,7 +16,7 @@ WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
 	-fstack-protector-strong -Ilib -isystem $(O)/gen $(CFLAGS)
-LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lsystemd -lpthread
+LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
 CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all

@@ -40,6 +40,7 @@ struct program {
         struct core *core;
         struct replica *replica;
         struct peers *peers;
+        struct worker *passwords;
         struct api *api;
         struct server *server;
         SSL_CTX *tls_server, *tls_peer_server, *tls_peer_client;
@@ -550,7 +551,9 @@ static int run(struct program *p)
         if (p->restore)
                 return r;
         if (r == 0)
-                r = api_new(&p->api, p->core);
+                r = worker_new(&p->passwords, p->loop, "passwords");
+        if (r == 0)
+                r = api_new(&p->api, p->core, p->passwords, p->opt.auth_token_ttl);
         if (r == 0)
                 r = make_ports(p);
         if (r < 0)
@@ -576,6 +579,7 @@ static void fini(struct program *p)
 {
         loop_hook_stop(&p->hook);
         server_free(p->server);
+        worker_free(p->passwords);
         core_free(p->core); /* answers what still waits; its requests need the api */
         api_free(p->api);
         peers_free(p->peers);

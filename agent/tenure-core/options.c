@@ -28,6 +28,7 @@ const struct conf_option options_table[] = {
         {"Clients", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "certificate for clients (PEM)", 0, 0},
         {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
         {"Clients", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs clients' certificates (PEM)", 0, 0},
+        {"Clients", "AuthTokenTTL", "auth-token-ttl", CONF_NSEC, FIELD(auth_token_ttl), "24h", "how long a login by password lasts", 1000 * MS, INT64_C(31536000000) * MS},
         {"Clients", "ClientCertAuth", "client-cert-auth", CONF_BOOL, FIELD(client_cert_auth), "no", "refuse clients without such a certificate", 0, 0},
         {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "where the other replicas are served", 0, 0},
         {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "where they find us [our URL in the cluster, else the listen URL]", 0, 0},

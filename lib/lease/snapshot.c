@@ -10,6 +10,9 @@
  *                                  version = mod:u64 create:u64 version:u64 lease:u64 sub:u32 value:bytes
  *                n:u64 member*     member  = id:u64 name:bytes client_urls:bytes
  *                n:u64 alarm*      alarm   = member:u64 type:u8
+ *                auth              = revision:u64 enabled:u8 secret:32 n:u64 user* n:u64 role*
+ *                                  user    = name:bytes hash:bytes no_password:u8 login:u64 n:u64 (role:bytes)*
+ *                                  role    = name:bytes n:u64 (type:u8 key:bytes range_end:bytes)*
  */
 /* clang-format on */
 #include "base/hash.h"
@@ -81,6 +84,7 @@ void state_save(const struct state *s, struct buf *out)
                 buf_add_u64(out, s->alarms[i].member);
                 buf_add_u8(out, (uint8_t) s->alarms[i].type);
         }
+        auth_save(&s->auth, out);
 }
 
 uint64_t state_hash(const struct state *s)
@@ -270,6 +274,9 @@ int state_load(struct state *s, struct view in)
                 r = load_members(s, &in);
         if (r == 0)
                 r = load_alarms(s, &in);
+        if (r == 0 &&
+            in.len > 0) /* nothing follows in what was written before there was auth */
+                r = auth_load(&s->auth, &in);
         if (r == 0 && in.len > 0)
                 r = -EBADMSG;
         if (r < 0) {

@@ -1,11 +1,14 @@
 #include "lease/state.h"
 
+#include "lease/permit.h"
+
 void state_init(struct state *s)
 {
         *s = (struct state){.revision = 1};
         kv_init(&s->kv);
         leases_init(&s->leases);
         deadlines_init(&s->deadlines);
+        auth_init(&s->auth);
 }
 
 void state_fini(struct state *s)
@@ -19,6 +22,7 @@ void state_fini(struct state *s)
         }
         free(s->members);
         free(s->alarms);
+        auth_fini(&s->auth);
         *s = (struct state){0};
 }
 
@@ -204,7 +208,8 @@ static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
                              was.ns == LEASE_TIME_NEVER.ns ? end : lease_max(was, end));
 }
 
-static int grant(struct state *s, const Pb__LeaseGrantRequest *q, struct state_reply *reply)
+static int grant(struct state *s, const struct cmd_user *who, const Pb__LeaseGrantRequest *q,
+                 struct state_reply *reply)
 {
         struct lease *l;
         int64_t ttl_ms;
@@ -213,6 +218,10 @@ static int grant(struct state *s, const Pb__LeaseGrantRequest *q, struct state_r
         /* An id of 0 was replaced by the replica that took the request; a negative one was
          * refused there (A21). */
         reply->outcome = state_check_grant(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_user(s, who);
+        if (reply->outcome == STATE_OK && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                reply->outcome = STATE_E_NOSPACE;
         if (reply->outcome != STATE_OK)
                 return 0;
         ttl_ms = state_grant_ttl_ms(q);
@@ -316,13 +325,18 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
         return n;
 }
 
-static int put(struct state *s, const Pb__PutRequest *q, struct state_reply *reply)
+static int put(struct state *s, const struct cmd_user *who, const Pb__PutRequest *q,
+               struct state_reply *reply)
 {
         const struct kv_version *prev;
         uint32_t sub = 0;
         int r;
 
         reply->outcome = state_check_put(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_put(s, who, q);
+        if (reply->outcome == STATE_OK && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                reply->outcome = STATE_E_NOSPACE;
         if (reply->outcome == STATE_OK)
                 reply->outcome = state_check_put_now(s, q);
         if (reply->outcome != STATE_OK)
@@ -346,8 +360,8 @@ static int put(struct state *s, const Pb__PutRequest *q, struct state_reply *rep
         return 0;
 }
 
-static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
-                        struct state_reply *reply)
+static int delete_range(struct state *s, const struct cmd_user *who,
+                        const Pb__DeleteRangeRequest *q, struct state_reply *reply)
 {
         Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
@@ -355,6 +369,8 @@ static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
         int r;
 
         reply->outcome = state_check_delete(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_delete(s, who, q);
         if (reply->outcome != STATE_OK)
                 return 0;
         r = state_write_delete(s, q, &sub, reply->out ? &a : NULL, &p);
@@ -370,10 +386,26 @@ static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
         return 0;
 }
 
-static int compact(struct state *s, const Pb__CompactionRequest *q, struct state_reply *reply)
+static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
+               struct state_reply *reply)
+{
+        reply->outcome = state_check_txn(q, SIZE_MAX); /* the edge knows its limit */
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_txn(s, who, q);
+        if (reply->outcome == STATE_OK && state_txn_puts(q) &&
+            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                reply->outcome = STATE_E_NOSPACE;
+        return reply->outcome == STATE_OK ? state_txn(s, q, reply) : 0;
+}
+
+static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
+                   struct state_reply *reply)
 {
         Pb__CompactionResponse p = PB__COMPACTION_RESPONSE__INIT;
 
+        reply->outcome = permit_user(s, who);
+        if (reply->outcome != STATE_OK)
+                return 0;
         if (q->revision <= s->kv.compacted)
                 reply->outcome = STATE_E_COMPACTED;
         else if (q->revision > s->revision)
@@ -389,16 +421,17 @@ static int compact(struct state *s, const Pb__CompactionRequest *q, struct state
         return 0;
 }
 
-static int revoke(struct state *s, const Pb__LeaseRevokeRequest *q, struct state_reply *reply)
+static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
+                  struct state_reply *reply)
 {
         Pb__LeaseRevokeResponse p = PB__LEASE_REVOKE_RESPONSE__INIT;
         struct lease *l = leases_find(&s->leases, q->id);
         int r;
 
-        if (!l) {
-                reply->outcome = STATE_E_LEASE_NOT_FOUND;
+        reply->outcome =
+                l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
+        if (reply->outcome != STATE_OK)
                 return 0;
-        }
         r = drop_lease(s, l);
         if (r < 0)
                 return r;
@@ -437,48 +470,61 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
         s->time = lease_max(s->time, at);
 }
 
+static int change_auth(struct state *s, const struct cmd_user *who, const Pb__AuthChange *q,
+                       struct state_reply *reply)
+{
+        Pb__AuthEnableResponse p = PB__AUTH_ENABLE_RESPONSE__INIT; /* all look like this */
+        int r = 0;
+
+        reply->outcome = permit_root(s, who);
+        if (reply->outcome == STATE_OK)
+                r = auth_change(&s->auth, q, &reply->outcome);
+        if (r == 0 && reply->outcome == STATE_OK && reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return r;
+}
+
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
 {
+        const struct cmd_user *who = c->by_user ? &c->user : NULL;
+
         reply->outcome = STATE_OK;
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);
-                if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE)) {
-                        reply->outcome = STATE_E_NOSPACE;
-                        return 0;
-                }
-                return put(s, m, reply);
+                return put(s, who, m, reply);
         }
         case CMD_DELETE_RANGE: {
                 UNPACK(m, pb__delete_range_request__descriptor);
-                return delete_range(s, m, reply);
+                return delete_range(s, who, m, reply);
         }
         case CMD_TXN: {
                 UNPACK(m, pb__txn_request__descriptor);
-                reply->outcome = state_check_txn(m, SIZE_MAX); /* the edge knows its limit */
-                if (state_txn_puts(m) && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
-                        reply->outcome = STATE_E_NOSPACE;
-                return reply->outcome == STATE_OK ? state_txn(s, m, reply) : 0;
+                return txn(s, who, m, reply);
         }
         case CMD_COMPACT: {
                 UNPACK(m, pb__compaction_request__descriptor);
-                return compact(s, m, reply);
+                return compact(s, who, m, reply);
         }
         case CMD_GRANT: {
                 UNPACK(m, pb__lease_grant_request__descriptor);
-                if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE)) {
-                        reply->outcome = STATE_E_NOSPACE;
-                        return 0;
-                }
-                return grant(s, m, reply);
+                return grant(s, who, m, reply);
         }
         case CMD_REVOKE: {
                 UNPACK(m, pb__lease_revoke_request__descriptor);
-                return revoke(s, m, reply);
+                return revoke(s, who, m, reply);
         }
         case CMD_ALARM: {
                 UNPACK(m, pb__alarm_request__descriptor);
-                return state_alarm(s, m, reply);
+                reply->outcome = permit_root(s, who);
+                return reply->outcome == STATE_OK ? state_alarm(s, m, reply) : 0;
+        }
+        case CMD_AUTH: {
+                UNPACK(m, pb__auth_change__descriptor);
+                return change_auth(s, who, m, reply);
         }
         case CMD_MEMBER: {
                 UNPACK(m, pb__member__descriptor);

@@ -14,32 +14,13 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "lease/auth.h"
 #include "lease/deadlines.h"
 #include "lease/kv.h"
 #include "lease/leases.h"
+#include "lease/outcome.h"
 #include "wire/cmd.h"
 #include "wire/pb.h"
-
-/* Outcomes of a command or a query: what a client is told. service/status.c has the code and
- * the text of each. */
-enum state_outcome {
-        STATE_OK = 0,
-        STATE_E_KEY_MISSING = 1, /* no key given */
-        STATE_E_KEY_NOT_FOUND, /* ignore_value or ignore_lease without a key to take it from */
-        STATE_E_VALUE_GIVEN,   /* ignore_value and a value */
-        STATE_E_LEASE_GIVEN,   /* ignore_lease and a lease */
-        STATE_E_TXN_TOO_LARGE,
-        STATE_E_TXN_DUPLICATE,
-        STATE_E_SORT,
-        STATE_E_COMPACTED,
-        STATE_E_FUTURE,
-        STATE_E_LEASE_NOT_FOUND,
-        STATE_E_LEASE_EXISTS,
-        STATE_E_TTL_TOO_LARGE,
-        STATE_E_NOSPACE,
-        STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
-        STATE_E_LAST_ = STATE_E_MALFORMED,
-};
 
 #define STATE_TXN_DEPTH_MAX 8
 #define STATE_TTL_MAX_S INT64_C(9000000000)
@@ -64,6 +45,7 @@ struct state {
         size_t n_members, members_cap;
         struct alarm *alarms; /* owned, ascending by member and type */
         size_t n_alarms, alarms_cap;
+        struct auth auth;
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
         struct lease_time time; /* when its leader appended it, or a later one before it */

@@ -36,6 +36,7 @@ struct stream {
         const struct stream_ops *ops;
         void *userdata;
         char peer[80];
+        char *peer_name; /* owned; once asked for */
 };
 
 static void format_addr(const struct sockaddr_storage *a, char out[static 80])
@@ -90,6 +91,7 @@ static void shut(struct stream *s)
 static void destroy(struct stream *s)
 {
         buf_fini(&s->tx);
+        free(s->peer_name);
         free(s);
 }
 
@@ -442,6 +444,27 @@ void stream_close_after_tx(struct stream *s)
 const char *stream_peer(const struct stream *s)
 {
         return s->peer;
+}
+
+const char *stream_peer_name(struct stream *s)
+{
+        X509 *cert = s->ssl ? SSL_get0_peer_certificate(s->ssl) : NULL;
+        X509_NAME_ENTRY *e;
+        unsigned char *utf8;
+        int at, n;
+
+        if (s->peer_name || !cert || SSL_get_verify_result(s->ssl) != X509_V_OK)
+                return s->peer_name;
+        at = X509_NAME_get_index_by_NID(X509_get_subject_name(cert), NID_commonName, -1);
+        e = at < 0 ? NULL : X509_NAME_get_entry(X509_get_subject_name(cert), at);
+        n = e ? ASN1_STRING_to_UTF8(&utf8, X509_NAME_ENTRY_get_data(e)) : -1;
+        if (n < 0)
+                return NULL;
+        /* A name with a zero byte in it is a trick. */
+        if (n > 0 && !memchr(utf8, 0, (size_t) n))
+                s->peer_name = strndup((const char *) utf8, (size_t) n);
+        OPENSSL_free(utf8);
+        return s->peer_name;
 }
 
 struct listener {

@@ -15,6 +15,7 @@ struct call {
         LIST_ENTRY(call) of_conn;
         int32_t stream;
         char *path;
+        char *token; /* may be a secret: wiped */
         struct buf in, out;
         bool post, grpc; /* server: what the request's headers said */
         bool submitted;  /* server: the response's headers are under way */
@@ -35,6 +36,7 @@ struct rpc_conn {
         void *accept_data;
         void *userdata;
         char *authority;
+        char *token; /* client: what its calls show */
         bool tls;
         bool established;
         bool nomem;
@@ -48,12 +50,20 @@ static struct call *call_of(struct rpc_call *pub)
         return container_of(pub, struct call, pub);
 }
 
+static void wipe(char *secret)
+{
+        if (secret)
+                explicit_bzero(secret, strlen(secret));
+        free(secret);
+}
+
 static void call_free(struct call *k)
 {
         LIST_REMOVE(k, of_conn);
         k->pub.conn->n_calls--;
         buf_fini(&k->in);
         buf_fini(&k->out);
+        wipe(k->token);
         free(k->path);
         free(k->message);
         free(k);
@@ -331,6 +341,10 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
                 k->grpc = value_len >= 16 && memcmp(value, "application/grpc", 16) == 0;
         } else if (is(name, name_len, "grpc-timeout")) {
                 k->pub.timeout = parse_timeout(value, value_len);
+        } else if (is(name, name_len, "token") || is(name, name_len, "authorization")) {
+                wipe(k->token);
+                k->token = strndup((const char *) value, value_len);
+                k->pub.token = k->token;
         } else if (is(name, name_len, "hasleader")) {
                 k->pub.want_leader = is(value, value_len, "true");
         }
@@ -569,6 +583,7 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c)
         }
         nghttp2_session_del(c->h2);
         free(c->authority);
+        wipe(c->token);
         free(c);
         return NULL;
 }
@@ -652,6 +667,13 @@ void rpc_conn_goaway(struct rpc_conn *c)
                 c->nomem = true;
 }
 
+int rpc_conn_set_token(struct rpc_conn *c, const char *token)
+{
+        wipe(c->token);
+        c->token = strdup(token);
+        return c->token ? 0 : -ENOMEM;
+}
+
 int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                  const struct rpc_handler *handler, void *userdata, struct rpc_call **ret)
 {
@@ -662,13 +684,18 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 HEADER(":authority", c->authority),
                 HEADER("content-type", "application/grpc"),
                 HEADER("te", "trailers"),
-                HEADER("hasleader", "true"),
+                {0}, /* room for what some have */
+                {0},
         };
-        size_t n_headers = ARRAY_SIZE(h) - !want_leader;
+        size_t n_headers = ARRAY_SIZE(h) - 2;
         nghttp2_data_provider data = {.read_callback = on_data_wanted};
         struct call *k = call_new(c, -1);
         int32_t stream;
 
+        if (want_leader)
+                h[n_headers++] = HEADER("hasleader", "true");
+        if (c->token)
+                h[n_headers++] = HEADER("token", c->token);
         if (!k)
                 return -ENOMEM;
         k->path = strdup(path);

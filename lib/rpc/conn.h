@@ -37,7 +37,8 @@ struct rpc_call {
         const char *path;      /* "/package.Service/Method"; borrowed from the call */
         nsec_t timeout;        /* grpc-timeout; 0 when there is none */
         bool want_leader;      /* the metadata `hasleader: true` */
-        bool ended;            /* server: the client has sent its last message */
+        const char *token; /* the metadata `token`, or `authorization`; NULL: none; borrowed */
+        bool ended;        /* server: the client has sent its last message */
         bool unary; /* server: set by who accepts the call: one request is all that comes */
         bool seen;  /* server: for the owner of the connection, to find calls that go nowhere */
 };
@@ -91,6 +92,9 @@ uint64_t rpc_conn_pongs(const struct rpc_conn *c);
 
 /* Says good-bye: no new calls; open ones go on. */
 void rpc_conn_goaway(struct rpc_conn *c);
+
+/* Client: shows this token with every call that begins from now on; copied. */
+must_check_ int rpc_conn_set_token(struct rpc_conn *c, const char *token);
 
 /* Client: begins a call; @want_leader: a replica that has no leader shall end it rather than be
  * silent. Messages follow with rpc_call_send(), then rpc_call_end(). @path is copied. *ret is

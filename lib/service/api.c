@@ -11,9 +11,10 @@ static const struct {
         {cluster_methods, &n_cluster_methods},
         {lock_methods, &n_lock_methods},
         {maintenance_methods, &n_maintenance_methods},
+        {auth_methods, &n_auth_methods},
 };
 
-int api_new(struct api **ret, struct core *core)
+int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_t token_ttl)
 {
         cleanup_(api_freep) struct api *a = calloc(1, sizeof(*a));
         int r;
@@ -21,6 +22,8 @@ int api_new(struct api **ret, struct core *core)
         if (!a)
                 return -ENOMEM;
         a->core = core;
+        a->passwords = passwords;
+        a->token_ttl = token_ttl;
         LIST_INIT(&a->keepalives);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
@@ -41,16 +44,15 @@ struct api *api_free(struct api *a)
         return NULL;
 }
 
-void api_set_kick(struct api *a, void (*kick)(struct rpc_conn *c, void *arg), void *arg)
+void api_set_conns(struct api *a, const struct api_conns *conns, void *arg)
 {
-        a->kick = kick;
-        a->kick_arg = arg;
+        a->conns = *conns;
+        a->conns_arg = arg;
 }
 
-static void kick(struct api *a, struct rpc_call *call)
+void api_kick(struct api *a, struct rpc_call *call)
 {
-        if (a->kick)
-                a->kick(call->conn, a->kick_arg);
+        a->conns.kick(call->conn, a->conns_arg);
 }
 
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
@@ -60,7 +62,7 @@ void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
         pb_append(&b, m);
         if (buf_error(&b) < 0 || rpc_call_send(call, b.data, buf_len(&b)) < 0)
                 rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-        kick(a, call);
+        api_kick(a, call);
 }
 
 static void request_free(struct request *q)
@@ -68,6 +70,7 @@ static void request_free(struct request *q)
         if (q->drop)
                 q->drop(q);
         pb_free(q->msg);
+        identity_fini(&q->who);
         free(q);
 }
 
@@ -76,7 +79,7 @@ void request_end(struct request *q)
 {
         if (q->call) {
                 q->call->userdata = NULL;
-                kick(q->api, q->call);
+                api_kick(q->api, q->call);
         }
         request_free(q);
 }
@@ -139,7 +142,7 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
         r = buf_error(&b);
         q->write.done = write_done;
         if (r == 0)
-                r = core_write(q->api->core, &q->write, type, b.data, buf_len(&b),
+                r = core_write(q->api->core, &q->write, type, &q->who.user, b.data, buf_len(&b),
                                q->call ? q->call->timeout : 0);
         if (r < 0)
                 return request_fail(q, status_too_many);
@@ -166,9 +169,26 @@ void request_read(struct request *q, void (*then)(struct request *q))
         core_read(q->api->core, &q->read, q->call->timeout);
 }
 
+/* Also for a write: to know better at once saves the log's time. Where it is applied it is
+ * looked at again, with what holds then. */
+static struct status admit(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        struct status st;
+
+        if (q->method->access == FOR_ALL)
+                return status_ok;
+        st = identify(q->api, q->call, &q->who);
+        if (st.code != RPC_OK)
+                return st;
+        return status_of(q->method->access == FOR_ROOT ? permit_root(s, &q->who.user)
+                                                       : permit_user(s, &q->who.user));
+}
+
 static void on_message(struct rpc_call *call, struct view m)
 {
         struct request *q = call->userdata;
+        struct status st;
 
         if (!q || q->msg) /* answered already, or a second message on a unary call */
                 return;
@@ -177,6 +197,9 @@ static void on_message(struct rpc_call *call, struct view m)
                 return request_fail(q, status_malformed);
         if (call->want_leader && core_status(q->api->core).leader_id == 0)
                 return request_fail(q, status_no_leader);
+        st = admit(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         q->method->run(q);
 }
 

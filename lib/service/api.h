@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "loop/worker.h"
 #include "rpc/conn.h"
 #include "service/core.h"
 
@@ -16,7 +17,10 @@ struct api;
         "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
 #define API_QUEUED_MAX (1536 * 1024)   /* no more into a stream that holds so much */
 
-must_check_ int api_new(struct api **ret, struct core *core);
+/* @passwords hashes them, in its thread; borrowed, and must be freed before the api. A login
+ * lasts for @token_ttl of lease time. */
+must_check_ int api_new(struct api **ret, struct core *core, struct worker *passwords,
+                        nsec_t token_ttl);
 struct api *api_free(struct api *a);
 DEFINE_CLEANUP(struct api *, api_free)
 
@@ -30,5 +34,12 @@ void api_flush(struct api *a, struct boot_time now);
  */
 struct boot_time api_next(const struct api *a);
 
-/* Called when a connection has something to send; set by the owner of the connections. */
-void api_set_kick(struct api *a, void (*kick)(struct rpc_conn *c, void *arg), void *arg);
+/* What the owner of the connections does for us. */
+struct api_conns {
+        /* There is something to send. */
+        void (*kick)(struct rpc_conn *c, void *arg);
+        /* The common name in the client's certificate, which was verified; NULL: none. Borrowed
+         * until the next call. */
+        const char *(*common_name)(struct rpc_conn *c, void *arg);
+};
+void api_set_conns(struct api *a, const struct api_conns *conns, void *arg);

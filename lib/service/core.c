@@ -228,7 +228,7 @@ static int propose(struct core *c, struct core_write *w)
         int r;
 
         w->term = 0;
-        cmd_append(&b, w->type, c->cfg.member_id, w->seq, buf_head(&w->body),
+        cmd_append(&b, w->type, c->cfg.member_id, w->seq, w->user, buf_head(&w->body),
                    buf_len(&w->body));
         r = buf_error(&b);
         if (r < 0)
@@ -241,8 +241,8 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
-int core_write(struct core *c, struct core_write *w, enum cmd_type type, const void *body,
-               size_t n, nsec_t timeout)
+int core_write(struct core *c, struct core_write *w, enum cmd_type type,
+               const struct cmd_user *user, const void *body, size_t n, nsec_t timeout)
 {
         int r;
 
@@ -250,6 +250,7 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type, const v
                 return -ENOBUFS;
         w->seq = ++c->next_seq;
         w->type = type;
+        w->user = user;
         w->body = (struct buf){0};
         w->deadline = boot_add(c->now,
                                timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
@@ -417,7 +418,7 @@ static void send_batch(struct core *c)
                 r = buf_error(&body);
         }
         if (r == 0)
-                r = core_write(c, &b->write, CMD_RENEW, body.data, buf_len(&body), 0);
+                r = core_write(c, &b->write, CMD_RENEW, NULL, body.data, buf_len(&body), 0);
         c->n_renewals = 0;
         c->renewed_at = c->now;
         c->renew_at = BOOT_TIME_NEVER;
@@ -495,7 +496,7 @@ static int propose_own(struct core *c, enum cmd_type type, const struct buf *bod
 {
         cleanup_(buf_fini) struct buf cmd = {0};
 
-        cmd_append(&cmd, type, c->cfg.member_id, 0, buf_head(body), buf_len(body));
+        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, buf_head(body), buf_len(body));
         if (buf_error(body) < 0 || buf_error(&cmd) < 0)
                 return -ENOMEM;
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
@@ -575,7 +576,7 @@ static void introduce(struct core *c)
         }
         pb_append(&body, &m.base);
         c->member.done = member_done;
-        c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER,
+        c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER, NULL,
                                                             body.data, buf_len(&body), 0) == 0;
 }
 

@@ -40,6 +40,7 @@ struct core_write {
         uint64_t seq;
         uint64_t term; /* in which it was proposed; 0: not yet */
         enum cmd_type type;
+        const struct cmd_user *user; /* borrowed until `done`; NULL: the core itself */
         struct buf body;
         struct boot_time deadline;
 };
@@ -105,11 +106,12 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
-/* Sends a command; @body is copied. A leader change is survived: what provably was not applied
- * is proposed again. @timeout 0: the default. Returns 0; -ENOBUFS: too many requests; or
- * -ENOMEM. On failure `done` is not called. */
+/* Sends a command; @body is copied, @user borrowed until `done`. A leader change is survived:
+ * what provably was not applied is proposed again. @timeout 0: the default. Returns 0;
+ * -ENOBUFS: too many requests; or -ENOMEM. On failure `done` is not called. */
 must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
-                           const void *body, size_t n, nsec_t timeout);
+                           const struct cmd_user *user, const void *body, size_t n,
+                           nsec_t timeout);
 
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
 void core_renew(struct core *c, struct core_renewal *rn);

@@ -3,6 +3,8 @@
 
 #include <bsd/sys/queue.h>
 
+#include "lease/permit.h"
+#include "loop/worker.h"
 #include "service/api.h"
 
 struct watch_hub;
@@ -15,8 +17,28 @@ struct api {
         LIST_HEAD(, keepalive) keepalives; /* streams */
         struct watch_hub *watches;
         struct lock_hub *locks;
-        void (*kick)(struct rpc_conn *c, void *arg);
-        void *kick_arg;
+        struct api_conns conns;
+        void *conns_arg;
+        struct worker *passwords; /* borrowed */
+        size_t n_passwords;       /* in its hands */
+        nsec_t token_ttl;
+};
+
+/* Who is at the other end, as far as they told; empty while auth is off. */
+struct identity {
+        struct cmd_user user;
+        uint8_t *name; /* owned: what user.name shows */
+};
+
+/* By the call's token or its certificate. What the user may is for permit.h to say. */
+struct status identify(struct api *a, const struct rpc_call *call, struct identity *who);
+void identity_fini(struct identity *who);
+
+/* Who may call a method while auth is on; for FOR_USERS the keys are looked at besides. */
+enum access {
+        FOR_USERS,
+        FOR_ROOT,
+        FOR_ALL,
 };
 
 /* One unary call. `call` is NULL once the client went away; then the answer is dropped. */
@@ -25,6 +47,7 @@ struct request {
         struct rpc_call *call;
         const struct method *method;
         void *msg; /* the unpacked request; owned */
+        struct identity who;
         struct core_write write;
         struct core_read read;
         struct core_change change;
@@ -43,6 +66,7 @@ struct method {
         const char *path;
         const ProtobufCMessageDescriptor *request;
         void (*run)(struct request *q);
+        enum access access;
 };
 
 /* Answer and end the call. */
@@ -59,13 +83,15 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
 /* Runs @then once a local read is linearizable. */
 void request_read(struct request *q, void (*then)(struct request *q));
 
-/* Sends a message on a stream and gets the connection moving. */
+/* Gets the connection moving: there is something to send. */
+void api_kick(struct api *a, struct rpc_call *call);
+/* Sends a message on a stream, and kicks. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
 
 extern const struct method kv_methods[], lease_methods[], cluster_methods[], lock_methods[],
-        maintenance_methods[];
+        maintenance_methods[], auth_methods[];
 extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_methods,
-        n_maintenance_methods;
+        n_maintenance_methods, n_auth_methods;
 
 /* Streams: take the call over. */
 void keepalive_accept(struct api *a, struct rpc_call *call);

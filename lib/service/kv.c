@@ -8,10 +8,14 @@
 static struct status look_up(struct request *q, struct arena *a, Pb__RangeResponse *p,
                              Pb__ResponseHeader *h)
 {
-        enum state_outcome o;
-        bool nomem;
+        const Pb__RangeRequest *m = q->msg;
+        struct state *s = core_state(q->api->core);
+        enum state_outcome o =
+                permit_range(s, &q->who.user, &m->key, &m->range_end, PERMIT_READ);
+        bool nomem = false;
 
-        o = state_range(core_state(q->api->core), q->msg, a, p, &nomem);
+        if (o == STATE_OK)
+                o = state_range(s, m, a, p, &nomem);
         if (nomem)
                 return status_nomem;
         core_header(q->api->core, h);
@@ -108,6 +112,9 @@ static void answer_txn(struct request *q)
         cleanup_(buf_fini) struct buf out = {0};
         struct state_reply reply = {.out = &out};
 
+        reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
+        if (reply.outcome != STATE_OK)
+                return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
         if (state_txn(core_state(q->api->core), q->msg, &reply) < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
@@ -133,11 +140,13 @@ static void compact(struct request *q)
 }
 
 const struct method kv_methods[] = {
-        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range},
-        {"/etcdserverpb.KV/RangeStream", &pb__range_request__descriptor, range_stream},
-        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put},
-        {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range},
-        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn},
-        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact},
+        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range, FOR_USERS},
+        {"/etcdserverpb.KV/RangeStream", &pb__range_request__descriptor, range_stream,
+         FOR_USERS},
+        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put, FOR_USERS},
+        {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range,
+         FOR_USERS},
+        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn, FOR_USERS},
+        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact, FOR_USERS},
 };
 const size_t n_kv_methods = ARRAY_SIZE(kv_methods);

@@ -21,7 +21,7 @@ static void grant(struct request *q)
         request_write(q, CMD_GRANT, q->msg);
 }
 
-static void revoke(struct request *q)
+static void revoke_lease(struct request *q)
 {
         request_write(q, CMD_REVOKE, q->msg);
 }
@@ -50,8 +50,11 @@ static void answer_time_to_live(struct request *q)
                 p.granted_ttl_ms = l->ttl_ms;
         }
         if (l && m->keys && l->n_keys > 0) {
+                enum state_outcome o = permit_lease(s, &q->who.user, m->id, PERMIT_READ);
                 struct kv_key *k;
 
+                if (o != STATE_OK)
+                        return request_fail(q, status_of(o));
                 p.keys = arena_alloc(&a, l->n_keys * sizeof(*p.keys));
                 if (!p.keys)
                         return request_fail(q, status_nomem);
@@ -80,8 +83,11 @@ static void answer_leases(struct request *q)
         if (!p.leases)
                 return request_fail(q, status_nomem);
         RB_FOREACH (l, lease_ids, &s->leases.by_id) {
-                Pb__LeaseStatus *st = arena_alloc(&a, sizeof(*st));
+                Pb__LeaseStatus *st;
 
+                if (permit_lease(s, &q->who.user, l->id, PERMIT_READ) != STATE_OK)
+                        continue;
+                st = arena_alloc(&a, sizeof(*st));
                 if (!st)
                         return request_fail(q, status_nomem);
                 pb__lease_status__init(st);
@@ -97,11 +103,14 @@ static void leases(struct request *q)
 }
 
 const struct method lease_methods[] = {
-        {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant},
-        {"/etcdserverpb.Lease/LeaseRevoke", &pb__lease_revoke_request__descriptor, revoke},
+        {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant,
+         FOR_USERS},
+        {"/etcdserverpb.Lease/LeaseRevoke", &pb__lease_revoke_request__descriptor, revoke_lease,
+         FOR_USERS},
         {"/etcdserverpb.Lease/LeaseTimeToLive", &pb__lease_time_to_live_request__descriptor,
-         time_to_live},
-        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, leases},
+         time_to_live, FOR_USERS},
+        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, leases,
+         FOR_USERS},
 };
 const size_t n_lease_methods = ARRAY_SIZE(lease_methods);
 
@@ -136,7 +145,7 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         ka->outstanding--;
         if (ka->call && st.code != RPC_OK) {
                 rpc_call_finish(ka->call, st.code, st.text);
-                ka->api->kick(ka->call->conn, ka->api->kick_arg);
+                api_kick(ka->api, ka->call);
         } else if (ka->call) {
                 Pb__LeaseKeepAliveResponse p = PB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
                 Pb__ResponseHeader h;
@@ -199,12 +208,22 @@ static const struct rpc_handler keepalive_handler = {
         .on_close = keepalive_close,
 };
 
+/* Who may renew is asked once, when the stream begins: a lease in use never ends for a token's
+ * sake (A17). */
 void keepalive_accept(struct api *a, struct rpc_call *call)
 {
+        struct identity who = {0};
         struct keepalive *ka;
+        struct status st;
 
         if (call->want_leader && core_status(a->core).leader_id == 0)
                 return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        st = identify(a, call, &who);
+        if (st.code == RPC_OK)
+                st = status_of(permit_user(core_state(a->core), &who.user));
+        identity_fini(&who);
+        if (st.code != RPC_OK)
+                return rpc_call_finish(call, st.code, st.text);
         ka = calloc(1, sizeof(*ka));
         if (!ka)
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
@@ -222,6 +241,6 @@ void keepalive_no_leader(struct api *a)
         LIST_FOREACH (ka, &a->keepalives, next)
                 if (ka->call->want_leader) {
                         rpc_call_finish(ka->call, status_no_leader.code, status_no_leader.text);
-                        a->kick(ka->call->conn, a->kick_arg);
+                        api_kick(a, ka->call);
                 }
 }

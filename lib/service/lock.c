@@ -38,6 +38,7 @@ struct observer {
         LIST_ENTRY(observer) next;
         struct lock_hub *hub;
         struct rpc_call *call;
+        struct identity who;
         struct buf prefix;
         bool asked;
         int64_t told; /* the mod_revision last told */
@@ -102,6 +103,22 @@ static void waiter_free(struct request *q)
 static ProtobufCBinaryData bytes_of(const struct buf *b)
 {
         return pb_bytes(buf_head(b), buf_len(b));
+}
+
+/* Who takes part sees who else does. */
+static struct status may_look(struct api *a, const struct identity *who,
+                              const struct buf *prefix)
+{
+        cleanup_(buf_fini) struct buf end = {0};
+        ProtobufCBinaryData from = bytes_of(prefix), to;
+
+        buf_add(&end, buf_head(prefix), buf_len(prefix));
+        if (buf_error(&end) < 0)
+                return status_nomem;
+        end.data[end.end - 1]++; /* it ends in '/' */
+        to = bytes_of(&end);
+        return status_of(
+                permit_range(core_state(a->core), &who->user, &from, &to, PERMIT_READ));
 }
 
 /* The live key under @prefix with the smallest create_revision, or, with @below, with the
@@ -347,6 +364,7 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
                   ProtobufCBinaryData value, bool election)
 {
         struct waiter *w = calloc(1, sizeof(*w));
+        struct status st;
 
         if (!w)
                 return request_fail(q, status_nomem);
@@ -361,7 +379,10 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
         q->drop = waiter_free;
         q->gone = abandon;
         if (buf_error(&w->prefix) < 0 || buf_error(&w->value) < 0)
-                return request_fail(w->q, status_nomem);
+                return request_fail(q, status_nomem);
+        st = may_look(q->api, &q->who, &w->prefix);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         if (lease == 0) {
                 Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
 
@@ -463,10 +484,14 @@ static void answer_leader(struct request *q)
         Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
         Pb__ResponseHeader h;
         Pb__KeyValue kv;
+        struct status st;
         struct kv_key *k;
 
         if (prefix_of(m->name, &prefix) < 0)
                 return request_fail(q, status_nomem);
+        st = may_look(q->api, &q->who, &prefix);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         k = first_or_before(&core_state(q->api->core)->kv, &prefix, 0);
         if (!k)
                 return request_fail(q, status_nobody);
@@ -491,10 +516,16 @@ static void observe(struct observer *o)
         Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
         Pb__ResponseHeader h;
         Pb__KeyValue kv;
+        struct status st;
 
         if (!k || k->newest->mod_revision == o->told ||
             rpc_call_queued(o->call) > API_QUEUED_MAX)
                 return;
+        st = may_look(a, &o->who, &o->prefix);
+        if (st.code != RPC_OK) {
+                rpc_call_finish(o->call, st.code, st.text);
+                return api_kick(a, o->call);
+        }
         o->told = k->newest->mod_revision;
         core_header(a->core, &h);
         kv_fill(k->newest, &kv);
@@ -507,6 +538,7 @@ static void on_observe(struct rpc_call *call, struct view m)
 {
         struct observer *o = call->userdata;
         cleanup_(pb_freep) Pb__LeaderRequest *q = pb__leader_request__unpack(NULL, m.len, m.p);
+        struct status st;
 
         if (!q)
                 return rpc_call_finish(call, status_malformed.code, status_malformed.text);
@@ -515,6 +547,11 @@ static void on_observe(struct rpc_call *call, struct view m)
         o->asked = true;
         if (prefix_of(q->name, &o->prefix) < 0)
                 return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        st = identify(o->hub->api, call, &o->who);
+        if (st.code == RPC_OK)
+                st = may_look(o->hub->api, &o->who, &o->prefix);
+        if (st.code != RPC_OK)
+                return rpc_call_finish(call, st.code, st.text);
         observe(o);
 }
 
@@ -524,6 +561,7 @@ static void on_observer_close(struct rpc_call *call)
 
         LIST_REMOVE(o, next);
         buf_fini(&o->prefix);
+        identity_fini(&o->who);
         free(o);
 }
 
@@ -596,11 +634,13 @@ void lock_hub_flush(struct lock_hub *h)
 }
 
 const struct method lock_methods[] = {
-        {"/v3lockpb.Lock/Lock", &pb__lock_request__descriptor, lock},
-        {"/v3lockpb.Lock/Unlock", &pb__unlock_request__descriptor, unlock},
-        {"/v3electionpb.Election/Campaign", &pb__campaign_request__descriptor, campaign},
-        {"/v3electionpb.Election/Proclaim", &pb__proclaim_request__descriptor, proclaim},
-        {"/v3electionpb.Election/Leader", &pb__leader_request__descriptor, leader},
-        {"/v3electionpb.Election/Resign", &pb__resign_request__descriptor, resign},
+        {"/v3lockpb.Lock/Lock", &pb__lock_request__descriptor, lock, FOR_USERS},
+        {"/v3lockpb.Lock/Unlock", &pb__unlock_request__descriptor, unlock, FOR_USERS},
+        {"/v3electionpb.Election/Campaign", &pb__campaign_request__descriptor, campaign,
+         FOR_USERS},
+        {"/v3electionpb.Election/Proclaim", &pb__proclaim_request__descriptor, proclaim,
+         FOR_USERS},
+        {"/v3electionpb.Election/Leader", &pb__leader_request__descriptor, leader, FOR_USERS},
+        {"/v3electionpb.Election/Resign", &pb__resign_request__descriptor, resign, FOR_USERS},
 };
 const size_t n_lock_methods = ARRAY_SIZE(lock_methods);

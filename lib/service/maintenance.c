@@ -146,16 +146,20 @@ static void health(struct request *q)
 }
 
 const struct method maintenance_methods[] = {
-        {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status},
-        {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash},
-        {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv},
-        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_},
+        {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status, FOR_ALL},
+        {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash, FOR_ROOT},
+        {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv,
+         FOR_ROOT},
+        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_, FOR_ROOT},
         {"/etcdserverpb.Maintenance/Defragment", &pb__defragment_request__descriptor,
-         defragment},
+         defragment, FOR_ROOT},
         {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,
-         move_leader},
-        {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade},
-        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, snapshot},
-        {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health},
+         move_leader, FOR_ROOT},
+        {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
+         FOR_ROOT},
+        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, snapshot,
+         FOR_ROOT},
+        {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health,
+         FOR_ALL},
 };
 const size_t n_maintenance_methods = ARRAY_SIZE(maintenance_methods);

@@ -142,6 +142,14 @@ static void kick(struct rpc_conn *rpc, void *arg)
                 stream_kick(c->stream);
 }
 
+static const char *common_name(struct rpc_conn *rpc, void *arg)
+{
+        struct conn *c = rpc_conn_userdata(rpc);
+
+        (void) arg;
+        return c ? stream_peer_name(c->stream) : NULL;
+}
+
 int server_new(struct server **ret, struct loop *l, struct api *api, const char *urls,
                SSL_CTX *tls, size_t request_max, char *err, size_t err_size)
 {
@@ -178,7 +186,7 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
                 }
                 s->n_listeners++;
         }
-        api_set_kick(api, kick, NULL);
+        api_set_conns(api, &(struct api_conns){.kick = kick, .common_name = common_name}, NULL);
         *ret = take_ptr(s);
         return 0;
 }

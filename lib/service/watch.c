@@ -30,6 +30,7 @@ struct watch_stream {
         LIST_ENTRY(watch_stream) next;
         struct watch_hub *hub;
         struct rpc_call *call;
+        struct identity who; /* as of the last watch that was created */
         LIST_HEAD(, watch) watches;
         size_t n;
         int64_t next_id;
@@ -48,6 +49,7 @@ struct watch_hub {
         struct api *api;
         struct packed packed;
         LIST_HEAD(, watch_stream) streams;
+        uint64_t auth_seen; /* auth_version() when it was last checked who may watch what */
         int64_t seen; /* every watch has what it wants up to this revision, unless `again` */
         bool again;   /* some watch is behind */
         struct boot_time next;
@@ -81,7 +83,7 @@ static void send_with_id(struct watch_stream *s, const struct watch *w, struct b
         if (buf_error(bytes) < 0 || rpc_call_send(s->call, buf_head(bytes), buf_len(bytes)) < 0)
                 rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         bytes->end = end;
-        s->hub->api->kick(s->call->conn, s->hub->api->kick_arg);
+        api_kick(s->hub->api, s->call);
 }
 
 static void watch_free(struct watch_stream *s, struct watch *w)
@@ -95,15 +97,14 @@ static void watch_free(struct watch_stream *s, struct watch *w)
         free(w);
 }
 
-static void cancel(struct watch_stream *s, struct watch *w, int64_t compacted)
+static void cancel(struct watch_stream *s, struct watch *w, const char *why, int64_t compacted)
 {
-        char reason[] = "etcdserver: mvcc: required revision has been compacted", none[] = "";
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
 
         p.watch_id = w->id;
         p.canceled = true;
         p.compact_revision = compacted;
-        p.cancel_reason = compacted > 0 ? reason : none;
+        p.cancel_reason = (char *) (uintptr_t) why;
         respond(s, &p);
         watch_free(s, w);
 }
@@ -282,7 +283,8 @@ static void flush_stream(struct watch_stream *s, struct boot_time now)
         LIST_FOREACH_SAFE (w, &s->watches, next, next) {
                 if (w->next_revision <= state_of(s)->revision &&
                     w->next_revision < state_of(s)->kv.compacted) {
-                        cancel(s, w, state_of(s)->kv.compacted);
+                        cancel(s, w, status_of(STATE_E_COMPACTED).text,
+                               state_of(s)->kv.compacted);
                         continue;
                 }
                 if (!catch_up(s, w, now)) {
@@ -325,7 +327,42 @@ static void check_leader(struct watch_hub *h, struct boot_time now)
         LIST_FOREACH (s, &h->streams, next)
                 if (s->call->want_leader) {
                         rpc_call_finish(s->call, status_no_leader.code, status_no_leader.text);
-                        h->api->kick(s->call->conn, h->api->kick_arg);
+                        api_kick(h->api, s->call);
+                }
+}
+
+static struct status may_watch(const struct watch_stream *s, ProtobufCBinaryData key,
+                               ProtobufCBinaryData range_end)
+{
+        return status_of(
+                permit_range(state_of(s), &s->who.user, &key, &range_end, PERMIT_READ));
+}
+
+/* Another number whenever somebody may lose what they had. */
+static uint64_t auth_version(const struct watch_hub *h)
+{
+        const struct auth *a = &core_state(h->api->core)->auth;
+
+        return a->revision << 1 | a->enabled;
+}
+
+/* Who may not look any more, sees no more. */
+static void check_permits(struct watch_hub *h)
+{
+        struct watch_stream *s;
+        struct watch *w, *next;
+
+        if (h->auth_seen == auth_version(h))
+                return;
+        h->auth_seen = auth_version(h);
+        LIST_FOREACH (s, &h->streams, next)
+                LIST_FOREACH_SAFE (w, &s->watches, next, next) {
+                        struct status st =
+                                may_watch(s, pb_bytes(w->span.from.p, w->span.from.len),
+                                          pb_bytes(w->span.end.p, w->span.end.len));
+
+                        if (st.code != RPC_OK)
+                                cancel(s, w, st.text, 0);
                 }
 }
 
@@ -338,6 +375,7 @@ void watch_hub_flush(struct watch_hub *h, struct boot_time now)
         if (due)
                 h->next = BOOT_TIME_NEVER;
         check_leader(h, now);
+        check_permits(h);
         if (revision == h->seen && !h->again && !due)
                 return;
         h->again = false;
@@ -377,6 +415,8 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         ProtobufCBinaryData key = q->key;
         uint8_t first[1] = {0};
+        struct identity who = {0};
+        struct status st;
         struct watch *w;
 
         if (q->watch_id != 0 && id_taken(s, q->watch_id))
@@ -385,6 +425,14 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
                 return refuse(s, -1, "etcdserver: too many requests");
         if (key.len == 0) /* no key: from the smallest one on */
                 key = pb_bytes(first, 1);
+        st = identify(s->hub->api, s->call, &who);
+        if (st.code == RPC_OK) {
+                identity_fini(&s->who);
+                s->who = who;
+                st = may_watch(s, key, q->range_end);
+        }
+        if (st.code != RPC_OK)
+                return refuse(s, -1, st.text);
         w = calloc(1, sizeof(*w));
         if (!w)
                 return rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
@@ -440,7 +488,7 @@ static void on_message(struct rpc_call *call, struct view m)
         case PB__WATCH_REQUEST__REQUEST_UNION_CANCEL_REQUEST:
                 LIST_FOREACH (w, &s->watches, next)
                         if (w->id == q->cancel_request->watch_id) {
-                                cancel(s, w, 0);
+                                cancel(s, w, "", 0);
                                 break;
                         }
                 break;
@@ -467,6 +515,7 @@ static void on_close(struct rpc_call *call)
         while ((w = LIST_FIRST(&s->watches)))
                 watch_free(s, w);
         LIST_REMOVE(s, next);
+        identity_fini(&s->who);
         free(s);
 }
 
@@ -500,6 +549,7 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         h->next = BOOT_TIME_NEVER;
         h->leaderless_since = BOOT_TIME_NEVER;
         h->seen = core_state(a->core)->revision;
+        h->auth_seen = auth_version(h);
         LIST_INIT(&h->streams);
         *ret = h;
         return 0;

@@ -1,18 +1,24 @@
 #include "wire/cmd.h"
 
+#define BY_USER 0x80
+
 void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
-                const void *body, size_t body_len)
+                const struct cmd_user *user, const void *body, size_t body_len)
 {
-        buf_add_u8(b, (uint8_t) type);
+        buf_add_u8(b, (uint8_t) (user ? type | BY_USER : type));
         buf_add_varint(b, origin);
         buf_add_varint(b, seq);
+        if (user) {
+                buf_add_bytes(b, user->name.p, user->name.len);
+                buf_add_varint(b, user->login);
+        }
         buf_add_bytes(b, body, body_len);
 }
 
 int cmd_next(struct view *entry, struct cmd *ret)
 {
         struct view at = *entry;
-        struct cmd c;
+        struct cmd c = {0};
         uint8_t type;
         int r;
 
@@ -24,9 +30,16 @@ int cmd_next(struct view *entry, struct cmd *ret)
         if (r == 0)
                 r = view_varint(&at, &c.seq);
         if (r == 0)
+                c.by_user = type & BY_USER;
+        if (r == 0 && c.by_user)
+                r = view_bytes(&at, &c.user.name);
+        if (r == 0 && c.by_user)
+                r = view_varint(&at, &c.user.login);
+        if (r == 0)
                 r = view_bytes(&at, &c.body);
         if (r < 0)
                 return r;
+        type &= (uint8_t) ~BY_USER;
         if (type < CMD_PUT || type > CMD_LAST_)
                 return -EBADMSG;
         c.type = type;

@@ -1,8 +1,9 @@
 /*
  * What a log entry holds: one or more commands, in the order in which they are applied.
  *
- *     command = type:u8  origin:varint  seq:varint  body:bytes
+ *     command = type:u8  origin:varint  seq:varint  [user:bytes login:varint]  body:bytes
  *
+ * With bit 7 of `type` set it tells which user asks; without, the core itself does, and may.
  * `origin` is the replica that took the request and answers it when the command is applied
  * there; `seq` is that replica's number for it. Requests of clients travel as their own
  * protobuf bytes, so that every replica applies exactly what was asked. RENEW and EXPIRE name
@@ -25,21 +26,32 @@ enum cmd_type {
         CMD_TICK,         /* nothing; its entry carries the lease time */
         CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
         CMD_ALARM,        /* AlarmRequest */
-        CMD_LAST_ = CMD_ALARM,
+        CMD_AUTH,         /* AuthChange */
+        CMD_LAST_ = CMD_AUTH,
+};
+
+/* Who asks, as the replica that took the request knows it. Whether they may is decided where
+ * the command is applied. */
+struct cmd_user {
+        struct view name; /* empty: a client that does not say */
+        uint64_t login;   /* struct auth_user; 0: by certificate, which ends by itself */
 };
 
 struct cmd {
         enum cmd_type type;
         uint64_t origin;
         uint64_t seq;
-        struct view body; /* borrowed */
+        bool by_user; /* `user` counts */
+        struct cmd_user user;
+        struct view body; /* borrowed, as the user's name is */
 };
 
+/* @user NULL: the core itself. */
 void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
-                const void *body, size_t body_len);
+                const struct cmd_user *user, const void *body, size_t body_len);
 
-/* Takes the next command off @entry; its body is borrowed from there. Returns 0, -ENODATA at
- * the end, or -EBADMSG. */
+/* Takes the next command off @entry; what it holds is borrowed from there. Returns 0, -ENODATA
+ * at the end, or -EBADMSG. */
 must_check_ int cmd_next(struct view *entry, struct cmd *ret);
 
 /*

@@ -423,7 +423,7 @@ static void serve(struct world *w, struct request *q)
                 grant.id = (int64_t) (rnd_u64(&w->rnd) >> 1);
                 grant.ttl_ms = q->ttl_ms;
                 pb_append(&b, &grant.base);
-                r = core_write(n->core, &q->write, CMD_GRANT, b.data, buf_len(&b), 0);
+                r = core_write(n->core, &q->write, CMD_GRANT, NULL, b.data, buf_len(&b), 0);
                 break;
         case RQ_REGISTER:
         case RQ_WRITE:
@@ -433,7 +433,7 @@ static void serve(struct world *w, struct request *q)
                 put.value = pb_bytes(&q->value, sizeof(q->value));
                 put.lease = q->lease;
                 pb_append(&b, &put.base);
-                r = core_write(n->core, &q->write, CMD_PUT, b.data, buf_len(&b), 0);
+                r = core_write(n->core, &q->write, CMD_PUT, NULL, b.data, buf_len(&b), 0);
                 break;
         case RQ_RENEW:
                 q->renewal.done = renew_done;
@@ -446,7 +446,7 @@ static void serve(struct world *w, struct request *q)
                 q->expect = q->found;
                 q->value = (int64_t) rnd_u64(&w->rnd);
                 pack_cas(q, &b);
-                r = core_write(n->core, &q->write, CMD_TXN, b.data, buf_len(&b), 0);
+                r = core_write(n->core, &q->write, CMD_TXN, NULL, b.data, buf_len(&b), 0);
                 break;
         case RQ_READ:
                 q->read.done = read_done;

@@ -1,238 +1,20 @@
 #!/usr/bin/python3
 """The raw API, call by call, on Debian's real etcd and on tenure-core: answers, errors and events must be alike.
 
-usage: api.py --pb DIR --tenure HOST:PORT --etcd HOST:PORT [--seed N]
---pb: where protoc put rpc_pb2.py, made of lib/wire/rpc.proto.
-What is random (lease ids made by the server), an engine's own (ids, terms) or a matter of time (remaining TTL) is taken
-out; everything else counts, the revision in each header too.
+usage: api.py, as pair.py says
 """
-import argparse
-import queue
 import random
-import sys
 import threading
 import time
 
 import grpc
 
-ap = argparse.ArgumentParser()
-ap.add_argument("--pb", required=True)
-ap.add_argument("--tenure", required=True)
-ap.add_argument("--etcd", required=True)
-ap.add_argument("--seed", type=int, default=int(time.time()))
-args = ap.parse_args()
-sys.path.insert(0, args.pb)
-import rpc_pb2 as pb  # noqa: E402
-
-PASSED, FAILED = 0, 0
-WAIT = 10
-
-
-def report(ok, what, why=""):
-    global PASSED, FAILED
-    if ok:
-        PASSED += 1
-        print(f"ok {what}")
-    else:
-        FAILED += 1
-        print(f"not ok {what}\n    {why}")
-
-
-class Engine:
-    def __init__(self, target):
-        self.channel = grpc.insecure_channel(target)
-
-    def call(self, path, request, reply, timeout=WAIT, metadata=()):
-        f = self.channel.unary_unary(path, request_serializer=lambda m: m.SerializeToString(),
-                                     response_deserializer=reply.FromString)
-        try:
-            return f(request, timeout=timeout, metadata=metadata)
-        except grpc.RpcError as e:
-            return f"{e.code().name}: {e.details()}"
-
-    def future(self, path, request, reply):
-        f = self.channel.unary_unary(path, request_serializer=lambda m: m.SerializeToString(),
-                                     response_deserializer=reply.FromString)
-        return f.future(request, timeout=WAIT)
-
-    def stream_out(self, path, request, reply):
-        f = self.channel.unary_stream(path, request_serializer=lambda m: m.SerializeToString(),
-                                      response_deserializer=reply.FromString)
-        return f(request, timeout=WAIT)
-
-
-class Stream:
-    """A stream in both directions, read by a thread."""
-
-    def __init__(self, engine, path, reply):
-        self.out, self.into = queue.Queue(), queue.Queue()
-        f = engine.channel.stream_stream(path, request_serializer=lambda m: m.SerializeToString(),
-                                         response_deserializer=reply.FromString)
-        self.answers = f(iter(self.out.get, None))
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        try:
-            for m in self.answers:
-                self.into.put(m)
-            self.into.put("end")
-        except grpc.RpcError as e:
-            self.into.put(f"{e.code().name}: {e.details()}")
-
-    def send(self, m):
-        self.out.put(m)
-
-    def next(self, timeout=WAIT):
-        try:
-            return self.into.get(timeout=timeout)
-        except queue.Empty:
-            return "nothing came"
-
-    def close(self):
-        self.out.put(None)
-        self.answers.cancel()
-
-
-ENGINES = {"tenure": Engine(args.tenure), "etcd": Engine(args.etcd)}
-
-
-def clean(m):
-    if isinstance(m, str):
-        return m
-    c = type(m)()
-    c.CopyFrom(m)
-    scrub(c)
-    return str(c) or f"({type(m).__name__}: empty)"
-
-
-def scrub(m):
-    for field, value in list(m.ListFields()):
-        if field.name == "header":
-            value.ClearField("cluster_id"), value.ClearField("member_id"), value.ClearField("raft_term")
-        if field.number > 9000:
-            m.ClearField(field.name)
-        elif field.message_type and field.label == field.LABEL_REPEATED:
-            for v in value:
-                scrub(v)
-        elif field.message_type:
-            scrub(value)
-
-
-def both(what, path, request, reply, forget=()):
-    """One call on both; returns the two raw answers."""
-    raw = {n: e.call(path, request, reply) for n, e in ENGINES.items()}
-    shown = {}
-    for n, r in raw.items():
-        if not isinstance(r, str):
-            r2 = type(r)()
-            r2.CopyFrom(r)
-            for f in forget:
-                r2.ClearField(f)
-            shown[n] = clean(r2)
-        else:
-            shown[n] = r
-    if what is not None:
-        report(shown["tenure"] == shown["etcd"], what, f"tenure: {shown['tenure']!r}\n    etcd:   {shown['etcd']!r}")
-    return raw, shown["tenure"] == shown["etcd"], shown
-
-
-KV = "/etcdserverpb.KV/"
-LEASE = "/etcdserverpb.Lease/"
+from calls import a_delete, a_put, a_range, a_txn, lease_churn
+from pair import (ENGINES, KV, LEASE, WAIT, Stream, args, both, clean, create, finish, next_events, next_same, pb,
+                  report, watch)
 
 
 # ---- a random history: the same operations on both, each answer compared ----
-
-def key(r):
-    return r.choice([b"a", b"b", b"b/1", b"b/2", b"c", b"\0", b"zz", b"b\xff", b"d" * 40])
-
-
-def end(r):
-    return r.choice([b"", b"", b"\0", b"c", b"b0", b"a", b"\xff\xff"])
-
-
-def value(r):
-    return r.choice([b"", b"x", b"yy", b"longer " * 5, bytes([r.randrange(256) for _ in range(4)])])
-
-
-LEASES = [1000 + i for i in range(6)]
-
-
-def a_range(r, rev):
-    m = pb.RangeRequest(key=key(r), range_end=end(r))
-    if r.random() < .3:
-        m.limit = r.randrange(4)
-    if r.random() < .3:
-        m.revision = r.randrange(0, rev + 3)
-    if r.random() < .4:
-        m.sort_order, m.sort_target = r.randrange(3), r.randrange(5)
-    m.serializable = r.random() < .3
-    m.keys_only = r.random() < .2
-    m.count_only = r.random() < .1
-    for f in ("min_mod_revision", "max_mod_revision", "min_create_revision", "max_create_revision"):
-        if r.random() < .08:
-            setattr(m, f, r.randrange(1, rev + 2))
-    return m
-
-
-def a_put(r):
-    m = pb.PutRequest(key=key(r), value=value(r), prev_kv=r.random() < .3)
-    if r.random() < .3:
-        m.lease = r.choice(LEASES)
-    if r.random() < .1:
-        m.ignore_value = True
-        if r.random() < .8:
-            m.value = b""
-    if r.random() < .1:
-        m.ignore_lease = True
-        if r.random() < .8:
-            m.lease = 0
-    if r.random() < .03:
-        m.key = b""
-    return m
-
-
-def a_delete(r):
-    return pb.DeleteRangeRequest(key=key(r), range_end=end(r) if r.random() < .2 else b"", prev_kv=r.random() < .4)
-
-
-def a_compare(r, rev):
-    m = pb.Compare(result=r.randrange(4), target=r.randrange(5), key=key(r))
-    if m.target == 0:
-        m.version = r.randrange(4)
-    elif m.target == 1:
-        m.create_revision = r.randrange(rev + 1)
-    elif m.target == 2:
-        m.mod_revision = r.randrange(rev + 1)
-    elif m.target == 3:
-        m.value = value(r)
-    else:
-        m.lease = r.choice(LEASES + [0])
-    if r.random() < .2:
-        m.range_end = end(r)
-    return m
-
-
-def an_op(r, rev, depth):
-    m = pb.RequestOp()
-    p = r.random()
-    if p < .35:
-        m.request_range.CopyFrom(a_range(r, rev))
-    elif p < .75:
-        m.request_put.CopyFrom(a_put(r))
-        # etcd 3.4 dies of these when the same txn deletes the key first.
-        m.request_put.ignore_value = m.request_put.ignore_lease = False
-    elif p < .9 or depth == 0:
-        m.request_delete_range.CopyFrom(a_delete(r))
-    else:
-        m.request_txn.CopyFrom(a_txn(r, rev, depth - 1))
-    return m
-
-
-def a_txn(r, rev, depth=2):
-    return pb.TxnRequest(compare=[a_compare(r, rev) for _ in range(r.randrange(3))],
-                         success=[an_op(r, rev, depth) for _ in range(r.randrange(4))],
-                         failure=[an_op(r, rev, depth) for _ in range(r.randrange(4))])
-
 
 def random_history(r, n):
     rev, compacted, different, kinds = 1, 0, 0, {}
@@ -266,14 +48,6 @@ def random_history(r, n):
            f"{different} answered differently")
 
 
-def lease_churn(r):
-    lease = r.choice(LEASES)
-    if r.random() < .6:
-        both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=lease, TTL=300), pb.LeaseGrantResponse)
-    else:
-        both(None, LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
-
-
 # ---- leases ----
 
 def leases():
@@ -299,44 +73,6 @@ def leases():
 
 
 # ---- watches ----
-
-def watch(m, s):
-    for x in s.values():
-        x.send(m)
-
-
-def next_events(s, what, n_events, in_order=True):
-    """Collects @n_events events from each and compares them, with their revisions; how they are cut into responses is
-    the engine's affair, and the order between the watches of a stream is nobody's promise."""
-    got = {}
-    for n, x in s.items():
-        events = []
-        while len(events) < n_events:
-            m = x.next()
-            if isinstance(m, str):
-                events.append(m)
-                break
-            if m.canceled or m.created:
-                events.append(clean(m))
-            events += [(m.watch_id, str(e)) for e in m.events]
-        got[n] = events if in_order else sorted(events, key=str)
-    report(got["tenure"] == got["etcd"], what, f"tenure: {got['tenure']}\n    etcd:   {got['etcd']}")
-
-
-def next_same(s, what, forget=()):
-    got = {}
-    for n, x in s.items():
-        m = x.next()
-        if not isinstance(m, str):
-            for f in forget:
-                m.ClearField(f)
-        got[n] = clean(m)
-    report(got["tenure"] == got["etcd"], what, f"tenure: {got['tenure']!r}\n    etcd:   {got['etcd']!r}")
-
-
-def create(**k):
-    return pb.WatchRequest(create_request=pb.WatchCreateRequest(**k))
-
 
 def watches():
     put = lambda k, v=b"v": both(None, KV + "Put", pb.PutRequest(key=k, value=v), pb.PutResponse)  # noqa: E731
@@ -528,5 +264,4 @@ locks()
 limits()
 maintenance()
 streamed()
-print(f"{PASSED} passed, {FAILED} failed, 0 skipped")
-sys.exit(1 if FAILED else 0)
+finish()

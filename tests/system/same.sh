@@ -6,12 +6,16 @@
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 
 command -v etcd >/dev/null || { skip "differential test" "no etcd here"; finish; exit; }
-read -r tc tp ec ep < <(free_ports 4)
-start tenure "$BIN/tenure-core" --name x --data-dir "$DIR/t" --listen-client-urls "http://127.0.0.1:$tc" --listen-peer-urls "http://127.0.0.1:$tp"
-start etcd env ETCD_UNSUPPORTED_ARCH= etcd --name x --data-dir "$DIR/e" --listen-client-urls "http://127.0.0.1:$ec" --advertise-client-urls "http://127.0.0.1:$ec" \
-	--listen-peer-urls "http://127.0.0.1:$ep" --initial-advertise-peer-urls "http://127.0.0.1:$ep" --initial-cluster "x=http://127.0.0.1:$ep"
-until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$tc" get x && until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$ec" get x ||
-	{ not_ok "both engines serve"; finish; exit 1; }
+# engines NAME: one of each, fresh; $tc and $ec are their ports for clients.
+engines() {
+	read -r tc tp ec ep < <(free_ports 4)
+	start "tenure$1" "$BIN/tenure-core" --name x --data-dir "$DIR/t$1" --listen-client-urls "http://127.0.0.1:$tc" --listen-peer-urls "http://127.0.0.1:$tp"
+	start "etcd$1" env ETCD_UNSUPPORTED_ARCH= etcd --name x --data-dir "$DIR/e$1" --listen-client-urls "http://127.0.0.1:$ec" --advertise-client-urls "http://127.0.0.1:$ec" \
+		--listen-peer-urls "http://127.0.0.1:$ep" --initial-advertise-peer-urls "http://127.0.0.1:$ep" --initial-cluster "x=http://127.0.0.1:$ep"
+	until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$tc" get x && until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$ec" get x ||
+		{ not_ok "both engines serve"; finish; exit 1; }
+}
+engines ""
 
 # What is not to be compared, taken out. Errors lose the time, the caller and the target that etcdctl prints with them.
 clean() {
@@ -98,11 +102,14 @@ for p in $tc $ec; do timeout 10 etcdctl --endpoints "127.0.0.1:$p" put big <"$DI
 is "a request that is too large" "$(cat "$DIR/big.$tc")" "$(cat "$DIR/big.$ec")"
 both "nothing else changed" get "" --prefix $J
 
-# The raw API: random histories, and every service's cases.
+# The raw API: random histories, and every service's cases; then users, and what they may.
 mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$ROOT/lib/wire" rpc.proto
-timeout 300 /usr/bin/python3 "$ROOT/tests/system/api.py" --pb "$DIR/pb" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" >"$DIR/api.log" 2>&1
-while read -r line; do case $line in "ok "*) ok "api: ${line#ok }" ;; "not ok "*) not_ok "api: ${line#not ok }" "see $DIR/api.log" ;; esac done < <(grep -E '^(not )?ok ' "$DIR/api.log")
-grep -qE ' passed, 0 failed' "$DIR/api.log" || not_ok "api.py came to its end" "$(tail -n 3 "$DIR/api.log")"
+for what in api auth; do
+	[ $what = api ] || engines -$what
+	timeout 300 /usr/bin/python3 "$ROOT/tests/system/$what.py" --pb "$DIR/pb" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" >"$DIR/$what.log" 2>&1
+	while read -r line; do case $line in "ok "*) ok "$what: ${line#ok }" ;; "not ok "*) not_ok "$what: ${line#not ok }" "see $DIR/$what.log" ;; esac done < <(grep -E '^(not )?ok ' "$DIR/$what.log")
+	grep -qE ' passed, 0 failed' "$DIR/$what.log" || not_ok "$what.py came to its end" "$(tail -n 3 "$DIR/$what.log")"
+done
 
 # Clients of others, unchanged, on a core of their own.
 read -r cc cp < <(free_ports 2)
@@ -112,7 +119,7 @@ is "python3-etcd3" "$(timeout 60 /usr/bin/python3 "$ROOT/tests/system/client_pyt
 if command -v npm >/dev/null; then
 	mkdir -p "$DIR/npm" && (cd "$DIR/npm" && timeout 120 npm install --silent --no-fund --no-audit etcd3@1.1.2 >npm.log 2>&1)
 	if [ -d "$DIR/npm/node_modules/etcd3" ]; then
-		is "npm's etcd3" "$(cd "$DIR/npm" && timeout 60 env NODE_PATH="$DIR/npm/node_modules" node "$ROOT/tests/system/client_node.js" "$cc" 2>&1 | tail -n 1)" "done"
+		is "npm's etcd3" "$(cd "$DIR/npm" && timeout 60 env NODE_PATH="$DIR/npm/node_modules" node "$ROOT/tests/system/client_node.js" "$cc" 2>&1 | tee "$DIR/node.log" | tail -n 1)" "done"
 	else skip "npm's etcd3" "the registry does not answer: $(tail -n 1 "$DIR/npm/npm.log")"; fi
 else skip "npm's etcd3" "no npm here"; fi
 

@@ -1,0 +1,66 @@
+/*
+ * Users, their roles, and what the roles may: a part of the replicated state (state.h).
+ *
+ * A role permits ranges of keys to be read or written; a user has roles; the role root may
+ * everything. Pure, and the same on every replica: whether a command may run is decided where
+ * it is applied, with the users and the leases' keys of that moment, so that nothing slips
+ * through between a look and the act. What the core does by itself - to expire, to renew - asks
+ * nobody (A17, A19).
+ *
+ * Passwords are here as crypt(5) made them; checking one, and tokens, are service/auth.c's.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "lease/outcome.h"
+#include "wire/pb.h"
+
+#define AUTH_ROOT "root" /* the name of the user and of the role */
+#define AUTH_SECRET_LEN 32
+
+struct auth_permission {
+        Pb__Permission__Type type;
+        ProtobufCBinaryData key, range_end; /* owned */
+};
+
+struct auth_role {
+        char *name;                          /* owned */
+        struct auth_permission *permissions; /* owned, ascending by key and range_end */
+        size_t n_permissions, permissions_cap;
+};
+
+struct auth_user {
+        char *name; /* owned */
+        char *hash; /* owned; "": no password fits */
+        bool no_password;
+        uint64_t login; /* what a token of theirs must carry: another with each password */
+        char **roles;   /* owned, ascending */
+        size_t n_roles, roles_cap;
+};
+
+struct auth {
+        bool enabled;
+        uint64_t revision;               /* counts the changes, from 1 on */
+        uint8_t secret[AUTH_SECRET_LEN]; /* signs tokens; zeroes until auth was first on */
+        struct auth_user *users;         /* owned, ascending by name */
+        size_t n_users, users_cap;
+        struct auth_role *roles; /* owned, ascending by name */
+        size_t n_roles, roles_cap;
+};
+
+void auth_init(struct auth *a);
+void auth_fini(struct auth *a);
+
+/* NULL: none. Borrowed until the next change. */
+const struct auth_user *auth_user_find(const struct auth *a, const char *name);
+const struct auth_role *auth_role_find(const struct auth *a, const char *name);
+bool auth_user_has(const struct auth_user *u, const char *role);
+
+/* Makes a change; a mistake of the client's is an outcome. Returns 0 or -ENOMEM. */
+must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
+                            enum state_outcome *ret);
+
+/* The part of a snapshot. Returns 0, -EBADMSG or -ENOMEM. */
+void auth_save(const struct auth *a, struct buf *out);
+must_check_ int auth_load(struct auth *a, struct view *in);

@@ -1,0 +1,39 @@
+/*
+ * What becomes of a command or a query: the words of the state machine for what a client is
+ * told. service/status.c has the gRPC code and the text of each.
+ */
+#pragma once
+
+enum state_outcome {
+        STATE_OK = 0,
+        STATE_E_KEY_MISSING = 1, /* no key given */
+        STATE_E_KEY_NOT_FOUND, /* ignore_value or ignore_lease without a key to take it from */
+        STATE_E_VALUE_GIVEN,   /* ignore_value and a value */
+        STATE_E_LEASE_GIVEN,   /* ignore_lease and a lease */
+        STATE_E_TXN_TOO_LARGE,
+        STATE_E_TXN_DUPLICATE,
+        STATE_E_SORT,
+        STATE_E_COMPACTED,
+        STATE_E_FUTURE,
+        STATE_E_LEASE_NOT_FOUND,
+        STATE_E_LEASE_EXISTS,
+        STATE_E_TTL_TOO_LARGE,
+        STATE_E_NOSPACE,
+        STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
+        /* Who may what: lease/auth.h. */
+        STATE_E_ROOT_USER, /* there is none, and so no way back */
+        STATE_E_ROOT_ROLE, /* the user root has not the role root */
+        STATE_E_USER_EXISTS,
+        STATE_E_USER_EMPTY, /* no name; or a client did not say who it is */
+        STATE_E_USER_NOT_FOUND,
+        STATE_E_ROLE_EXISTS,
+        STATE_E_ROLE_EMPTY,
+        STATE_E_ROLE_NOT_FOUND,
+        STATE_E_ROLE_NOT_GRANTED,
+        STATE_E_PERMISSION_EMPTY,
+        STATE_E_PERMISSION_NOT_GRANTED, /* a role has it not */
+        STATE_E_DENIED,
+        STATE_E_TOKEN,     /* of a login that is over */
+        STATE_E_AUTH_MGMT, /* root cannot be taken away while auth is on */
+        STATE_E_LAST_ = STATE_E_AUTH_MGMT,
+};

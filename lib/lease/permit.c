@@ -1,0 +1,258 @@
+#include "lease/permit.h"
+
+/* Who it is: *@ret is NULL where nobody is asked. */
+static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
+                                    const struct auth_user **ret)
+{
+        char name[256];
+
+        *ret = NULL;
+        if (!who || !s->auth.enabled)
+                return STATE_OK;
+        if (who->name.len == 0)
+                return STATE_E_USER_EMPTY;
+        if (who->name.len >= sizeof(name))
+                return STATE_E_DENIED;
+        memcpy(name, who->name.p, who->name.len);
+        name[who->name.len] = '\0';
+        *ret = auth_user_find(&s->auth, name);
+        if (who->login != 0 && (!*ret || (*ret)->login != who->login))
+                return STATE_E_TOKEN;
+        return *ret ? STATE_OK : STATE_E_DENIED;
+}
+
+enum state_outcome permit_user(const struct state *s, const struct cmd_user *who)
+{
+        const struct auth_user *u;
+
+        return find_user(s, who, &u);
+}
+
+enum state_outcome permit_root(const struct state *s, const struct cmd_user *who)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK && u && !auth_user_has(u, AUTH_ROOT) ? STATE_E_DENIED : o;
+}
+
+static bool gives(const struct auth_permission *p, enum permit what)
+{
+        switch (p->type) {
+        case PB__PERMISSION__TYPE__READ:
+                return what == PERMIT_READ;
+        case PB__PERMISSION__TYPE__WRITE:
+                return what == PERMIT_WRITE;
+        case PB__PERMISSION__TYPE__READWRITE:
+                return true;
+        default:
+                return false;
+        }
+}
+
+/* A place between keys: before @key, or right behind it, or behind all. */
+struct place {
+        struct view key;
+        bool behind, at_end;
+};
+
+static int place_cmp(const struct place *a, const struct place *b)
+{
+        int c;
+
+        if (a->at_end || b->at_end)
+                return a->at_end - b->at_end;
+        if (!a->behind && b->behind)
+                return -place_cmp(b, a);
+        c = bytes_cmp(a->key.p, a->key.len, b->key.p, b->key.len);
+        if (a->behind == b->behind)
+                return c;
+        if (c >= 0)
+                return 1;
+        /* Between a key and the same with a zero byte there is nothing. */
+        return b->key.len == a->key.len + 1 && b->key.p[a->key.len] == 0 &&
+                               (a->key.len == 0 || memcmp(a->key.p, b->key.p, a->key.len) == 0)
+                       ? 0
+                       : -1;
+}
+
+static struct place end_of(const struct kv_span *span)
+{
+        return (struct place){.key = span->single ? span->from : span->end,
+                              .behind = span->single,
+                              .at_end = span->to_end};
+}
+
+/* Of the permissions that hold what lies right behind @at, the one that goes farthest. */
+static bool go_on(const struct state *s, const struct auth_user *u, enum permit what,
+                  struct place *at)
+{
+        struct place best = *at;
+
+        for (size_t i = 0; i < u->n_roles; i++) {
+                const struct auth_role *r = auth_role_find(&s->auth, u->roles[i]);
+
+                for (size_t j = 0; r && j < r->n_permissions; j++) {
+                        const struct auth_permission *p = &r->permissions[j];
+                        struct kv_span span = kv_span(&p->key, &p->range_end);
+                        struct place from = {.key = span.from}, to = end_of(&span);
+
+                        if (gives(p, what) && place_cmp(&from, at) <= 0 &&
+                            place_cmp(&to, &best) > 0)
+                                best = to;
+                }
+        }
+        if (place_cmp(&best, at) <= 0)
+                return false;
+        *at = best;
+        return true;
+}
+
+static enum state_outcome user_range(const struct state *s, const struct auth_user *u,
+                                     const ProtobufCBinaryData *key,
+                                     const ProtobufCBinaryData *range_end, enum permit what)
+{
+        struct kv_span span = kv_span(key, range_end);
+        struct place at = {.key = span.from}, wanted;
+
+        if (!u || auth_user_has(u, AUTH_ROOT))
+                return STATE_OK;
+        /* A range that holds nothing is still a look at its first key. */
+        if (!span.single && !span.to_end &&
+            bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
+                span.single = true;
+        wanted = end_of(&span);
+        while (place_cmp(&at, &wanted) < 0)
+                if (!go_on(s, u, what, &at))
+                        return STATE_E_DENIED;
+        return STATE_OK;
+}
+
+static enum state_outcome user_lease(const struct state *s, const struct auth_user *u,
+                                     int64_t id, enum permit what)
+{
+        static const ProtobufCBinaryData none;
+        const struct lease *l = id != 0 ? leases_find(&s->leases, id) : NULL;
+        enum state_outcome o = STATE_OK;
+        struct kv_key *k;
+
+        if (!u || !l || auth_user_has(u, AUTH_ROOT))
+                return STATE_OK;
+        LIST_FOREACH (k, &l->keys, of_lease) {
+                ProtobufCBinaryData key = pb_bytes(k->bytes, k->len);
+
+                o = user_range(s, u, &key, &none, what);
+                if (o != STATE_OK)
+                        break;
+        }
+        return o;
+}
+
+static enum state_outcome user_put(const struct state *s, const struct auth_user *u,
+                                   const Pb__PutRequest *q)
+{
+        static const ProtobufCBinaryData none;
+        enum state_outcome o = user_range(s, u, &q->key, &none, PERMIT_WRITE);
+
+        if (o == STATE_OK && q->prev_kv)
+                o = user_range(s, u, &q->key, &none, PERMIT_READ);
+        return o == STATE_OK ? user_lease(s, u, q->lease, PERMIT_WRITE) : o;
+}
+
+static enum state_outcome user_delete(const struct state *s, const struct auth_user *u,
+                                      const Pb__DeleteRangeRequest *q)
+{
+        enum state_outcome o = user_range(s, u, &q->key, &q->range_end, PERMIT_WRITE);
+
+        return o == STATE_OK && q->prev_kv
+                       ? user_range(s, u, &q->key, &q->range_end, PERMIT_READ)
+                       : o;
+}
+
+static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
+                                   const Pb__TxnRequest *q);
+
+static enum state_outcome user_ops(const struct state *s, const struct auth_user *u,
+                                   Pb__RequestOp *const *ops, size_t n)
+{
+        enum state_outcome o = STATE_OK;
+
+        for (size_t i = 0; i < n && o == STATE_OK; i++)
+                switch (ops[i]->request_case) {
+                case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                        o = user_range(s, u, &ops[i]->request_range->key,
+                                       &ops[i]->request_range->range_end, PERMIT_READ);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                        o = user_put(s, u, ops[i]->request_put);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                        o = user_delete(s, u, ops[i]->request_delete_range);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
+                        o = user_txn(s, u, ops[i]->request_txn);
+                        break;
+                default:
+                        break;
+                }
+        return o;
+}
+
+static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
+                                   const Pb__TxnRequest *q)
+{
+        enum state_outcome o = STATE_OK;
+
+        for (size_t i = 0; i < q->n_compare && o == STATE_OK; i++)
+                o = user_range(s, u, &q->compare[i]->key, &q->compare[i]->range_end,
+                               PERMIT_READ);
+        if (o == STATE_OK)
+                o = user_ops(s, u, q->success, q->n_success);
+        return o == STATE_OK ? user_ops(s, u, q->failure, q->n_failure) : o;
+}
+
+enum state_outcome permit_range(const struct state *s, const struct cmd_user *who,
+                                const ProtobufCBinaryData *key,
+                                const ProtobufCBinaryData *range_end, enum permit what)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_range(s, u, key, range_end, what) : o;
+}
+
+enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
+                                enum permit what)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_lease(s, u, id, what) : o;
+}
+
+enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
+                              const Pb__PutRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_put(s, u, q) : o;
+}
+
+enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
+                                 const Pb__DeleteRangeRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_delete(s, u, q) : o;
+}
+
+enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
+                              const Pb__TxnRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_txn(s, u, q) : o;
+}

@@ -1,0 +1,370 @@
+#include "lease/permit.h"
+#include "lease/state.h"
+#include "service/token.h"
+#include "test.h"
+
+#define NOW ((struct lease_time){100 * NSEC_PER_SEC})
+
+static uint64_t next_index;
+
+static enum state_outcome apply_as(struct state *s, const char *user, uint64_t login,
+                                   enum cmd_type type, const void *body, size_t n)
+{
+        struct state_reply reply = {0};
+        struct cmd c = {.type = type, .body = {body, n}};
+
+        if (user) {
+                c.by_user = true;
+                c.user = (struct cmd_user){.name = {(const uint8_t *) user, strlen(user)},
+                                           .login = login};
+        }
+        state_begin(s, ++next_index, NOW);
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
+        return reply.outcome;
+}
+
+static enum state_outcome apply(struct state *s, const char *user, enum cmd_type type,
+                                const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        pb_append(&body, m);
+        return apply_as(s, user, 0, type, body.data, buf_len(&body));
+}
+
+static enum state_outcome put(struct state *s, const char *user, const char *key, int64_t lease)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        q.key = pb_bytes(key, strlen(key));
+        q.lease = lease;
+        return apply(s, user, CMD_PUT, &q.base);
+}
+
+static void change(struct state *s, const Pb__AuthChange *c)
+{
+        CHECK_EQ(apply(s, NULL, CMD_AUTH, &c->base), STATE_OK);
+}
+
+static void add_user(struct state *s, const char *name, const char *role)
+{
+        Pb__AuthUserAddRequest add = PB__AUTH_USER_ADD_REQUEST__INIT;
+        Pb__AuthUserGrantRoleRequest grant = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        char hash[] = "$y$of no password";
+
+        add.name = (char *) (uintptr_t) name;
+        add.hashedpassword = hash;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_ADD;
+        c.user_add = &add;
+        change(s, &c);
+        grant.user = add.name;
+        grant.role = (char *) (uintptr_t) role;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE;
+        c.user_grant_role = &grant;
+        change(s, &c);
+}
+
+static void add_role(struct state *s, const char *name)
+{
+        Pb__AuthRoleAddRequest add = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+
+        add.name = (char *) (uintptr_t) name;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_ADD;
+        c.role_add = &add;
+        change(s, &c);
+}
+
+static void permit(struct state *s, const char *role, Pb__Permission__Type type,
+                   ProtobufCBinaryData key, ProtobufCBinaryData range_end)
+{
+        Pb__AuthRoleGrantPermissionRequest grant = PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+        Pb__Permission p = PB__PERMISSION__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+
+        p.permtype = type;
+        p.key = key;
+        p.range_end = range_end;
+        grant.name = (char *) (uintptr_t) role;
+        grant.perm = &p;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION;
+        c.role_grant_permission = &grant;
+        change(s, &c);
+}
+
+static void switch_on(struct state *s)
+{
+        Pb__AuthEnableChange e = PB__AUTH_ENABLE_CHANGE__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        uint8_t secret[AUTH_SECRET_LEN] = {1, 2, 3};
+
+        add_user(s, "root", "root");
+        e.secret = pb_bytes(secret, sizeof(secret));
+        c.change_case = PB__AUTH_CHANGE__CHANGE_ENABLE;
+        c.enable = &e;
+        change(s, &c);
+}
+
+/* A state in which `ann` may write below "a", and auth is on. */
+static void begin(struct state *s)
+{
+        state_init(s);
+        next_index = 0;
+        add_role(s, "writer");
+        permit(s, "writer", PB__PERMISSION__TYPE__WRITE, pb_bytes("a", 1), pb_bytes("b", 1));
+        add_user(s, "ann", "writer");
+        switch_on(s);
+}
+
+TEST(a_command_is_permitted_where_it_is_applied)
+{
+        struct state s;
+
+        begin(&s);
+        CHECK_EQ(put(&s, "ann", "a1", 0), STATE_OK);
+        CHECK_EQ(put(&s, "ann", "b1", 0), STATE_E_DENIED);
+        CHECK_EQ(put(&s, "", "a1", 0), STATE_E_USER_EMPTY);
+        CHECK_EQ(put(&s, "eve", "a1", 0), STATE_E_DENIED);
+        CHECK_EQ(put(&s, "root", "b1", 0), STATE_OK);
+        CHECK_EQ(put(&s, NULL, "b1", 0), STATE_OK); /* the core itself */
+        state_fini(&s);
+}
+
+TEST(a_login_ends_with_its_password)
+{
+        Pb__AuthUserChangePasswordRequest q = PB__AUTH_USER_CHANGE_PASSWORD_REQUEST__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf body = {0};
+        char name[] = "ann", hash[] = "another";
+        struct state s;
+        uint64_t login;
+
+        begin(&s);
+        p.key = pb_bytes("a1", 2);
+        pb_append(&body, &p.base);
+        login = auth_user_find(&s.auth, "ann")->login;
+        CHECK(login != 0);
+        CHECK_EQ(apply_as(&s, "ann", login, CMD_PUT, body.data, buf_len(&body)), STATE_OK);
+        q.name = name;
+        q.hashedpassword = hash;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_CHANGE_PASSWORD;
+        c.user_change_password = &q;
+        change(&s, &c);
+        CHECK_EQ(apply_as(&s, "ann", login, CMD_PUT, body.data, buf_len(&body)), STATE_E_TOKEN);
+        CHECK_EQ(apply_as(&s, "ann", 0, CMD_PUT, body.data, buf_len(&body)), STATE_OK);
+        state_fini(&s);
+}
+
+static void grant(struct state *s, const char *user, int64_t id)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.id = id;
+        q.ttl_ms = 1000;
+        CHECK_EQ(apply(s, user, CMD_GRANT, &q.base), STATE_OK);
+}
+
+/* lessons.md A17, A19: with auth on, and after a snapshot, the core's own commands ask nobody.
+ */
+TEST(a17_a19_leases_are_renewed_and_expire_with_auth_on)
+{
+        cleanup_(buf_fini) struct buf snapshot = {0}, body = {0};
+        struct cmd_slots slots;
+        struct state s, t;
+
+        begin(&s);
+        grant(&s, "ann", 5);
+        grant(&s, "ann", 6);
+        CHECK_EQ(put(&s, "ann", "a5", 5), STATE_OK);
+        CHECK_EQ(put(&s, "ann", "a6", 6), STATE_OK);
+        state_save(&s, &snapshot);
+        state_fini(&s);
+        CHECK_EQ(state_load(&t, (struct view){snapshot.data, buf_len(&snapshot)}), 0);
+        CHECK(t.auth.enabled);
+
+        cmd_renew_begin(&body, &slots, t.applied);
+        cmd_renew_add(&body, &slots, leases_find(&t.leases, 6)->slot, 0);
+        state_begin(&t, t.applied, lease_add(NOW, 900 * NSEC_PER_MSEC));
+        CHECK_EQ(apply_as(&t, NULL, 0, CMD_RENEW, body.data, buf_len(&body)), STATE_OK);
+        buf_clear(&body);
+        CHECK_EQ(state_expire(&t, lease_add(NOW, 1001 * NSEC_PER_MSEC), LEASE_TIME_NEVER, 10,
+                              &body),
+                 1);
+        CHECK_EQ(apply_as(&t, NULL, 0, CMD_EXPIRE, body.data, buf_len(&body)), STATE_OK);
+        CHECK(!leases_find(&t.leases, 5));
+        CHECK(leases_find(&t.leases, 6));
+        CHECK(!kv_live(kv_find(&t.kv, "a5", 2)));
+        CHECK(kv_live(kv_find(&t.kv, "a6", 2)));
+        state_fini(&t);
+}
+
+/* lessons.md A43: whoever attaches a key to a lease can end it, and the keys of others. */
+TEST(a43_a_lease_belongs_to_its_keys)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        struct state s;
+
+        begin(&s);
+        grant(&s, "ann", 7);
+        CHECK_EQ(put(&s, "root", "secret", 7), STATE_OK);
+        CHECK_EQ(put(&s, "ann", "a1", 7), STATE_E_DENIED);
+        p.key = pb_bytes("a1", 2);
+        p.lease = 7;
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &p;
+        txn.failure = ops;
+        txn.n_failure = 1;
+        CHECK_EQ(apply(&s, "ann", CMD_TXN, &txn.base), STATE_E_DENIED);
+        q.id = 7;
+        CHECK_EQ(apply(&s, "ann", CMD_REVOKE, &q.base), STATE_E_DENIED);
+        CHECK(leases_find(&s.leases, 7));
+        CHECK_EQ(apply(&s, "root", CMD_REVOKE, &q.base), STATE_OK);
+        state_fini(&s);
+}
+
+TEST(a_snapshot_keeps_who_may_what)
+{
+        cleanup_(buf_fini) struct buf a = {0}, b = {0};
+        struct state s, t;
+
+        begin(&s);
+        permit(&s, "writer", PB__PERMISSION__TYPE__READ, pb_bytes("", 0), pb_bytes("\0", 1));
+        state_save(&s, &a);
+        CHECK_EQ(state_load(&t, (struct view){a.data, buf_len(&a)}), 0);
+        state_save(&t, &b);
+        CHECK_EQ(buf_len(&a), buf_len(&b));
+        CHECK(memcmp(a.data, b.data, buf_len(&a)) == 0);
+        CHECK(strcmp(auth_user_find(&t.auth, "ann")->hash, "$y$of no password") == 0);
+        CHECK_EQ(put(&t, "ann", "a1", 0), STATE_OK);
+        CHECK_EQ(put(&t, "ann", "b1", 0), STATE_E_DENIED);
+        state_fini(&t);
+        /* Cut off anywhere, it is refused. */
+        for (size_t n = 0; n < buf_len(&a); n++)
+                if (state_load(&t, (struct view){a.data, n}) == 0) {
+                        /* but where it ends as one did before there was auth */
+                        CHECK_EQ(t.auth.n_users, 0);
+                        state_fini(&t);
+                }
+        state_fini(&s);
+}
+
+/* All keys of up to three letters out of three, the smallest of which is the zero byte: where
+ * permissions of keys of up to two letters leave a gap, one of these is in it. */
+#define LETTERS 3
+#define N_KEYS (1 + 3 + 9 + 27)
+
+static size_t nth_key(unsigned i, uint8_t out[static 3])
+{
+        static const uint8_t letters[LETTERS] = {0, 'a', 'b'};
+        unsigned n = 0, of = 1;
+
+        while (i >= of) {
+                i -= of;
+                of *= LETTERS;
+                n++;
+        }
+        for (unsigned j = 0; j < n; j++, i /= LETTERS)
+                out[j] = letters[i % LETTERS];
+        return n;
+}
+
+TEST(several_permissions_together_cover_a_range)
+{
+        unsigned permitted = 0;
+
+        for (int round = 0; round < 3000; round++) {
+                struct state s;
+                const char *roles[] = {"r0", "r1"};
+                uint8_t from[6][3], to[6][3];
+                size_t n = rnd(0, 5);
+                struct cmd_user who = {.name = {(const uint8_t *) "bob", 3}};
+                Pb__AuthUserGrantRoleRequest g = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+                Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+                char bob[] = "bob", r1[] = "r1";
+                struct kv_span spans[6], wanted;
+                ProtobufCBinaryData keys[6], ends[6];
+                bool covered = true, holds_any = false;
+
+                state_init(&s);
+                next_index = 0;
+                add_role(&s, "r0");
+                add_role(&s, "r1");
+                add_user(&s, "bob", "r0");
+                g.user = bob;
+                g.role = r1;
+                c.change_case = PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE;
+                c.user_grant_role = &g;
+                change(&s, &c);
+                for (size_t i = 0; i <= n; i++) { /* the last is what is asked for */
+                        keys[i] =
+                                pb_bytes(from[i], nth_key((unsigned) rnd(i == n, 12), from[i]));
+                        ends[i] = rnd(0, 2) == 0
+                                          ? pb_bytes("", 0)
+                                          : pb_bytes(to[i],
+                                                     nth_key((unsigned) rnd(1, 12), to[i]));
+                        spans[i] = kv_span(&keys[i], &ends[i]);
+                        if (i < n)
+                                permit(&s, roles[rnd(0, 1)],
+                                       rnd(0, 1) ? PB__PERMISSION__TYPE__READ
+                                                 : PB__PERMISSION__TYPE__READWRITE,
+                                       keys[i], ends[i]);
+                }
+                switch_on(&s);
+                wanted = spans[n];
+                for (unsigned k = 0; k < N_KEYS; k++) {
+                        uint8_t key[3];
+                        size_t len = nth_key(k, key);
+                        bool here = false;
+
+                        if (!kv_span_has(&wanted, key, len))
+                                continue;
+                        holds_any = true;
+                        for (size_t i = 0; i < n; i++)
+                                here = here || kv_span_has(&spans[i], key, len);
+                        covered = covered && here;
+                }
+                if (holds_any)
+                        CHECK_EQ(permit_range(&s, &who, &keys[n], &ends[n], PERMIT_READ),
+                                 covered ? STATE_OK : STATE_E_DENIED);
+                permitted += holds_any && covered;
+                state_fini(&s);
+        }
+        CHECK(permitted > 100);
+}
+
+TEST(a_token_is_for_one_user_until_its_end)
+{
+        cleanup_(buf_fini) struct buf token = {0}, name = {0};
+        struct lease_time end = lease_add(NOW, 10 * NSEC_PER_SEC);
+        const struct auth_user *ann;
+        struct state s;
+        uint64_t login;
+        char *text;
+
+        begin(&s);
+        ann = auth_user_find(&s.auth, "ann");
+        token_make(&s.auth, ann, end, &token);
+        buf_add_u8(&token, 0);
+        text = (char *) buf_head(&token);
+        CHECK_EQ(token_read(&s.auth, text, NOW, &name, &login), 0);
+        CHECK_EQ(login, ann->login);
+        CHECK(buf_len(&name) == 3 && memcmp(buf_head(&name), "ann", 3) == 0);
+        CHECK_EQ(token_read(&s.auth, text, end, &name, &login), -EKEYREJECTED);
+        for (char *p = text; *p; p++) {
+                char before = *p;
+
+                *p = before == '0' ? '1' : '0';
+                CHECK_EQ(token_read(&s.auth, text, NOW, &name, &login), -EKEYREJECTED);
+                *p = '\0';
+                CHECK_EQ(token_read(&s.auth, text, NOW, &name, &login), -EKEYREJECTED);
+                *p = before;
+        }
+        s.auth.secret[0]++;
+        CHECK_EQ(token_read(&s.auth, text, NOW, &name, &login), -EKEYREJECTED);
+        state_fini(&s);
+}
