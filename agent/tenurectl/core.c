@@ -1,11 +1,13 @@
 #include "core.h"
 
+#include <bsd/readpassphrase.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/conf.h"
+#include "base/secret.h"
 #include "client/endpoint.h"
 #include "loop/tls.h"
 #include "wire/pb.h"
@@ -19,6 +21,7 @@ struct talk {
         struct resolver *resolver;
         struct endpoint *ep;
         SSL_CTX *tls;
+        struct endpoint_login login; /* user NULL: none */
         struct loop_timer timer;
         const char *path;
         const ProtobufCMessage *request;
@@ -123,6 +126,39 @@ static int make_tls(const struct core_options *o, SSL_CTX **ret)
         return -EINVAL;
 }
 
+/* Who to log in as; @name and @password keep it. */
+static int make_login(const struct core_options *o, struct endpoint_login *ret, char name[256],
+                      char password[512])
+{
+        const char *colon = o->user ? strchr(o->user, ':') : NULL;
+        char prompt[300];
+        int r;
+
+        if (!o->user)
+                return 0;
+        snprintf(name, 256, "%.*s", (int) (colon ? colon - o->user : 255), o->user);
+        *ret = (struct endpoint_login){.user = name, .password = password};
+        if (colon) {
+                snprintf(password, 512, "%s", colon + 1);
+                return 0;
+        }
+        if (o->password_file) {
+                r = secret_read(o->password_file, password, 512);
+                if (r < 0)
+                        fprintf(stderr, "tenurectl: cannot read a password from %s: %s.\n",
+                                o->password_file, strerror(-r));
+                return r;
+        }
+        snprintf(prompt, sizeof(prompt), "Password of %s: ", name);
+        if (readpassphrase(prompt, password, 512, RPP_REQUIRE_TTY))
+                return 0;
+        fprintf(stderr,
+                "tenurectl: no terminal to ask for the password of %s; give "
+                "--password-file.\n",
+                name);
+        return -ENOTTY;
+}
+
 /* Asks one endpoint. Returns 0 when it answered, whatever it said. */
 static int ask(struct talk *t, const char *url)
 {
@@ -136,7 +172,8 @@ static int ask(struct talk *t, const char *url)
         t->sent = t->done = false;
         t->code = RPC_UNAVAILABLE;
         snprintf(t->text, sizeof(t->text), "no answer in time");
-        r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls, &endpoint_ops, t);
+        r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls,
+                         t->login.user ? &t->login : NULL, &endpoint_ops, t);
         if (r == 0)
                 r = loop_timer_arm(&t->timer, boot_add(boot_now(), TRY_FOR));
         if (r == 0) {
@@ -155,9 +192,11 @@ static int ask(struct talk *t, const char *url)
 static int talk(const struct core_options *o, struct talk *t)
 {
         const char *cursor = o->endpoints;
-        char url[320];
-        int r = make_tls(o, &t->tls);
+        char url[320], name[256], password[512];
+        int r = make_login(o, &t->login, name, password);
 
+        if (r == 0)
+                r = make_tls(o, &t->tls);
         if (r < 0)
                 return r;
         r = -EINVAL;
@@ -168,6 +207,7 @@ static int talk(const struct core_options *o, struct talk *t)
                                 *t->down ? ": " : "", t->down);
         }
         t->tls = tls_free(t->tls);
+        explicit_bzero(password, sizeof(password));
         if (r == 0 && t->code != RPC_OK) {
                 fprintf(stderr, "tenurectl: %s.\n", *t->text ? t->text : "the call failed");
                 r = -EIO;

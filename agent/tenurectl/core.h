@@ -6,6 +6,8 @@
 struct core_options {
         const char *endpoints; /* joined by commas */
         const char *cacert, *cert, *key;
+        const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
+        const char *password_file;
         bool voter; /* add: at once, not as a learner */
         bool legend;
         int json; /* enum json_mode of main.c: 0 off, 1 short, 2 pretty */

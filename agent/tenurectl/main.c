@@ -352,6 +352,9 @@ static int usage(FILE *f)
                    "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
                    "http://127.0.0.1:2379]\n"
                    "  --cacert=FILE --cert=FILE --key=FILE   (core) for https:// ones\n"
+                   "  --user=NAME[:PASSWORD]    (core) log in; the password is asked for if "
+                   "neither given here\n"
+                   "  --password-file=FILE      (core) nor in this file\n"
                    "  --json=short|pretty|off   print JSON [off]\n"
                    "  --no-legend               no headings and totals\n"
                    "  --no-pager                accepted; there is no pager\n"
@@ -402,8 +405,10 @@ static bool parse_option(struct ctl *c, const char *arg, const char **ret_addres
 
 static bool core_option(struct core_options *o, const char *arg)
 {
-        static const char *const names[] = {"--endpoints=", "--cacert=", "--cert=", "--key="};
-        const char **fields[] = {&o->endpoints, &o->cacert, &o->cert, &o->key};
+        static const char *const names[] = {"--endpoints=", "--cacert=", "--cert=",
+                                            "--key=",       "--user=",   "--password-file="};
+        const char **fields[] = {&o->endpoints, &o->cacert, &o->cert,
+                                 &o->key,       &o->user,   &o->password_file};
 
         if (strcmp(arg, "--voter") == 0)
                 return o->voter = true;

@@ -10,6 +10,7 @@
 
 #include "agent.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "bus/notify.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
@@ -261,10 +262,20 @@ static int run(struct agent *a)
                             .drift_ppm = (uint32_t) a->opt.drift_ppm,
                             .retry = RETRY_FIRST},
         };
-        char boot_id[SD_ID128_STRING_MAX], err[512];
+        char boot_id[SD_ID128_STRING_MAX], password[512], err[512];
         sd_id128_t boot;
         int r;
 
+        if (a->opt.user) {
+                r = secret_read(a->opt.password_file, password, sizeof(password));
+                if (r < 0) {
+                        log_error("PasswordFile=%s: cannot read a password from it: %s.",
+                                  a->opt.password_file, strerror(-r));
+                        return r;
+                }
+                cfg.user = a->opt.user;
+                cfg.password = password;
+        }
         if (sd_id128_get_boot(&boot) < 0)
                 boot = SD_ID128_NULL;
         snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
@@ -285,6 +296,7 @@ static int run(struct agent *a)
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
         r = client_new(&a->client, a->loop, &cfg, &client_ops, a, err, sizeof(err));
+        explicit_bzero(password, sizeof(password));
         if (r < 0) {
                 log_error("%s.", err);
                 return r;

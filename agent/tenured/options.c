@@ -24,6 +24,8 @@ const struct conf_option options_table[] = {
         {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0},
         {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS},
         {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000},
+        {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0},
+        {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "where that user's password is; a bare name: a credential of the unit", 0, 0},
         {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
         {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0},
         {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
@@ -91,6 +93,12 @@ int options_resolve(struct options *o, struct conf_error *err)
                                  text);
                         return -EINVAL;
                 }
+        if (!o->user != !o->password_file) {
+                snprintf(err->text, sizeof(err->text),
+                         "User= and PasswordFile= go together: %s= is missing",
+                         o->user ? "PasswordFile" : "User");
+                return -EINVAL;
+        }
         if (log_level_from_string(o->log_level) < LOG_ERR) {
                 snprintf(err->text, sizeof(err->text),
                          "LogLevel= wants err, warning, notice, info or debug, not '%s'",

@@ -61,6 +61,8 @@ static void unary_status(struct rpc_call *call, enum rpc_code code, const char *
 {
         struct unary *u = call->userdata;
 
+        if (code == RPC_UNAUTHENTICATED)
+                endpoint_log_in_again(u->peer->ep);
         if (code == RPC_OK && !u->reply)
                 u->done(u, RPC_INTERNAL, "the answer does not parse");
         else
@@ -164,11 +166,19 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         r = resolver_new(&c->resolver, l);
         if (r < 0)
                 return r;
+        if (cfg->user) {
+                c->user = strdup(cfg->user);
+                c->password = strdup(cfg->password);
+                if (!c->user || !c->password)
+                        return -ENOMEM;
+                c->login = (struct endpoint_login){c->user, c->password};
+        }
         while (c->n_peers < CLIENT_ENDPOINTS_MAX && list_next(&cursor, url, sizeof(url))) {
                 struct peer *p = &c->peers[c->n_peers];
 
                 p->client = c;
-                r = endpoint_new(&p->ep, l, c->resolver, url, cfg->tls, &endpoint_ops, p);
+                r = endpoint_new(&p->ep, l, c->resolver, url, cfg->tls,
+                                 c->user ? &c->login : NULL, &endpoint_ops, p);
                 if (r < 0) {
                         snprintf(err, err_size,
                                  "endpoint '%s' is not a URL such as http://10.0.0.1:2379",
@@ -202,6 +212,10 @@ struct client *client_free(struct client *c)
         membership_fini(&c->members);
         free(c->cluster);
         free(c->prefix);
+        free(c->user);
+        if (c->password)
+                explicit_bzero(c->password, strlen(c->password));
+        free(c->password);
         free(c);
         return NULL;
 }

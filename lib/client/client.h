@@ -17,11 +17,13 @@ struct client;
 #define CLIENT_ENDPOINTS_MAX 16
 
 struct client_config {
-        const char *cluster;     /* the name in the keys */
-        const char *endpoints;   /* URLs joined by commas */
-        SSL_CTX *tls;            /* for https:// ones; borrowed; NULL: none */
-        struct node_record self; /* what to register: name, id, boot_id, version */
-        bool observe;            /* follow only; hold nothing */
+        const char *cluster;         /* the name in the keys */
+        const char *endpoints;       /* URLs joined by commas */
+        const char *user, *password; /* to log in as, where the core asks; NULL: nobody, or who
+                                        our certificate says we are */
+        SSL_CTX *tls;                /* for https:// ones; borrowed; NULL: none */
+        struct node_record self;     /* what to register: name, id, boot_id, version */
+        bool observe;                /* follow only; hold nothing */
         struct session_config session;
         uint64_t seed;
 };

@@ -3,9 +3,11 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "wire/pb.h"
 
 #define OUTPUT_CHUNK (256 * 1024)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
+#define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* passwords are slow on purpose */
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX NSEC_PER_SEC
 #define PING_EVERY (5 * NSEC_PER_SEC)
@@ -16,6 +18,7 @@ struct endpoint {
         struct url url;
         char name[320];
         SSL_CTX *tls;
+        const struct endpoint_login *login; /* NULL: as nobody */
         const struct endpoint_ops *ops;
         void *userdata;
         struct resolve_query *query;
@@ -23,6 +26,7 @@ struct endpoint {
         struct rpc_conn *rpc;
         bool up;
         bool wanted;
+        char failing[256];       /* why the connection ends as soon as the timer comes */
         struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
         nsec_t backoff;
         uint64_t pings;
@@ -39,6 +43,7 @@ static void fail(struct endpoint *e, const char *why)
         bool was_up = e->up;
 
         e->up = false;
+        e->failing[0] = '\0';
         e->query = resolve_cancel(e->query);
         e->rpc = rpc_conn_free(e->rpc);
         e->stream = stream_free(e->stream);
@@ -49,16 +54,93 @@ static void fail(struct endpoint *e, const char *why)
         e->ops->down(e, why, e->userdata);
 }
 
-static void on_open(struct stream *s)
+/* From inside a handler, where the connection has to stay. */
+static void fail_soon(struct endpoint *e, const char *why)
 {
-        struct endpoint *e = stream_userdata(s);
+        snprintf(e->failing, sizeof(e->failing), "%s", why);
+        arm(e, 0);
+}
 
+static void set_up(struct endpoint *e)
+{
         e->up = true;
         e->backoff = RETRY_MIN;
         e->pings = 0;
         arm(e, PING_EVERY);
         log_debug("Connected to the core at %s.", e->name);
         e->ops->up(e, e->userdata);
+}
+
+/* ---- to log in ---- */
+
+static void login_message(struct rpc_call *call, struct view m)
+{
+        struct endpoint *e = call->userdata;
+        Pb__AuthenticateResponse *p = pb__authenticate_response__unpack(NULL, m.len, m.p);
+
+        if (p && rpc_conn_set_token(e->rpc, p->token) < 0)
+                fail_soon(e, "out of memory");
+        pb_free(p);
+}
+
+static void login_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct endpoint *e = call->userdata;
+
+        if (e->failing[0] || !e->stream)
+                return;
+        /* A core that asks nobody who they are takes us as well. */
+        if (code == RPC_OK || strstr(message, "authentication is not enabled"))
+                return set_up(e);
+        log_warning("The core at %s does not let the user %s in: %s.", e->name, e->login->user,
+                    message);
+        fail_soon(e, message);
+}
+
+static void login_close(struct rpc_call *call)
+{
+        (void) call;
+}
+
+static const struct rpc_handler login_handler = {
+        .on_message = login_message, .on_status = login_status, .on_close = login_close};
+
+static void log_in(struct endpoint *e)
+{
+        Pb__AuthenticateRequest q = PB__AUTHENTICATE_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct rpc_call *call;
+
+        q.name = (char *) (uintptr_t) e->login->user;
+        q.password = (char *) (uintptr_t) e->login->password;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) < 0 ||
+            rpc_call_new(e->rpc, "/etcdserverpb.Auth/Authenticate", false, &login_handler, e,
+                         &call) < 0 ||
+            rpc_call_send(call, b.data, buf_len(&b)) < 0)
+                return fail_soon(e, "out of memory");
+        rpc_call_end(call);
+        explicit_bzero(b.data, buf_len(&b));
+        arm(e, LOGIN_TIMEOUT);
+        stream_kick(e->stream);
+}
+
+void endpoint_log_in_again(struct endpoint *e)
+{
+        if (e->up && e->login)
+                fail_soon(e, "its login is over");
+}
+
+/* ---- */
+
+static void on_open(struct stream *s)
+{
+        struct endpoint *e = stream_userdata(s);
+
+        if (e->login)
+                log_in(e);
+        else
+                set_up(e);
 }
 
 static void on_data(struct stream *s, struct view data)
@@ -111,7 +193,12 @@ static void connect_now(struct endpoint *e)
 static void on_timer(struct loop_timer *t)
 {
         struct endpoint *e = container_of(t, struct endpoint, timer);
+        char why[sizeof(e->failing)];
 
+        if (e->failing[0]) {
+                strcpy(why, e->failing);
+                return fail(e, why);
+        }
         if (!e->up) {
                 if (e->stream || e->query)
                         return fail(e, "no connection in time");
@@ -129,7 +216,8 @@ static void on_timer(struct loop_timer *t)
 }
 
 int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, const char *url,
-                 SSL_CTX *tls, const struct endpoint_ops *ops, void *userdata)
+                 SSL_CTX *tls, const struct endpoint_login *login,
+                 const struct endpoint_ops *ops, void *userdata)
 {
         cleanup_(endpoint_freep) struct endpoint *e = calloc(1, sizeof(*e));
         int r;
@@ -144,6 +232,7 @@ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, con
         e->loop = l;
         e->resolver = rv;
         e->tls = tls;
+        e->login = login;
         e->ops = ops;
         e->userdata = userdata;
         e->backoff = RETRY_MIN;

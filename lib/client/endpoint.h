@@ -1,7 +1,7 @@
 /*
  * One endpoint of the core, and our connection to it: connects when asked to, tries again after
- * a failure, and tells when it is up or down. Keeps an HTTP/2 PING going, so that a half-open
- * connection is known within seconds.
+ * a failure, logs in where there is a user to log in as, and tells when it is up or down. Keeps
+ * an HTTP/2 PING going, so that a half-open connection is known within seconds.
  */
 #pragma once
 
@@ -12,6 +12,11 @@
 
 struct endpoint;
 
+/* Who we are to the core, where it asks; strings are borrowed. */
+struct endpoint_login {
+        const char *user, *password;
+};
+
 struct endpoint_ops {
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
@@ -19,10 +24,13 @@ struct endpoint_ops {
 };
 
 must_check_ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv,
-                             const char *url, SSL_CTX *tls, const struct endpoint_ops *ops,
-                             void *userdata);
+                             const char *url, SSL_CTX *tls, const struct endpoint_login *login,
+                             const struct endpoint_ops *ops, void *userdata);
 struct endpoint *endpoint_free(struct endpoint *e);
 DEFINE_CLEANUP(struct endpoint *, endpoint_free)
+
+/* A call was refused for its token, which has an end: logs in again, on a new connection. */
+void endpoint_log_in_again(struct endpoint *e);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void endpoint_want(struct endpoint *e);

@@ -222,6 +222,8 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
 {
         struct peer *p = call->userdata;
 
+        if (code == RPC_UNAUTHENTICATED)
+                endpoint_log_in_again(p->ep);
         if (code != RPC_OK)
                 snprintf(p->client->why, sizeof(p->client->why), "%s: %s", endpoint_name(p->ep),
                          message);

@@ -31,6 +31,8 @@ struct unary {
 struct client {
         struct loop *loop;
         struct resolver *resolver;
+        char *user, *password; /* owned */
+        struct endpoint_login login;
         const struct client_ops *ops;
         void *userdata;
         char *cluster, *prefix; /* "/tenure/<cluster>/nodes/" */

@@ -59,6 +59,8 @@ static void watch_message(struct rpc_call *call, struct view m)
                 c->members.revision = 0;
                 set_synced(c, false);
                 rpc_call_cancel(call);
+                if (r->created) /* it may be our login that has ended: etcd does not say */
+                        endpoint_log_in_again(c->peers[c->view_peer].ep);
         } else if (r->created) {
                 set_synced(c, true);
         }

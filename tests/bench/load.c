@@ -252,7 +252,7 @@ int main(int argc, char **argv)
                 char url[320];
 
                 while (i < B.n_conns && list_next(&cursor, url, sizeof(url))) {
-                        if (endpoint_new(&B.conns[i].ep, B.loop, rv, url, NULL, &ops,
+                        if (endpoint_new(&B.conns[i].ep, B.loop, rv, url, NULL, NULL, &ops,
                                          &B.conns[i]) < 0)
                                 return 2;
                         endpoint_want(B.conns[i++].ep);

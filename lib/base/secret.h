@@ -1,0 +1,12 @@
+/* A password, or the like, in a file of its own, so that no list of processes shows it. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/base.h"
+
+/* Reads the first line of the file, without its end, as a string. A name that does not begin
+ * with '/' is one in $CREDENTIALS_DIRECTORY, where there is one (systemd.exec(5),
+ * LoadCredential=). Returns 0, -ENODATA when it is empty, -E2BIG, or what open(2) and read(2)
+ * say. */
+must_check_ int secret_read(const char *path, char *out, size_t size);
