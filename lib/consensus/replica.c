@@ -554,12 +554,14 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                  */
                 return raft_state(&r->raft) == RAFT_CANDIDATE;
         case RAFT_APPEND_ENTRIES_RESULT:
-                /* [libraft] A rejection of what was accepted since breaks an invariant. */
+                /* [libraft] A rejection of what was accepted since breaks an invariant; but one
+                 * of another term says that we lead no more. */
                 return m->append_entries_result.rejected == 0 ||
                        raft_match_index(&r->raft, peer, &match) != 0 ||
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first installs leaks. */
+                       m->append_entries_result.term > raft_current_term(&r->raft) ||
                 return !r->installing && !r->snapping;
         default:
                 return true;
