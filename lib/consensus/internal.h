@@ -32,6 +32,7 @@ struct batch {
 
 /* Which frames of a sender have come: the highest, and those of the 64 up to it. */
 struct window {
+        uint64_t peer; /* whose; 0: nobody's */
         uint64_t life, high, seen;
 };
 
@@ -72,8 +73,9 @@ struct replica {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
         size_t queued;
-        uint64_t forwarded;                        /* frames of proposals, in this life */
-        struct window proposed[REPLICA_PEERS_MAX]; /* leader: those that came */
+        uint64_t forwarded;                            /* frames of proposals, in this life */
+        struct window proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
+                                                          them, members or not any more */
 
         /* Snapshots. */
         uint64_t snap_index, snap_term;

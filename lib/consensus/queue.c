@@ -61,7 +61,7 @@ static bool is_new(struct window *w, uint64_t life, uint64_t n)
         uint64_t bit;
 
         if (w->life != life)
-                *w = (struct window){.life = life};
+                *w = (struct window){.peer = w->peer, .life = life};
         if (n > w->high) {
                 w->seen = n - w->high < 64 ? w->seen << (n - w->high) : 0;
                 w->high = n;
@@ -75,11 +75,29 @@ static bool is_new(struct window *w, uint64_t life, uint64_t n)
         return true;
 }
 
+/* Kept through changes of members, for a frame may come again after one. */
+static struct window *window_of(struct replica *r, uint64_t peer)
+{
+        struct window *free_one = NULL;
+
+        for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
+                struct window *w = &r->proposed[i];
+
+                if (w->peer == peer)
+                        return w;
+                if (!free_one && (w->peer == 0 || replica_position(r, w->peer) < 0))
+                        free_one = w;
+        }
+        assert(free_one); /* there are more than there can be members */
+        *free_one = (struct window){.peer = peer};
+        return free_one;
+}
+
 int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 {
         uint64_t term, life, n;
         uint8_t priority;
-        int i = replica_position(r, peer), k = view_u64(&in, &term);
+        int k = view_u64(&in, &term);
 
         if (k == 0)
                 k = view_u64(&in, &life);
@@ -93,8 +111,9 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return -EBADMSG;
         /* Its sender gives up what it proposed in an older term; taking it now would apply it
          * behind its back. */
-        if (!replica_leads(r) || term != raft_current_term(&r->raft) || i < 0 ||
-            !is_new(&r->proposed[i], life, n) || r->queued + in.len > QUEUED_BYTES_MAX)
+        if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
+            replica_position(r, peer) < 0 || !is_new(window_of(r, peer), life, n) ||
+            r->queued + in.len > QUEUED_BYTES_MAX)
                 return 0;
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
                                        : add_batch(r, in.p, in.len);
