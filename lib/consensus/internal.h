@@ -174,6 +174,7 @@ void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 
 /* After each step: has the configuration changed, or a change come to its end? */
 void members_look(struct replica *r);
+void members_appended(struct replica *r, uint64_t first);
 void members_settle(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);

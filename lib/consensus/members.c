@@ -154,6 +154,46 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 (struct changing){.request = request, .peer = peer, .index = log_last(&r->log)};
 }
 
+static int adopt_committed(struct replica *r, uint64_t index)
+{
+        const struct log_entry *e = log_get(&r->log, index);
+        struct raft_buffer b = {e->data, e->len};
+        struct raft_configuration c;
+
+        if (raft_configuration_decode(&b, &c) != 0)
+                return -EBADMSG;
+        raft_configuration_close(&r->raft.configuration_committed);
+        r->raft.configuration_committed = c;
+        r->raft.configuration_committed_index = index;
+        return 0;
+}
+
+/* [libraft] A follower takes every configuration in a message for one that the message's first
+ * entry brought (replicationAppend() passes that index), and knows of the last one only. So the
+ * true index is put right here, before anything is cut off or applied by it; and the one before
+ * is committed, since changes go one at a time. */
+void members_appended(struct replica *r, uint64_t first)
+{
+        uint64_t at = log_last(&r->log), before;
+
+        while (at >= first && log_get(&r->log, at)->type != RAFT_CHANGE)
+                at--;
+        if (at < first)
+                return;
+        r->raft.configuration_uncommitted_index = at;
+        for (before = at - 1; before > r->raft.configuration_committed_index; before--) {
+                const struct log_entry *e = log_get(&r->log, before);
+
+                if (!e)
+                        return;
+                if (e->type != RAFT_CHANGE)
+                        continue;
+                if (adopt_committed(r, before) < 0)
+                        replica_fatal(r, "a configuration in the log does not parse");
+                return;
+        }
+}
+
 /* [libraft] It takes a configuration that its log ends with for uncommitted when it starts,
  * though a snapshot has it. */
 void members_settle(struct replica *r)

@@ -279,6 +279,7 @@ static void save_entries(struct replica *r, const struct raft_update *u)
 {
         uint64_t first = u->entries.index;
         struct store_entry *se;
+        bool changes = false;
 
         if (first <= log_last(&r->log)) {
                 log_cut(&r->log, first);
@@ -290,6 +291,7 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         for (unsigned i = 0; i < u->entries.n; i++) {
                 const struct raft_entry *e = &u->entries.batch[i];
 
+                changes = changes || e->type == RAFT_CHANGE;
                 if (e->type == RAFT_COMMAND)
                         lease_clock_told(&r->clock, e->term,
                                          replica_stamp(e->buf.base, e->buf.len), r->now);
@@ -305,6 +307,8 @@ static void save_entries(struct replica *r, const struct raft_update *u)
                         .data = {e->buf.base, e->buf.len},
                 };
         }
+        if (changes)
+                members_appended(r, first);
         if (store_append(r->store, se, u->entries.n) < 0)
                 replica_fatal(r, "out of memory");
         free(se);
@@ -408,7 +412,7 @@ static void take_snapshot(struct replica *r)
         struct raft_buffer c;
 
         if (r->snapping || r->installing || r->dead || term == 0 ||
-            r->applied == r->snap_index ||
+            r->applied == r->snap_index || r->raft.configuration_committed_index > r->applied ||
             (r->applied - r->snap_index < every && r->snap_bytes_from < SNAPSHOT_BYTES &&
              !r->snapshot_wanted))
                 return;
@@ -557,11 +561,11 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                 /* [libraft] A rejection of what was accepted since breaks an invariant; but one
                  * of another term says that we lead no more. */
                 return m->append_entries_result.rejected == 0 ||
+                       m->append_entries_result.term > raft_current_term(&r->raft) ||
                        raft_match_index(&r->raft, peer, &match) != 0 ||
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first installs leaks. */
-                       m->append_entries_result.term > raft_current_term(&r->raft) ||
                 return !r->installing && !r->snapping;
         default:
                 return true;
