@@ -175,6 +175,13 @@ void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 /* After each step: has the configuration changed, or a change come to its end? */
 void members_look(struct replica *r);
 void members_appended(struct replica *r, uint64_t first);
+/* [libraft] One who is no voter as far as it knows refuses to vote. But it may be one already,
+ * and its vote the one that is needed to tell it so; who counts it is the candidate's affair
+ * (Raft thesis, 4.2.2). For this event it is alone in its configuration, and a voter. Returns
+ * true when it is to be taken back. */
+bool members_lend_vote(struct replica *r, const struct raft_event *ev,
+                       struct raft_configuration *ret_own);
+void members_take_back(struct replica *r, const struct raft_configuration *own);
 void members_settle(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);

@@ -154,6 +154,28 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 (struct changing){.request = request, .peer = peer, .index = log_last(&r->log)};
 }
 
+bool members_lend_vote(struct replica *r, const struct raft_event *ev,
+                       struct raft_configuration *ret_own)
+{
+        int i = replica_position(r, r->cfg.id);
+
+        if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
+            (i >= 0 && replica_conf(r)->servers[i].role == RAFT_VOTER))
+                return false;
+        *ret_own = r->raft.configuration;
+        raft_configuration_init(&r->raft.configuration);
+        if (raft_configuration_add(&r->raft.configuration, r->cfg.id, "", RAFT_VOTER) == 0)
+                return true;
+        r->raft.configuration = *ret_own;
+        return false;
+}
+
+void members_take_back(struct replica *r, const struct raft_configuration *own)
+{
+        raft_configuration_close(&r->raft.configuration);
+        r->raft.configuration = *own;
+}
+
 static int adopt_committed(struct replica *r, uint64_t index)
 {
         const struct log_entry *e = log_get(&r->log, index);

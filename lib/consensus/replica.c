@@ -355,14 +355,18 @@ static void install_snapshot(struct replica *r, struct raft_update *u)
 void replica_step(struct replica *r, struct raft_event *ev)
 {
         struct raft_update u = {0};
-        bool was_leader = replica_leads(r);
+        struct raft_configuration own;
+        bool was_leader = replica_leads(r), lent;
         int k;
 
         if (r->dead)
                 return;
         ev->time = to_raft(r->now);
         ev->capacity = UINT16_MAX;
+        lent = members_lend_vote(r, ev, &own);
         k = raft_step(&r->raft, ev, &u);
+        if (lent)
+                members_take_back(r, &own);
         if (k != 0) {
                 char why[RAFT_ERRMSG_BUF_SIZE + 64];
 
@@ -527,6 +531,26 @@ static unsigned rank_without(const struct replica *r, uint64_t leader)
         return rank;
 }
 
+static void forget_leader(struct replica *r)
+{
+        raft_free(r->raft.follower_state.current_leader.address);
+        r->raft.follower_state.current_leader.address = NULL;
+        r->raft.follower_state.current_leader.id = 0;
+}
+
+/* [libraft] One who is no voter follows for ever, and votes for nobody as long as it does. */
+static void check_learner(struct replica *r)
+{
+        int i = replica_position(r, r->cfg.id);
+
+        if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
+            (i < 0 || replica_conf(r)->servers[i].role != RAFT_VOTER) &&
+            raft_timeout(&r->raft) <= to_raft(r->now)) {
+                forget_leader(r);
+                announce(r);
+        }
+}
+
 /* [libraft] It has no event for "the leader is gone": we take the leader from it, so that it
  * votes for another one, and let its election timer run out when our turn comes. */
 static void check_leader_down(struct replica *r)
@@ -540,9 +564,7 @@ static void check_leader_down(struct replica *r)
         if (raft_state(&r->raft) != RAFT_FOLLOWER || replica_leader(r) == 0)
                 return;
         log_debug("The link from the leader is down; electing another.");
-        raft_free(r->raft.follower_state.current_leader.address);
-        r->raft.follower_state.current_leader.address = NULL;
-        r->raft.follower_state.current_leader.id = 0;
+        forget_leader(r);
         r->raft.election_timer_start =
                 to_raft(r->now) - r->raft.follower_state.randomized_election_timeout + wait;
         announce(r);
@@ -734,6 +756,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         if (r->dead)
                 return;
         check_leader_down(r);
+        check_learner(r);
         members_settle(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
