@@ -56,6 +56,7 @@ help:
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
+	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fuzz       search for inputs that break a parser, for SECONDS=n"
 	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"

@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so
 
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -14,6 +14,10 @@ $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(O)/tests/fuzz/fuzz.o $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+$(O)/tests/system/slow_sync.so: tests/system/slow_sync.c
+	@mkdir -p $(@D)
+	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
+
 # Searches for inputs that break a reader; what it finds new goes into the corpus.
 fuzz: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=fuzz CC=clang build/fuzz/tests/fuzz/fuzz
@@ -22,7 +26,7 @@ fuzz: build/.deps-test
 build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-.PHONY: tests-$(MODE) soak sim fuzz
+.PHONY: tests-$(MODE) soak sim fuzz storm
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -45,6 +49,11 @@ sim: build/.deps-build
 soak: build/.deps-build
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/sim/sim
 	@$(O)/tests/sim/sim --from $$(date +%s)000 --seconds $(SECONDS)
+
+# Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
+storm: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
+	@BIN=$(O)/bin DIR=$(abspath build)/storm SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 $(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
