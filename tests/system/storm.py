@@ -88,7 +88,7 @@ class Replica:
         self.process = subprocess.Popen(
             ["ip", "netns", "exec", self.ns, f"{args.bin}/tenure-core", "--name", f"n{self.i}", "--data-dir", f"{self.dir}/data",
              "--listen-client-urls", f"http://{self.ip}:2379", "--listen-peer-urls", f"http://{self.ip}:2380",
-             "--initial-cluster", cluster, "--snapshot-count", "500"],
+             "--initial-cluster", cluster, "--snapshot-count", "100"],
             stdout=open(f"{args.dir}/n{self.i}.log", "ab"), stderr=subprocess.STDOUT, env=env)
 
     def kill(self):
@@ -185,11 +185,12 @@ class Faults:
     def disk_full(self, r):
         def fill():
             with open(f"{r.dir}/fill", "wb", buffering=0) as f:
-                try:
-                    while True:
-                        f.write(bytes(1 << 16))
-                except OSError:
-                    pass
+                for size in (1 << 16, 1 << 12):
+                    try:
+                        while f.write(bytes(size)) == size:
+                            pass
+                    except OSError:
+                        pass
 
         def free():
             os.unlink(f"{r.dir}/fill")
