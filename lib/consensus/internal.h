@@ -81,6 +81,7 @@ struct replica {
         uint64_t snap_index, snap_term;
         uint64_t snap_bytes_from; /* bytes applied since the last one */
         bool snapping, installing, snapshot_wanted;
+        struct boot_time snapshot_again_at;    /* no room for one before */
         struct raft_snapshot_metadata pending; /* of the one being written */
         struct buf pending_data;               /* of one being installed */
 

@@ -10,6 +10,7 @@
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
 #define READ_RETRY (200 * NSEC_PER_MSEC)
+#define SNAPSHOT_AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -416,7 +417,8 @@ static void take_snapshot(struct replica *r)
         struct raft_buffer c;
 
         if (r->snapping || r->installing || r->dead || term == 0 ||
-            r->applied == r->snap_index || r->raft.configuration_committed_index > r->applied ||
+            boot_before(r->now, r->snapshot_again_at) || r->applied == r->snap_index ||
+            r->raft.configuration_committed_index > r->applied ||
             (r->applied - r->snap_index < every && r->snap_bytes_from < SNAPSHOT_BYTES &&
              !r->snapshot_wanted))
                 return;
@@ -494,6 +496,19 @@ static void on_snapshot_done(void *userdata, uint64_t index)
         store_trim(r->store, r->log.first - 1);
 }
 
+static void on_snapshot_failed(void *userdata, uint64_t index, int e)
+{
+        struct replica *r = userdata;
+
+        if (index != r->pending.index || r->installing)
+                return; /* one of ours that an install overtook */
+        r->snapping = false;
+        raft_configuration_close(&r->pending.configuration);
+        r->snapshot_again_at = boot_add(r->now, SNAPSHOT_AGAIN);
+        log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",
+                    strerror(-e));
+}
+
 static void on_failed(void *userdata, const char *file, int e)
 {
         char why[256];
@@ -505,6 +520,7 @@ static void on_failed(void *userdata, const char *file, int e)
 const struct store_ops replica_store_ops = {
         .persisted = on_persisted,
         .snapshot_done = on_snapshot_done,
+        .snapshot_failed = on_snapshot_failed,
         .failed = on_failed,
 };
 

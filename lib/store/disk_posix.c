@@ -162,6 +162,8 @@ static int posix_replace(struct disk *d, const char *name, const void *bytes, si
         if (r == 0 && fsync(fd) < 0)
                 r = -errno;
         close(fd);
+        if (r < 0)
+                (void) !unlinkat(p->dir_fd, tmp, 0); /* it may be what there is no room for */
         if (r == 0 && renameat(p->dir_fd, tmp, p->dir_fd, name) < 0)
                 r = -errno;
         if (r == 0 && fsync(p->dir_fd) < 0)

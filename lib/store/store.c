@@ -29,7 +29,7 @@ struct segment {
         size_t size;
 };
 
-enum job_kind { JOB_LOG, JOB_SNAPSHOT, JOB_CREATE, JOB_REMOVE };
+enum job_kind { JOB_LOG, JOB_SNAPSHOT, JOB_INSTALL, JOB_CREATE, JOB_SPARE, JOB_REMOVE };
 
 struct job {
         struct disk_job disk_job;
@@ -58,8 +58,9 @@ struct store {
         uint64_t next_seq;
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
-        uint64_t last; /* the last index queued */
-        bool spare;    /* a segment behind the current one is made already */
+        uint64_t last;   /* the last index queued */
+        bool spare;      /* a segment behind the current one is made already */
+        size_t spare_at; /* the offset from which on to make one */
         struct buf queued;
         uint64_t queued_index;
         bool writing;
@@ -609,9 +610,11 @@ static void run_job(struct disk_job *dj)
                 j->r = d->ops->write(d, j->name, j->offset, j->bytes.data, buf_len(&j->bytes));
                 break;
         case JOB_SNAPSHOT:
+        case JOB_INSTALL:
                 j->r = d->ops->replace(d, j->name, j->bytes.data, buf_len(&j->bytes));
                 break;
         case JOB_CREATE:
+        case JOB_SPARE:
                 j->r = d->ops->create(d, j->name, j->size);
                 break;
         case JOB_REMOVE:
@@ -631,19 +634,43 @@ static void job_drop(struct disk_job *dj)
         free(j);
 }
 
+static bool in_use(const struct store *s, const char *name)
+{
+        const struct segment *seg;
+
+        STAILQ_FOREACH (seg, &s->segments, next)
+                if (strcmp(seg->name, name) == 0)
+                        return true;
+        return false;
+}
+
+static void drop_spare(struct store *s, const char *name)
+{
+        s->spare = false;
+        if (submit(s, JOB_REMOVE, name, 0, NULL, 0, 0) < 0)
+                fail(s, name, -ENOMEM);
+}
+
 static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
         struct store *s = j->store;
 
-        if (j->r < 0 && !(j->kind == JOB_REMOVE && j->r == -ENOENT))
+        /* Without a snapshot of our own the log is longer, no more; without a spare segment its
+         * next one is made when it is needed. */
+        if (j->r < 0 && j->kind == JOB_SNAPSHOT && !s->failed)
+                s->ops->snapshot_failed(s->userdata, j->index, j->r);
+        else if (j->r < 0 && j->kind == JOB_SPARE && !in_use(s, j->name))
+                drop_spare(s, j->name);
+        else if (j->r < 0 && !(j->kind == JOB_REMOVE && j->r == -ENOENT))
                 fail(s, j->name, j->r);
         if (j->kind == JOB_LOG)
                 s->writing = false;
         if (!s->failed && j->kind == JOB_LOG) {
                 s->ops->persisted(s->userdata, j->index);
                 store_flush(s);
-        } else if (!s->failed && j->kind == JOB_SNAPSHOT) {
+        } else if (!s->failed && j->r == 0 &&
+                   (j->kind == JOB_SNAPSHOT || j->kind == JOB_INSTALL)) {
                 if (s->snapshot_index > 0 && s->snapshot_index < j->index) {
                         char old[32];
 
@@ -682,10 +709,11 @@ static int submit(struct store *s, enum job_kind kind, const char *name, uint64_
         return 0;
 }
 
-static int create_segment(struct store *s, uint64_t seq, size_t size, char name[static 32])
+static int create_segment(struct store *s, enum job_kind kind, uint64_t seq, size_t size,
+                          char name[static 32])
 {
         segment_name(seq, name);
-        return submit(s, JOB_CREATE, name, 0, NULL, size, 0);
+        return submit(s, kind, name, 0, NULL, size, 0);
 }
 
 /* Starts the next segment; what is queued fits into it. Jobs run in order: it is made before it
@@ -702,12 +730,13 @@ static int next_segment(struct store *s, size_t need)
         if (s->spare && seg->size == SEGMENT_SIZE)
                 segment_name(seg->seq, seg->name);
         else
-                r = create_segment(s, seg->seq, seg->size, seg->name);
+                r = create_segment(s, JOB_CREATE, seg->seq, seg->size, seg->name);
         if (r < 0) {
                 free(seg);
                 return r;
         }
         s->spare = false;
+        s->spare_at = seg->size / 2;
         s->next_seq++;
         s->offset = 0;
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
@@ -748,11 +777,13 @@ void store_flush(struct store *s)
         s->writing = true;
         if (submit(s, JOB_LOG, seg->name, at, &s->queued, 0, s->queued_index) < 0)
                 return fail(s, seg->name, -ENOMEM);
-        /* Zero-filling takes tens of milliseconds: the next one is made before it is needed. */
-        if (!s->spare && s->offset > seg->size / 2) {
-                if (create_segment(s, s->next_seq, SEGMENT_SIZE, name) < 0)
+        /* Zero-filling takes tens of milliseconds: the next one is made before it is needed.
+         * Where there is no room for it, it is tried again further on. */
+        if (!s->spare && s->offset > max_of(s->spare_at, seg->size / 2)) {
+                if (create_segment(s, JOB_SPARE, s->next_seq, SEGMENT_SIZE, name) < 0)
                         return fail(s, name, -ENOMEM);
                 s->spare = true;
+                s->spare_at = s->offset + SEGMENT_SIZE / 16;
         }
 }
 
@@ -776,7 +807,7 @@ int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool
         if (r == 0) {
                 le32_put(b.data, crc32c(0, b.data + 4, buf_len(&b) - 4));
                 snprintf(name, sizeof(name), "snapshot-%016" PRIx64, snap->index);
-                r = submit(s, JOB_SNAPSHOT, name, 0, &b, 0, snap->index);
+                r = submit(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name, 0, &b, 0, snap->index);
         }
         if (r == 0 && reset) {
                 /* The log goes on behind the snapshot; what it held before is void once the

@@ -54,6 +54,9 @@ struct store_ops {
         void (*persisted)(void *userdata, uint64_t index);
         /* The snapshot up to @index is durable. */
         void (*snapshot_done)(void *userdata, uint64_t index);
+        /* It could not be written; nothing is lost by that. One that resets the log is
+         * `failed`. */
+        void (*snapshot_failed)(void *userdata, uint64_t index, int r);
         /* @file could not be written. */
         void (*failed)(void *userdata, const char *file, int r);
 };

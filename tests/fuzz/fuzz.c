@@ -128,11 +128,20 @@ static void ignore_failed(void *u, const char *file, int r)
         (void) r;
 }
 
+static void ignore_snapshot(void *u, uint64_t index, int r)
+{
+        (void) u;
+        (void) index;
+        (void) r;
+}
+
 /* A log file with anything in it is read or refused. */
 static void fuzz_log(struct view in)
 {
-        static const struct store_ops ops = {
-                .persisted = ignore, .snapshot_done = ignore, .failed = ignore_failed};
+        static const struct store_ops ops = {.persisted = ignore,
+                                             .snapshot_done = ignore,
+                                             .snapshot_failed = ignore_snapshot,
+                                             .failed = ignore_failed};
         struct store_entry first = {.index = 1, .term = 1, .type = 3};
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
         struct store_error err;

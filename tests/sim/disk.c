@@ -22,6 +22,7 @@ struct sim_disk {
         struct file *files;
         struct queued *head, **tail;
         struct rnd *tearing; /* while a job is half done by a crash */
+        bool full;
         void (*on_submit)(void *arg);
         void *arg;
 };
@@ -95,6 +96,8 @@ static int sim_create(struct disk *d, const char *name, size_t size)
 
         if (skipped(sim_of(d)))
                 return 0;
+        if (sim_of(d)->full)
+                return -ENOSPC;
         /* Small, so that segments change often enough to be tested. */
         f = make(sim_of(d), name);
         resize(f, 0);
@@ -108,6 +111,8 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
         struct file *f = make(s, name);
         const uint8_t *from = p;
 
+        if (offset + n > f->len && s->full)
+                return -ENOSPC;
         if (offset + n > f->len)
                 resize(f, offset + n);
         for (size_t at = 0; at < n;) {
@@ -127,6 +132,8 @@ static int sim_replace(struct disk *d, const char *name, const void *p, size_t n
 
         if (skipped(sim_of(d)))
                 return 0;
+        if (sim_of(d)->full)
+                return -ENOSPC;
         f = make(sim_of(d), name);
         resize(f, n);
         memcpy(f->bytes, p, n);
@@ -177,6 +184,11 @@ static struct disk_job *take(struct sim_disk *s)
                 s->tail = &s->head;
         free(q);
         return job;
+}
+
+void sim_disk_fill(struct disk *d, bool full)
+{
+        sim_of(d)->full = full;
 }
 
 bool sim_disk_busy(const struct disk *d)

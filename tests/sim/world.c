@@ -29,6 +29,7 @@ struct boot_time clock_of(const struct world *w, int32_t ppm)
 enum event_kind {
         EV_FRAME,
         EV_DISK,
+        EV_EXIT,
         EV_FAULT,
         EV_HEAL,
         EV_CLIENT,
@@ -150,9 +151,18 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                            at - W->now + (nsec_t) rnd_between(&W->rnd, 1, 100) * MSEC);
 }
 
+/* The process ends, as soon as nobody is inside of it. */
 static void on_fatal(void *u, const char *why)
 {
-        fail(W, "replica %u gave up: %s", node_of(u)->i, why);
+        struct replica_node *n = node_of(u);
+        struct event *e;
+
+        if (!n->full)
+                return fail(W, "replica %u gave up: %s", n->i, why);
+        log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
+        e = post(W, 0, EV_EXIT);
+        e->to = n->i;
+        e->life = n->life;
 }
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
@@ -229,11 +239,12 @@ static void boot(struct world *w, struct replica_node *n)
         struct replica_peer peers[REPLICAS_MAX];
         struct store_error err = {""};
         struct boot_time now = clock_of(w, n->ppm);
+        int r;
 
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
         n->up = true;
-        n->paused = false;
+        n->paused = n->asleep = false;
         n->life++;
         n->disk_armed = false;
         if (core_new(&n->core,
@@ -249,7 +260,7 @@ static void boot(struct world *w, struct replica_node *n)
                 abort();
         core_set_owner(n->core, &owner, n);
         sim_disk_on_submit(n->disk, on_submit, n);
-        if (replica_new(&n->replica,
+        r = replica_new(&n->replica,
                         &(struct replica_config){
                                 .id = n->i + 1,
                                 .cluster_id = 7,
@@ -260,10 +271,14 @@ static void boot(struct world *w, struct replica_node *n)
                                 .seed = rnd_u64(&w->rnd),
                                 .snapshot_entries = 60,
                         },
-                        n->disk, &seen_ops, n->core, now, &err) < 0) {
-                fail(w, "replica %u does not start: %s", n->i, err.text);
+                        n->disk, &seen_ops, n->core, now, &err);
+        if (r < 0 && n->full) { /* it is tried again */
+                n->up = false;
+                n->core = core_free(n->core);
                 return;
         }
+        if (r < 0)
+                return fail(w, "replica %u does not start: %s", n->i, err.text);
         core_attach(n->core, n->replica);
         if (replica_start(n->replica) < 0)
                 fail(w, "replica %u does not start", n->i);
@@ -537,6 +552,11 @@ static void answered(struct world *w, struct request *q)
                 free(q);
                 return;
         }
+        /* It is in its socket when it wakes up. */
+        if (h && w->now < h->asleep_until) {
+                post(w, h->asleep_until - w->now, EV_REPLY)->request = q;
+                return;
+        }
         switch (q->kind) {
         case RQ_GRANT:
                 if (!q->ok) {
@@ -599,6 +619,8 @@ static void hold(struct world *w, struct holder *h)
         enum session_action a;
         struct request *q;
 
+        if (w->now < h->asleep_until)
+                return;
         while (h->alive && (a = session_next_action(&h->session, now)) != SESSION_WAIT) {
                 unsigned to = (h->at + session_attempt(&h->session)) % w->n_replicas;
 
@@ -699,7 +721,8 @@ static void heal(struct world *w)
         memset(w->cut, 0, sizeof(w->cut));
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 w->r[i].disk_delay = 0;
-                w->r[i].paused = false;
+                w->r[i].paused = w->r[i].asleep = w->r[i].full = false;
+                sim_disk_fill(w->r[i].disk, false);
                 if (!w->r[i].up)
                         boot(w, &w->r[i]);
         }
@@ -710,7 +733,7 @@ static void cause_fault(struct world *w)
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
         unsigned a, b;
 
-        switch (rnd_between(&w->rnd, 0, 11)) {
+        switch (rnd_between(&w->rnd, 0, 13)) {
         case 0:
         case 1:
                 if (w->faults.crashes && n->up) {
@@ -720,7 +743,8 @@ static void cause_fault(struct world *w)
                 break;
         case 2:
         case 3:
-                for (unsigned i = 0; i < w->n_replicas && w->faults.crashes; i++)
+                for (unsigned i = 0; i < w->n_replicas && (w->faults.crashes || w->faults.full);
+                     i++)
                         if (!w->r[i].up && chance(w, 60))
                                 boot(w, &w->r[i]);
                 break;
@@ -756,6 +780,27 @@ static void cause_fault(struct world *w)
                         break;
                 w->counts.pauses++;
                 n->paused = !n->paused;
+                n->asleep = false;
+                break;
+        case 12:
+                if (!w->faults.suspends)
+                        break;
+                w->counts.suspends++;
+                if (chance(w, 50)) {
+                        n->paused = n->asleep = !n->asleep;
+                } else {
+                        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
+
+                        h->asleep_until =
+                                w->now + (nsec_t) rnd_between(&w->rnd, 100, 6000) * MSEC;
+                }
+                break;
+        case 13:
+                if (!w->faults.full)
+                        break;
+                w->counts.full++;
+                n->full = !n->full;
+                sim_disk_fill(n->disk, n->full);
                 break;
         case 10:
                 if (w->faults.members)
@@ -827,6 +872,8 @@ static void handle(struct world *w, struct event *e)
         switch (e->kind) {
         case EV_FRAME:
                 /* A paused process finds it in its socket when it wakes up. */
+                if (n->asleep)
+                        break;
                 if (n->up && n->paused) {
                         struct event *again = post(w, 5 * MSEC, EV_FRAME);
 
@@ -860,9 +907,15 @@ static void handle(struct world *w, struct event *e)
                         on_submit(n);
                 drive(w, n);
                 break;
+        case EV_EXIT:
+                if (n->up && n->life == e->life)
+                        kill_replica(w, n, true);
+                break;
         case EV_REQUEST:
                 q = e->request;
-                if (w->r[q->to].paused && w->r[q->to].up)
+                if (w->r[q->to].asleep)
+                        free(q);
+                else if (w->r[q->to].paused && w->r[q->to].up)
                         post(w, 5 * MSEC, EV_REQUEST)->request = q;
                 else if (w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)))
                         free(q);
@@ -926,8 +979,9 @@ static nsec_t next_wakeup(struct world *w)
         }
         for (unsigned i = 0; i < w->n_holders; i++)
                 if (w->h[i].alive)
-                        at = min_of(at, true_time_of(w, w->h[i].ppm,
-                                                     session_wakeup(&w->h[i].session)));
+                        at = min_of(at, max_of(w->h[i].asleep_until,
+                                               true_time_of(w, w->h[i].ppm,
+                                                            session_wakeup(&w->h[i].session))));
         return at;
 }
 
@@ -949,6 +1003,8 @@ static void set_up(struct world *w, uint64_t seed)
                 .loss = chance(w, 60),
                 .stalls = chance(w, 50),
                 .pauses = chance(w, 50),
+                .suspends = chance(w, 40),
+                .full = chance(w, 30),
                 .deaths = chance(w, 60),
                 .members = chance(w, 30),
                 .transfers = chance(w, 30),

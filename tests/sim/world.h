@@ -24,6 +24,8 @@ struct disk *sim_disk_new(void);
 /* The process dies: jobs under way are lost, the first one perhaps half done. What was synced
  * stays. */
 void sim_disk_crash(struct disk *d, struct rnd *rnd);
+/* Nothing more fits on it; what is there can be written over. */
+void sim_disk_fill(struct disk *d, bool full);
 /* The next job is done, at its time; false when there is none. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
@@ -35,6 +37,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
 struct replica_node {
         unsigned i;
         bool up, paused;
+        bool asleep; /* and paused: the whole host is suspended, frames to it are lost */
+        bool full;   /* its disk */
         struct disk *disk;
         struct core *core;
         struct replica *replica;
@@ -48,6 +52,7 @@ struct replica_node {
 struct holder {
         unsigned i;
         bool alive;
+        nsec_t asleep_until; /* its host is suspended */
         struct session session;
         int32_t ppm;
         unsigned at; /* the replica it uses */
@@ -62,13 +67,14 @@ struct edge {
 };
 
 struct faults {
-        bool crashes, partitions, loss, stalls, pauses, deaths, members, transfers;
+        bool crashes, partitions, loss, stalls, pauses, suspends, full, deaths, members,
+                transfers;
 };
 
 struct counts {
-        uint64_t events, frames, lost_frames, crashes, partitions, stalls, pauses, leaders,
-                changes, transfers, expiries, renewals, grants, reads, writes, holder_deaths,
-                holder_losses;
+        uint64_t events, frames, lost_frames, crashes, partitions, stalls, pauses, suspends,
+                full, leaders, changes, transfers, expiries, renewals, grants, reads, writes,
+                holder_deaths, holder_losses;
 };
 
 struct world {

@@ -1,4 +1,5 @@
-/* For LD_PRELOAD: fdatasync() sleeps first, for as many milliseconds as the file $SLOW_SYNC says. */
+/* For LD_PRELOAD: fdatasync() sleeps first, for as many milliseconds as the file $SLOW_SYNC
+ * says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include "test.h"
 
 static uint64_t persisted;
-static unsigned failures;
+static unsigned failures, snapshot_failures;
 
 static void on_persisted(void *u, uint64_t index)
 {
@@ -25,8 +25,18 @@ static void on_failed(void *u, const char *file, int r)
         failures++;
 }
 
-static const struct store_ops ops = {
-        .persisted = on_persisted, .snapshot_done = on_snapshot, .failed = on_failed};
+static void on_snapshot_failed(void *u, uint64_t index, int r)
+{
+        (void) u;
+        (void) index;
+        (void) r;
+        snapshot_failures++;
+}
+
+static const struct store_ops ops = {.persisted = on_persisted,
+                                     .snapshot_done = on_snapshot,
+                                     .snapshot_failed = on_snapshot_failed,
+                                     .failed = on_failed};
 
 static void append(struct store *s, uint64_t from, uint64_t to, uint64_t term, size_t size)
 {
@@ -252,4 +262,51 @@ TEST(a_log_that_contradicts_the_snapshot_is_void)
                 finish(d);
                 store_free(s);
         }
+}
+
+/* Only what cannot do without room fails: a log that needs its next segment. */
+TEST(a_full_disk_is_met_as_late_as_can_be)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+        struct store_snapshot snap = {
+                .index = 10, .term = 1, .data = {(const uint8_t *) "s", 1}};
+        uint64_t at = 1;
+
+        failures = snapshot_failures = 0;
+        append(s, at, 10, 1, 700);
+        finish(d);
+        sim_disk_fill(d, true);
+        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+        finish(d);
+        CHECK_EQ(snapshot_failures, 1);
+        /* The rest of the first segment, of 8 MiB, takes about 2,000 more; no spare can be
+         * made. */
+        for (at = 11; at < 1900; at += 10) {
+                append(s, at, at + 9, 1, 4096);
+                finish(d);
+        }
+        CHECK_EQ(failures, 0);
+        CHECK_EQ(persisted, at - 1);
+        sim_disk_fill(d, false);
+        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+        append(s, at, at + 400, 1, 4096);
+        finish(d);
+        CHECK_EQ(failures, 0);
+        CHECK_EQ(persisted, at + 400);
+        /* Into the third segment, without room, and nothing goes any more; nothing is lost. */
+        at = persisted + 1;
+        sim_disk_fill(d, true);
+        for (; failures == 0 && at < 9000; at++) {
+                append(s, at, at, 1, 4096);
+                finish(d);
+        }
+        CHECK_EQ(failures, 1);
+        CHECK(persisted < at - 1);
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->entries[store_recovered(s)->n_entries - 1].index,
+                 persisted);
+        store_free(s);
+        failures = 0;
 }
