@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "world.h"
 
 #define LEASES_MAX 4096
@@ -26,6 +27,9 @@ struct lease_seen {
 };
 
 #define OPS_MAX 8192
+#define REVISIONS_MAX 16384
+#define WATCHERS_MAX 2
+#define HOLDS_MAX 4096
 
 static struct lease_seen leases[LEASES_MAX];
 static struct op ops[OPS_MAX];
@@ -36,6 +40,16 @@ static struct {
         bool known;
 } story[INDEX_MAX];
 static int64_t values[KEYS_MAX], value_revision[KEYS_MAX];
+/* What each watcher was told that happened at a revision. */
+static struct {
+        uint64_t hash;      /* of all its events; 0: nothing yet */
+        int64_t key, value; /* written to a register, if that was one of them */
+} told[WATCHERS_MAX][REVISIONS_MAX];
+static struct {
+        unsigned who;
+        nsec_t begin, end;
+} holds[HOLDS_MAX];
+static size_t n_holds;
 
 void fail(struct world *w, const char *fmt, ...)
 {
@@ -52,7 +66,8 @@ void fail(struct world *w, const char *fmt, ...)
 
 void check_reset(void)
 {
-        n_leases = n_ops = 0;
+        n_leases = n_ops = n_holds = 0;
+        memset(told, 0, sizeof(told));
         memset(story, 0, sizeof(story));
         memset(values, 0, sizeof(values));
         memset(value_revision, 0, sizeof(value_revision));
@@ -179,6 +194,63 @@ void check_written(struct world *w, int64_t key, int64_t value, int64_t revision
         }
 }
 
+/* ---- watches (I6) and locks ---- */
+
+void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
+                struct view value)
+{
+        uint64_t h;
+
+        w->counts.told++;
+        if (revision >= REVISIONS_MAX)
+                return;
+        h = told[watcher][revision].hash ? told[watcher][revision].hash : HASH_START;
+        h = hash_add(hash_add(h, key.p, key.len), value.p, value.len);
+        told[watcher][revision].hash = h;
+        if (key.len == 3 && key.p[0] == 'k' && value.len == sizeof(int64_t)) {
+                told[watcher][revision].key = (key.p[1] - '0') * 10 + key.p[2] - '0';
+                memcpy(&told[watcher][revision].value, value.p, sizeof(int64_t));
+        }
+}
+
+/* One story for all watchers, and the one that writers were told. */
+static void check_watchers(struct world *w)
+{
+        int64_t last = min_of(core_state(w->r[0].core)->revision, (int64_t) REVISIONS_MAX - 1);
+
+        if (!clients_all_told(core_state(w->r[0].core)->revision))
+                fail(w, "I6: after a long calm a watcher has not been told all");
+        for (int64_t rev = 2; rev <= last; rev++)
+                if (told[0][rev].hash != told[1][rev].hash)
+                        fail(w, "I6: two watchers were told of revision %lld, not the same",
+                             (long long) rev);
+        for (size_t i = 0; i < n_ops; i++) {
+                const struct op *o = &ops[i];
+
+                if (o->kind == OP_READ || (o->kind == OP_CAS && !o->done) || o->revision > last)
+                        continue;
+                if (told[0][o->revision].key != o->key ||
+                    told[0][o->revision].value != o->value)
+                        fail(w, "I6: a watcher was not told of the write at revision %lld",
+                             (long long) o->revision);
+        }
+}
+
+void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end)
+{
+        w->counts.held++;
+        for (size_t i = n_holds; i > 0; i--)
+                if (begin < holds[i - 1].end && holds[i - 1].begin < end)
+                        fail(w, "locks: client %u holds from %.3f s on, client %u until %.3f s",
+                             who, (double) begin / 1e9, holds[i - 1].who,
+                             (double) holds[i - 1].end / 1e9);
+        if (n_holds == HOLDS_MAX)
+                return;
+        holds[n_holds].who = who;
+        holds[n_holds].begin = begin;
+        holds[n_holds++].end = end;
+}
+
 /* ---- linearizability (I8, and what I5 means while it runs) ---- */
 
 void check_op(struct world *w, const struct op *op)
@@ -278,6 +350,7 @@ void check_end(struct world *w)
         uint64_t applied = 0;
 
         check_history(w);
+        check_watchers(w);
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct state *s = core_state(w->r[i].core);
 

@@ -6,8 +6,6 @@
 
 #include "base/log.h"
 
-#define RUN_TIME (30 * NSEC_PER_SEC)
-#define CALM_TIME (25 * NSEC_PER_SEC) /* enough for every TTL and several elections */
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
@@ -79,7 +77,7 @@ static void event_free(struct event *e)
 
 /* ---- replicas ---- */
 
-static void drive(struct world *w, struct replica_node *n)
+void world_drive(struct world *w, struct replica_node *n)
 {
         struct boot_time now = clock_of(w, n->ppm);
 
@@ -89,6 +87,7 @@ static void drive(struct world *w, struct replica_node *n)
         core_tick(n->core, now);
         core_flush(n->core, now);
         replica_flush(n->replica, now);
+        api_flush(n->api, now);
 }
 
 static nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
@@ -231,6 +230,22 @@ static void on_submit(void *arg)
                 n->stalled_until = e->at;
 }
 
+/* Their bytes are fetched after every event: see clients_run(). */
+static void kick(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+}
+
+static const char *no_name(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+        return NULL;
+}
+
+static const struct api_conns api_conns = {.kick = kick, .common_name = no_name};
+
 static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1", "http://4:1",
                                         "http://5:1"};
 
@@ -258,6 +273,9 @@ static void boot(struct world *w, struct replica_node *n)
                      },
                      now) < 0)
                 abort();
+        if (api_new(&n->api, n->core, NULL, 0) < 0)
+                abort();
+        api_set_conns(n->api, &api_conns, NULL);
         core_set_owner(n->core, &owner, n);
         sim_disk_on_submit(n->disk, on_submit, n);
         r = replica_new(&n->replica,
@@ -275,6 +293,7 @@ static void boot(struct world *w, struct replica_node *n)
         if (r < 0 && n->full) { /* it is tried again */
                 n->up = false;
                 n->core = core_free(n->core);
+                n->api = api_free(n->api);
                 return;
         }
         if (r < 0)
@@ -295,7 +314,9 @@ static void kill_replica(struct world *w, struct replica_node *n, bool crash)
         else
                 while (sim_disk_busy(n->disk))
                         sim_disk_finish(n->disk);
+        clients_replica_down(n->i);
         n->core = core_free(n->core);
+        n->api = api_free(n->api);
         n->replica = replica_free(n->replica);
 }
 
@@ -470,7 +491,7 @@ static void serve(struct world *w, struct request *q)
         }
         if (r < 0)
                 free(q);
-        drive(w, n);
+        world_drive(w, n);
 }
 
 static struct request *ask(struct world *w, struct holder *h, enum request_kind kind,
@@ -668,7 +689,7 @@ static void change_members(struct world *w)
                 n->replica, ++requests,
                 (enum replica_change) rnd_between(&w->rnd, REPLICA_ADD, REPLICA_REMOVE), id,
                 addresses[id - 1]);
-        drive(w, n);
+        world_drive(w, n);
 }
 
 static void has_member(uint64_t id, const char *address, bool voter, void *arg)
@@ -700,7 +721,7 @@ static void restore_members(struct world *w)
                                                role[who] ? REPLICA_PROMOTE
                                                          : REPLICA_ADD_LEARNER,
                                                who + 1, addresses[who]);
-                        return drive(w, &w->r[i]);
+                        return world_drive(w, &w->r[i]);
                 }
         }
 }
@@ -712,7 +733,7 @@ static void move_leader(struct world *w)
                         w->counts.transfers++;
                         (void) core_move_leader(w->r[i].core,
                                                 rnd_between(&w->rnd, 1, w->n_replicas));
-                        return drive(w, &w->r[i]);
+                        return world_drive(w, &w->r[i]);
                 }
 }
 
@@ -888,7 +909,7 @@ static void handle(struct world *w, struct event *e)
                                     clock_of(w, n->ppm)) < 0)
                                 fail(w, "replica %u refused a frame of replica %u", e->to,
                                      e->from);
-                        drive(w, n);
+                        world_drive(w, n);
                 }
                 break;
         case EV_DISK:
@@ -905,7 +926,7 @@ static void handle(struct world *w, struct event *e)
                 sim_disk_finish(n->disk);
                 if (sim_disk_busy(n->disk))
                         on_submit(n);
-                drive(w, n);
+                world_drive(w, n);
                 break;
         case EV_EXIT:
                 if (n->up && n->life == e->life)
@@ -974,8 +995,9 @@ static nsec_t next_wakeup(struct world *w)
 
                 if (n->up && !n->paused)
                         at = min_of(at, true_time_of(w, n->ppm,
-                                                     boot_min(replica_next(n->replica),
-                                                              core_next(n->core))));
+                                                     boot_min(boot_min(replica_next(n->replica),
+                                                                       core_next(n->core)),
+                                                              api_next(n->api))));
         }
         for (unsigned i = 0; i < w->n_holders; i++)
                 if (w->h[i].alive)
@@ -1009,6 +1031,7 @@ static void set_up(struct world *w, uint64_t seed)
                 .members = chance(w, 30),
                 .transfers = chance(w, 30),
         };
+        clients_begin(w);
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 w->r[i] = (struct replica_node){
                         .i = i,
@@ -1044,6 +1067,7 @@ static void tear_down(struct world *w)
 {
         struct event *e;
 
+        clients_end();
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 kill_replica(w, &w->r[i], false);
                 w->r[i].disk = disk_free(w->r[i].disk);
@@ -1064,7 +1088,8 @@ bool world_run(struct world *w, uint64_t seed)
         set_up(w, seed);
         while (w->now < RUN_TIME + CALM_TIME && !*w->failure) {
                 struct event *e = TAILQ_FIRST(&events);
-                nsec_t wake = next_wakeup(w), next = min_of(wake, e ? e->at : INT64_MAX);
+                nsec_t wake = min_of(next_wakeup(w), clients_next()),
+                       next = min_of(wake, e ? e->at : INT64_MAX);
 
                 at_one_time = next > w->now ? 0 : at_one_time + 1;
                 if (at_one_time > 100000)
@@ -1078,10 +1103,12 @@ bool world_run(struct world *w, uint64_t seed)
                 } else {
                         for (unsigned i = 0; i < w->n_replicas; i++)
                                 if (w->r[i].up && !w->r[i].paused)
-                                        drive(w, &w->r[i]);
+                                        world_drive(w, &w->r[i]);
                 }
                 for (unsigned i = 0; i < w->n_holders && !*w->failure; i++)
                         hold(w, &w->h[i]);
+                if (!*w->failure)
+                        clients_run();
         }
         if (!*w->failure)
                 check_end(w);

@@ -3,12 +3,13 @@
  * holders that run the real session; a network and disks that fail. One seed decides
  * everything; one event is handled at a time.
  *
- * world.c moves it, disk.c is its disk, check.c is what must never happen, and shares no code
- * with what it checks.
+ * world.c moves it, disk.c is its disk, clients.c speaks gRPC to it, check.c is what must never
+ * happen, and shares no code with what it checks.
  */
 #pragma once
 
 #include "base/rnd.h"
+#include "service/api.h"
 #include "service/core.h"
 #include "session/session.h"
 #include "store/disk.h"
@@ -16,6 +17,8 @@
 #define REPLICAS_MAX 5
 #define HOLDERS_MAX 8
 #define MSEC NSEC_PER_MSEC
+#define RUN_TIME (30 * NSEC_PER_SEC)
+#define CALM_TIME (25 * NSEC_PER_SEC) /* enough for every TTL and several elections */
 
 /* ---- disk.c ---- */
 
@@ -41,6 +44,7 @@ struct replica_node {
         bool full;   /* its disk */
         struct disk *disk;
         struct core *core;
+        struct api *api;
         struct replica *replica;
         int32_t ppm;       /* how much its clock runs fast */
         nsec_t disk_delay; /* a stalled disk; writes that it holds up end later */
@@ -71,10 +75,21 @@ struct faults {
                 transfers;
 };
 
+/* How often what happened; printed by these names. */
+#define COUNTS(x)                                                                            \
+        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),                    \
+                x(crashes, "crashes"), x(partitions, "partitions"),                          \
+                x(stalls, "stalled disks"), x(full, "full disks"), x(pauses, "pauses"),      \
+                x(suspends, "suspends"), x(changes, "changes of members"),                   \
+                x(transfers, "leaders moved"), x(leaders, "elections"), x(grants, "grants"), \
+                x(renewals, "renewals"), x(expiries, "expiries"), x(writes, "writes"),       \
+                x(reads, "reads"), x(told, "events told"), x(held, "locks held"),            \
+                x(holder_deaths, "holders' deaths"), x(holder_losses, "holders' losses")
+#define COUNT_FIELD(field, name) field
+#define COUNT_NAME(field, name) name
+
 struct counts {
-        uint64_t events, frames, lost_frames, crashes, partitions, stalls, pauses, suspends,
-                full, leaders, changes, transfers, expiries, renewals, grants, reads, writes,
-                holder_deaths, holder_losses;
+        uint64_t COUNTS(COUNT_FIELD);
 };
 
 struct world {
@@ -110,6 +125,21 @@ struct boot_time clock_of(const struct world *w, int32_t ppm);
  * otherwise. */
 bool world_run(struct world *w, uint64_t seed);
 
+/* Time passes for a replica: what waits in it is done. */
+void world_drive(struct world *w, struct replica_node *n);
+
+/* ---- clients.c ---- */
+
+void clients_begin(struct world *w);
+void clients_end(void);
+/* Before its api goes: nobody is connected to it any more. */
+void clients_replica_down(unsigned i);
+/* Carries what is due, and lets those act whose time has come. */
+void clients_run(void);
+nsec_t clients_next(void);
+/* Whether every watcher has been told all up to @revision. */
+bool clients_all_told(int64_t revision);
+
 /* ---- check.c ---- */
 
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
@@ -144,5 +174,10 @@ struct op {
 void check_op(struct world *w, const struct op *op);
 /* A write was acknowledged: it is there in the end (I5). */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
+/* A watcher was told of this event; of a deletion without a value. */
+void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
+                struct view value);
+/* A lock was held from @begin to @end. */
+void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end);
 /* Everything is healed and had time. */
 void check_end(struct world *w);
