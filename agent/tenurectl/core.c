@@ -231,6 +231,14 @@ static int call(const struct core_options *o, const char *path, const ProtobufCM
         return r;
 }
 
+/* Prints it, and lets go of it. */
+static void print_json(const struct core_options *o, struct json_object *j)
+{
+        puts(json_object_to_json_string_ext(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY
+                                                            : JSON_C_TO_STRING_PLAIN));
+        json_object_put(j);
+}
+
 /* ---- members ---- */
 
 static void print_members(const struct core_options *o, Pb__Member **members, size_t n,
@@ -272,11 +280,8 @@ static void print_members(const struct core_options *o, Pb__Member **members, si
                         printf("%s%s", k > 0 ? "," : "", m->clienturls[k]);
                 putchar('\n');
         }
-        if (list) {
-                puts(json_object_to_json_string_ext(
-                        list, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN));
-                json_object_put(list);
-        }
+        if (list)
+                print_json(o, list);
 }
 
 static int get_members(const struct core_options *o, Pb__MemberListResponse **ret)
@@ -408,6 +413,56 @@ static int move_leader(const struct core_options *o, char **argv)
         return r;
 }
 
+/* ---- leases ---- */
+
+static int leases(const struct core_options *o, char **argv)
+{
+        Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
+        cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
+        struct json_object *list = NULL;
+        int r = call(o, "/etcdserverpb.Lease/LeaseLeases", &q.base,
+                     &pb__lease_leases_response__descriptor, (void **) &p);
+
+        (void) argv;
+        if (r < 0)
+                return r;
+        if (o->json)
+                list = json_object_new_array();
+        else if (o->legend)
+                printf("%-16s  %9s  %9s  %7s  %s\n", "ID", "TTL", "LEFT", "KEYS", "NAME");
+        for (size_t i = 0; i < p->n_leases; i++) {
+                const Pb__LeaseStatus *l = p->leases[i];
+                char id[24];
+
+                snprintf(id, sizeof(id), "%016" PRIx64, (uint64_t) l->id);
+                if (o->json) {
+                        struct json_object *e = json_object_new_object();
+
+                        json_object_object_add(e, "id", json_object_new_string(id));
+                        json_object_object_add(e, "ttl_ms",
+                                               json_object_new_int64(l->granted_ttl_ms));
+                        json_object_object_add(e, "left_ms", json_object_new_int64(l->ttl_ms));
+                        json_object_object_add(e, "keys",
+                                               json_object_new_int64((int64_t) l->keys));
+                        json_object_object_add(
+                                e, "name",
+                                json_object_new_string_len((const char *) l->name.data,
+                                                           (int) l->name.len));
+                        json_object_array_add(list, e);
+                        continue;
+                }
+                printf("%-16s  %8.3fs  %8.3fs  %7" PRIu64 "  %.*s\n", id,
+                       (double) l->granted_ttl_ms / 1000, (double) l->ttl_ms / 1000, l->keys,
+                       (int) l->name.len, (const char *) l->name.data);
+        }
+        if (list) {
+                print_json(o, list);
+        } else if (o->legend) {
+                printf("\n%zu leases.\n", p->n_leases);
+        }
+        return 0;
+}
+
 /* ---- snapshots ---- */
 
 static int write_chunk(void *arg, void *reply)
@@ -475,6 +530,7 @@ static const struct {
         {"members", NULL, 0, members},         {"add", NULL, 1, add},
         {"remove", NULL, 1, remove_},          {"promote", NULL, 1, promote},
         {"move-leader", NULL, 1, move_leader}, {"snapshot", "save", 1, save},
+        {"leases", NULL, 0, leases},
 };
 
 int core_main(const struct core_options *o, int argc, char **argv)
@@ -497,6 +553,7 @@ int core_main(const struct core_options *o, int argc, char **argv)
                         "  promote NAME|ID            a learner that is in sync\n"
                         "  remove NAME|ID\n"
                         "  move-leader NAME|ID\n"
+                        "  leases                     all, with what they have left\n"
                         "  snapshot save FILE\n"
                         "  snapshot restore FILE [OPTIONS of tenure-core...]\n");
         return 1;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "service/upkeep.h"
 
-#define RENEW_BATCH_MAX 4096
+#define RENEW_BATCH_MAX 1024 /* a batch of so many waits for nobody */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
 #define EXPIRE_MAX 8192 /* leases in one entry */

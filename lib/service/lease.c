@@ -26,6 +26,14 @@ static void revoke_lease(struct request *q)
         request_write(q, CMD_REVOKE, q->msg);
 }
 
+static int64_t left_ms(struct core *core, const struct lease *l)
+{
+        nsec_t left = lease_diff(deadlines_get(&core_state(core)->deadlines, l->slot),
+                                 core_lease_time(core));
+
+        return max_of(left, (nsec_t) 0) / NSEC_PER_MSEC;
+}
+
 static void answer_time_to_live(struct request *q)
 {
         Pb__LeaseTimeToLiveResponse p = PB__LEASE_TIME_TO_LIVE_RESPONSE__INIT;
@@ -40,12 +48,8 @@ static void answer_time_to_live(struct request *q)
         p.id = m->id;
         p.ttl = -1;
         if (l) {
-                nsec_t left = lease_diff(deadlines_get(&s->deadlines, l->slot),
-                                         core_lease_time(q->api->core));
-
-                left = max_of(left, (nsec_t) 0);
-                p.ttl = left / NSEC_PER_SEC;
-                p.ttl_ms = left / NSEC_PER_MSEC;
+                p.ttl_ms = left_ms(q->api->core, l);
+                p.ttl = p.ttl_ms / 1000;
                 p.grantedttl = (l->ttl_ms + 999) / 1000;
                 p.granted_ttl_ms = l->ttl_ms;
         }
@@ -92,6 +96,10 @@ static void answer_leases(struct request *q)
                         return request_fail(q, status_nomem);
                 pb__lease_status__init(st);
                 st->id = l->id;
+                st->name = pb_bytes(l->name, l->name_len);
+                st->granted_ttl_ms = l->ttl_ms;
+                st->ttl_ms = left_ms(q->api->core, l);
+                st->keys = l->n_keys;
                 p.leases[p.n_leases++] = st;
         }
         request_reply(q, &p.base);

@@ -104,6 +104,7 @@ row "one client's put of 256 B" put 1 1 ${N1:-1000}
 row "puts of 256 B, 100 connections x 10" put 100 10 ${N2:-20000}
 row "grants, 100 connections x 10" grant 100 10 ${N3:-10000}
 row "ranges of one key, linearizable, 100 x 10" range 100 10 ${N4:-20000}
+row "ranges of one key, serializable, 100 x 10" local 100 10 ${N4:-20000}
 row "keep-alives, 1,000 streams x 8" keepalive 1000 8 ${N5:-64000}
 echo "memory of the three after it, MiB: tenure-core $(($(rss "${TP[@]}") / 1024)), etcd $(($(rss "${EP[@]}") / 1024))"
 fi

@@ -2,7 +2,7 @@
  * A load on the etcd v3 API, the same for tenure-core and for etcd: so many connections, so
  * many requests outstanding on each.
  *
- *     load ENDPOINTS grant|put|range|keepalive CONNECTIONS OUTSTANDING TOTAL
+ *     load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS OUTSTANDING TOTAL
  *
  * Prints requests per second and the latencies' median and 99th percentile. Built on our own
  * rpc/ and loop/, so that the client costs both sides the same.
@@ -14,7 +14,7 @@
 #include "client/endpoint.h"
 #include "wire/pb.h"
 
-enum what { GRANT, PUT, RANGE, KEEPALIVE };
+enum what { GRANT, PUT, RANGE, LOCAL, KEEPALIVE };
 
 struct conn {
         struct endpoint *ep;
@@ -134,10 +134,12 @@ static void next(struct conn *c)
                 unary_call(c, "/etcdserverpb.KV/Put", &q.base);
                 break;
         }
-        case RANGE: {
+        case RANGE:
+        case LOCAL: {
                 Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
 
                 q.key = pb_bytes("bench/000001", 12);
+                q.serializable = B.what == LOCAL;
                 unary_call(c, "/etcdserverpb.KV/Range", &q.base);
                 break;
         }
@@ -228,13 +230,14 @@ static int cmp(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-        static const char *const names[] = {"grant", "put", "range", "keepalive"};
+        static const char *const names[] = {"grant", "put", "range", "local", "keepalive"};
         struct resolver *rv;
         double s;
 
         if (argc != 6) {
-                fprintf(stderr, "usage: load ENDPOINTS grant|put|range|keepalive CONNECTIONS "
-                                "OUTSTANDING TOTAL\n");
+                fprintf(stderr,
+                        "usage: load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS "
+                        "OUTSTANDING TOTAL\n");
                 return 2;
         }
         signal(SIGPIPE, SIG_IGN);

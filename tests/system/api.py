@@ -72,6 +72,18 @@ def leases():
     both("lease: its key went with it", KV + "Range", pb.RangeRequest(key=b"on77"), pb.RangeResponse)
 
 
+def many_keys():
+    """A45: a lease with very many keys goes at one revision, with all of them."""
+    both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=79, TTL=600), pb.LeaseGrantResponse)
+    for i in range(200):
+        both(None, KV + "Txn", pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"many/%d/%d" % (i, k), lease=79))
+                                                      for k in range(100)]), pb.TxnResponse)
+    count = pb.RangeRequest(key=b"many/", range_end=b"many0", count_only=True)
+    both("lease: A45: 20,000 keys on one", KV + "Range", count, pb.RangeResponse)
+    both("lease: A45: revoked", LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=79), pb.LeaseRevokeResponse)
+    both("lease: A45: all went at one revision", KV + "Range", count, pb.RangeResponse)
+
+
 # ---- watches ----
 
 def watches():
@@ -259,6 +271,7 @@ def limits():
 
 random_history(random.Random(args.seed), 3000)
 leases()
+many_keys()
 watches()
 locks()
 limits()

@@ -54,6 +54,27 @@ has "a revision that is not there yet" "$(at 0 get k0 --rev 100000 2>&1)" "requi
 at 0 compact "$R" >/dev/null
 has "a revision that is compacted" "$(at 1 get k0 --rev 1 2>&1)" "required revision has been compacted"
 
+# A49: all leases, with what etcd's list does not tell.
+L=$(at 0 lease grant 100 | awk '{print $2}'); at 1 put --lease="$L" a49 v >/dev/null
+has "A49: leases with TTL, time left and keys" "$("$BIN/tenurectl" --endpoints="http://127.0.0.1:$c2" core leases)" "^0*$L +100\.000s +(99\.[0-9]+|100\.000)s +1 "
+is "A49: the same as JSON" "$("$BIN/tenurectl" --endpoints="http://127.0.0.1:$c3" --json=short core leases | jq -r --arg l "$L" '.[] | select(.id | endswith($l)) | "\(.ttl_ms) \(.keys)"')" "100000 1"
+at 2 lease revoke "$L" >/dev/null
+
+# A42: while others read as much as they can, a lease of 1 s is kept and an event is told.
+at 0 put big "$(head -c 100000 /dev/zero | tr '\0' x)" >/dev/null
+HOGS=()
+for i in 0 1 2; do for n in 1 2; do
+	start "hog$i$n" timeout 30 sh -c "while :; do etcdctl --endpoints 127.0.0.1:${CLIENT[$i]} get '' --prefix --limit 200; done >/dev/null"; HOGS+=("$PID")
+done; done
+L=$(at 0 lease grant 1 | awk '{print $2}'); at 0 put --lease="$L" a42 v >/dev/null
+start a42 timeout 20 etcdctl --endpoints "127.0.0.1:$c1" lease keep-alive "$L"; KEEP=$PID
+start a42w timeout 20 etcdctl --endpoints "127.0.0.1:$c2" watch a42 --prefix
+until_ok 10 sh -c "[ \$(grep -c keepalived '$DIR/a42.log') -ge 12 ]"
+at 1 put a42x told >/dev/null
+if until_ok 5 grep -q told "$DIR/a42w.log"; then ok "A42: an event is told beside readers"; else not_ok "A42: an event is told beside readers"; fi
+is "A42: a lease of 1 s is kept beside readers" "$(at 2 get a42 --print-value-only)" v
+kill "$KEEP" "${HOGS[@]}" 2>/dev/null
+
 # A lease that nobody renews: gone soon after its TTL on every replica, not before.
 L=$(at 0 lease grant 2 | awk '{print $2}'); T=$(date +%s%N)
 at 0 put --lease="$L" dying v >/dev/null
