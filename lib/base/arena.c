@@ -3,6 +3,7 @@
 #include <stdalign.h>
 
 #define CHUNK_MIN 4000
+#define KEEP_MAX ((size_t) 64 << 10)
 
 struct arena_chunk {
         struct arena_chunk *next;
@@ -32,13 +33,29 @@ void *arena_alloc(struct arena *a, size_t n)
         return memset(p, 0, n);
 }
 
+static void chunks_free(struct arena_chunk *c)
+{
+        while (c) {
+                struct arena_chunk *next = c->next;
+
+                free(c);
+                c = next;
+        }
+}
+
 void arena_fini(struct arena *a)
 {
-        while (a->chunks) {
-                struct arena_chunk *next = a->chunks->next;
+        chunks_free(a->chunks);
+        *a = (struct arena){0};
+}
 
-                free(a->chunks);
-                a->chunks = next;
+void arena_clear(struct arena *a)
+{
+        if (a->chunks && a->chunks->size > KEEP_MAX)
+                return arena_fini(a);
+        if (a->chunks) {
+                chunks_free(a->chunks->next);
+                a->chunks->next = NULL;
         }
         a->used = 0;
 }

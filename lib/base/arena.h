@@ -20,3 +20,6 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t n);
 
 void arena_fini(struct arena *a);
+
+/* Everything is free again; some of the memory stays, for the next use. */
+void arena_clear(struct arena *a);

@@ -23,6 +23,7 @@ void state_fini(struct state *s)
         free(s->members);
         free(s->alarms);
         auth_fini(&s->auth);
+        arena_fini(&s->scratch);
         *s = (struct state){0};
 }
 
@@ -455,13 +456,25 @@ static int set_member(struct state *s, const Pb__Member *m)
         return state_set_member(s, m->id, m->name, (const char *) urls.data);
 }
 
-/* Unpacks the body as message @type into @m or leaves with an outcome. */
-#define UNPACK(m, type)                                                         \
-        cleanup_(pb_freep) void *m =                                            \
-                protobuf_c_message_unpack(&type, NULL, c->body.len, c->body.p); \
-        if (!m) {                                                               \
-                reply->outcome = STATE_E_MALFORMED;                             \
-                return 0;                                                       \
+static void *scratch_alloc(void *scratch, size_t n)
+{
+        return arena_alloc(scratch, n);
+}
+
+static void scratch_free(void *scratch, void *p)
+{
+        (void) scratch; /* all at once, before the next command */
+        (void) p;
+}
+
+/* Unpacks the body as message @type into @m, in scratch memory, or leaves with an outcome. */
+#define UNPACK(m, type)                                                                 \
+        void *m = protobuf_c_message_unpack(                                            \
+                &type, &(ProtobufCAllocator){scratch_alloc, scratch_free, &s->scratch}, \
+                c->body.len, c->body.p);                                                \
+        if (!m) {                                                                       \
+                reply->outcome = STATE_E_MALFORMED;                                     \
+                return 0;                                                               \
         }
 
 void state_begin(struct state *s, uint64_t index, struct lease_time at)
@@ -492,6 +505,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         const struct cmd_user *who = c->by_user ? &c->user : NULL;
 
         reply->outcome = STATE_OK;
+        arena_clear(&s->scratch);
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);

@@ -46,6 +46,7 @@ struct state {
         struct alarm *alarms; /* owned, ascending by member and type */
         size_t n_alarms, alarms_cap;
         struct auth auth;
+        struct arena scratch;   /* the command being applied, unpacked */
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
         struct lease_time time; /* when its leader appended it, or a later one before it */

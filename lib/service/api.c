@@ -2,6 +2,8 @@
 
 #include "service/internal.h"
 
+#define SPARE_MAX 4096
+
 static const struct {
         const struct method *methods;
         const size_t *n;
@@ -36,10 +38,16 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
 
 struct api *api_free(struct api *a)
 {
+        struct request *q;
+
         if (!a)
                 return NULL;
         watch_hub_free(a->watches);
         lock_hub_free(a->locks);
+        while ((q = a->spare)) {
+                a->spare = q->next_spare;
+                free(q);
+        }
         free(a);
         return NULL;
 }
@@ -65,13 +73,31 @@ void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
         api_kick(a, call);
 }
 
+static struct request *request_new(struct api *a)
+{
+        struct request *q = a->spare;
+
+        if (!q)
+                return calloc(1, sizeof(*q));
+        a->spare = q->next_spare;
+        a->n_spare--;
+        memset(q, 0, sizeof(*q));
+        return q;
+}
+
 static void request_free(struct request *q)
 {
+        struct api *a = q->api;
+
         if (q->drop)
                 q->drop(q);
         pb_free(q->msg);
         identity_fini(&q->who);
-        free(q);
+        if (a->n_spare == SPARE_MAX)
+                return free(q);
+        q->next_spare = a->spare;
+        a->spare = q;
+        a->n_spare++;
 }
 
 /* The call is answered: it needs us no more. */
@@ -245,7 +271,7 @@ void api_accept(struct rpc_call *call, void *userdata)
 
                         if (strcmp(m->path, call->path) != 0)
                                 continue;
-                        q = calloc(1, sizeof(*q));
+                        q = request_new(a);
                         if (!q)
                                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED,
                                                        "out of memory");

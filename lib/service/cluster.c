@@ -113,7 +113,18 @@ static struct status status_of_change(int outcome)
         }
 }
 
-static void answer_added(struct request *q, const Pb__MemberListResponse *all)
+/* What is asked of the core; kept with the request. */
+struct change {
+        struct core_change core;
+        struct request *q;
+};
+
+static void drop(struct request *q)
+{
+        free(q->data);
+}
+
+static void answer_added(struct request *q, const Pb__MemberListResponse *all, uint64_t id)
 {
         Pb__MemberAddResponse p = PB__MEMBER_ADD_RESPONSE__INIT;
 
@@ -121,7 +132,7 @@ static void answer_added(struct request *q, const Pb__MemberListResponse *all)
         p.members = all->members;
         p.n_members = all->n_members;
         for (size_t i = 0; i < p.n_members; i++)
-                if (p.members[i]->id == q->change.id)
+                if (p.members[i]->id == id)
                         p.member = p.members[i];
         request_reply(q, &p.base);
 }
@@ -129,7 +140,8 @@ static void answer_added(struct request *q, const Pb__MemberListResponse *all)
 /* The answers of remove, update, promote and list have one shape: header = 1, members = 2. */
 static void changed(struct core_change *ch, int outcome)
 {
-        struct request *q = container_of(ch, struct request, change);
+        struct change *c = container_of(ch, struct change, core);
+        struct request *q = c->q;
         Pb__MemberListResponse p = PB__MEMBER_LIST_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
         Pb__ResponseHeader h;
@@ -140,19 +152,26 @@ static void changed(struct core_change *ch, int outcome)
         if (list_members(q->api->core, &a, &p, &h) < 0)
                 return request_fail(q, status_nomem);
         if (ch->what == REPLICA_ADD || ch->what == REPLICA_ADD_LEARNER)
-                return answer_added(q, &p);
+                return answer_added(q, &p, ch->id);
         request_reply(q, &p.base);
 }
 
 static void change(struct request *q, enum replica_change what, uint64_t id,
                    const char *address)
 {
-        q->change.done = changed;
-        q->change.what = what;
-        q->change.id = id;
-        snprintf(q->change.address, sizeof(q->change.address), "%s", address);
+        struct change *c = calloc(1, sizeof(*c));
+
+        if (!c)
+                return request_fail(q, status_nomem);
+        c->q = q;
+        c->core.done = changed;
+        c->core.what = what;
+        c->core.id = id;
+        snprintf(c->core.address, sizeof(c->core.address), "%s", address);
+        q->data = c;
+        q->drop = drop;
         q->waiting = true;
-        core_change_members(q->api->core, &q->change, q->call->timeout);
+        core_change_members(q->api->core, &c->core, q->call->timeout);
 }
 
 /* One peer URL, of the form that we speak. */

@@ -21,6 +21,9 @@ struct api {
         void *conns_arg;
         struct worker *passwords; /* borrowed */
         size_t n_passwords;       /* in its hands */
+        struct request
+                *spare; /* requests to use again: they come and go by the 100,000 a second */
+        size_t n_spare;
         nsec_t token_ttl;
 };
 
@@ -50,7 +53,7 @@ struct request {
         struct identity who;
         struct core_write write;
         struct core_read read;
-        struct core_change change;
+        struct request *next_spare;
         void (*then)(struct request *q); /* after the read */
         bool waiting;                    /* for the core: the request stays until it answers */
         /* What a method that takes several steps keeps; `drop` frees it with the request. */
