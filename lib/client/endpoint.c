@@ -26,6 +26,7 @@ struct endpoint {
         struct rpc_conn *rpc;
         bool up;
         bool wanted;
+        bool closing;            /* what calls end now, ends with the connection */
         char failing[256];       /* why the connection ends as soon as the timer comes */
         struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
         nsec_t backoff;
@@ -38,6 +39,14 @@ static void arm(struct endpoint *e, nsec_t after)
                 abort();
 }
 
+static void close_connection(struct endpoint *e)
+{
+        e->closing = true;
+        e->rpc = rpc_conn_free(e->rpc);
+        e->stream = stream_free(e->stream);
+        e->closing = false;
+}
+
 static void fail(struct endpoint *e, const char *why)
 {
         bool was_up = e->up;
@@ -45,8 +54,7 @@ static void fail(struct endpoint *e, const char *why)
         e->up = false;
         e->failing[0] = '\0';
         e->query = resolve_cancel(e->query);
-        e->rpc = rpc_conn_free(e->rpc);
-        e->stream = stream_free(e->stream);
+        close_connection(e);
         arm(e, e->backoff);
         e->backoff = min_of(2 * e->backoff, RETRY_MAX);
         if (was_up)
@@ -87,7 +95,7 @@ static void login_status(struct rpc_call *call, enum rpc_code code, const char *
 {
         struct endpoint *e = call->userdata;
 
-        if (e->failing[0] || !e->stream)
+        if (e->failing[0] || e->closing)
                 return;
         /* A core that asks nobody who they are takes us as well. */
         if (code == RPC_OK || strstr(message, "authentication is not enabled"))
@@ -246,8 +254,7 @@ struct endpoint *endpoint_free(struct endpoint *e)
                 return NULL;
         loop_timer_disarm(&e->timer);
         resolve_cancel(e->query);
-        rpc_conn_free(e->rpc);
-        stream_free(e->stream);
+        close_connection(e);
         free(e);
         return NULL;
 }

@@ -231,7 +231,8 @@ def taken_away():
 
 
 def like_etcd(m):
-    """Takes out where etcd 3.4 is looser - in a txn a put may attach to any lease - and ranges that hold nothing."""
+    """Takes out where etcd 3.4 is looser - in a txn a put may attach to any lease, and be told what was there - and ranges
+    that hold nothing."""
     parts = [m]
     if isinstance(m, pb.TxnRequest):
         parts = list(m.compare) + [op.request_put for ops in (m.success, m.failure) for op in ops if op.HasField("request_put")]
@@ -240,7 +241,7 @@ def like_etcd(m):
     for p in parts:
         if isinstance(p, pb.PutRequest):
             if p is not m:
-                p.lease = 0
+                p.lease, p.prev_kv = 0, False
         elif p.range_end != b"\0" and p.range_end <= p.key:
             p.range_end = b""
 
