@@ -32,6 +32,7 @@ struct link {
         struct parcels to_client, to_server;
         nsec_t last_in, last_out; /* when the last parcel arrives */
         bool broken;              /* ends when nobody is inside of it */
+        bool dirty;               /* there may be something to say */
 };
 
 struct client {
@@ -94,22 +95,30 @@ static bool connect_to(struct client *c, unsigned to)
         if (rpc_conn_new_client(&c->link.client, "sim", false) < 0 ||
             rpc_conn_new_server(&c->link.server, &limits, api_accept, W->r[to].api) < 0)
                 abort();
+        rpc_conn_set_userdata(c->link.server, c);
         return true;
+}
+
+void clients_kick(struct rpc_conn *server)
+{
+        struct client *c = rpc_conn_userdata(server);
+
+        c->link.dirty = true;
 }
 
 /* What one side has to say gets on its way. */
 static void collect(struct rpc_conn *from, struct parcels *list, nsec_t *last)
 {
-        struct parcel *p = calloc(1, sizeof(*p));
+        struct buf b = {0};
+        struct parcel *p;
 
+        (void) !rpc_conn_output(from, &b, 1 << 16);
+        if (buf_len(&b) == 0)
+                return buf_fini(&b);
+        p = calloc(1, sizeof(*p));
         if (!p)
                 abort();
-        (void) !rpc_conn_output(from, &p->bytes, 1 << 16);
-        if (buf_len(&p->bytes) == 0) {
-                buf_fini(&p->bytes);
-                free(p);
-                return;
-        }
+        p->bytes = b;
         *last = p->at = max_of(*last + 1, W->now + some(100 * NSEC_PER_USEC, 3 * MSEC));
         STAILQ_INSERT_TAIL(list, p, next);
 }
@@ -131,6 +140,7 @@ static bool deliver(struct client *c, struct parcels *list, struct rpc_conn *to)
                 return false;
         }
         STAILQ_REMOVE_HEAD(list, next);
+        c->link.dirty = true;
         if (rpc_conn_input(to, buf_head(&p->bytes), buf_len(&p->bytes)) < 0)
                 c->link.broken = true;
         buf_fini(&p->bytes);
@@ -328,6 +338,7 @@ static void act(struct client *c)
         unsigned to = (unsigned) rnd_between(&W->rnd, 0, W->n_replicas - 1);
 
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
+        c->link.dirty = true;
         /* In the end watchers get to hear of all there was. */
         if (!c->watches && c->state == IDLE && W->now > RUN_TIME + CALM_TIME / 2)
                 return;
@@ -363,10 +374,12 @@ void clients_run(void)
                         act(c);
                 if (c->link.broken)
                         disconnect(c);
-                if (!c->link.client)
+                if (!c->link.client || !c->link.dirty)
                         continue;
                 collect(c->link.client, &c->link.to_server, &c->link.last_out);
-                if (!W->r[c->link.to].paused)
+                /* Who is paused says it when it wakes up. */
+                c->link.dirty = W->r[c->link.to].paused;
+                if (!c->link.dirty)
                         collect(c->link.server, &c->link.to_client, &c->link.last_in);
         }
 }

@@ -132,6 +132,8 @@ void world_drive(struct world *w, struct replica_node *n);
 
 void clients_begin(struct world *w);
 void clients_end(void);
+/* A replica has something to say on a connection. */
+void clients_kick(struct rpc_conn *server);
 /* Before its api goes: nobody is connected to it any more. */
 void clients_replica_down(unsigned i);
 /* Carries what is due, and lets those act whose time has come. */
