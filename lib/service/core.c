@@ -48,6 +48,7 @@ struct core {
 
         struct core_reads reads;
         uint64_t next_read;
+        bool caught_up;
 
         STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
         struct core_renewal *unstamped;       /* the first of them that has no time yet */
@@ -119,6 +120,7 @@ static void write_finish(struct core *c, struct core_write *w, struct status st,
 static void read_finish(struct core *c, struct core_read *rd, struct status st)
 {
         RB_REMOVE(core_reads, &c->reads, rd);
+        c->caught_up = c->caught_up || st.code == RPC_OK;
         rd->done(rd, st);
 }
 
@@ -311,6 +313,11 @@ void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
                                 timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
         RB_INSERT(core_reads, &c->reads, rd);
         replica_read(c->replica, rd->id);
+}
+
+bool core_caught_up(const struct core *c)
+{
+        return c->caught_up;
 }
 
 void core_read_cancel(struct core *c, struct core_read *rd)

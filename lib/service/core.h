@@ -116,6 +116,10 @@ must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type t
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
 void core_renew(struct core *c, struct core_renewal *rn);
 
+/* False until a first read of this life has been confirmed: what is here may be as old as the
+ * moment in which the process before ended. */
+bool core_caught_up(const struct core *c);
+
 /* Takes a read back; `done` will not be called. */
 void core_read_cancel(struct core *c, struct core_read *rd);
 

@@ -13,6 +13,7 @@
         ((size_t) 1 << 20) /* a response ends at the revision that reaches this */
 #define FRAGMENT_BYTES ((size_t) 1536 << 10)
 #define WATCHES_MAX 16384 /* on one stream */
+#define HELD_MAX ((size_t) 1 << 20)
 #define BLOCKED_AGAIN (20 * NSEC_PER_MSEC)
 #define PROGRESS_EVERY (600 * NSEC_PER_SEC)
 
@@ -31,6 +32,8 @@ struct watch_stream {
         struct watch_hub *hub;
         struct rpc_call *call;
         struct identity who; /* as of the last watch that was created */
+        bool waits;          /* for this replica to know what is now */
+        struct buf held;     /* requests that came meanwhile, each with its length */
         LIST_HEAD(, watch) watches;
         size_t n;
         int64_t next_id;
@@ -52,6 +55,8 @@ struct watch_hub {
         uint64_t auth_seen; /* auth_version() when it was last checked who may watch what */
         int64_t seen; /* every watch has what it wants up to this revision, unless `again` */
         bool again;   /* some watch is behind */
+        struct core_read now; /* what streams wait for */
+        bool waited_for, asking;
         struct boot_time next;
         struct boot_time leaderless_since;
 };
@@ -366,6 +371,8 @@ static void check_permits(struct watch_hub *h)
                 }
 }
 
+static void ask_for_now(struct watch_hub *h);
+
 void watch_hub_flush(struct watch_hub *h, struct boot_time now)
 {
         int64_t revision = core_state(h->api->core)->revision;
@@ -376,6 +383,7 @@ void watch_hub_flush(struct watch_hub *h, struct boot_time now)
                 h->next = BOOT_TIME_NEVER;
         check_leader(h, now);
         check_permits(h);
+        ask_for_now(h);
         if (revision == h->seen && !h->again && !due)
                 return;
         h->again = false;
@@ -473,14 +481,37 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         s->hub->again = true;
 }
 
+/* "From now on" means nothing on a replica that has just started, until it knows what is now.
+ */
+static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q)
+{
+        return q->request_union_case == PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST &&
+               q->create_request->start_revision <= 0 && !core_caught_up(s->hub->api->core);
+}
+
+static void hold(struct watch_stream *s, struct view m)
+{
+        s->waits = s->hub->waited_for = true;
+        buf_add_bytes(&s->held, m.p, m.len);
+        if (buf_error(&s->held) < 0 || buf_len(&s->held) > HELD_MAX)
+                rpc_call_finish(s->call, status_too_many.code, status_too_many.text);
+}
+
 static void on_message(struct rpc_call *call, struct view m)
 {
         struct watch_stream *s = call->userdata;
-        Pb__WatchRequest *q = pb__watch_request__unpack(NULL, m.len, m.p);
+        Pb__WatchRequest *q;
         struct watch *w;
 
+        if (s->waits)
+                return hold(s, m);
+        q = pb__watch_request__unpack(NULL, m.len, m.p);
         if (!q)
                 return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        if (asks_for_now(s, q)) {
+                pb_free(q);
+                return hold(s, m);
+        }
         switch (q->request_union_case) {
         case PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST:
                 create(s, q->create_request);
@@ -502,6 +533,40 @@ static void on_message(struct rpc_call *call, struct view m)
         pb_free(q);
 }
 
+/* Now it is known: what was held goes on. */
+static void let_go(struct watch_hub *h)
+{
+        struct watch_stream *s, *next;
+
+        h->waited_for = false;
+        LIST_FOREACH_SAFE (s, &h->streams, next, next) {
+                cleanup_(buf_fini) struct buf held = s->held;
+                struct view all = {buf_head(&held), buf_len(&held)}, m;
+
+                s->held = (struct buf){0};
+                s->waits = false;
+                while (view_bytes(&all, &m) == 0)
+                        on_message(s->call, m);
+        }
+}
+
+static void now_known(struct core_read *rd, struct status st)
+{
+        (void) st; /* asked again if not */
+        container_of(rd, struct watch_hub, now)->asking = false;
+}
+
+static void ask_for_now(struct watch_hub *h)
+{
+        if (!h->waited_for || h->asking)
+                return;
+        if (core_caught_up(h->api->core))
+                return let_go(h);
+        h->asking = true;
+        h->now.done = now_known;
+        core_read(h->api->core, &h->now, 0);
+}
+
 static void on_end(struct rpc_call *call)
 {
         rpc_call_finish(call, RPC_OK, "");
@@ -516,6 +581,7 @@ static void on_close(struct rpc_call *call)
                 watch_free(s, w);
         LIST_REMOVE(s, next);
         identity_fini(&s->who);
+        buf_fini(&s->held);
         free(s);
 }
 

@@ -106,6 +106,23 @@ if [ "$(grep -c OK "$DIR/counter.log")" -gt 20 ] && ! grep -q BROKEN "$DIR/count
 	ok "nobody else noticed ($(grep -c OK "$DIR/counter.log") puts meanwhile)"; else not_ok "others noticed" "$(tail -n 3 "$DIR/counter.log")"; fi
 for i in 0 1 2; do kill -0 "${CORE[$i]}" 2>/dev/null || not_ok "replica $i died"; done
 
+# A replica that was away, and comes back while nobody can tell it what is now, does not take what it missed for new.
+kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
+at 0 put missed/a old >/dev/null; at 1 put missed/b old >/dev/null
+kill -STOP "${CORE[0]}" "${CORE[1]}"
+start_core 2
+until_ok 10 timeout 1 etcdctl --endpoints "127.0.0.1:$c3" get --consistency=s k0
+mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "$0")/../../lib/wire" rpc.proto
+start now timeout 60 /usr/bin/python3 "$(dirname "$0")/from_now.py" "$DIR/pb" "127.0.0.1:$c3"; NOW=$PID
+until_ok 10 grep -q asked "$DIR/now.log"
+kill -CONT "${CORE[0]}" "${CORE[1]}"
+until_ok 15 all_answer
+until_ok 10 grep -q "created 1" "$DIR/now.log"
+at 0 put missed/c new >/dev/null
+until_ok 10 grep -q missed/c "$DIR/now.log"
+is "a watch from now on, asked of a replica that lags" "$(tr '\n' ' ' <"$DIR/now.log")" "asked created 0 created 1 event missed/c "
+kill "$NOW"
+
 # kill -9 of all, and back: keys, leases, revisions.
 L=$(at 0 lease grant 300 | awk '{print $2}')
 at 1 put --lease="$L" kept v >/dev/null
