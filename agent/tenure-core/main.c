@@ -34,6 +34,7 @@ struct program {
         uint64_t cluster_id, member_id;
         struct joined joined; /* what the others said; none: we do not join */
         const char *restore;  /* a snapshot file; NULL: run */
+        bool force_new;       /* go on alone with what is there, and exit */
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
@@ -417,7 +418,7 @@ static int identify(struct program *p)
 
         p->cluster_id = p->cluster.cluster_id;
         p->member_id = self->id;
-        if (r == -ENOENT && (!existing || p->restore))
+        if (r == -ENOENT && (!existing || p->restore || p->force_new))
                 return 0;
         if (r == -ENOENT) {
                 p->member_id = 0;
@@ -474,6 +475,8 @@ static int make_replica(struct program *p)
                                                  .address = p->joined.members[i].url};
         if (cfg.join)
                 cfg.n_peers = p->joined.n_members;
+        if (p->force_new)
+                return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->restore)
                 return restore(p->loop, p->disk, &cfg, p->restore, p->opt.data_dir);
         r = core_new(&p->core,
@@ -548,7 +551,7 @@ static int run(struct program *p)
         r = identify(p);
         if (r == 0)
                 r = make_replica(p);
-        if (p->restore)
+        if (p->restore || p->force_new)
                 return r;
         if (r == 0)
                 r = worker_new(&p->passwords, p->loop, "passwords");
@@ -601,6 +604,9 @@ static int usage(FILE *f)
                    "With no option it is a single replica on loopback.\n\n"
                    "  --config-file=FILE             settings in systemd style; the options "
                    "below win over it\n"
+                   "      --force-new-cluster        make the replica that is in the data "
+                   "directory the\n"
+                   "                                 only member of its cluster, and exit\n"
                    "      --restore=FILE             fill a new data directory from a "
                    "snapshot, and "
                    "exit\n"
@@ -644,6 +650,8 @@ static int parse(struct program *p, int argc, char **argv, bool *ret_test)
                         exit(0);
                 } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
                         *ret_test = true;
+                } else if (strcmp(argv[i], "--force-new-cluster") == 0) {
+                        p->force_new = true;
                 } else if ((strcmp(argv[i], "--config-file") == 0 ||
                             strcmp(argv[i], "--restore") == 0) &&
                            i + 1 < argc) {

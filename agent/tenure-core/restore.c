@@ -1,4 +1,5 @@
-/* tenure-core --restore: a new data directory from a snapshot file. */
+/* What is done to a data directory while no replica runs on it: --restore, and
+ * --force-new-cluster. */
 #include "restore.h"
 
 #include <inttypes.h>
@@ -23,10 +24,10 @@ static void on_done(void *u, uint64_t index)
         loop_stop(rs->loop);
 }
 
+/* Of a restore there is none; of --force-new-cluster it is the only write. */
 static void on_persisted(void *u, uint64_t index)
 {
-        (void) u;
-        (void) index;
+        on_done(u, index);
 }
 
 static void on_failed(void *u, const char *file, int r)
@@ -38,8 +39,16 @@ static void on_failed(void *u, const char *file, int r)
         loop_stop(rs->loop);
 }
 
-static const struct store_ops ops = {
-        .persisted = on_persisted, .snapshot_done = on_done, .failed = on_failed};
+static void on_snapshot_failed(void *u, uint64_t index, int r)
+{
+        (void) index;
+        on_failed(u, "the snapshot", r);
+}
+
+static const struct store_ops ops = {.persisted = on_persisted,
+                                     .snapshot_done = on_done,
+                                     .snapshot_failed = on_snapshot_failed,
+                                     .failed = on_failed};
 
 static int read_file(const char *path, struct buf *out)
 {
@@ -113,6 +122,42 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                          revision, n_keys, n_leases, data_dir);
         /* Where a job may still run, its store stays until the process ends. */
         if (rs.done || r == -EEXIST)
+                store_free(s);
+        return r;
+}
+
+int force_new_cluster(struct loop *l, struct disk *d, const struct replica_config *cfg,
+                      const char *data_dir)
+{
+        struct restore rs = {.loop = l};
+        struct store_error err;
+        struct store *s = NULL;
+        uint64_t index = 0;
+        int r = store_open(&s, d, &ops, &rs, &err);
+
+        if (r < 0) {
+                log_error("Data directory %s: %s", data_dir, err.text);
+                return r;
+        }
+        if (store_recovered(s)->fresh) {
+                log_error("The data directory %s holds no replica.", data_dir);
+                store_free(s);
+                return -ENOENT;
+        }
+        r = replica_leave_alone(s, cfg, &index);
+        if (r < 0)
+                log_error("Cannot write to %s: %s.", data_dir, strerror(-r));
+        else
+                loop_run(l);
+        if (r == 0)
+                r = rs.done ? 0 : rs.r < 0 ? rs.r : -EINTR;
+        if (r == 0)
+                log_info("Member %016" PRIx64 " of cluster %016" PRIx64
+                         " is its only member now, with all %" PRIu64
+                         " entries that it has. Start it without --force-new-cluster; the "
+                         "others join again with empty data directories (tenurectl core add).",
+                         cfg->id, cfg->cluster_id, index);
+        if (rs.done)
                 store_free(s);
         return r;
 }

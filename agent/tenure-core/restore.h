@@ -1,10 +1,15 @@
-/* tenure-core --restore: a new data directory from a snapshot file. */
+/* What is done to a data directory while no replica runs on it. Both run the loop until it is
+ * done, log what went wrong, and return 0 or a negative errno. */
 #pragma once
 
 #include "consensus/replica.h"
 
 struct loop;
 
-/* Runs the loop until it is done; logs what went wrong. Returns 0 or a negative errno. */
+/* --restore: a new data directory from a snapshot file. */
 must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
                         const char *path, const char *data_dir);
+
+/* --force-new-cluster: the replica that is there goes on without the others, who are lost. */
+must_check_ int force_new_cluster(struct loop *l, struct disk *d,
+                                  const struct replica_config *cfg, const char *data_dir);

@@ -90,6 +90,12 @@ must_check_ int replica_new(struct replica **ret, const struct replica_config *c
 must_check_ int replica_restore(struct store *s, const struct replica_config *cfg,
                                 uint64_t index, struct view state);
 
+/* Makes the replica whose directory is opened as @s the only member of its cluster, by one more
+ * entry of its log: what it has counts as committed, whatever the others had. For when a
+ * majority is lost for good. The store's `persisted` follows. Returns 0 or a negative errno. */
+must_check_ int replica_leave_alone(struct store *s, const struct replica_config *cfg,
+                                    uint64_t *ret_index);
+
 /* Takes part from now on; callbacks begin. Returns 0 or a negative errno after `fatal`. */
 must_check_ int replica_start(struct replica *r);
 struct replica *replica_free(struct replica *r);

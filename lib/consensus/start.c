@@ -66,6 +66,37 @@ int replica_restore(struct store *s, const struct replica_config *cfg, uint64_t 
         return k;
 }
 
+int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint64_t *ret_index)
+{
+        const struct store_recovered *rec = store_recovered(s);
+        struct store_entry e = {.index = rec->snapshot.index + 1,
+                                .term = max_of(rec->term, rec->snapshot.term),
+                                .type = RAFT_CHANGE};
+        struct replica_config alone = *cfg;
+        struct raft_buffer b;
+        int k;
+
+        if (rec->n_entries > 0) {
+                e.index = rec->entries[rec->n_entries - 1].index + 1;
+                e.term = max_of(e.term, rec->entries[rec->n_entries - 1].term);
+        }
+        for (size_t i = 0; i < cfg->n_peers; i++)
+                if (cfg->peers[i].id == cfg->id)
+                        alone.peers = &cfg->peers[i];
+        alone.n_peers = 1;
+        k = encode_peers(&alone, &b);
+        if (k < 0)
+                return k;
+        e.data = (struct view){b.base, b.len};
+        store_recovered_free(s);
+        k = store_append(s, &e, 1);
+        if (k == 0)
+                store_flush(s);
+        raft_free(b.base);
+        *ret_index = e.index - 1;
+        return k;
+}
+
 static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta,
                           struct store_error *err)
 {

@@ -42,7 +42,8 @@ static void range_then(struct request *q, void (*answer)(struct request *q))
 
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        if (m->serializable)
+        /* May be old, but not as old as this process. */
+        if (m->serializable && core_caught_up(q->api->core))
                 return answer(q);
         request_read(q, answer);
 }

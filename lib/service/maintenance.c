@@ -106,7 +106,7 @@ static void downgrade(struct request *q)
 
 /* The state in chunks, as core_snapshot() writes it; the end carries its checksum. Of this
  * replica as it is, without asking the others: it may be all that is left. */
-static void snapshot(struct request *q)
+static void answer_snapshot(struct request *q)
 {
         cleanup_(buf_fini) struct buf all = {0};
         char version[] = API_VERSION;
@@ -129,6 +129,15 @@ static void snapshot(struct request *q)
         }
         rpc_call_finish(q->call, RPC_OK, "");
         request_end(q);
+}
+
+/* One that has just started knows less than its disk does, until others tell what is committed:
+ * better no snapshot than an old one. */
+static void snapshot(struct request *q)
+{
+        if (!core_caught_up(q->api->core))
+                return request_read(q, answer_snapshot);
+        answer_snapshot(q);
 }
 
 /* grpc/doc/health-checking.md: "" is the server as a whole. */

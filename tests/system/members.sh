@@ -95,4 +95,32 @@ if until_ok 15 etc "127.0.0.1:$n1,127.0.0.1:$n2" put k again; then ok "the new c
 is "with its keys" "$(etc "127.0.0.1:$n2" get n40 --print-value-only)" v
 is "and its leases" "$(etc "127.0.0.1:$n3" lease timetolive "$LEASE" | grep -c granted)" 1
 has "a directory that holds a replica" "$("$BIN/tenure-core" --restore "$DIR/snap2" --name x --data-dir "$DIR/d" --initial-cluster "$NEW" 2>&1)" "holds a replica already|another|belongs"
+
+# ---- two of three are lost, and the one that is left was restarted: it goes on alone, then others join ----
+read -r f1 f2 f3 g1 g2 g3 < <(free_ports 6)
+INITIAL="f1=$A:$g1,f2=$A:$g2,f3=$A:$g3"
+F=()
+for r in "f1 $f1 $g1" "f2 $f2 $g2" "f3 $f3 $g3"; do replica $r --initial-cluster "$INITIAL"; F+=("$PID"); done
+until_ok 10 etc "127.0.0.1:$f1" put k1 v
+for i in $(seq 20); do etc "127.0.0.1:$f2" put "k$i" "v$i" >/dev/null; done
+LEASE=$(etc "127.0.0.1:$f1" lease grant 600 | awk '{print $2}')
+kill -9 "${F[@]}"; wait "${F[@]}" 2>/dev/null
+rm -rf "$DIR/f2" "$DIR/f3"
+EP="$A:$f1"
+replica f1 "$f1" "$g1" --initial-cluster "$INITIAL"; ALONE=$PID
+until_ok 10 grep -q "serves clients" "$DIR/f1.log"
+has "one that was restarted alone gives no old snapshot" "$(ctl core snapshot save "$DIR/none" 2>&1)" "no leader|timed out|no answer in time"
+has "nor an old value" "$(etc "127.0.0.1:$f1" get k5 --consistency=s 2>&1)" "no leader|timed out|deadline"
+kill "$ALONE"; wait "$ALONE" 2>/dev/null
+has "an empty directory has nobody to go on" "$("$BIN/tenure-core" --force-new-cluster --name f1 --data-dir "$DIR/nothing" --initial-cluster "$INITIAL" 2>&1)" "holds no replica"
+has "it goes on alone" "$("$BIN/tenure-core" --force-new-cluster --name f1 --data-dir "$DIR/f1" --initial-cluster "$INITIAL" --listen-peer-urls "$A:$g1" 2>&1)" "is its only member now"
+replica f1 "$f1" "$g1" --initial-cluster "$INITIAL"
+if until_ok 10 etc "127.0.0.1:$f1" put after v; then ok "alone, it takes writes"; else not_ok "alone, it takes writes" "$(tail -n 2 "$DIR/f1.log")"; fi
+is "with all that it had acknowledged" "$(etc "127.0.0.1:$f1" get k20 --print-value-only)" v20
+is "and its lease" "$(etc "127.0.0.1:$f1" lease timetolive "$LEASE" | grep -c granted)" 1
+is "and no other member" "$(ctl --json=short core members | jq length)" 1
+has "another one is added" "$(ctl core add "$A:$g2")" "It is a learner"
+replica f2 "$f2" "$g2" --initial-cluster "f1=$A:$g1,f2=$A:$g2" --initial-cluster-state existing
+if until_ok 15 ctl core promote f2; then ok "and votes"; else not_ok "and votes" "$(ctl core promote f2 2>&1)"; fi
+is "and has what was there" "$(etc "127.0.0.1:$f2" get k20 --print-value-only)" v20
 finish
