@@ -159,20 +159,28 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         request_reply_bytes(q, reply.p, reply.len);
 }
 
+static void write_bytes(struct request *q, enum cmd_type type, struct view body)
+{
+        q->write.done = write_done;
+        if (core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
+                       q->call ? q->call->timeout : 0) < 0)
+                return request_fail(q, status_too_many);
+        q->waiting = true;
+}
+
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r;
 
         pb_append(&b, body);
-        r = buf_error(&b);
-        q->write.done = write_done;
-        if (r == 0)
-                r = core_write(q->api->core, &q->write, type, &q->who.user, b.data, buf_len(&b),
-                               q->call ? q->call->timeout : 0);
-        if (r < 0)
-                return request_fail(q, status_too_many);
-        q->waiting = true;
+        if (buf_error(&b) < 0)
+                return request_fail(q, status_nomem);
+        write_bytes(q, type, (struct view){b.data, buf_len(&b)});
+}
+
+void request_write_own(struct request *q, enum cmd_type type)
+{
+        write_bytes(q, type, q->own);
 }
 
 static void read_done(struct core_read *rd, struct status st)
@@ -223,6 +231,7 @@ static void on_message(struct rpc_call *call, struct view m)
                 return request_fail(q, status_malformed);
         if (call->want_leader && core_status(q->api->core).leader_id == 0)
                 return request_fail(q, status_no_leader);
+        q->own = m;
         st = admit(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);

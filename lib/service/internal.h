@@ -49,7 +49,8 @@ struct request {
         struct api *api;
         struct rpc_call *call;
         const struct method *method;
-        void *msg; /* the unpacked request; owned */
+        void *msg;       /* the unpacked request; owned */
+        struct view own; /* its bytes; borrowed, while `run` runs */
         struct identity who;
         struct core_write write;
         struct core_read read;
@@ -81,7 +82,9 @@ void request_fail(struct request *q, struct status st);
 /* The call was finished already: lets go of the request. */
 void request_end(struct request *q);
 
-/* Sends the request's own bytes, as @body, through the log; the answer goes to the client. */
+/* Sends @body through the log; the answer goes to the client. request_write_own(), from `run`
+ * only, sends the request as it came. */
+void request_write_own(struct request *q, enum cmd_type type);
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
 /* Runs @then once a local read is linearizable. */
 void request_read(struct request *q, void (*then)(struct request *q));

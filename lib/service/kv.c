@@ -96,7 +96,7 @@ static void put(struct request *q)
 
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        request_write(q, CMD_PUT, q->msg);
+        request_write_own(q, CMD_PUT);
 }
 
 static void delete_range(struct request *q)
@@ -105,7 +105,7 @@ static void delete_range(struct request *q)
 
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        request_write(q, CMD_DELETE_RANGE, q->msg);
+        request_write_own(q, CMD_DELETE_RANGE);
 }
 
 static void answer_txn(struct request *q)
@@ -132,12 +132,12 @@ static void txn(struct request *q)
                 return request_fail(q, status_of(o));
         if (state_txn_reads_only(q->msg))
                 return request_read(q, answer_txn);
-        request_write(q, CMD_TXN, q->msg);
+        request_write_own(q, CMD_TXN);
 }
 
 static void compact(struct request *q)
 {
-        request_write(q, CMD_COMPACT, q->msg);
+        request_write_own(q, CMD_COMPACT);
 }
 
 const struct method kv_methods[] = {

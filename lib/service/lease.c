@@ -23,7 +23,7 @@ static void grant(struct request *q)
 
 static void revoke_lease(struct request *q)
 {
-        request_write(q, CMD_REVOKE, q->msg);
+        request_write_own(q, CMD_REVOKE);
 }
 
 static int64_t left_ms(struct core *core, const struct lease *l)
