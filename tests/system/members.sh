@@ -108,7 +108,7 @@ kill -9 "${F[@]}"; wait "${F[@]}" 2>/dev/null
 rm -rf "$DIR/f2" "$DIR/f3"
 EP="$A:$f1"
 replica f1 "$f1" "$g1" --initial-cluster "$INITIAL"; ALONE=$PID
-until_ok 10 grep -q "serves clients" "$DIR/f1.log"
+until_ok 10 ctl core members
 has "one that was restarted alone gives no old snapshot" "$(ctl core snapshot save "$DIR/none" 2>&1)" "no leader|timed out|no answer in time"
 has "nor an old value" "$(etc "127.0.0.1:$f1" get k5 --consistency=s 2>&1)" "no leader|timed out|deadline"
 kill "$ALONE"; wait "$ALONE" 2>/dev/null
