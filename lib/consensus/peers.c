@@ -228,6 +228,20 @@ static bool greet_joiner(struct link_in *i)
         return true;
 }
 
+/* Who calls us is there to be called. */
+static void out_hurry(struct peers *p, uint64_t id)
+{
+        struct link_out *o;
+
+        LIST_FOREACH (o, &p->out, next) {
+                if (o->id != id || o->stream || o->query)
+                        continue;
+                o->backoff = RETRY_MIN;
+                if (loop_timer_arm(&o->retry, boot_now()) < 0)
+                        abort();
+        }
+}
+
 static bool greet(struct link_in *i)
 {
         const uint8_t *p = buf_head(&i->rx);
@@ -244,6 +258,7 @@ static bool greet(struct link_in *i)
         i->greeted = true;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
+        out_hurry(i->peers, i->id);
         return true;
 }
 

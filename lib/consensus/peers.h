@@ -3,9 +3,9 @@
  * from each, for what it sends.
  *
  * Frames with a length in front, after a greeting that says which cluster and which member
- * speaks; TLS, mutual if so configured. A link that cannot be had is tried again, at growing
- * intervals up to a heartbeat's order; frames for it are lost meanwhile, as raft allows. What
- * does not begin with a greeting is closed after a few seconds.
+ * speaks; TLS, mutual if so configured. A link that cannot be had is tried again, at intervals
+ * that grow to half a second, and at once when that peer calls; frames for it are lost
+ * meanwhile, as raft allows. What does not begin with a greeting is closed after a few seconds.
  */
 #pragma once
 
