@@ -531,7 +531,7 @@ void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (!replica_leads(r) && peer == replica_leader(r) &&
             r->leader_down_at.ns == BOOT_TIME_NEVER.ns)
-                r->leader_down_at = boot_add(r->now, 2 * r->cfg.heartbeat);
+                r->leader_down_at = boot_add(r->now, 3 * r->cfg.heartbeat / 2);
 }
 
 /* Which of the voters that are left we are: they stand for election one after the other, so
@@ -568,11 +568,13 @@ static void check_learner(struct replica *r)
 }
 
 /* [libraft] It has no event for "the leader is gone": we take the leader from it, so that it
- * votes for another one, and let its election timer run out when our turn comes. */
+ * votes for another one, and let its election timer run out when our turn comes. The first
+ * turn is half a heartbeat away: by then the others let go of the leader too, and nobody is
+ * refused because of it. */
 static void check_leader_down(struct replica *r)
 {
-        unsigned wait = 2 * rank_without(r, replica_leader(r)) *
-                        (unsigned) (r->cfg.heartbeat / NSEC_PER_MSEC);
+        unsigned wait = (1 + 4 * rank_without(r, replica_leader(r))) *
+                        (unsigned) (r->cfg.heartbeat / 2 / NSEC_PER_MSEC);
 
         if (boot_before(r->now, r->leader_down_at))
                 return;
