@@ -105,6 +105,22 @@ static ProtobufCBinaryData bytes_of(const struct buf *b)
         return pb_bytes(buf_head(b), buf_len(b));
 }
 
+/* The keys of a lock or an election begin with its name and a slash ... */
+static int prefix_of(ProtobufCBinaryData name, struct buf *out)
+{
+        buf_add(out, name.data, name.len);
+        buf_add_u8(out, '/');
+        return buf_error(out);
+}
+
+/* ... and end before the same with the byte behind the slash. */
+static int prefix_end(const struct buf *prefix, struct buf *out)
+{
+        buf_add(out, buf_head(prefix), buf_len(prefix) - 1);
+        buf_add_u8(out, '/' + 1);
+        return buf_error(out);
+}
+
 /* Who takes part sees who else does. */
 static struct status may_look(struct api *a, const struct identity *who,
                               const struct buf *prefix)
@@ -112,10 +128,8 @@ static struct status may_look(struct api *a, const struct identity *who,
         cleanup_(buf_fini) struct buf end = {0};
         ProtobufCBinaryData from = bytes_of(prefix), to;
 
-        buf_add(&end, buf_head(prefix), buf_len(prefix));
-        if (buf_error(&end) < 0)
+        if (prefix_end(prefix, &end) < 0)
                 return status_nomem;
-        end.data[end.end - 1]++; /* it ends in '/' */
         to = bytes_of(&end);
         return status_of(
                 permit_range(core_state(a->core), &who->user, &from, &to, PERMIT_READ));
@@ -130,10 +144,8 @@ static struct kv_key *first_or_before(const struct kv *kv, const struct buf *pre
         struct kv_key *best = NULL;
         struct kv_span span;
 
-        buf_add(&end, buf_head(prefix), buf_len(prefix));
-        if (buf_error(&end) < 0)
+        if (prefix_end(prefix, &end) < 0)
                 return NULL;
-        end.data[end.end - 1]++; /* it ends in '/' */
         span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
                                 .end = {buf_head(&end), buf_len(&end)}};
         for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
@@ -372,13 +384,11 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
         w->q = q;
         w->election = election;
         w->lease = lease;
-        buf_add(&w->prefix, name.data, name.len);
-        buf_add_u8(&w->prefix, '/');
         buf_add(&w->value, value.data, value.len);
         q->data = w;
         q->drop = waiter_free;
         q->gone = abandon;
-        if (buf_error(&w->prefix) < 0 || buf_error(&w->value) < 0)
+        if (prefix_of(name, &w->prefix) < 0 || buf_error(&w->value) < 0)
                 return request_fail(q, status_nomem);
         st = may_look(q->api, &q->who, &w->prefix);
         if (st.code != RPC_OK)
@@ -468,13 +478,6 @@ static void proclaim(struct request *q)
                 return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
                                                        "\"leader\" field must be provided"});
         put_guarded(q, &key, m->leader->rev, &value, m->leader->lease, told);
-}
-
-static int prefix_of(ProtobufCBinaryData name, struct buf *out)
-{
-        buf_add(out, name.data, name.len);
-        buf_add_u8(out, '/');
-        return buf_error(out);
 }
 
 static void answer_leader(struct request *q)
