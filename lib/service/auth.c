@@ -234,6 +234,19 @@ static void answer_status(struct request *q)
         request_reply(q, &p.base);
 }
 
+/* The answers that list names all look like the one to UserGet. */
+static void reply_names(struct request *q, char **names, size_t n)
+{
+        Pb__AuthUserGetResponse p = PB__AUTH_USER_GET_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.roles = names;
+        p.n_roles = n;
+        request_reply(q, &p.base);
+}
+
 static bool is_user(const struct request *q, const char *name)
 {
         const struct view *who = &q->who.user.name;
@@ -246,20 +259,14 @@ static void answer_user(struct request *q)
         const Pb__AuthUserGetRequest *m = q->msg;
         const struct state *s = core_state(q->api->core);
         const struct auth_user *u = auth_user_find(&s->auth, m->name);
-        Pb__AuthUserGetResponse p = PB__AUTH_USER_GET_RESPONSE__INIT;
         enum state_outcome o = is_user(q, m->name) ? permit_user(s, &q->who.user)
                                                    : permit_root(s, &q->who.user);
-        Pb__ResponseHeader h;
 
         if (o == STATE_OK && !u)
                 o = STATE_E_USER_NOT_FOUND;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.roles = u->roles;
-        p.n_roles = u->n_roles;
-        request_reply(q, &p.base);
+        reply_names(q, u->roles, u->n_roles);
 }
 
 static void answer_role(struct request *q)
@@ -303,35 +310,27 @@ static void answer_role(struct request *q)
 static void answer_users(struct request *q)
 {
         const struct auth *auth = &core_state(q->api->core)->auth;
-        Pb__AuthUserListResponse p = PB__AUTH_USER_LIST_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
-        Pb__ResponseHeader h;
+        char **names = arena_alloc(&a, (auth->n_users + 1) * sizeof(*names));
 
-        p.users = arena_alloc(&a, (auth->n_users + 1) * sizeof(*p.users));
-        if (!p.users)
+        if (!names)
                 return request_fail(q, status_nomem);
         for (size_t i = 0; i < auth->n_users; i++)
-                p.users[p.n_users++] = auth->users[i].name;
-        core_header(q->api->core, &h);
-        p.header = &h;
-        request_reply(q, &p.base);
+                names[i] = auth->users[i].name;
+        reply_names(q, names, auth->n_users);
 }
 
 static void answer_roles(struct request *q)
 {
         const struct auth *auth = &core_state(q->api->core)->auth;
-        Pb__AuthRoleListResponse p = PB__AUTH_ROLE_LIST_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
-        Pb__ResponseHeader h;
+        char **names = arena_alloc(&a, (auth->n_roles + 1) * sizeof(*names));
 
-        p.roles = arena_alloc(&a, (auth->n_roles + 1) * sizeof(*p.roles));
-        if (!p.roles)
+        if (!names)
                 return request_fail(q, status_nomem);
         for (size_t i = 0; i < auth->n_roles; i++)
-                p.roles[p.n_roles++] = auth->roles[i].name;
-        core_header(q->api->core, &h);
-        p.header = &h;
-        request_reply(q, &p.base);
+                names[i] = auth->roles[i].name;
+        reply_names(q, names, auth->n_roles);
 }
 
 static void auth_status(struct request *q)
