@@ -50,6 +50,13 @@ static const struct store_ops ops = {.persisted = on_persisted,
                                      .snapshot_failed = on_snapshot_failed,
                                      .failed = on_failed};
 
+/* Until the write is done. */
+static int wait_done(const struct restore *rs)
+{
+        loop_run(rs->loop);
+        return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
+}
+
 static int read_file(const char *path, struct buf *out)
 {
         FILE *f = fopen(path, "re");
@@ -112,9 +119,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                         log_error("Cannot fill %s: %s.", data_dir, strerror(-r));
         }
         if (r == 0)
-                loop_run(l);
-        if (r == 0)
-                r = rs.done ? 0 : rs.r < 0 ? rs.r : -EINTR;
+                r = wait_done(&rs);
         if (r == 0)
                 log_info("Restored revision %" PRId64
                          " with %zu key(s) and %zu lease(s) into %s; "
@@ -148,9 +153,7 @@ int force_new_cluster(struct loop *l, struct disk *d, const struct replica_confi
         if (r < 0)
                 log_error("Cannot write to %s: %s.", data_dir, strerror(-r));
         else
-                loop_run(l);
-        if (r == 0)
-                r = rs.done ? 0 : rs.r < 0 ? rs.r : -EINTR;
+                r = wait_done(&rs);
         if (r == 0)
                 log_info("Member %016" PRIx64 " of cluster %016" PRIx64
                          " is its only member now, with all %" PRIu64
