@@ -399,11 +399,22 @@ static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest
         return reply->outcome == STATE_OK ? state_txn(s, q, reply) : 0;
 }
 
-static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
-                   struct state_reply *reply)
+/* The answer that is a header and nothing else: many messages look like this one. */
+static int answer_done(const struct state *s, struct state_reply *reply)
 {
         Pb__CompactionResponse p = PB__COMPACTION_RESPONSE__INIT;
 
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
+                   struct state_reply *reply)
+{
         reply->outcome = permit_user(s, who);
         if (reply->outcome != STATE_OK)
                 return 0;
@@ -414,18 +425,12 @@ static int compact(struct state *s, const struct cmd_user *who, const Pb__Compac
         if (reply->outcome != STATE_OK)
                 return 0;
         kv_compact(&s->kv, q->revision);
-        if (reply->out) {
-                reply->header.revision = s->revision;
-                p.header = &reply->header;
-                pb_append(reply->out, &p.base);
-        }
-        return 0;
+        return answer_done(s, reply);
 }
 
 static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
                   struct state_reply *reply)
 {
-        Pb__LeaseRevokeResponse p = PB__LEASE_REVOKE_RESPONSE__INIT;
         struct lease *l = leases_find(&s->leases, q->id);
         int r;
 
@@ -436,12 +441,7 @@ static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRe
         r = drop_lease(s, l);
         if (r < 0)
                 return r;
-        if (reply->out) {
-                reply->header.revision = s->revision;
-                p.header = &reply->header;
-                pb_append(reply->out, &p.base);
-        }
-        return 0;
+        return answer_done(s, reply);
 }
 
 static int set_member(struct state *s, const Pb__Member *m)
@@ -486,18 +486,12 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
 static int change_auth(struct state *s, const struct cmd_user *who, const Pb__AuthChange *q,
                        struct state_reply *reply)
 {
-        Pb__AuthEnableResponse p = PB__AUTH_ENABLE_RESPONSE__INIT; /* all look like this */
         int r = 0;
 
         reply->outcome = permit_root(s, who);
         if (reply->outcome == STATE_OK)
                 r = auth_change(&s->auth, q, &reply->outcome);
-        if (r == 0 && reply->outcome == STATE_OK && reply->out) {
-                reply->header.revision = s->revision;
-                p.header = &reply->header;
-                pb_append(reply->out, &p.base);
-        }
-        return r;
+        return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
 }
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
