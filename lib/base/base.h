@@ -91,3 +91,18 @@ must_check_ static inline int array_reserve(void *array, size_t *cap, size_t nee
         *cap = n;
         return 0;
 }
+
+/* Opens a gap of one zeroed element at @at of the *@n; counts it. Returns 0 or -ENOMEM. */
+must_check_ static inline int array_insert(void *array, size_t *n, size_t *cap, size_t size,
+                                           size_t at)
+{
+        char *items;
+
+        if (array_reserve(array, cap, *n + 1, size) < 0)
+                return -ENOMEM;
+        items = *(char **) array;
+        memmove(items + (at + 1) * size, items + at * size, (*n - at) * size);
+        memset(items + at * size, 0, size);
+        (*n)++;
+        return 0;
+}

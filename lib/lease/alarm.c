@@ -18,11 +18,9 @@ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type)
                 i++;
         if (i < s->n_alarms && s->alarms[i].member == member && s->alarms[i].type == type)
                 return 0;
-        if (array_reserve(&s->alarms, &s->alarms_cap, s->n_alarms + 1, sizeof(*s->alarms)) < 0)
+        if (array_insert(&s->alarms, &s->n_alarms, &s->alarms_cap, sizeof(*s->alarms), i) < 0)
                 return -ENOMEM;
-        memmove(s->alarms + i + 1, s->alarms + i, (s->n_alarms - i) * sizeof(*s->alarms));
         s->alarms[i] = (struct alarm){.member = member, .type = type};
-        s->n_alarms++;
         return 0;
 }
 

@@ -61,20 +61,6 @@ static size_t position(const void *array, size_t n, size_t size, const void *key
         return from;
 }
 
-/* Opens a gap of one at @at; *@n counts it. */
-static int insert_at(void *array, size_t *n, size_t *cap, size_t size, size_t at)
-{
-        char *items;
-
-        if (array_reserve(array, cap, *n + 1, size) < 0)
-                return -ENOMEM;
-        items = *(char **) array;
-        memmove(items + (at + 1) * size, items + at * size, (*n - at) * size);
-        memset(items + at * size, 0, size);
-        (*n)++;
-        return 0;
-}
-
 static void remove_at(void *array, size_t *n, size_t size, size_t at)
 {
         char *items = array;
@@ -168,7 +154,7 @@ static int user_add(struct auth *a, const char *name, const char *hash, bool no_
 
         user_at(a, name, &at);
         if (!copy || !hash_copy ||
-            insert_at(&a->users, &a->n_users, &a->users_cap, sizeof(*a->users), at) < 0)
+            array_insert(&a->users, &a->n_users, &a->users_cap, sizeof(*a->users), at) < 0)
                 return -ENOMEM;
         a->users[at].name = take_ptr(copy);
         a->users[at].hash = take_ptr(hash_copy);
@@ -184,7 +170,7 @@ static int user_grant(struct auth_user *u, const char *role)
         size_t at = position(u->roles, u->n_roles, sizeof(*u->roles), role, name_cmp, &found);
 
         if (!copy ||
-            insert_at(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
+            array_insert(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
         return 0;
@@ -211,7 +197,7 @@ static int role_add(struct auth *a, const char *name)
 
         role_at(a, name, &at);
         if (!copy ||
-            insert_at(&a->roles, &a->n_roles, &a->roles_cap, sizeof(*a->roles), at) < 0)
+            array_insert(&a->roles, &a->n_roles, &a->roles_cap, sizeof(*a->roles), at) < 0)
                 return -ENOMEM;
         a->roles[at].name = take_ptr(copy);
         return 0;
@@ -246,7 +232,7 @@ static int role_permit(struct auth_role *r, Pb__Permission__Type type, struct vi
                 r->permissions[at].type = type;
                 return 0;
         }
-        if (insert_at(&r->permissions, &r->n_permissions, &r->permissions_cap, sizeof(p), at) <
+        if (array_insert(&r->permissions, &r->n_permissions, &r->permissions_cap, sizeof(p), at) <
             0) {
                 permission_fini(&p);
                 return -ENOMEM;

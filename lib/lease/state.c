@@ -37,13 +37,10 @@ int state_set_member(struct state *s, uint64_t id, const char *name, const char 
         while (i < s->n_members && s->members[i].id < id)
                 i++;
         if (i == s->n_members || s->members[i].id != id) {
-                if (array_reserve(&s->members, &s->members_cap, s->n_members + 1,
-                                  sizeof(*s->members)) < 0)
+                if (array_insert(&s->members, &s->n_members, &s->members_cap,
+                                 sizeof(*s->members), i) < 0)
                         return -ENOMEM;
-                memmove(s->members + i + 1, s->members + i,
-                        (s->n_members - i) * sizeof(*s->members));
-                s->members[i] = (struct member){.id = id};
-                s->n_members++;
+                s->members[i].id = id;
         }
         free(s->members[i].name);
         free(s->members[i].client_urls);
