@@ -41,3 +41,11 @@ int secret_read(const char *path, char *out, size_t size)
         out[n] = '\0';
         return n > 0 ? 0 : -ENODATA;
 }
+
+char *secret_free(char *secret)
+{
+        if (secret)
+                explicit_bzero(secret, strlen(secret));
+        free(secret);
+        return NULL;
+}

@@ -10,3 +10,6 @@
  * LoadCredential=). Returns 0, -ENODATA when it is empty, -E2BIG, or what open(2) and read(2)
  * say. */
 must_check_ int secret_read(const char *path, char *out, size_t size);
+
+/* Wipes it, and frees it; NULL is none. Returns NULL. */
+char *secret_free(char *secret);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/conf.h"
+#include "base/secret.h"
 #include "client/internal.h"
 
 static void on_up(struct endpoint *e, void *userdata)
@@ -213,9 +214,7 @@ struct client *client_free(struct client *c)
         free(c->cluster);
         free(c->prefix);
         free(c->user);
-        if (c->password)
-                explicit_bzero(c->password, strlen(c->password));
-        free(c->password);
+        secret_free(c->password);
         free(c);
         return NULL;
 }

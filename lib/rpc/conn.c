@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/le.h"
+#include "base/secret.h"
 
 #define STREAM_WINDOW (256 * 1024)
 #define CONN_WINDOW (1024 * 1024)
@@ -50,20 +51,13 @@ static struct call *call_of(struct rpc_call *pub)
         return container_of(pub, struct call, pub);
 }
 
-static void wipe(char *secret)
-{
-        if (secret)
-                explicit_bzero(secret, strlen(secret));
-        free(secret);
-}
-
 static void call_free(struct call *k)
 {
         LIST_REMOVE(k, of_conn);
         k->pub.conn->n_calls--;
         buf_fini(&k->in);
         buf_fini(&k->out);
-        wipe(k->token);
+        secret_free(k->token);
         free(k->path);
         free(k->message);
         free(k);
@@ -342,7 +336,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
         } else if (is(name, name_len, "grpc-timeout")) {
                 k->pub.timeout = parse_timeout(value, value_len);
         } else if (is(name, name_len, "token") || is(name, name_len, "authorization")) {
-                wipe(k->token);
+                secret_free(k->token);
                 k->token = strndup((const char *) value, value_len);
                 k->pub.token = k->token;
         } else if (is(name, name_len, "hasleader")) {
@@ -583,7 +577,7 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c)
         }
         nghttp2_session_del(c->h2);
         free(c->authority);
-        wipe(c->token);
+        secret_free(c->token);
         free(c);
         return NULL;
 }
@@ -669,7 +663,7 @@ void rpc_conn_goaway(struct rpc_conn *c)
 
 int rpc_conn_set_token(struct rpc_conn *c, const char *token)
 {
-        wipe(c->token);
+        secret_free(c->token);
         c->token = strdup(token);
         return c->token ? 0 : -ENOMEM;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
+#include "base/secret.h"
 #include "service/token.h"
 
 #define PREFIX "$y$" /* yescrypt, crypt(5): what login(1) uses on Debian */
@@ -88,9 +89,7 @@ static void run_job(struct worker_job *w)
 
 static void job_free(struct password_job *j)
 {
-        if (j->password)
-                explicit_bzero(j->password, strlen(j->password));
-        free(j->password);
+        secret_free(j->password);
         free(j);
 }
 
