@@ -130,6 +130,8 @@ uint64_t replica_leader(const struct replica *r); /* 0: none known */
 const struct raft_configuration *replica_conf(const struct replica *r);
 /* The place of @id in the configuration, or -1. */
 int replica_position(const struct replica *r, uint64_t id);
+/* Whether we are a voter of our configuration. */
+bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
 /* Sends a frame of @n numbers. */
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,

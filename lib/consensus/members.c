@@ -157,10 +157,8 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
                        struct raft_configuration *ret_own)
 {
-        int i = replica_position(r, r->cfg.id);
-
         if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
-            (i >= 0 && replica_conf(r)->servers[i].role == RAFT_VOTER))
+            replica_votes(r))
                 return false;
         *ret_own = r->raft.configuration;
         raft_configuration_init(&r->raft.configuration);

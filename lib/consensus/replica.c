@@ -61,13 +61,18 @@ unsigned replica_voters(const struct replica *r)
         return n;
 }
 
+bool replica_votes(const struct replica *r)
+{
+        int i = replica_position(r, r->cfg.id);
+
+        return i >= 0 && replica_conf(r)->servers[i].role == RAFT_VOTER;
+}
+
 struct replica_status replica_status(const struct replica *r)
 {
         return (struct replica_status){
                 .leader = replica_leads(r),
-                .learner = replica_position(r, r->cfg.id) >= 0 &&
-                           replica_conf(r)->servers[replica_position(r, r->cfg.id)].role !=
-                                   RAFT_VOTER,
+                .learner = replica_position(r, r->cfg.id) >= 0 && !replica_votes(r),
                 .ready = r->ready,
                 .leader_id = replica_leader(r),
                 .term = raft_current_term(&r->raft),
@@ -557,10 +562,8 @@ static void forget_leader(struct replica *r)
 /* [libraft] One who is no voter follows for ever, and votes for nobody as long as it does. */
 static void check_learner(struct replica *r)
 {
-        int i = replica_position(r, r->cfg.id);
-
         if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
-            (i < 0 || replica_conf(r)->servers[i].role != RAFT_VOTER) &&
+            !replica_votes(r) &&
             raft_timeout(&r->raft) <= to_raft(r->now)) {
                 forget_leader(r);
                 announce(r);
