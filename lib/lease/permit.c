@@ -70,10 +70,9 @@ static int place_cmp(const struct place *a, const struct place *b)
         if (c >= 0)
                 return 1;
         /* Between a key and the same with a zero byte there is nothing. */
-        return b->key.len == a->key.len + 1 && b->key.p[a->key.len] == 0 &&
-                               (a->key.len == 0 || memcmp(a->key.p, b->key.p, a->key.len) == 0)
-                       ? 0
-                       : -1;
+        if (b->key.len != a->key.len + 1 || b->key.p[a->key.len] != 0)
+                return -1;
+        return bytes_cmp(a->key.p, a->key.len, b->key.p, a->key.len);
 }
 
 static struct place end_of(const struct kv_span *span)
