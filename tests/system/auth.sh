@@ -40,7 +40,7 @@ for n in 1 2 3; do
 done
 
 # ---- a login goes with the client, from replica to replica, through a restart, and ends ----
-mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "$0")/../../lib/wire" rpc.proto
+messages
 token() { /usr/bin/python3 "$(dirname "$0")/login.py" "$DIR/pb" "$@"; }
 T=$(token login "$c1")
 is "a login at one replica is good at another" "$(token "$T" "$c2")" v

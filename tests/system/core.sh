@@ -112,7 +112,7 @@ at 0 put missed/a old >/dev/null; at 1 put missed/b old >/dev/null
 kill -STOP "${CORE[0]}" "${CORE[1]}"
 start_core 2
 until_ok 10 timeout 1 etcdctl --endpoints "127.0.0.1:$c3" get --consistency=s k0
-mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "$0")/../../lib/wire" rpc.proto
+messages
 start now timeout 60 /usr/bin/python3 "$(dirname "$0")/from_now.py" "$DIR/pb" "127.0.0.1:$c3"; NOW=$PID
 until_ok 10 grep -q asked "$DIR/now.log"
 kill -CONT "${CORE[0]}" "${CORE[1]}"

@@ -31,6 +31,11 @@ until_ok() {
 	done
 }
 
+# The messages of the API for Python, in $DIR/pb.
+messages() {
+	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "${BASH_SOURCE[0]}")/../../lib/wire" rpc.proto
+}
+
 # Ports that are free now, for loopback.
 free_ports() {
 	python3 -c 'import socket,sys

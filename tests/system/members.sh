@@ -70,7 +70,7 @@ HASHES=$(for e in ${LIVE//,/ }; do etc "${e#http://}" put hash "$e" >/dev/null; 
 is "HashKV is equal on all replicas" "$(sort -u <<<"$HASHES" | wc -l)" 1
 SURVIVOR=d
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$ROOT/lib/wire" rpc.proto
+messages
 start no_leader /usr/bin/python3 "$ROOT/tests/system/no_leader.py" "$DIR/pb" "127.0.0.1:$c4"
 until_ok 10 grep -q open "$DIR/no_leader.log" || not_ok "streams that ask for a leader" "$(cat "$DIR/no_leader.log")"
 for p in "${PIDS[@]}"; do grep -qz -- "--name" "/proc/$p/cmdline" 2>/dev/null && ! tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -- "--name $SURVIVOR " && kill -9 "$p"; done

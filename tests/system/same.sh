@@ -103,7 +103,7 @@ is "a request that is too large" "$(cat "$DIR/big.$tc")" "$(cat "$DIR/big.$ec")"
 both "nothing else changed" get "" --prefix $J
 
 # The raw API: random histories, and every service's cases; then users, and what they may.
-mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$ROOT/lib/wire" rpc.proto
+messages
 for what in api auth; do
 	[ $what = api ] || engines -$what
 	timeout 300 /usr/bin/python3 "$ROOT/tests/system/$what.py" --pb "$DIR/pb" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" >"$DIR/$what.log" 2>&1

@@ -9,6 +9,6 @@ if [ "$(id -u)" -ne 0 ]; then skip "faults with real processes" "they want root,
 if ! unshare -nm --propagation private sh -c 'ip link add br0 type bridge && nft add table bridge t && mount -t tmpfs tmpfs /mnt' >"$DIR/try.log" 2>&1; then
 	skip "faults with real processes" "no network namespaces here: $(tail -n 1 "$DIR/try.log")"; finish; exit
 fi
-mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$HERE/../../lib/wire" rpc.proto
+messages
 exec unshare -nm --propagation private /usr/bin/python3 "$HERE/storm.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" \
 	--seconds "${1:-60}" ${2:+--seed "$2"} ${SLOW_SYNC:+--slow-sync "$(realpath "$SLOW_SYNC")"}
