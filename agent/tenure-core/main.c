@@ -46,6 +46,7 @@ struct program {
         struct server *server;
         SSL_CTX *tls_server, *tls_peer_server, *tls_peer_client;
         struct loop_hook hook;
+        struct loop_later watchers;
         struct loop_timer timer, stop_timer;
         struct loop_signal sigterm, sigint;
         uint64_t leader; /* the one last logged */
@@ -53,15 +54,13 @@ struct program {
         int exit_code;
 };
 
-static void drive(struct program *p)
+/* Behind the answers, and behind what goes to the other replicas: those wait for no watcher. */
+static void on_watchers(struct loop_later *d)
 {
-        struct boot_time now = boot_now(), next;
+        struct program *p = container_of(d, struct program, watchers);
+        struct boot_time next;
 
-        replica_tick(p->replica, now);
-        core_tick(p->core, now);
-        core_flush(p->core, now);
-        replica_flush(p->replica, now);
-        api_flush(p->api, now);
+        api_flush(p->api, boot_now());
         next = boot_min(replica_next(p->replica),
                         boot_min(core_next(p->core), api_next(p->api)));
         if (loop_timer_arm(&p->timer, next) < 0) {
@@ -69,13 +68,20 @@ static void drive(struct program *p)
                 p->exit_code = 1;
                 loop_stop(p->loop);
         }
-        if (p->stopping && !replica_status(p->replica).leader)
-                loop_stop(p->loop);
 }
 
 static void on_hook(struct loop_hook *h)
 {
-        drive(container_of(h, struct program, hook));
+        struct program *p = container_of(h, struct program, hook);
+        struct boot_time now = boot_now();
+
+        replica_tick(p->replica, now);
+        core_tick(p->core, now);
+        core_flush(p->core, now);
+        replica_flush(p->replica, now);
+        loop_later(&p->watchers, p->loop, on_watchers);
+        if (p->stopping && !replica_status(p->replica).leader)
+                loop_stop(p->loop);
 }
 
 static void on_timer(struct loop_timer *t)
@@ -581,6 +587,7 @@ static int run(struct program *p)
 static void fini(struct program *p)
 {
         loop_hook_stop(&p->hook);
+        loop_later_cancel(&p->watchers);
         server_free(p->server);
         worker_free(p->passwords);
         core_free(p->core); /* answers what still waits; its requests need the api */
