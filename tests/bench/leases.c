@@ -52,7 +52,7 @@ static struct {
         struct boot_time until;
         struct loop_timer timer;
         struct rnd rnd;
-        /* fanout */
+        bool fanout;
         size_t n_watchers, n_created, n_events, event, seen;
         struct boot_time sent;
         nsec_t *latency;
@@ -150,10 +150,6 @@ static void seen_event(const Pb__Event *e)
         char digits[7] = "";
         size_t i;
 
-        if (is("fanout")) {
-                B.latency[B.n_latency++] = boot_diff(boot_now(), B.sent);
-                return;
-        }
         if (e->type != PB__EVENT__EVENT_TYPE__DELETE || e->kv->key.len < 6)
                 return;
         memcpy(digits, e->kv->key.data + e->kv->key.len - 6, 6);
@@ -167,18 +163,37 @@ static void seen_event(const Pb__Event *e)
 
 static void next_event(void);
 
+/* A thousand messages for one event: this client must not be what takes the time, so it looks
+ * for the fields `created` and `events` of WatchResponse and unpacks nothing. */
+static void on_fanout(struct view m)
+{
+        struct view skipped;
+        uint64_t tag, v;
+
+        while (m.len > 0) {
+                if (view_varint(&m, &tag) < 0 || view_varint(&m, &v) < 0)
+                        abort();
+                if (tag == (3 << 3 | 0))
+                        B.n_created += v;
+                if (tag == (11 << 3 | 2))
+                        B.latency[B.n_latency++] = boot_diff(boot_now(), B.sent);
+                if ((tag & 7) == 2 && view_take(&m, v, &skipped) < 0)
+                        abort();
+        }
+        if (B.n_created == B.n_watchers && B.n_latency == B.event * B.n_watchers)
+                next_event();
+}
+
 static void on_watch(struct rpc_call *call, struct view m)
 {
-        Pb__WatchResponse *p = pb__watch_response__unpack(NULL, m.len, m.p);
+        Pb__WatchResponse *p;
 
         (void) call;
+        if (B.fanout)
+                return on_fanout(m);
+        p = pb__watch_response__unpack(NULL, m.len, m.p);
         for (size_t i = 0; p && i < p->n_events; i++)
                 seen_event(p->events[i]);
-        if (p && p->created)
-                B.n_created++;
-        if (is("fanout") && B.n_created == B.n_watchers &&
-            B.n_latency == B.event * B.n_watchers)
-                next_event();
         pb_free(p);
 }
 
@@ -430,6 +445,7 @@ int main(int argc, char **argv)
         }
         signal(SIGPIPE, SIG_IGN);
         B.mode = argv[2];
+        B.fanout = is("fanout");
         snprintf(B.prefix, sizeof(B.prefix), "lease-%d/", (int) getpid());
         for (int i = 3; i < argc && i < 7; i++)
                 a[i - 3] = strtoul(argv[i], NULL, 10);
