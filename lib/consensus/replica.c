@@ -563,8 +563,7 @@ static void forget_leader(struct replica *r)
 static void check_learner(struct replica *r)
 {
         if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
-            !replica_votes(r) &&
-            raft_timeout(&r->raft) <= to_raft(r->now)) {
+            !replica_votes(r) && raft_timeout(&r->raft) <= to_raft(r->now)) {
                 forget_leader(r);
                 announce(r);
         }

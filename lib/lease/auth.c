@@ -232,8 +232,8 @@ static int role_permit(struct auth_role *r, Pb__Permission__Type type, struct vi
                 r->permissions[at].type = type;
                 return 0;
         }
-        if (array_insert(&r->permissions, &r->n_permissions, &r->permissions_cap, sizeof(p), at) <
-            0) {
+        if (array_insert(&r->permissions, &r->n_permissions, &r->permissions_cap, sizeof(p),
+                         at) < 0) {
                 permission_fini(&p);
                 return -ENOMEM;
         }
