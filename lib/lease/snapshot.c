@@ -16,43 +16,47 @@
  */
 /* clang-format on */
 #include "base/hash.h"
-#include "lease/state.h"
+#include "base/le.h"
+#include "lease/saver.h"
 
 /* What a snapshot may ask for; dense slots never get there. */
 #define SLOT_MAX (1u << 22)
 
-static void save_key(const struct kv_key *k, struct buf *out)
+static void save_version(const struct kv_version *v, struct buf *out)
 {
-        const struct kv_version *v, *done = NULL;
-        uint64_t n = 0;
-
-        for (v = k->newest; v; v = v->older)
-                n++;
-        buf_add_bytes(out, k->bytes, k->len);
-        buf_add_varint(out, n);
-        /* The chain runs from new to old and histories are short: walk it once for each. */
-        while (done != k->newest) {
-                for (v = k->newest; v->older != done; v = v->older)
-                        ;
-                buf_add_u64(out, (uint64_t) v->mod_revision);
-                buf_add_u64(out, (uint64_t) v->create_revision);
-                buf_add_u64(out, (uint64_t) v->version);
-                buf_add_u64(out, (uint64_t) v->lease);
-                buf_add_u32(out, v->sub);
-                buf_add_bytes(out, v->value, v->value_len);
-                done = v;
-        }
+        buf_add_u64(out, (uint64_t) v->mod_revision);
+        buf_add_u64(out, (uint64_t) v->create_revision);
+        buf_add_u64(out, (uint64_t) v->version);
+        buf_add_u64(out, (uint64_t) v->lease);
+        buf_add_u32(out, v->sub);
+        buf_add_bytes(out, v->value, v->value_len);
 }
 
-void state_save(const struct state *s, struct buf *out)
+/* Begins the next key. The chain runs from new to old, and a counter's is as long as it was
+ * counted: it is walked once. */
+static int save_key(struct state_saver *sv)
 {
-        struct kv_key *k;
-        uint64_t n = 0;
+        struct kv_key *k = sv->key;
 
-        buf_add_u64(out, (uint64_t) s->revision);
-        buf_add_u64(out, (uint64_t) s->kv.compacted);
-        buf_add_u64(out, s->applied);
-        buf_add_u64(out, (uint64_t) s->time.ns);
+        sv->key = RB_NEXT(kv_tree, &sv->s->kv.keys, k);
+        for (const struct kv_version *v = k->newest; v; v = v->older) {
+                if (v->mod_revision > sv->revision)
+                        continue;
+                if (array_reserve(&sv->chain, &sv->chain_cap, sv->n_chain + 1,
+                                  sizeof(*sv->chain)) < 0)
+                        return -ENOMEM;
+                sv->chain[sv->n_chain++] = v;
+        }
+        if (sv->n_chain == 0)
+                return 0; /* it came later */
+        sv->n_keys++;
+        buf_add_bytes(&sv->out, k->bytes, k->len);
+        buf_add_varint(&sv->out, sv->n_chain);
+        return 0;
+}
+
+static void save_leases(const struct state *s, struct buf *out)
+{
         buf_add_u64(out, s->leases.n);
         for (size_t i = 0; i < s->leases.n_slots; i++) {
                 const struct lease *l = s->leases.slots[i];
@@ -67,11 +71,10 @@ void state_save(const struct state *s, struct buf *out)
                 buf_add_u64(out, (uint64_t) deadlines_get(&s->deadlines, l->slot).ns);
                 buf_add_bytes(out, l->name, l->name_len);
         }
-        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
-                n++;
-        buf_add_u64(out, n);
-        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
-                save_key(k, out);
+}
+
+static void save_tail(const struct state *s, struct buf *out)
+{
         buf_add_u64(out, s->n_members);
         for (size_t i = 0; i < s->n_members; i++) {
                 buf_add_u64(out, s->members[i].id);
@@ -85,6 +88,64 @@ void state_save(const struct state *s, struct buf *out)
                 buf_add_u8(out, (uint8_t) s->alarms[i].type);
         }
         auth_save(&s->auth, out);
+}
+
+void state_save_start(struct state_saver *sv, const struct state *s)
+{
+        state_saver_fini(sv);
+        sv->s = s;
+        sv->revision = s->revision;
+        sv->compacted = s->kv.compacted;
+        buf_add_u64(&sv->out, (uint64_t) s->revision);
+        buf_add_u64(&sv->out, (uint64_t) s->kv.compacted);
+        buf_add_u64(&sv->out, s->applied);
+        buf_add_u64(&sv->out, (uint64_t) s->time.ns);
+        save_leases(s, &sv->out);
+        sv->n_at = buf_len(&sv->out);
+        buf_add_u64(&sv->out, 0);
+        sv->key = RB_MIN(kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys);
+        save_tail(s, &sv->tail);
+}
+
+int state_save_more(struct state_saver *sv, size_t bytes)
+{
+        size_t until = bytes < SIZE_MAX - buf_len(&sv->out) ? buf_len(&sv->out) + bytes : bytes;
+
+        if (sv->s->kv.compacted != sv->compacted)
+                return -ESTALE;
+        while (sv->n_chain > 0 || sv->key) {
+                if (buf_len(&sv->out) >= until)
+                        return buf_error(&sv->out) < 0 ? -ENOMEM : 1;
+                if (sv->n_chain > 0)
+                        save_version(sv->chain[--sv->n_chain], &sv->out);
+                else if (save_key(sv) < 0)
+                        return -ENOMEM;
+        }
+        buf_add(&sv->out, buf_head(&sv->tail), buf_len(&sv->tail));
+        if (buf_error(&sv->out) < 0 || buf_error(&sv->tail) < 0)
+                return -ENOMEM;
+        le64_put(buf_head(&sv->out) + sv->n_at, sv->n_keys);
+        return 0;
+}
+
+void state_saver_fini(struct state_saver *sv)
+{
+        buf_fini(&sv->out);
+        buf_fini(&sv->tail);
+        free(sv->chain);
+        *sv = (struct state_saver){0};
+}
+
+void state_save(const struct state *s, struct buf *out)
+{
+        struct state_saver sv = {0};
+
+        state_save_start(&sv, s);
+        if (state_save_more(&sv, SIZE_MAX) < 0)
+                out->failed = true;
+        else
+                buf_add(out, buf_head(&sv.out), buf_len(&sv.out));
+        state_saver_fini(&sv);
 }
 
 uint64_t state_hash(const struct state *s)

@@ -1,4 +1,4 @@
-#include "lease/state.h"
+#include "lease/saver.h"
 #include "test.h"
 
 #define T0 ((struct lease_time){100 * NSEC_PER_SEC})
@@ -323,6 +323,43 @@ TEST(compaction_keeps_all_of_its_own_revision)
         kv_fini(&kv);
 }
 
+/* Something at random; where it would compact, it does so @in_10 times of ten. */
+static void change(struct state *s, unsigned in_10)
+{
+        char key[8];
+
+        snprintf(key, sizeof(key), "k%d", (int) rnd(0, 20));
+        switch (rnd(0, 5)) {
+        case 0:
+                (void) grant(s, (int64_t) rnd(1, 20), (int64_t) rnd(1000, 9000), T0);
+                break;
+        case 1: {
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                q.id = (int64_t) rnd(1, 20);
+                (void) apply(s, CMD_REVOKE, &q.base, T0, NULL);
+                break;
+        }
+        case 2: {
+                Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+
+                q.key = pb_bytes(key, strlen(key));
+                (void) apply(s, CMD_DELETE_RANGE, &q.base, T0, NULL);
+                break;
+        }
+        case 3:
+                if (rnd(0, 9) < in_10 && s->revision > 3) {
+                        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+
+                        q.revision = (int64_t) rnd(1, (uint64_t) s->revision);
+                        (void) apply(s, CMD_COMPACT, &q.base, T0, NULL);
+                }
+                break;
+        default:
+                (void) put(s, key, "value", rnd(0, 1) ? (int64_t) rnd(1, 20) : 0);
+        }
+}
+
 /* Whatever happened, a snapshot gives the same state back (I4), and deadlines that are not
  * earlier (I1). */
 TEST(a_snapshot_is_the_state)
@@ -331,40 +368,8 @@ TEST(a_snapshot_is_the_state)
         cleanup_(buf_fini) struct buf b = {0};
 
         begin(&s);
-        for (int i = 0; i < 300; i++) {
-                char key[8];
-
-                snprintf(key, sizeof(key), "k%d", (int) rnd(0, 20));
-                switch (rnd(0, 5)) {
-                case 0:
-                        (void) grant(&s, (int64_t) rnd(1, 20), (int64_t) rnd(1000, 9000), T0);
-                        break;
-                case 1: {
-                        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
-
-                        q.id = (int64_t) rnd(1, 20);
-                        (void) apply(&s, CMD_REVOKE, &q.base, T0, NULL);
-                        break;
-                }
-                case 2: {
-                        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
-
-                        q.key = pb_bytes(key, strlen(key));
-                        (void) apply(&s, CMD_DELETE_RANGE, &q.base, T0, NULL);
-                        break;
-                }
-                case 3:
-                        if (rnd(0, 9) == 0 && s.revision > 3) {
-                                Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
-
-                                q.revision = (int64_t) rnd(1, (uint64_t) s.revision);
-                                (void) apply(&s, CMD_COMPACT, &q.base, T0, NULL);
-                        }
-                        break;
-                default:
-                        (void) put(&s, key, "value", rnd(0, 1) ? (int64_t) rnd(1, 20) : 0);
-                }
-        }
+        for (int i = 0; i < 300; i++)
+                change(&s, 1);
         CHECK_EQ(state_set_member(&s, 7, "core1", "http://a:1,http://b:2"), 0);
         state_save(&s, &b);
         CHECK_EQ(state_load(&back, (struct view){b.data, buf_len(&b)}), 0);
@@ -379,6 +384,41 @@ TEST(a_snapshot_is_the_state)
                 CHECK(state_load(&back, (struct view){b.data, rnd(0, buf_len(&b) - 1)}) < 0);
                 state_fini(&back);
         }
+        state_fini(&s);
+}
+
+/* Encoded bit by bit under changes, it is the state as it was at the start; a compaction ends
+ * it, and it can begin again. */
+TEST(a_snapshot_in_parts_is_one_moment)
+{
+        struct state_saver sv = {0};
+        unsigned whole = 0, stale = 0;
+        struct state s;
+
+        begin(&s);
+        for (int round = 0; round < 40; round++) {
+                cleanup_(buf_fini) struct buf then = {0};
+                int r;
+
+                for (int i = 0; i < 100; i++)
+                        change(&s, 1);
+                state_save(&s, &then);
+                state_save_start(&sv, &s);
+                while ((r = state_save_more(&sv, rnd(1, 200))) > 0)
+                        for (uint64_t i = rnd(0, 3); i > 0; i--)
+                                change(&s, round % 2 ? 1 : 0);
+                if (r == -ESTALE) {
+                        stale++;
+                        continue;
+                }
+                CHECK_EQ(r, 0);
+                CHECK_EQ(bytes_cmp(buf_head(&sv.out), buf_len(&sv.out), buf_head(&then),
+                                   buf_len(&then)),
+                         0);
+                whole++;
+        }
+        CHECK(whole >= 20 && stale > 0);
+        state_saver_fini(&sv);
         state_fini(&s);
 }
 
