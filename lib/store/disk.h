@@ -31,12 +31,15 @@ struct disk_ops {
         /* Overwrites part of an existing file. (job) */
         int (*write)(struct disk *d, const char *name, uint64_t offset, const void *p,
                      size_t n);
-        /* Makes @name hold exactly these bytes, or, if we die meanwhile, what it held before.
-         * (job) */
-        int (*replace)(struct disk *d, const char *name, const void *p, size_t n);
+        /* Makes @name hold exactly these @n runs of bytes, or, if we die meanwhile, what it
+         * held before. (job) */
+        int (*replace)(struct disk *d, const char *name, const struct view *v, size_t n);
         /* (job) */
         int (*remove)(struct disk *d, const char *name);
         void (*submit)(struct disk *d, struct disk_job *job);
+        /* The same for what takes long and nobody waits for: those are in order among
+         * themselves only. */
+        void (*submit_aside)(struct disk *d, struct disk_job *job);
         struct disk *(*free)(struct disk *d);
 };
 

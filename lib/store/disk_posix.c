@@ -8,10 +8,12 @@
 #include "loop/worker.h"
 #include "store/disk.h"
 
+#define WRITE_MAX ((size_t) 4 << 20)
+
 struct posix {
         struct disk base;
         int dir_fd, lock_fd;
-        struct worker *worker;
+        struct worker *worker, *aside;
         /* The file written last, kept open: the log's segment. Used by the worker's thread only
          * once that runs. */
         char open_name[64];
@@ -148,17 +150,38 @@ static int posix_write(struct disk *d, const char *name, uint64_t offset, const 
         return r;
 }
 
-static int posix_replace(struct disk *d, const char *name, const void *bytes, size_t n)
+/* A large file goes to the disk bit by bit: what others sync meanwhile waits for one of them,
+ * not for all. */
+static int write_gently(int fd, struct view v, uint64_t *offset)
+{
+        int r = 0;
+
+        while (r == 0 && v.len > 0) {
+                size_t n = min_of(v.len, WRITE_MAX);
+
+                r = write_all(fd, v.p, n, *offset);
+                if (r == 0 && n == WRITE_MAX && fdatasync(fd) < 0)
+                        r = -errno;
+                v.p += n;
+                v.len -= n;
+                *offset += n;
+        }
+        return r;
+}
+
+static int posix_replace(struct disk *d, const char *name, const struct view *v, size_t n)
 {
         struct posix *p = posix_of(d);
+        uint64_t offset = 0;
         char tmp[80];
-        int fd, r;
+        int fd, r = 0;
 
         snprintf(tmp, sizeof(tmp), "%s.tmp", name);
         fd = openat(p->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         if (fd < 0)
                 return -errno;
-        r = write_all(fd, bytes, n, 0);
+        for (size_t i = 0; r == 0 && i < n; i++)
+                r = write_gently(fd, v[i], &offset);
         if (r == 0 && fsync(fd) < 0)
                 r = -errno;
         close(fd);
@@ -201,18 +224,29 @@ static void drop(struct worker_job *job)
         j->drop(j);
 }
 
-static void posix_submit(struct disk *d, struct disk_job *j)
+static void submit_to(struct worker *w, struct disk_job *j)
 {
         struct posix_job *pj = (struct posix_job *) (void *) j->impl;
 
         pj->job = (struct worker_job){.run = run, .done = done, .drop = drop};
-        worker_submit(posix_of(d)->worker, &pj->job);
+        worker_submit(w, &pj->job);
+}
+
+static void posix_submit(struct disk *d, struct disk_job *j)
+{
+        submit_to(posix_of(d)->worker, j);
+}
+
+static void posix_submit_aside(struct disk *d, struct disk_job *j)
+{
+        submit_to(posix_of(d)->aside, j);
 }
 
 static struct disk *posix_free(struct disk *d)
 {
         struct posix *p = posix_of(d);
 
+        worker_free(p->aside);
         worker_free(p->worker);
         forget_open(p);
         if (p->lock_fd >= 0)
@@ -231,6 +265,7 @@ static const struct disk_ops posix_ops = {
         .replace = posix_replace,
         .remove = posix_remove,
         .submit = posix_submit,
+        .submit_aside = posix_submit_aside,
         .free = posix_free,
 };
 
@@ -254,6 +289,8 @@ int disk_posix_new(struct disk **ret, const char *dir, struct loop *l)
         if (flock(p->lock_fd, LOCK_EX | LOCK_NB) < 0)
                 return errno == EWOULDBLOCK ? -EBUSY : -errno;
         r = worker_new(&p->worker, l, "disk");
+        if (r == 0)
+                r = worker_new(&p->aside, l, "snapshots");
         if (r < 0)
                 return r;
         *ret = take_ptr(d);

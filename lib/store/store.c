@@ -38,6 +38,7 @@ struct job {
         char name[32];
         uint64_t offset;
         struct buf bytes;
+        struct blob *data; /* of a snapshot: what follows `bytes` */
         size_t size;
         uint64_t index; /* persisted with it */
         int r;
@@ -600,6 +601,14 @@ static void fail(struct store *s, const char *file, int r)
         s->ops->failed(s->userdata, file, r);
 }
 
+static int write_snapshot(struct job *j)
+{
+        struct view v[] = {{j->bytes.data, buf_len(&j->bytes)}, blob_view(j->data)};
+
+        le32_put(j->bytes.data, crc32c(crc32c(0, v[0].p + 4, v[0].len - 4), v[1].p, v[1].len));
+        return j->store->disk->ops->replace(j->store->disk, j->name, v, ARRAY_SIZE(v));
+}
+
 static void run_job(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
@@ -611,7 +620,7 @@ static void run_job(struct disk_job *dj)
                 break;
         case JOB_SNAPSHOT:
         case JOB_INSTALL:
-                j->r = d->ops->replace(d, j->name, j->bytes.data, buf_len(&j->bytes));
+                j->r = write_snapshot(j);
                 break;
         case JOB_CREATE:
         case JOB_SPARE:
@@ -631,6 +640,7 @@ static void job_drop(struct disk_job *dj)
         struct job *j = container_of(dj, struct job, disk_job);
 
         buf_fini(&j->bytes);
+        blob_free(j->data);
         free(j);
 }
 
@@ -679,14 +689,14 @@ static void job_done(struct disk_job *dj)
                                 fail(s, old, -ENOMEM);
                 }
                 s->snapshot_index = j->index;
-                s->snapshot_size = buf_len(&j->bytes);
+                s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
                 s->ops->snapshot_done(s->userdata, j->index);
         }
         job_drop(dj);
 }
 
-static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
-                  struct buf *bytes, size_t size, uint64_t index)
+static int submit_job(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
+                      struct buf *bytes, struct blob *data, size_t size, uint64_t index)
 {
         struct job *j = calloc(1, sizeof(*j));
 
@@ -705,8 +715,20 @@ static int submit(struct store *s, enum job_kind kind, const char *name, uint64_
                 j->bytes = *bytes;
                 *bytes = (struct buf){0};
         }
-        s->disk->ops->submit(s->disk, &j->disk_job);
+        if (data)
+                j->data = blob_hold(data);
+        /* The log does not wait for a snapshot of our own. */
+        if (kind == JOB_SNAPSHOT)
+                s->disk->ops->submit_aside(s->disk, &j->disk_job);
+        else
+                s->disk->ops->submit(s->disk, &j->disk_job);
         return 0;
+}
+
+static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
+                  struct buf *bytes, size_t size, uint64_t index)
+{
+        return submit_job(s, kind, name, offset, bytes, NULL, size, index);
 }
 
 static int create_segment(struct store *s, enum job_kind kind, uint64_t seq, size_t size,
@@ -787,7 +809,8 @@ void store_flush(struct store *s)
         }
 }
 
-int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool reset)
+int store_save_blob(struct store *s, const struct store_snapshot *snap, struct blob *data,
+                    bool reset)
 {
         struct buf b = {0};
         uint8_t h[SNAPSHOT_HEADER] = {0};
@@ -799,15 +822,14 @@ int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool
         le64_put(h + 16, snap->term);
         le64_put(h + 24, snap->conf_index);
         le64_put(h + 32, snap->conf.len);
-        le64_put(h + 40, snap->data.len);
+        le64_put(h + 40, blob_view(data).len);
         buf_add(&b, h, sizeof(h));
         buf_add(&b, snap->conf.p, snap->conf.len);
-        buf_add(&b, snap->data.p, snap->data.len);
         r = buf_error(&b);
         if (r == 0) {
-                le32_put(b.data, crc32c(0, b.data + 4, buf_len(&b) - 4));
                 snprintf(name, sizeof(name), "snapshot-%016" PRIx64, snap->index);
-                r = submit(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name, 0, &b, 0, snap->index);
+                r = submit_job(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name, 0, &b, data, 0,
+                               snap->index);
         }
         if (r == 0 && reset) {
                 /* The log goes on behind the snapshot; what it held before is void once the
@@ -820,6 +842,16 @@ int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool
         }
         buf_fini(&b);
         return r;
+}
+
+int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool reset)
+{
+        cleanup_(blob_freep) struct blob *data = NULL;
+        struct buf copy = {0};
+
+        buf_add(&copy, snap->data.p, snap->data.len);
+        data = blob_new(&copy);
+        return data ? store_save_blob(s, snap, data, reset) : -ENOMEM;
 }
 
 void store_trim(struct store *s, uint64_t index)

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/blob.h"
 #include "base/buf.h"
 #include "store/disk.h"
 
@@ -100,6 +101,10 @@ void store_flush(struct store *s);
  * install). Returns 0 or -ENOMEM. */
 must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot *snap,
                                     bool reset);
+
+/* The same of data that is @data's: held until it is written. */
+must_check_ int store_save_blob(struct store *s, const struct store_snapshot *snap,
+                                struct blob *data, bool reset);
 
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);

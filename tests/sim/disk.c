@@ -126,7 +126,7 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
         return 0;
 }
 
-static int sim_replace(struct disk *d, const char *name, const void *p, size_t n)
+static int sim_replace(struct disk *d, const char *name, const struct view *v, size_t n)
 {
         struct file *f;
 
@@ -135,8 +135,12 @@ static int sim_replace(struct disk *d, const char *name, const void *p, size_t n
         if (sim_of(d)->full)
                 return -ENOSPC;
         f = make(sim_of(d), name);
-        resize(f, n);
-        memcpy(f->bytes, p, n);
+        resize(f, 0);
+        for (size_t i = 0; i < n; i++) {
+                resize(f, f->len + v[i].len);
+                if (v[i].len > 0)
+                        memcpy(f->bytes + f->len - v[i].len, v[i].p, v[i].len);
+        }
         return 0;
 }
 
@@ -254,6 +258,7 @@ static const struct disk_ops ops = {
         .replace = sim_replace,
         .remove = sim_remove,
         .submit = sim_submit,
+        .submit_aside = sim_submit,
         .free = sim_free,
 };
 

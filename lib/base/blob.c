@@ -1,0 +1,29 @@
+#include "base/blob.h"
+
+struct blob *blob_new(struct buf *bytes)
+{
+        struct blob *b = bytes->failed ? NULL : malloc(sizeof(*b));
+
+        if (!b) {
+                buf_fini(bytes);
+                return NULL;
+        }
+        *b = (struct blob){.n_holders = 1, .bytes = *bytes};
+        *bytes = (struct buf){0};
+        return b;
+}
+
+struct blob *blob_hold(struct blob *b)
+{
+        b->n_holders++;
+        return b;
+}
+
+struct blob *blob_free(struct blob *b)
+{
+        if (b && --b->n_holders == 0) {
+                buf_fini(&b->bytes);
+                free(b);
+        }
+        return NULL;
+}
