@@ -15,6 +15,7 @@
 #include <raft.h>
 #include <stdio.h>
 
+#include "base/blob.h"
 #include "base/le.h"
 #include "base/log.h"
 #include "consensus/lease_clock.h"
@@ -55,6 +56,23 @@ struct changing {
         uint64_t request, peer, index;
 };
 
+/* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
+struct outgoing {
+        uint64_t peer;            /* 0: none */
+        struct blob *head, *data; /* no head: it is to be made; no data: all was sent */
+        uint64_t term, index;
+        size_t total, sent, acked;
+        struct boot_time began, resent_at;
+        struct boot_time
+                at; /* of the last progress; when all was sent: until when it may take */
+};
+
+/* One that comes in. */
+struct incoming {
+        uint64_t peer, term, index, total, have;
+        struct buf bytes;
+};
+
 struct replica {
         struct raft raft;
         bool raft_up;
@@ -79,11 +97,18 @@ struct replica {
 
         /* Snapshots. */
         uint64_t snap_index, snap_term;
+        uint64_t snap_size;
         uint64_t snap_bytes_from; /* bytes applied since the last one */
-        bool snapping, installing, snapshot_wanted;
+        bool saving;              /* one is being encoded... */
+        bool snapping;            /* ...or written... */
+        bool installing;          /* ...or somebody else's is written and loaded */
+        bool snapshot_wanted, saving_for_disk;
+        struct boot_time slice_at;             /* when to encode more */
         struct boot_time snapshot_again_at;    /* no room for one before */
-        struct raft_snapshot_metadata pending; /* of the one being written */
-        struct buf pending_data;               /* of one being installed */
+        struct raft_snapshot_metadata pending; /* of that one */
+        struct blob *pending_data;             /* of one being installed */
+        struct outgoing outgoing[REPLICA_PEERS_MAX];
+        struct incoming incoming;
 
         /* Reads: a round asks all peers; reads that come meanwhile wait for the next. */
         struct reads waiting, in_round;
@@ -107,7 +132,6 @@ struct replica {
         uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
         struct boot_time moved_at;
 
-        struct boot_time snapshot_sent[REPLICA_PEERS_MAX];
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
                                                     is committed */
         struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
@@ -141,8 +165,26 @@ void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v
 void replica_step(struct replica *r, struct raft_event *ev);
 /* The lease time at which an entry of commands was appended: it begins with that. */
 struct lease_time replica_stamp(const void *data, size_t len);
+uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: not known */
+/* Takes over what @m points to. */
+void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
 must_check_ int replica_load(struct replica *r, uint64_t term, struct view snapshot);
 extern const struct store_ops replica_store_ops;
+
+/* ---- snapshot.c ---- */
+
+/* Raft wants @peer to get one. */
+void snapshot_asked(struct replica *r, uint64_t peer);
+must_check_ int snapshot_part(struct replica *r, uint64_t peer, struct view in);
+void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
+/* Takes one when it is due, and goes on with what is under way. */
+void snapshot_run(struct replica *r);
+struct boot_time snapshot_next(const struct replica *r);
+void snapshot_install(struct replica *r, struct raft_update *u);
+void snapshot_fini(struct replica *r);
+/* From the store. */
+void snapshot_on_done(void *userdata, uint64_t index);
+void snapshot_on_failed(void *userdata, uint64_t index, int e);
 
 /* ---- queue.c ---- */
 

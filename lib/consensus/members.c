@@ -30,7 +30,6 @@ void members_look(struct replica *r)
         /* What is kept by place in the configuration begins anew. */
         memset(r->worded, 0, sizeof(r->worded));
         memset(r->told_commit, 0, sizeof(r->told_commit));
-        memset(r->snapshot_sent, 0, sizeof(r->snapshot_sent));
         r->time_told = 0;
         r->round_acked = 0;
         r->round_acks = 0;

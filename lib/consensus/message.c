@@ -22,7 +22,7 @@ static int encode_entries(const struct raft_append_entries *p, message_entry_fn 
 }
 
 int message_encode(const struct raft_message *m, message_entry_fn entry_of, void *userdata,
-                   struct view snapshot, struct buf *out)
+                   size_t snapshot_len, struct buf *out)
 {
         int r = 0;
 
@@ -81,7 +81,7 @@ int message_encode(const struct raft_message *m, message_entry_fn entry_of, void
                 buf_add_u64(out, p->last_term);
                 buf_add_u64(out, p->conf_index);
                 buf_add_bytes(out, conf.base, conf.len);
-                buf_add_bytes(out, snapshot.p, snapshot.len);
+                buf_add_varint(out, snapshot_len);
                 raft_free(conf.base);
                 break;
         }

@@ -30,16 +30,21 @@ enum frame_type {
         FRAME_CHANGED,  /* request:u64 outcome:u64: the answer */
         FRAME_REMOVED,  /* index:u64: to one that is no member, as of that entry */
         FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
+        FRAME_SNAPSHOT, /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of what follows
+                           the type of a FRAME_RAFT that is too large for one frame */
+        FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap
+                             */
 };
 
 /* Lends the data of log entry @index; false when it is not there. */
 typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_term,
                                  uint8_t *ret_type, struct view *ret_data);
 
-/* Appends @m as a FRAME_RAFT. Entries come from @entry_of. For InstallSnapshot, @snapshot is
- * the message's data. Returns 0, -ENOENT when an entry is missing, or -ENOMEM. */
+/* Appends @m as a FRAME_RAFT. Entries come from @entry_of. Of InstallSnapshot, the snapshot is
+ * not appended: its @snapshot_len bytes must follow. Returns 0, -ENOENT when an entry is
+ * missing, or -ENOMEM. */
 must_check_ int message_encode(const struct raft_message *m, message_entry_fn entry_of,
-                               void *userdata, struct view snapshot, struct buf *out);
+                               void *userdata, size_t snapshot_len, struct buf *out);
 
 /* Parses what follows the frame's type. On success the entries array (free with raft_free())
  * and what it or the snapshot points to are the caller's, to be handed to raft_step(). Returns

@@ -5,12 +5,7 @@
  */
 #include "consensus/internal.h"
 
-#define SNAPSHOT_ENTRIES 16384
-#define SNAPSHOT_BYTES ((size_t) 64 << 20)
-/* Entries kept behind a snapshot, for replicas that lag a little. */
-#define TRAILING 4096
 #define READ_RETRY (200 * NSEC_PER_MSEC)
-#define SNAPSHOT_AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -148,7 +143,7 @@ static bool entry_of(void *userdata, uint64_t index, uint64_t *ret_term, uint8_t
         return true;
 }
 
-static uint64_t term_of(const struct replica *r, uint64_t index)
+uint64_t replica_term_of(const struct replica *r, uint64_t index)
 {
         const struct log_entry *e = log_get(&r->log, index);
 
@@ -157,7 +152,7 @@ static uint64_t term_of(const struct replica *r, uint64_t index)
 
 static void send_message(struct replica *r, const struct raft_message *m)
 {
-        cleanup_(buf_fini) struct buf f = {0}, data = {0};
+        cleanup_(buf_fini) struct buf f = {0};
         struct raft_message out = *m;
         int e;
 
@@ -167,28 +162,9 @@ static void send_message(struct replica *r, const struct raft_message *m)
                  * elected. */
                 out.request_vote_result.term =
                         max_of(m->request_vote_result.term, raft_current_term(&r->raft));
-        if (m->type == RAFT_INSTALL_SNAPSHOT) {
-                /* Not the snapshot on disk but the state as it is now: newer, and not kept
-                 * twice. */
-                int i = replica_position(r, m->server_id);
-
-                /* [libraft] It may ask for one with every answer of a replica that installs
-                 * one already. */
-                if (i < 0 || boot_diff(r->now, r->snapshot_sent[i]) < r->cfg.election ||
-                    r->applied < m->install_snapshot.last_index || term_of(r, r->applied) == 0)
-                        return;
-                r->snapshot_sent[i] = r->now;
-                r->ops->save(r->userdata, &data);
-                out.install_snapshot.last_index = r->applied;
-                out.install_snapshot.last_term = term_of(r, r->applied);
-                out.install_snapshot.conf = r->raft.configuration_committed;
-                out.install_snapshot.conf_index = r->raft.configuration_committed_index;
-                log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016llx.",
-                          r->applied, buf_len(&data), m->server_id);
-        }
-        if (buf_error(&data) < 0)
-                return replica_fatal(r, "out of memory");
-        e = message_encode(&out, entry_of, r, (struct view){data.data, buf_len(&data)}, &f);
+        if (m->type == RAFT_INSTALL_SNAPSHOT)
+                return snapshot_asked(r, m->server_id);
+        e = message_encode(&out, entry_of, r, 0, &f);
         if (e == -ENOENT)
                 return; /* compacted meanwhile: raft notices, and sends a snapshot */
         if (e < 0)
@@ -321,43 +297,6 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         raft_free(u->entries.batch[0].batch);
 }
 
-static int save_snapshot(struct replica *r, struct view data, bool install)
-{
-        struct raft_buffer c;
-        int k;
-
-        if (raft_configuration_encode(&r->pending.configuration, &c) != 0)
-                return -ENOMEM;
-        k = store_save_snapshot(r->store,
-                                &(struct store_snapshot){
-                                        .index = r->pending.index,
-                                        .term = r->pending.term,
-                                        .conf_index = r->pending.configuration_index,
-                                        .conf = {c.base, c.len},
-                                        .data = data,
-                                },
-                                install);
-        raft_free(c.base);
-        return k;
-}
-
-static void install_snapshot(struct replica *r, struct raft_update *u)
-{
-        r->installing = true;
-        r->pending = u->snapshot.metadata; /* with its configuration */
-        buf_clear(&r->pending_data);
-        buf_add(&r->pending_data, u->snapshot.chunk.base, u->snapshot.chunk.len);
-        raft_free(u->snapshot.chunk.base);
-        log_cut(&r->log, 0);
-        r->log.first = r->pending.index + 1;
-        r->durable = 0;
-        if (buf_error(&r->pending_data) < 0 ||
-            save_snapshot(r,
-                          (struct view){buf_head(&r->pending_data), buf_len(&r->pending_data)},
-                          true) < 0)
-                replica_fatal(r, "out of memory");
-}
-
 void replica_step(struct replica *r, struct raft_event *ev)
 {
         struct raft_update u = {0};
@@ -395,7 +334,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         if (u.flags & (RAFT_UPDATE_ENTRIES))
                 save_entries(r, &u);
         if (u.flags & (RAFT_UPDATE_SNAPSHOT))
-                install_snapshot(r, &u);
+                snapshot_install(r, &u);
         if (u.flags & (RAFT_UPDATE_MESSAGES))
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
@@ -411,38 +350,6 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 apply_committed(r);
         members_committed(r);
         announce(r);
-}
-
-static void take_snapshot(struct replica *r)
-{
-        cleanup_(buf_fini) struct buf data = {0};
-        uint64_t every =
-                r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : SNAPSHOT_ENTRIES;
-        uint64_t term = term_of(r, r->applied);
-        struct raft_buffer c;
-
-        if (r->snapping || r->installing || r->dead || term == 0 ||
-            boot_before(r->now, r->snapshot_again_at) || r->applied == r->snap_index ||
-            r->raft.configuration_committed_index > r->applied ||
-            (r->applied - r->snap_index < every && r->snap_bytes_from < SNAPSHOT_BYTES &&
-             !r->snapshot_wanted))
-                return;
-        r->snapshot_wanted = false;
-        r->snapping = true;
-        r->snap_bytes_from = 0;
-        r->ops->save(r->userdata, &data);
-        r->pending = (struct raft_snapshot_metadata){
-                .index = r->applied,
-                .term = term,
-                .configuration_index = r->raft.configuration_committed_index,
-        };
-        if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
-                return replica_fatal(r, "out of memory");
-        if (raft_configuration_decode(&c, &r->pending.configuration) != 0 ||
-            buf_error(&data) < 0 ||
-            save_snapshot(r, (struct view){data.data, buf_len(&data)}, false) < 0)
-                replica_fatal(r, "out of memory");
-        raft_free(c.base);
 }
 
 /* ---- what the store tells ---- */
@@ -462,58 +369,6 @@ static void on_persisted(void *userdata, uint64_t index)
         words_run(r);
 }
 
-static void on_snapshot_done(void *userdata, uint64_t index)
-{
-        struct replica *r = userdata;
-        struct raft_event ev = {0};
-        uint64_t every =
-                r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : SNAPSHOT_ENTRIES;
-        uint64_t trailing = min_of((uint64_t) TRAILING, every);
-        int k;
-
-        if (index != r->pending.index)
-                return; /* one of ours that an install overtook */
-        r->snap_index = r->pending.index;
-        r->snap_term = r->pending.term;
-        if (r->installing) {
-                r->installing = r->snapping = false;
-                k = replica_load(
-                        r, r->pending.term,
-                        (struct view){buf_head(&r->pending_data), buf_len(&r->pending_data)});
-                buf_fini(&r->pending_data);
-                if (k < 0)
-                        return replica_fatal(r, "the leader's snapshot does not load");
-                r->applied = r->durable = index;
-                r->ops->skipped(r->userdata);
-                ev.type = RAFT_PERSISTED_SNAPSHOT;
-                ev.persisted_snapshot.metadata = r->pending;
-                ev.persisted_snapshot.last = true;
-                replica_step(r, &ev);
-        } else {
-                r->snapping = false;
-                ev.type = RAFT_SNAPSHOT;
-                ev.snapshot.metadata = r->pending;
-                ev.snapshot.trailing = (unsigned) trailing;
-                replica_step(r, &ev);
-                if (index > trailing)
-                        log_trim(&r->log, index - trailing);
-        }
-        store_trim(r->store, r->log.first - 1);
-}
-
-static void on_snapshot_failed(void *userdata, uint64_t index, int e)
-{
-        struct replica *r = userdata;
-
-        if (index != r->pending.index || r->installing)
-                return; /* one of ours that an install overtook */
-        r->snapping = false;
-        raft_configuration_close(&r->pending.configuration);
-        r->snapshot_again_at = boot_add(r->now, SNAPSHOT_AGAIN);
-        log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",
-                    strerror(-e));
-}
-
 static void on_failed(void *userdata, const char *file, int e)
 {
         char why[256];
@@ -524,8 +379,8 @@ static void on_failed(void *userdata, const char *file, int e)
 
 const struct store_ops replica_store_ops = {
         .persisted = on_persisted,
-        .snapshot_done = on_snapshot_done,
-        .snapshot_failed = on_snapshot_failed,
+        .snapshot_done = snapshot_on_done,
+        .snapshot_failed = snapshot_on_failed,
         .failed = on_failed,
 };
 
@@ -608,7 +463,7 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first installs leaks. */
-                return !r->installing && !r->snapping;
+                return !r->installing && !r->snapping && !r->saving;
         default:
                 return true;
         }
@@ -640,7 +495,7 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
         p->prev_log_term = r->snap_term;
 }
 
-static void receive(struct replica *r, uint64_t peer, struct raft_message *m)
+void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
 {
         struct raft_event ev = {.type = RAFT_RECEIVE};
         struct raft_entry *entries = NULL;
@@ -673,6 +528,7 @@ static int numbers_in(uint8_t type)
         switch (type) {
         case FRAME_WORD:
         case FRAME_TIME_TELL:
+        case FRAME_SNAPSHOT_ACK:
                 return 3;
         case FRAME_READ_PING:
         case FRAME_READ_PONG:
@@ -721,6 +577,8 @@ static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, co
         case FRAME_WORD_ACK:
                 words_acked(r, (unsigned) i, (nsec_t) v[1]);
                 return words_run(r);
+        case FRAME_SNAPSHOT_ACK:
+                return snapshot_acked(r, peer, v[1], v[2]);
         }
 }
 
@@ -741,13 +599,15 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 if (k == -ENOMEM)
                         replica_fatal(r, "out of memory");
                 if (k == 0)
-                        receive(r, peer, &m);
+                        replica_receive(r, peer, &m);
                 return k;
         }
         if (type == FRAME_PROPOSE)
                 return queue_proposed(r, peer, frame);
         if (type == FRAME_CHANGE)
                 return members_asked(r, peer, frame);
+        if (type == FRAME_SNAPSHOT)
+                return snapshot_part(r, peer, frame);
         n = numbers_in(type);
         for (int i = 0; i < n && k == 0; i++)
                 k = view_u64(&frame, &v[i]);
@@ -795,7 +655,7 @@ struct boot_time replica_next(const struct replica *r)
 {
         struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
 
-        raft = boot_min(raft, r->leader_down_at);
+        raft = boot_min(raft, boot_min(r->leader_down_at, snapshot_next(r)));
         if (replica_leads(r) || r->round_on || !STAILQ_EMPTY(&r->asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
@@ -819,12 +679,12 @@ static void tell_commit(struct replica *r)
                     raft_match_index(&r->raft, m.server_id, &match) != 0)
                         continue;
                 match = min_of(match, (raft_index) commit);
-                if (match <= r->told_commit[i] || term_of(r, match) == 0)
+                if (match <= r->told_commit[i] || replica_term_of(r, match) == 0)
                         continue;
                 r->told_commit[i] = match;
                 m.append_entries.term = raft_current_term(&r->raft);
                 m.append_entries.prev_log_index = match;
-                m.append_entries.prev_log_term = term_of(r, match);
+                m.append_entries.prev_log_term = replica_term_of(r, match);
                 m.append_entries.leader_commit = commit;
                 send_message(r, &m);
         }
@@ -843,7 +703,7 @@ void replica_flush(struct replica *r, struct boot_time now)
         } else if (replica_leader(r) != 0) {
                 queue_forward(r);
         }
-        take_snapshot(r);
+        snapshot_run(r);
         store_flush(r->store);
 }
 
@@ -872,9 +732,4 @@ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
         if (id != r->cfg.id && raft_transferee(&r->raft) == 0)
                 transfer(r, id);
         return 0;
-}
-
-void replica_want_snapshot(struct replica *r)
-{
-        r->snapshot_wanted = true;
 }

@@ -36,6 +36,7 @@ struct replica_config {
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
+        size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
 };
 
 /* What the programs show of us. */
@@ -55,9 +56,12 @@ struct replica_ops {
          * borrowed. Returns 0, or a negative errno that ends the process. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands);
-        /* Append the state as of the last apply; read such a state back in, and the lease time
-         * it had come to. */
-        void (*save)(void *u, struct buf *out);
+        /* Begin to encode the state as of the last apply; encode about @bytes more of it, while
+         * more is applied: 1 when there is more to come, 0 when @out has it whole, -ESTALE when
+         * it must begin again, -ENOMEM. */
+        void (*save)(void *u);
+        int (*save_more)(void *u, size_t bytes, struct buf *out);
+        /* Read such a state in, and the lease time it had come to. None is being saved. */
         int (*load)(void *u, struct view snapshot, struct lease_time *ret_at);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);

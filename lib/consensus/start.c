@@ -115,6 +115,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 }
                 meta->index = r->snap_index = r->applied = rec->snapshot.index;
                 meta->term = r->snap_term = rec->snapshot.term;
+                r->snap_size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;
         }
         log_init(&r->log, rec->n_entries > 0 ? rec->entries[0].index : rec->snapshot.index + 1);
@@ -230,10 +231,8 @@ struct replica *replica_free(struct replica *r)
         reads_clear(&r->asked);
         if (r->raft_up)
                 raft_close(&r->raft, NULL);
-        if (r->snapping || r->installing)
-                raft_configuration_close(&r->pending.configuration);
         buf_fini(&r->urgent);
-        buf_fini(&r->pending_data);
+        snapshot_fini(r);
         log_fini(&r->log);
         store_free(r->store);
         free(r->address);

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "lease/saver.h"
 #include "service/upkeep.h"
 
 #define RENEW_BATCH_MAX 1024 /* a batch of so many waits for nobody */
@@ -34,6 +35,7 @@ struct renew_batch {
 struct core {
         struct core_config cfg;
         struct state state;
+        struct state_saver saver;
         struct replica *replica; /* borrowed */
         const struct core_owner *owner;
         void *owner_data;
@@ -141,6 +143,7 @@ struct core *core_free(struct core *c)
                 STAILQ_REMOVE_HEAD(&c->renewals, next);
                 rn->done(rn, status_stopped, 0);
         }
+        state_saver_fini(&c->saver);
         state_fini(&c->state);
         free(c->member_name);
         free(c->member_urls);
@@ -651,11 +654,25 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return 0;
 }
 
-static void on_save(void *u, struct buf *out)
+static void on_save(void *u)
 {
         struct core *c = u;
 
-        state_save(&c->state, out);
+        state_save_start(&c->saver, &c->state);
+}
+
+static int on_save_more(void *u, size_t bytes, struct buf *out)
+{
+        struct core *c = u;
+        int r = state_save_more(&c->saver, bytes);
+
+        if (r == 0) {
+                *out = c->saver.out;
+                c->saver.out = (struct buf){0};
+        }
+        if (r <= 0)
+                state_saver_fini(&c->saver);
+        return r;
 }
 
 static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
@@ -747,6 +764,7 @@ const struct replica_ops core_replica_ops = {
         .send = on_send,
         .apply = on_apply,
         .save = on_save,
+        .save_more = on_save_more,
         .load = on_load,
         .changed = on_changed,
         .read_at = on_read_at,

@@ -287,6 +287,7 @@ static void boot(struct world *w, struct replica_node *n)
                                 .heartbeat = 50 * MSEC,
                                 .seed = rnd_u64(&w->rnd),
                                 .snapshot_entries = 60,
+                                .snapshot_slice = 50 + rnd_u64(&w->rnd) % 1000,
                         },
                         n->disk, &seen_ops, n->core, now, &err);
         if (r < 0 && n->full) { /* it is tried again */

@@ -1,0 +1,437 @@
+/*
+ * Snapshots: when one is taken, how it gets to the disk, and to a replica that lags too far.
+ *
+ * A state may be large, and nothing waits for it: it is encoded in slices between other work,
+ * written by a thread that nothing else waits for, and sent in parts that the other side
+ * acknowledges, so that heartbeats go in between. What is sent is the state as of now, newer
+ * than the one on disk.
+ */
+#include "consensus/internal.h"
+
+#define ENTRIES 16384
+#define BYTES ((uint64_t) 64 << 20)
+#define SMALL ((uint64_t) 1 << 20)
+/* Entries kept behind a snapshot, for replicas that lag a little. */
+#define TRAILING 4096
+#define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
+#define SLICE ((size_t) 512 << 10)
+#define PAUSE (2 * NSEC_PER_MSEC) /* between slices: an eighth of the time, or so */
+#define PARTS 8                   /* on their way to a replica at once */
+#define GIVE_UP (10 * NSEC_PER_SEC)
+
+static size_t slice(const struct replica *r)
+{
+        return r->cfg.snapshot_slice > 0 ? r->cfg.snapshot_slice : SLICE;
+}
+
+static uint64_t entries(const struct replica *r)
+{
+        return r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : ENTRIES;
+}
+
+/* ---- to another replica ---- */
+
+static struct outgoing *outgoing_of(struct replica *r, uint64_t peer)
+{
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].peer == peer)
+                        return &r->outgoing[i];
+        return NULL;
+}
+
+static void outgoing_end(struct outgoing *o)
+{
+        blob_free(o->head);
+        blob_free(o->data);
+        *o = (struct outgoing){0};
+}
+
+static bool is_sending(const struct replica *r)
+{
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].data)
+                        return true;
+        return false;
+}
+
+static bool is_wanted(const struct replica *r)
+{
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head)
+                        return true;
+        return false;
+}
+
+/* [libraft] It may ask for one with every answer of a replica that installs one already. */
+void snapshot_asked(struct replica *r, uint64_t peer)
+{
+        struct outgoing *o = outgoing_of(r, peer);
+
+        if (o && o->head && !o->data && !boot_before(r->now, o->at))
+                outgoing_end(o); /* it had its time to install that one */
+        else if (o)
+                return;
+        o = outgoing_of(r, 0);
+        if (o)
+                o->peer = peer;
+}
+
+/* The bytes from @at on, of the message's head or of the state. */
+static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
+{
+        size_t head = blob_view(o->head).len;
+        struct view v = at < head ? blob_view(o->head) : blob_view(o->data);
+
+        at -= at < head ? 0 : head;
+        v.p += at;
+        v.len = min_of(v.len - at, max);
+        return v;
+}
+
+static void send_parts(struct replica *r, struct outgoing *o)
+{
+        while (o->sent < o->total && o->sent < o->acked + PARTS * slice(r)) {
+                cleanup_(buf_fini) struct buf f = {0};
+                struct view v = bytes_at(o, o->sent, slice(r));
+
+                buf_add_u8(&f, FRAME_SNAPSHOT);
+                buf_add_u64(&f, o->term);
+                buf_add_u64(&f, o->index);
+                buf_add_u64(&f, o->total);
+                buf_add_u64(&f, o->sent);
+                buf_add(&f, v.p, v.len);
+                if (buf_error(&f) < 0)
+                        return; /* later, then */
+                r->ops->send(r->userdata, o->peer, (struct view){f.data, buf_len(&f)});
+                o->sent += v.len;
+        }
+}
+
+static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *data)
+{
+        struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+        struct buf head = {0};
+        int k;
+
+        m.install_snapshot.term = raft_current_term(&r->raft);
+        m.install_snapshot.last_index = r->pending.index;
+        m.install_snapshot.last_term = r->pending.term;
+        m.install_snapshot.conf = r->pending.configuration;
+        m.install_snapshot.conf_index = r->pending.configuration_index;
+        k = message_encode(&m, NULL, NULL, blob_view(data).len, &head);
+        if (k < 0) {
+                buf_fini(&head);
+                return k;
+        }
+        buf_consume(&head, 1);
+        o->head = blob_new(&head);
+        if (!o->head)
+                return -ENOMEM;
+        o->data = blob_hold(data);
+        o->term = raft_current_term(&r->raft);
+        o->index = r->pending.index;
+        o->total = blob_view(o->head).len + blob_view(data).len;
+        o->began = o->at = r->now;
+        log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
+                  o->index, o->total, o->peer);
+        send_parts(r, o);
+        return 0;
+}
+
+void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have)
+{
+        struct outgoing *o = outgoing_of(r, peer);
+
+        if (!o || !o->data || o->index != index || have > o->total)
+                return;
+        if (have == o->total) {
+                /* Time to write and load it, before it is asked for again. */
+                o->at = boot_add(r->now, max_of(r->cfg.election, boot_diff(r->now, o->began)));
+                o->data = blob_free(o->data);
+                return;
+        }
+        if (have != o->acked)
+                o->at = r->now;
+        o->acked = have;
+        o->sent = max_of(o->sent, o->acked);
+        send_parts(r, o);
+}
+
+static void outgoing_run(struct replica *r)
+{
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
+                struct outgoing *o = &r->outgoing[i];
+
+                if (o->peer == 0)
+                        continue;
+                if (!replica_leads(r) || replica_position(r, o->peer) < 0 ||
+                    (o->head && o->term != raft_current_term(&r->raft)) ||
+                    (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
+                        outgoing_end(o); /* raft asks again, if it still wants to */
+                } else if (o->data && boot_diff(r->now, o->at) >= r->cfg.election &&
+                           boot_diff(r->now, o->resent_at) >= r->cfg.election) {
+                        o->resent_at = r->now;
+                        o->sent = o->acked;
+                        send_parts(r, o);
+                }
+        }
+}
+
+/* ---- from another replica ---- */
+
+int snapshot_part(struct replica *r, uint64_t peer, struct view in)
+{
+        struct incoming *c = &r->incoming;
+        uint64_t term, index, total, offset;
+        struct raft_message m;
+        int k = view_u64(&in, &term);
+
+        if (k == 0)
+                k = view_u64(&in, &index);
+        if (k == 0)
+                k = view_u64(&in, &total);
+        if (k == 0)
+                k = view_u64(&in, &offset);
+        if (k < 0 || offset > total || in.len > total - offset)
+                return -EBADMSG;
+        if (r->dead || term < raft_current_term(&r->raft))
+                return 0;
+        if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
+                buf_fini(&c->bytes);
+                *c = (struct incoming){
+                        .peer = peer, .term = term, .index = index, .total = total};
+        }
+        if (offset == c->have) {
+                buf_add(&c->bytes, in.p, in.len);
+                if (buf_error(&c->bytes) < 0) {
+                        replica_fatal(r, "out of memory");
+                        return 0;
+                }
+                c->have += in.len;
+        }
+        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
+        if (c->have < c->total || buf_len(&c->bytes) == 0)
+                return 0;
+        k = message_decode((struct view){buf_head(&c->bytes), buf_len(&c->bytes)}, &m);
+        buf_fini(&c->bytes);
+        if (k == -ENOMEM)
+                replica_fatal(r, "out of memory");
+        if (k == 0)
+                replica_receive(r, peer, &m);
+        return k;
+}
+
+static int to_store(struct replica *r, struct blob *data, bool install)
+{
+        struct raft_buffer c;
+        int k;
+
+        if (raft_configuration_encode(&r->pending.configuration, &c) != 0)
+                return -ENOMEM;
+        k = store_save_blob(r->store,
+                            &(struct store_snapshot){
+                                    .index = r->pending.index,
+                                    .term = r->pending.term,
+                                    .conf_index = r->pending.configuration_index,
+                                    .conf = {c.base, c.len},
+                            },
+                            data, install);
+        raft_free(c.base);
+        r->snap_size = blob_view(data).len;
+        return k;
+}
+
+void snapshot_install(struct replica *r, struct raft_update *u)
+{
+        struct buf data = {0};
+
+        r->installing = true;
+        r->pending = u->snapshot.metadata; /* with its configuration */
+        buf_add(&data, u->snapshot.chunk.base, u->snapshot.chunk.len);
+        raft_free(u->snapshot.chunk.base);
+        log_cut(&r->log, 0);
+        r->log.first = r->pending.index + 1;
+        r->durable = 0;
+        r->pending_data = blob_new(&data);
+        if (!r->pending_data || to_store(r, r->pending_data, true) < 0)
+                replica_fatal(r, "out of memory");
+}
+
+/* ---- our own ---- */
+
+/* A large state is not saved for a few entries: it would be written over and over. */
+static bool is_due(const struct replica *r)
+{
+        uint64_t n = r->applied - r->snap_index, bytes = r->snap_bytes_from;
+
+        if (boot_before(r->now, r->snapshot_again_at) || n == 0)
+                return false;
+        if (r->snapshot_wanted)
+                return true;
+        /* Whoever gets one now needs the entries behind it. */
+        if (is_sending(r) && bytes < 4 * max_of(BYTES, r->snap_size))
+                return false;
+        return bytes >= max_of(BYTES, r->snap_size / 2) ||
+               (n >= entries(r) && (r->snap_size < SMALL || bytes >= r->snap_size / 8));
+}
+
+static void save(struct replica *r, bool for_disk)
+{
+        struct raft_buffer c;
+        int k;
+
+        if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
+                return replica_fatal(r, "out of memory");
+        r->pending = (struct raft_snapshot_metadata){
+                .index = r->applied,
+                .term = replica_term_of(r, r->applied),
+                .configuration_index = r->raft.configuration_committed_index,
+        };
+        k = raft_configuration_decode(&c, &r->pending.configuration);
+        raft_free(c.base);
+        if (k != 0)
+                return replica_fatal(r, "out of memory");
+        r->saving = true;
+        r->saving_for_disk = for_disk;
+        r->slice_at = r->now;
+        if (for_disk) {
+                r->snapshot_wanted = false;
+                r->snap_bytes_from = 0;
+        }
+        r->ops->save(r->userdata);
+}
+
+static void saved(struct replica *r, struct buf *bytes)
+{
+        cleanup_(blob_freep) struct blob *data = blob_new(bytes);
+        int k = data ? 0 : -ENOMEM;
+
+        r->saving = false;
+        for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head && replica_leads(r))
+                        k = outgoing_begin(r, &r->outgoing[i], data);
+        r->snapping = r->saving_for_disk;
+        if (k == 0 && r->snapping)
+                k = to_store(r, data, false);
+        else if (!r->snapping)
+                raft_configuration_close(&r->pending.configuration);
+        if (k < 0)
+                replica_fatal(r, "out of memory");
+}
+
+static void save_more(struct replica *r)
+{
+        struct buf bytes = {0};
+        int k;
+
+        if (boot_before(r->now, r->slice_at))
+                return;
+        r->slice_at = boot_add(r->now, PAUSE);
+        k = r->ops->save_more(r->userdata, slice(r), &bytes);
+        if (k == 0)
+                return saved(r, &bytes);
+        if (k == -ESTALE) {
+                r->saving = false;
+                r->snapshot_wanted = r->snapshot_wanted || r->saving_for_disk;
+                raft_configuration_close(&r->pending.configuration);
+        } else if (k < 0) {
+                replica_fatal(r, "out of memory");
+        }
+}
+
+void snapshot_run(struct replica *r)
+{
+        bool due;
+
+        outgoing_run(r);
+        if (r->incoming.term < raft_current_term(&r->raft))
+                buf_fini(&r->incoming.bytes);
+        if (r->saving)
+                return save_more(r);
+        due = is_due(r);
+        if ((due || is_wanted(r)) && !r->snapping && !r->installing && !r->dead &&
+            replica_term_of(r, r->applied) != 0 &&
+            r->raft.configuration_committed_index <= r->applied)
+                save(r, due);
+}
+
+struct boot_time snapshot_next(const struct replica *r)
+{
+        struct boot_time next = r->saving ? r->slice_at : BOOT_TIME_NEVER;
+
+        return is_sending(r) ? boot_min(next, boot_add(r->now, r->cfg.election)) : next;
+}
+
+void replica_want_snapshot(struct replica *r)
+{
+        r->snapshot_wanted = true;
+}
+
+/* ---- what the store tells ---- */
+
+static void installed(struct replica *r, uint64_t index)
+{
+        struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
+        int k = replica_load(r, r->pending.term, blob_view(r->pending_data));
+
+        r->installing = false;
+        r->pending_data = blob_free(r->pending_data);
+        if (k < 0)
+                return replica_fatal(r, "the leader's snapshot does not load");
+        r->applied = r->durable = index;
+        r->ops->skipped(r->userdata);
+        ev.persisted_snapshot.metadata = r->pending;
+        ev.persisted_snapshot.last = true;
+        replica_step(r, &ev);
+}
+
+static void taken(struct replica *r, uint64_t index)
+{
+        uint64_t trailing = min_of(entries(r), (uint64_t) TRAILING);
+        struct raft_event ev = {.type = RAFT_SNAPSHOT};
+
+        r->snapping = false;
+        ev.snapshot.metadata = r->pending;
+        ev.snapshot.trailing = (unsigned) trailing;
+        replica_step(r, &ev);
+        if (index > trailing)
+                log_trim(&r->log, index - trailing);
+}
+
+void snapshot_on_done(void *userdata, uint64_t index)
+{
+        struct replica *r = userdata;
+
+        if (index != r->pending.index)
+                return; /* one of ours that an install overtook */
+        r->snap_index = r->pending.index;
+        r->snap_term = r->pending.term;
+        if (r->installing)
+                installed(r, index);
+        else
+                taken(r, index);
+        store_trim(r->store, r->log.first - 1);
+}
+
+void snapshot_on_failed(void *userdata, uint64_t index, int e)
+{
+        struct replica *r = userdata;
+
+        if (index != r->pending.index || r->installing)
+                return; /* one of ours that an install overtook */
+        r->snapping = false;
+        raft_configuration_close(&r->pending.configuration);
+        r->snapshot_again_at = boot_add(r->now, AGAIN);
+        log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",
+                    strerror(-e));
+}
+
+void snapshot_fini(struct replica *r)
+{
+        if (r->saving || r->snapping || r->installing)
+                raft_configuration_close(&r->pending.configuration);
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                outgoing_end(&r->outgoing[i]);
+        buf_fini(&r->incoming.bytes);
+        blob_free(r->pending_data);
+}
