@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "loop/loop.h"
+#include "service/backup.h"
 #include "service/core.h"
 
 struct restore {
@@ -95,8 +96,8 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                 log_error("Cannot read %s: %s.", path, strerror(-r));
                 return r;
         }
-        r = core_snapshot_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
-                                &revision, &n_keys, &n_leases);
+        r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
+                         &revision, &n_keys, &n_leases);
         if (r < 0) {
                 log_error(
                         "%s is no snapshot of a lease core, or it is damaged; make another one "

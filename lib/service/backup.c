@@ -1,55 +1,62 @@
-/* The state as a file: what Maintenance/Snapshot streams and `tenure-core --restore` reads. */
-#include <sha2.h>
+#include "service/backup.h"
 
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "service/core.h"
+#include "lease/state.h"
 
+#define MAGIC "TENSNAP1"
+#define MAGIC_LEN (sizeof(MAGIC) - 1)
 #define BLOCK 512
-#define MAGIC_LEN (sizeof(CORE_SNAPSHOT_MAGIC) - 1)
 
-static void digest_of(struct view v, uint8_t out[static SHA256_DIGEST_LENGTH])
+uint64_t backup_size(uint64_t state_len)
 {
-        SHA2_CTX ctx;
+        uint64_t n = MAGIC_LEN + 8 + state_len + 4;
 
-        SHA256Init(&ctx);
-        SHA256Update(&ctx, v.p, v.len);
-        SHA256Final(out, &ctx);
+        return (n + BLOCK - 1) / BLOCK * BLOCK + SHA256_DIGEST_LENGTH;
 }
 
-/* As etcd's files end: padded to whole blocks, then their SHA-256, which etcdctl checks. */
-static void seal(struct buf *out)
+static void count(struct backup *b, const void *p, size_t n)
 {
-        uint8_t digest[SHA256_DIGEST_LENGTH];
+        SHA256Update(&b->sha, p, n);
+        b->size += n;
+}
 
-        while (buf_len(out) % BLOCK != 0 && !out->failed)
-                buf_add_u8(out, 0);
-        if (out->failed)
-                return;
-        digest_of((struct view){buf_head(out), buf_len(out)}, digest);
+void backup_begin(struct backup *b, uint64_t state_len, struct buf *out)
+{
+        uint8_t len[8];
+
+        *b = (struct backup){0};
+        SHA256Init(&b->sha);
+        le64_put(len, state_len);
+        count(b, MAGIC, MAGIC_LEN);
+        count(b, len, sizeof(len));
+        buf_add(out, MAGIC, MAGIC_LEN);
+        buf_add(out, len, sizeof(len));
+}
+
+void backup_state(struct backup *b, struct view piece)
+{
+        b->crc = crc32c(b->crc, piece.p, piece.len);
+        count(b, piece.p, piece.len);
+}
+
+void backup_end(struct backup *b, struct buf *out)
+{
+        uint8_t end[4 + BLOCK] = {0}, digest[SHA256_DIGEST_LENGTH];
+        size_t n = 4 + (BLOCK - (b->size + 4) % BLOCK) % BLOCK;
+
+        le32_put(end, b->crc);
+        count(b, end, n);
+        SHA256Final(digest, &b->sha);
+        buf_add(out, end, n);
         buf_add(out, digest, sizeof(digest));
 }
 
-void core_snapshot(struct core *c, struct buf *out)
-{
-        cleanup_(buf_fini) struct buf state = {0};
-
-        state_save(core_state(c), &state);
-        if (buf_error(&state) < 0) {
-                out->failed = true;
-                return;
-        }
-        buf_add(out, CORE_SNAPSHOT_MAGIC, MAGIC_LEN);
-        buf_add_u64(out, buf_len(&state));
-        buf_add(out, buf_head(&state), buf_len(&state));
-        buf_add_u32(out, crc32c(0, buf_head(&state), buf_len(&state)));
-        seal(out);
-}
-
-int core_snapshot_check(struct view file, struct view *ret_state, uint64_t *ret_index,
-                        int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases)
+int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
+                 int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases)
 {
         uint8_t digest[SHA256_DIGEST_LENGTH];
+        SHA2_CTX sha;
         struct view magic, data;
         struct state s;
         uint64_t len;
@@ -59,7 +66,9 @@ int core_snapshot_check(struct view file, struct view *ret_state, uint64_t *ret_
         if (file.len < sizeof(digest) || (file.len - sizeof(digest)) % BLOCK != 0)
                 return -EBADMSG;
         file.len -= sizeof(digest);
-        digest_of(file, digest);
+        SHA256Init(&sha);
+        SHA256Update(&sha, file.p, file.len);
+        SHA256Final(digest, &sha);
         if (memcmp(digest, file.p + file.len, sizeof(digest)) != 0)
                 return -EBADMSG;
         r = view_take(&file, MAGIC_LEN, &magic);
@@ -71,7 +80,7 @@ int core_snapshot_check(struct view file, struct view *ret_state, uint64_t *ret_
                 r = view_u32(&file, &crc);
         if (r < 0)
                 return r;
-        if (memcmp(magic.p, CORE_SNAPSHOT_MAGIC, MAGIC_LEN) != 0 || file.len >= BLOCK ||
+        if (memcmp(magic.p, MAGIC, MAGIC_LEN) != 0 || file.len >= BLOCK ||
             crc32c(0, data.p, data.len) != crc)
                 return -EBADMSG;
         r = state_load(&s, data);

@@ -36,6 +36,7 @@ struct core {
         struct core_config cfg;
         struct state state;
         struct state_saver saver;
+        uint64_t installs;
         struct replica *replica; /* borrowed */
         const struct core_owner *owner;
         void *owner_data;
@@ -688,6 +689,7 @@ static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
         }
         state_fini(&c->state);
         c->state = fresh;
+        c->installs++;
         *ret_at = c->state.time;
         return 0;
 }
@@ -794,6 +796,11 @@ struct status core_move_leader(struct core *c, uint64_t member)
                 return status_not_leader;
         return replica_transfer(c->replica, member, c->now) == 0 ? status_ok
                                                                  : status_bad_transferee;
+}
+
+uint64_t core_installs(const struct core *c)
+{
+        return c->installs;
 }
 
 void core_take_snapshot(struct core *c)

@@ -137,19 +137,11 @@ uint64_t core_new_member_id(struct core *c);
 /* Asks the named voter to lead. */
 struct status core_move_leader(struct core *c, uint64_t member);
 
+/* Another number whenever a snapshot replaced the state: what was borrowed from it is gone. */
+uint64_t core_installs(const struct core *c);
+
 /* Writes a snapshot now, which lets old parts of the log go. */
 void core_take_snapshot(struct core *c);
-
-/* Appends the state as a file that `tenure-core --restore` reads: magic, length, state,
- * CRC-32C. */
-void core_snapshot(struct core *c, struct buf *out);
-#define CORE_SNAPSHOT_MAGIC "TENSNAP1"
-
-/* Checks such a file's bytes; lends the state in it, and tells up to which entry it goes.
- * Returns 0, -EBADMSG or -ENOMEM. */
-must_check_ int core_snapshot_check(struct view file, struct view *ret_state,
-                                    uint64_t *ret_index, int64_t *ret_revision,
-                                    size_t *ret_n_keys, size_t *ret_n_leases);
 
 /* Hands gathered renewals to the replica; before replica_flush(). */
 void core_flush(struct core *c, struct boot_time now);

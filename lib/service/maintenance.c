@@ -2,8 +2,6 @@
  */
 #include "service/internal.h"
 
-#define CHUNK ((size_t) 64 << 10) /* of a snapshot that is streamed */
-
 static void status(struct request *q)
 {
         static char no_leader[] = "etcdserver: no leader", nospace[] = "alarm:NOSPACE ",
@@ -104,42 +102,6 @@ static void downgrade(struct request *q)
                                         "etcdserver: invalid downgrade target version"});
 }
 
-/* The state in chunks, as core_snapshot() writes it; the end carries its checksum. Of this
- * replica as it is, without asking the others: it may be all that is left. */
-static void answer_snapshot(struct request *q)
-{
-        cleanup_(buf_fini) struct buf all = {0};
-        char version[] = API_VERSION;
-
-        core_snapshot(q->api->core, &all);
-        if (buf_error(&all) < 0)
-                return request_fail(q, status_nomem);
-        while (buf_len(&all) > 0) {
-                Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
-                size_t n = min_of(buf_len(&all), CHUNK);
-                Pb__ResponseHeader h;
-
-                core_header(q->api->core, &h);
-                p.header = &h;
-                p.version = version;
-                p.blob = pb_bytes(buf_head(&all), n);
-                p.remaining_bytes = buf_len(&all) - n;
-                api_send(q->api, q->call, &p.base);
-                buf_consume(&all, n);
-        }
-        rpc_call_finish(q->call, RPC_OK, "");
-        request_end(q);
-}
-
-/* One that has just started knows less than its disk does, until others tell what is committed:
- * better no snapshot than an old one. */
-static void snapshot(struct request *q)
-{
-        if (!core_caught_up(q->api->core))
-                return request_read(q, answer_snapshot);
-        answer_snapshot(q);
-}
-
 /* grpc/doc/health-checking.md: "" is the server as a whole. */
 static void health(struct request *q)
 {
@@ -166,7 +128,7 @@ const struct method maintenance_methods[] = {
          move_leader, FOR_ROOT},
         {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
          FOR_ROOT},
-        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, snapshot,
+        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,
          FOR_ROOT},
         {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health,
          FOR_ALL},

@@ -2,9 +2,10 @@
 """How other lease systems failed (tests/LESSONS.md), tried on three real replicas: the rows that want a cluster under load, or one
 whose leader dies.
 
-usage: lessons.py --bin DIR --dir DIR --pb DIR --ports P1,...,P6
+usage: lessons.py --bin DIR --dir DIR --pb DIR --ports P1,...,P8
 """
 import argparse
+import hashlib
 import queue
 import subprocess
 import sys
@@ -21,7 +22,7 @@ sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 
 PORTS = args.ports.split(",")
-CLIENT, PEER = PORTS[:3], PORTS[3:]
+CLIENT, PEER = PORTS[:4], PORTS[4:]  # the fourth joins later
 KV, LEASE, MAINTENANCE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/", "/etcdserverpb.Maintenance/"
 
 
@@ -41,11 +42,12 @@ class Replica:
         self.start()
 
     def start(self):
-        cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(PEER))
+        cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(PEER[:max(3, self.i + 1)]))
         self.process = subprocess.Popen(
             [f"{args.bin}/tenure-core", "--name", f"n{self.i}", "--data-dir", f"{args.dir}/n{self.i}",
              "--listen-client-urls", "http://127.0.0.1:" + CLIENT[self.i],
-             "--listen-peer-urls", "http://127.0.0.1:" + PEER[self.i], "--initial-cluster", cluster],
+             "--listen-peer-urls", "http://127.0.0.1:" + PEER[self.i], "--initial-cluster", cluster,
+             "--initial-cluster-state", "new" if self.i < 3 else "existing"],
             stdout=open(f"{args.dir}/n{self.i}.log", "ab"), stderr=subprocess.STDOUT)
 
     def kill(self):
@@ -212,6 +214,55 @@ def writers_delay_nothing(rs):
     k.end()
 
 
+def save(replica, keep_alive, lease):
+    """Maintenance/Snapshot, while the lease is renewed."""
+    stop = threading.Event()
+
+    def renew():
+        while not stop.wait(.3):
+            keep_alive.renew(lease)
+
+    t = threading.Thread(target=renew)
+    t.start()
+    parts = replica.channel.unary_stream(MAINTENANCE + "Snapshot", request_serializer=lambda m: m.SerializeToString(),
+                                         response_deserializer=pb.SnapshotResponse.FromString)(pb.SnapshotRequest(), timeout=60)
+    file = b"".join(m.blob for m in parts)
+    stop.set()
+    t.join()
+    return file
+
+
+def a_large_state_goes_unnoticed(rs):
+    """What writers_delay_nothing() left is written to disks, and brought to a new replica, while a lease of 2 s is kept."""
+    lead, k = leader(rs), KeepAlive(rs[1])
+    lease, before = rs[0].grant(2), lead.status()
+    rs[0].put(b"large", lease=lease)
+    lead.call("/etcdserverpb.Cluster/MemberAdd",
+              pb.MemberAddRequest(peerURLs=["http://127.0.0.1:" + PEER[3]], isLearner=True), pb.MemberAddResponse)
+    joins, end, lost = Replica(3), time.monotonic() + 60, 0
+    try:
+        while time.monotonic() < end:
+            lost += k.renew(lease) <= 0
+            try:
+                s = joins.status()
+                if s.raftAppliedIndex >= before.raftIndex:
+                    break
+            except grpc.RpcError:
+                pass
+            time.sleep(.2)
+        size, after = before.dbSize >> 20, lead.status()
+        report(time.monotonic() < end and s.dbSize > before.dbSize // 2, f"a state of {size} MiB comes to a new replica", s)
+        report(not lost and rs[2].count(b"large") == 1 and after.raftTerm == before.raftTerm,
+               "meanwhile a lease of 2 s is kept, and the leader", f"{lost} renewals found it gone; terms {before.raftTerm}, {after.raftTerm}")
+        file = save(lead, k, lease)
+        report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
+        report(k.renew(lease) > 0 and lead.status().raftTerm == before.raftTerm, "nor does that lose the lease, or the leader", lead.status())
+        lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=s.header.member_id), pb.MemberRemoveResponse)
+    finally:
+        joins.kill()
+    k.end()
+
+
 def a_leader_change_refills_nothing(rs):
     lease, unrenewed = rs[0].grant(300), rs[1].grant(4)
     rs[0].put(b"a7", lease=unrenewed)
@@ -268,6 +319,7 @@ try:
     grants_are_there_to_be_renewed(replicas)
     revoked_is_revoked(replicas)
     writers_delay_nothing(replicas)
+    a_large_state_goes_unnoticed(replicas)
     a_leader_change_refills_nothing(replicas)
     without_a_majority(replicas)
 finally:

@@ -3,4 +3,4 @@
 # usage: BIN=build/release/bin DIR=build/lessons tests/system/lessons.sh
 . "$(dirname "$0")/lib.sh"
 messages
-exec /usr/bin/python3 "$(dirname "$0")/lessons.py" --bin "$BIN" --dir "$DIR" --pb "$DIR/pb" --ports "$(free_ports 6 | tr ' ' ,)"
+exec /usr/bin/python3 "$(dirname "$0")/lessons.py" --bin "$BIN" --dir "$DIR" --pb "$DIR/pb" --ports "$(free_ports 8 | tr ' ' ,)"

@@ -1,0 +1,34 @@
+/*
+ * The state as a file: what Maintenance/Snapshot streams and `tenure-core --restore` reads.
+ *
+ *     "TENSNAP1" length:u64 state CRC-32C of the state:u32 zeroes
+ *
+ * padded to whole blocks of 512 bytes, and then the SHA-256 of all that, as etcd's files end;
+ * etcdctl checks it. Pure.
+ */
+#pragma once
+
+#include <sha2.h>
+
+#include "base/buf.h"
+
+/* Of a file that is written piece by piece. */
+struct backup {
+        SHA2_CTX sha;
+        uint32_t crc;
+        uint64_t size; /* so far */
+};
+
+/* How large the file of such a state is. */
+uint64_t backup_size(uint64_t state_len);
+
+/* Appends what comes before the state, or after it; all pieces of the state between the two go
+ * through backup_state(). */
+void backup_begin(struct backup *b, uint64_t state_len, struct buf *out);
+void backup_state(struct backup *b, struct view piece);
+void backup_end(struct backup *b, struct buf *out);
+
+/* Checks a file's bytes; lends the state in it, and tells up to which entry it goes. Returns 0,
+ * -EBADMSG or -ENOMEM. */
+must_check_ int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
+                             int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases);
