@@ -103,7 +103,7 @@ static void restart_core(unsigned who)
         wait_until(NULL, NULL, 500000);
 }
 
-/* kill -9 of the leader: nobody is lost, nobody thinks so, keep-alives go on. */
+/* kill -9 of the leader: nobody is lost, nobody thinks so, keep-alives go on (A9, A32). */
 static void lead(void)
 {
         struct counts before = count(), after;

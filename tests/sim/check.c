@@ -81,7 +81,8 @@ static struct lease_seen *find(int64_t id)
         return NULL;
 }
 
-/* I4: one story. */
+/* I4: one story (A18, A20: after crashes and snapshots too; A15: on followers as on leaders).
+ */
 void check_applied(struct world *w, struct replica_node *n, uint64_t index)
 {
         uint64_t hash;
@@ -123,7 +124,7 @@ void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms)
 
         if (!l || ttl_ms <= 0)
                 return;
-        /* I7: asked after its end, and still answered. */
+        /* I7: asked after its end, and still answered (A23, A37). */
         if (l->gone && sent > l->gone_at)
                 fail(w,
                      "I7: lease %llx ended at %.3f s, was asked to be renewed at %.3f s, and "
@@ -156,8 +157,9 @@ void check_ended(struct world *w, int64_t lease, bool expired)
         l->gone_at = w->now;
         if (!expired || l->revoked)
                 return;
-        /* I1: not before its TTL, as a clock may count it that runs fast by what is allowed,
-         * since what was acknowledged. */
+        /* I1 (A1, A2, A3: deposed leaders, stalled disks; A9: elections): not before its TTL,
+         * as a clock may count it that runs fast by what is allowed, since what was
+         * acknowledged. */
         ttl = l->ttl_ms * MSEC;
         age = w->now - l->counted;
         if (age < ttl - ttl / 1000 - MSEC)
@@ -177,7 +179,7 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      "s; for %.3f s of that, in %llu pieces, the core was out",
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
                      (double) out / 1e9, (unsigned long long) (w->outages - l->outages_before));
-        /* I3: the holder knew before. */
+        /* I3: the holder knew before (A36). */
         if (l->holder && l->holder->session.lease == lease &&
             session_holds(&l->holder->session, clock_of(w, l->holder->ppm)))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
@@ -194,7 +196,7 @@ void check_written(struct world *w, int64_t key, int64_t value, int64_t revision
         }
 }
 
-/* ---- watches (I6) and locks ---- */
+/* ---- watches (I6; A41) and locks ---- */
 
 void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
                 struct view value)
@@ -437,7 +439,8 @@ static const char *views(const struct world *w, int64_t id)
         return text;
 }
 
-/* I2: gone after TTL + outage; with what an outage costs beside, and the loss of frames. */
+/* I2 (A7, A8, A10): gone after TTL + outage; with what an outage costs beside, and the loss of
+ * frames. */
 void check_undead(struct world *w)
 {
         if (w->faults.members)

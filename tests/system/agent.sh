@@ -37,7 +37,7 @@ has "STATUS= is for people" "$(cat "$DIR/notify.log")" "STATUS=Holding lease [0-
 has "tenurectl status" "$(ctl | tr '\n' ' ')" "Node: web1 \($ID\) .*State: held .*TTL 2 s, ends in [012]\.[0-9] s"
 is "tenurectl nodes --no-legend" "$(ctl nodes --no-legend | awk '{print $1, $2}')" "web1 2"
 is "tenurectl nodes --json" "$(ctl nodes --json=short | jq -r '.[0].Name')" web1
-is "tenurectl nodes NODE that is not there" "$(ctl nodes nobody >/dev/null 2>&1; echo $?)" 1
+is "A46: tenurectl nodes NODE that is not there" "$(ctl nodes nobody >/dev/null 2>&1; echo $?)" 1
 is "tenurectl status --json" "$(ctl status --json=short | jq -r .State)" held
 is "an unknown command" "$(ctl dance 2>&1)" "tenurectl: unknown command 'dance'; see tenurectl --help."
 M="org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager"
@@ -47,6 +47,7 @@ has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
+has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
 is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
 
 # Others come, go, and change; the watcher hears each once.
@@ -80,7 +81,7 @@ is "with the same lease" "$(ctl status --json=short | jq -r .LeaseId)" "$L"
 # The core goes: jeopardy, lost, and back, without anybody's help.
 kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
-is "status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
+is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
 has "and with a word in the log" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
 until_ok 10 ctl status && ok "the core is back: it holds a place again" || not_ok "it comes back"

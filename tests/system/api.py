@@ -50,7 +50,7 @@ def random_history(r, n):
 
 # ---- leases ----
 
-def leases():
+def leases():  # A16: list, TTL and grant answer from one state; A35: one that is gone does not end the others' stream
     L = lambda what, m, req, rep, **k: both(f"lease: {what}", LEASE + m, req, rep, **k)  # noqa: E731
     L("grant", "LeaseGrant", pb.LeaseGrantRequest(ID=77, TTL=100), pb.LeaseGrantResponse)
     L("grant, taken", "LeaseGrant", pb.LeaseGrantRequest(ID=77, TTL=100), pb.LeaseGrantResponse)

@@ -81,8 +81,9 @@ at 0 put --lease="$L" dying v >/dev/null
 until_ok 8 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c3 get dying)\" ]"
 MS=$((($(date +%s%N) - T) / 1000000))
 if [ $MS -ge 1900 ] && [ $MS -le 2600 ]; then ok "a lease of 2 s is gone after $MS ms"; else not_ok "a lease of 2 s" "gone after $MS ms"; fi
+has "A48: the leader's log says which, and why" "$(cat "$DIR"/n?.log)" "Lease 0*$L expired with 1 key\(s\): it was not renewed in time"
 
-# Bad input. The others must not notice: a counter goes on all the while.
+# A44: bad input. The others must not notice: a counter goes on all the while.
 (while :; do at 1 put counter x || echo BROKEN; done >"$DIR/counter.log" 2>&1) & COUNTER=$!; PIDS+=($COUNTER)
 for port in "$c1" "$p1"; do
 	printf 'GET / HTTP/1.0\r\n\r\n' | timeout 5 bash -c "cat >/dev/tcp/127.0.0.1/$port; cat </dev/null" 2>/dev/null

@@ -61,7 +61,8 @@ TEST(late_answers_do_not_turn_lease_time_back)
 }
 
 /* I2, A7: leader after leader goes on from the highest word that a majority heard, and never
- * refills; what was told twice counts once. */
+ * refills; what was told twice counts once. A8; A13: one number is set, no lease is looked at.
+ */
 TEST(a_new_leader_goes_on_where_the_old_one_was)
 {
         struct lease_clock a = leader(0), b;

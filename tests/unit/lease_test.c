@@ -191,7 +191,7 @@ TEST(thousands_expire_in_one_entry)
 }
 
 /* I7: a slot that went to another lease meanwhile is not renewed by a batch that meant the
- * first one. */
+ * first one. A23. */
 TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
 {
         Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;

@@ -20,7 +20,7 @@ static struct session held_since(int64_t ms)
 }
 
 /* I3: counted from when the request was sent, less the drift; whatever comes later, not before
- * an answer. */
+ * an answer. A36. */
 TEST(the_deadline_counts_from_the_send_time)
 {
         struct session s = held_since(1000);
@@ -37,6 +37,7 @@ TEST(the_deadline_counts_from_the_send_time)
         CHECK(!session_holds(&s, T(12995)));
 }
 
+/* A31; A50: on other replicas; A51: in time for several attempts. */
 TEST(it_renews_at_half_time_then_more_and_more_and_lets_go_by_itself)
 {
         struct session s = held_since(0);
@@ -82,7 +83,7 @@ TEST(jeopardy_is_not_loss)
         CHECK(!session_holds(&s, T(8901)));
 }
 
-/* A host that slept wakes up knowing. */
+/* A host that slept wakes up knowing. A29. */
 TEST(after_a_jump_of_the_clock_nothing_is_held)
 {
         struct session s = held_since(0);
