@@ -179,11 +179,31 @@ static void outgoing_run(struct replica *r)
 
 /* ---- from another replica ---- */
 
+/* Hands a whole one to raft, once we are not at one of our own: raft would not take it. */
+static int incoming_run(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+        struct raft_message m;
+        int k;
+
+        if (c->term < raft_current_term(&r->raft))
+                buf_fini(&c->bytes);
+        if (c->have < c->total || buf_len(&c->bytes) == 0 || r->saving || r->snapping ||
+            r->installing)
+                return 0;
+        k = message_decode((struct view){buf_head(&c->bytes), buf_len(&c->bytes)}, &m);
+        buf_fini(&c->bytes);
+        if (k == -ENOMEM)
+                replica_fatal(r, "out of memory");
+        if (k == 0)
+                replica_receive(r, c->peer, &m);
+        return k;
+}
+
 int snapshot_part(struct replica *r, uint64_t peer, struct view in)
 {
         struct incoming *c = &r->incoming;
         uint64_t term, index, total, offset;
-        struct raft_message m;
         int k = view_u64(&in, &term);
 
         if (k == 0)
@@ -210,15 +230,7 @@ int snapshot_part(struct replica *r, uint64_t peer, struct view in)
                 c->have += in.len;
         }
         replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
-        if (c->have < c->total || buf_len(&c->bytes) == 0)
-                return 0;
-        k = message_decode((struct view){buf_head(&c->bytes), buf_len(&c->bytes)}, &m);
-        buf_fini(&c->bytes);
-        if (k == -ENOMEM)
-                replica_fatal(r, "out of memory");
-        if (k == 0)
-                replica_receive(r, peer, &m);
-        return k;
+        return incoming_run(r);
 }
 
 static int to_store(struct replica *r, struct blob *data, bool install)
@@ -344,8 +356,7 @@ void snapshot_run(struct replica *r)
         bool due;
 
         outgoing_run(r);
-        if (r->incoming.term < raft_current_term(&r->raft))
-                buf_fini(&r->incoming.bytes);
+        (void) !incoming_run(r); /* malformed: the leader sends another one */
         if (r->saving)
                 return save_more(r);
         due = is_due(r);
