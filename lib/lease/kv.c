@@ -2,6 +2,8 @@
 
 #include "base/hash.h"
 
+#define COMPACT_MAX 65536 /* changes, in one step */
+
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
         return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
@@ -287,6 +289,16 @@ void kv_compact(struct kv *kv, int64_t revision)
                         key_compact(kv, touched[i], revision);
         if (kv->history_from == kv->history_to)
                 kv->history_from = kv->history_to = 0;
+}
+
+int64_t kv_compact_step(const struct kv *kv, int64_t revision)
+{
+        size_t at = kv->history_from + COMPACT_MAX;
+
+        if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
+                return revision;
+        /* All of one revision at once, however many changes it has. */
+        return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
 }
 
 size_t kv_history_seek(const struct kv *kv, int64_t revision)

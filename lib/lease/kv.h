@@ -96,6 +96,9 @@ must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct 
 /* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). */
 void kv_compact(struct kv *kv, int64_t revision);
 
+/* How far towards @revision one compaction may go so that it takes milliseconds. */
+int64_t kv_compact_step(const struct kv *kv, int64_t revision);
+
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 

@@ -135,9 +135,32 @@ static void txn(struct request *q)
         request_write_own(q, CMD_TXN);
 }
 
+static void compact(struct request *q);
+
+static void compacted(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (!q->call)
+                return request_end(q);
+        /* Somebody else may have come further: the last step says what is so. */
+        if (st.code != RPC_OK) {
+                q->wrote = NULL;
+                return request_write(q, CMD_COMPACT, q->msg);
+        }
+        compact(q);
+}
+
+/* A long history goes step by step, and other work in between. */
 static void compact(struct request *q)
 {
-        request_write_own(q, CMD_COMPACT);
+        const struct state *s = core_state(q->api->core);
+        const Pb__CompactionRequest *m = q->msg;
+        Pb__CompactionRequest step = *m;
+
+        if (m->revision > s->kv.compacted && m->revision <= s->revision)
+                step.revision = kv_compact_step(&s->kv, m->revision);
+        q->wrote = step.revision < m->revision ? compacted : NULL;
+        request_write(q, CMD_COMPACT, &step.base);
 }
 
 const struct method kv_methods[] = {

@@ -2,6 +2,7 @@
 
 #define QUOTA_AGAIN NSEC_PER_SEC
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
+#define STEP_AGAIN (100 * NSEC_PER_MSEC)
 
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm)
@@ -22,25 +23,34 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
         return true;
 }
 
+static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 struct boot_time now)
+{
+        if (cfg->compact_age > 0) {
+                int64_t *oldest = &u->revisions[u->step++ % UPKEEP_STEPS];
+
+                u->compact_at = boot_add(now, cfg->compact_age / UPKEEP_STEPS);
+                u->goal = *oldest;
+                *oldest = s->revision;
+        } else if (cfg->compact_keep > 0) {
+                u->compact_at = boot_add(now, COMPACT_AGAIN);
+                u->goal = s->revision - cfg->compact_keep;
+        } else {
+                u->compact_at = BOOT_TIME_NEVER;
+        }
+}
+
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                     struct boot_time now, struct buf *compaction)
 {
         Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
-        bool by_age = cfg->compact_age > 0;
 
-        if ((!by_age && cfg->compact_keep == 0) || boot_before(now, u->compact_at))
+        if (!boot_before(now, u->compact_at))
+                look(u, cfg, s, now);
+        if (u->goal <= s->kv.compacted || boot_before(now, u->step_at))
                 return false;
-        u->compact_at = boot_add(now, by_age ? cfg->compact_age / UPKEEP_STEPS : COMPACT_AGAIN);
-        if (by_age) {
-                int64_t *oldest = &u->revisions[u->step++ % UPKEEP_STEPS];
-
-                q.revision = *oldest;
-                *oldest = s->revision;
-        } else {
-                q.revision = s->revision - cfg->compact_keep;
-        }
-        if (q.revision <= s->kv.compacted)
-                return false;
+        u->step_at = boot_add(now, STEP_AGAIN);
+        q.revision = kv_compact_step(&s->kv, u->goal);
         pb_append(compaction, &q.base);
         return true;
 }

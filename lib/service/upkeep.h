@@ -10,8 +10,9 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, compact_at; /* when to look again */
-        int64_t revisions[UPKEEP_STEPS];       /* a ring: the newest revision at times past */
+        struct boot_time quota_at, compact_at, step_at; /* when to look again */
+        int64_t goal;                                   /* up to where to compact, by steps */
+        int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revision at times past */
         size_t step;
 };
 
@@ -20,7 +21,7 @@ struct upkeep {
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm);
 
-/* It is time to compact: appends the CompactionRequest. On every replica, since any may lead
- * when it counts. */
+/* It is time to compact, or to go on with it: appends the CompactionRequest. On every replica,
+ * since any may lead when it counts. */
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                     struct boot_time now, struct buf *compaction);

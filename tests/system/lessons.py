@@ -268,6 +268,15 @@ def a_large_state_goes_unnoticed(rs):
         file = save(lead, k, lease)
         report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
         report(k.renew(lease) > 0 and lead.status().raftTerm == before.raftTerm, "nor does that lose the lease, or the leader", lead.status())
+        at = rs[2].call(KV + "Range", pb.RangeRequest(key=b"busy/0", keys_only=True), pb.RangeResponse)
+        rs[2].call(KV + "Compact", pb.CompactionRequest(revision=at.header.revision), pb.CompactionResponse)
+        try:
+            old = rs[0].call(KV + "Range", pb.RangeRequest(key=b"busy/0", revision=at.header.revision - 1), pb.RangeResponse)
+        except grpc.RpcError as e:
+            old = e.details()
+        report(old == "etcdserver: mvcc: required revision has been compacted" and rs[1].count(b"busy/0") == 1,
+               "all of it is compacted, and what is newest stays", old)
+        report(k.renew(lease) > 0 and lead.status().raftTerm == before.raftTerm, "which costs neither the lease nor the leader", lead.status())
         lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=s.header.member_id), pb.MemberRemoveResponse)
     finally:
         joins.kill()

@@ -392,6 +392,31 @@ TEST(a_snapshot_is_the_state)
         state_fini(&s);
 }
 
+/* In steps, a compaction ends where it would in one, and no step is a large one. */
+TEST(a_long_history_is_compacted_in_steps)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+        unsigned steps = 0;
+        struct state s;
+
+        begin(&s);
+        for (int i = 0; i < 200000; i++)
+                CHECK_EQ(put(&s, i % 3 ? "a" : "b", "v", 0), STATE_OK);
+        while (s.kv.compacted < s.revision - 10) {
+                size_t was = s.kv.history_to - s.kv.history_from;
+
+                q.revision = kv_compact_step(&s.kv, s.revision - 10);
+                CHECK(q.revision > s.kv.compacted && q.revision <= s.revision - 10);
+                CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_OK);
+                CHECK(was - (s.kv.history_to - s.kv.history_from) <= 65536);
+                steps++;
+        }
+        CHECK_EQ(s.kv.compacted, s.revision - 10);
+        CHECK_EQ(steps, 4);
+        CHECK_EQ(s.kv.history_to - s.kv.history_from, 11);
+        state_fini(&s);
+}
+
 /* Encoded bit by bit under changes, it is the state as it was at the start; a compaction ends
  * it, and it can begin again. */
 TEST(a_snapshot_in_parts_is_one_moment)
