@@ -316,24 +316,47 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision)
         return lo;
 }
 
-uint32_t kv_hash(const struct kv *kv, int64_t revision)
+void kv_hash_start(struct kv_hasher *h, const struct kv *kv, int64_t revision)
 {
-        uint64_t h = HASH_START;
-        struct kv_key *k;
+        *h = (struct kv_hasher){
+                .kv = kv,
+                .revision = revision,
+                .compacted = kv->compacted,
+                .key = RB_MIN(kv_tree, (struct kv_tree *) (uintptr_t) &kv->keys),
+                .hash = HASH_START};
+        h->at = h->key ? h->key->newest : NULL;
+}
 
-        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &kv->keys)
-                for (const struct kv_version *v = k->newest; v; v = v->older) {
-                        int64_t numbers[] = {v->mod_revision, v->create_revision, v->version,
-                                             v->lease};
+static size_t hash_version(struct kv_hasher *h, const struct kv_version *v)
+{
+        int64_t numbers[] = {v->mod_revision, v->create_revision, v->version, v->lease};
 
-                        if (v->mod_revision > revision)
-                                continue;
-                        h = hash_add(h, k->bytes, k->len);
-                        h = hash_add(h, numbers, sizeof(numbers));
-                        h = hash_add(h, v->value, v->value_len);
+        if (v->mod_revision > h->revision)
+                return 0;
+        h->hash = hash_add(h->hash, v->key->bytes, v->key->len);
+        h->hash = hash_add(h->hash, numbers, sizeof(numbers));
+        h->hash = hash_add(h->hash, v->value, v->value_len);
+        return v->key->len + v->value_len;
+}
+
+int kv_hash_more(struct kv_hasher *h, size_t bytes, uint32_t *ret)
+{
+        if (h->kv->compacted != h->compacted)
+                return -ESTALE;
+        for (size_t n = 0; h->key; n += 64) {
+                if (n >= bytes)
+                        return 1;
+                if (h->at) {
+                        n += hash_version(h, h->at);
+                        h->at = h->at->older;
+                } else {
+                        h->key = RB_NEXT(kv_tree, &h->kv->keys, h->key);
+                        h->at = h->key ? h->key->newest : NULL;
                 }
-        h = hash_end(h);
-        return (uint32_t) (h ^ h >> 32);
+        }
+        h->hash = hash_end(h->hash);
+        *ret = (uint32_t) (h->hash ^ h->hash >> 32);
+        return 0;
 }
 
 int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)

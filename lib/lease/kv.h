@@ -103,8 +103,18 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
 /* Of all that a reader can see from the last compaction up to @revision: equal on every replica
- * (I4). Costs a pass over everything. */
-uint32_t kv_hash(const struct kv *kv, int64_t revision);
+ * (I4). A pass over everything, in slices, while changes go on. */
+struct kv_hasher {
+        const struct kv *kv;
+        int64_t revision, compacted;
+        struct kv_key *key;          /* the one that is looked at, or NULL at the end */
+        const struct kv_version *at; /* of that one; NULL: the next key's turn */
+        uint64_t hash;
+};
+void kv_hash_start(struct kv_hasher *h, const struct kv *kv, int64_t revision);
+/* Goes on for about @bytes. Returns 1 when there is more, 0 with the hash, or -ESTALE when a
+ * compaction came in between. */
+must_check_ int kv_hash_more(struct kv_hasher *h, size_t bytes, uint32_t *ret);
 
 /* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
  * first. Returns 0 or -ENOMEM. */

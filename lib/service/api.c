@@ -27,7 +27,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->passwords = passwords;
         a->token_ttl = token_ttl;
         LIST_INIT(&a->keepalives);
-        LIST_INIT(&a->dumps);
+        LIST_INIT(&a->slows);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
                 r = lock_hub_new(&a->locks, a);
@@ -299,10 +299,10 @@ void api_flush(struct api *a, struct boot_time now)
 {
         lock_hub_flush(a->locks);
         watch_hub_flush(a->watches, now);
-        dumps_flush(a, now);
+        slow_flush(a, now);
 }
 
 struct boot_time api_next(const struct api *a)
 {
-        return boot_min(watch_hub_next(a->watches), dumps_next(a));
+        return boot_min(watch_hub_next(a->watches), slow_next(a));
 }

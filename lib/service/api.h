@@ -30,8 +30,8 @@ void api_accept(struct rpc_call *call, void *api);
 /* Sends events that were applied to those who watch for them; at the end of an iteration,
  * before the connections flush. */
 void api_flush(struct api *a, struct boot_time now);
-/* When a watch that waits for its reader, or for its progress report, or a snapshot that is
- * streamed, wants api_flush() again. */
+/* When a watch that waits for its reader, or for its progress report, or a call that
+ * takes many slices, wants api_flush() again. */
 struct boot_time api_next(const struct api *a);
 
 /* What the owner of the connections does for us. */

@@ -1,60 +1,48 @@
 /*
- * Maintenance/Snapshot: the state as a file, in chunks.
+ * Maintenance/Snapshot: the state as a file, in chunks, sent as fast as they are taken.
  *
- * It may be large, and nothing waits for it: it is encoded in slices and sent as fast as it is
- * taken, between other work. Of this replica as it is, without asking the others: it may be all
- * that is left.
+ * Of this replica as it is, without asking the others: it may be all that is left.
  */
 #include "lease/saver.h"
 #include "service/backup.h"
-#include "service/internal.h"
+#include "service/slow.h"
 
-#define SLICE ((size_t) 512 << 10)
 #define CHUNK ((size_t) 64 << 10)
 #define QUEUED_HIGH ((size_t) 512 << 10)
-#define PAUSE (2 * NSEC_PER_MSEC)
 
 struct dump {
-        LIST_ENTRY(dump) next;
-        struct request *q;
-        struct state_saver saver; /* of the state that was there after so many installs */
-        uint64_t installs;
+        struct slow slow;
+        struct state_saver saver;
         bool whole; /* `saver.out` is; what of it was sent is consumed */
         struct backup file;
         struct buf piece; /* before the state, and after it */
         uint64_t left;    /* bytes of the file */
-        struct boot_time at;
 };
 
-static void dump_free(struct request *q)
+static struct dump *dump_of(struct slow *s)
 {
-        struct dump *d = q->data;
+        return container_of(s, struct dump, slow);
+}
 
-        LIST_REMOVE(d, next);
+static void dump_fini(struct slow *s)
+{
+        struct dump *d = dump_of(s);
+
         state_saver_fini(&d->saver);
         buf_fini(&d->piece);
         free(d);
 }
 
-static void begin(struct dump *d)
+static void dump_begin(struct slow *s)
 {
-        struct core *c = d->q->api->core;
-
-        d->installs = core_installs(c);
-        state_save_start(&d->saver, core_state(c));
+        state_save_start(&dump_of(s)->saver, core_state(s->q->api->core));
 }
 
 /* Returns 1 while there is more to encode. */
 static int encode(struct dump *d)
 {
-        int r = -ESTALE;
+        int r = slow_is_stale(&d->slow) ? -ESTALE : state_save_more(&d->saver, SLOW_SLICE);
 
-        if (d->installs == core_installs(d->q->api->core))
-                r = state_save_more(&d->saver, SLICE);
-        if (r == -ESTALE) {
-                begin(d);
-                return 1;
-        }
         if (r != 0)
                 return r;
         d->whole = true;
@@ -67,7 +55,7 @@ static void send_chunk(struct dump *d, struct buf *from)
 {
         Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
         size_t n = min_of(buf_len(from), CHUNK);
-        struct request *q = d->q;
+        struct request *q = d->slow.q;
         char version[] = API_VERSION;
         Pb__ResponseHeader h;
 
@@ -97,44 +85,23 @@ static bool send_next(struct dump *d)
         return false;
 }
 
-static void dump_run(struct dump *d, struct boot_time now)
+static int dump_run(struct slow *s)
 {
-        struct request *q = d->q;
-        int r = 0;
+        struct dump *d = dump_of(s);
+        int r = d->whole ? 0 : encode(d);
 
-        if (boot_before(now, d->at))
-                return;
-        d->at = boot_add(now, PAUSE);
-        if (!d->whole)
-                r = encode(d);
-        while (r == 0 && rpc_call_queued(q->call) < QUEUED_HIGH) {
+        while (r == 0 && rpc_call_queued(s->q->call) < QUEUED_HIGH) {
                 if (send_next(d)) {
-                        rpc_call_finish(q->call, RPC_OK, "");
-                        return request_end(q);
+                        rpc_call_finish(s->q->call, RPC_OK, "");
+                        request_end(s->q);
+                        return 0;
                 }
                 r = buf_error(&d->piece);
         }
-        if (r < 0)
-                request_fail(q, status_nomem);
+        return min_of(r, 0);
 }
 
-void dumps_flush(struct api *a, struct boot_time now)
-{
-        struct dump *d, *next;
-
-        LIST_FOREACH_SAFE (d, &a->dumps, next, next)
-                dump_run(d, now);
-}
-
-struct boot_time dumps_next(const struct api *a)
-{
-        struct boot_time next = BOOT_TIME_NEVER;
-        struct dump *d;
-
-        LIST_FOREACH (d, &a->dumps, next)
-                next = boot_min(next, d->at);
-        return next;
-}
+static const struct slow_ops ops = {.begin = dump_begin, .run = dump_run, .fini = dump_fini};
 
 static void start(struct request *q)
 {
@@ -142,12 +109,7 @@ static void start(struct request *q)
 
         if (!d)
                 return request_fail(q, status_nomem);
-        d->q = q;
-        q->data = d;
-        q->drop = dump_free;
-        q->gone = request_end;
-        LIST_INSERT_HEAD(&q->api->dumps, d, next);
-        begin(d);
+        slow_start(&d->slow, q, &ops);
 }
 
 /* One that has just started knows less than its disk does, until others tell what is committed:

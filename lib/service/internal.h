@@ -11,12 +11,12 @@ struct watch_hub;
 struct lock_hub;
 
 struct keepalive;
-struct dump;
+struct slow;
 
 struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
-        LIST_HEAD(, dump) dumps;           /* snapshots that are streamed */
+        LIST_HEAD(, slow) slows;           /* calls that take many slices */
         struct watch_hub *watches;
         struct lock_hub *locks;
         struct api_conns conns;
@@ -108,10 +108,12 @@ void keepalive_no_leader(struct api *a);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
 
-/* Maintenance/Snapshot. */
+/* Maintenance/Snapshot, Hash and HashKV. */
 void dump(struct request *q);
-void dumps_flush(struct api *a, struct boot_time now);
-struct boot_time dumps_next(const struct api *a);
+void hash(struct request *q);
+void hash_kv(struct request *q);
+void slow_flush(struct api *a, struct boot_time now);
+struct boot_time slow_next(const struct api *a);
 
 must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
 struct watch_hub *watch_hub_free(struct watch_hub *h);

@@ -36,37 +36,6 @@ static void status(struct request *q)
         request_reply(q, &p.base);
 }
 
-static void hash(struct request *q)
-{
-        Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
-        uint64_t all = state_hash(core_state(q->api->core));
-        Pb__ResponseHeader h;
-
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.hash = (uint32_t) (all ^ all >> 32);
-        request_reply(q, &p.base);
-}
-
-static void hash_kv(struct request *q)
-{
-        const Pb__HashKVRequest *m = q->msg;
-        Pb__HashKVResponse p = PB__HASH_KVRESPONSE__INIT;
-        struct state *s = core_state(q->api->core);
-        Pb__ResponseHeader h;
-
-        if (m->revision > s->revision)
-                return request_fail(q, status_of(STATE_E_FUTURE));
-        if (m->revision > 0 && m->revision < s->kv.compacted)
-                return request_fail(q, status_of(STATE_E_COMPACTED));
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.hash_revision = m->revision > 0 ? m->revision : s->revision;
-        p.hash = kv_hash(&s->kv, p.hash_revision);
-        p.compact_revision = s->kv.compacted > 0 ? s->kv.compacted : -1;
-        request_reply(q, &p.base);
-}
-
 static void alarm_(struct request *q)
 {
         request_write(q, CMD_ALARM, q->msg);

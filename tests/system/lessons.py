@@ -225,49 +225,71 @@ def writers_delay_nothing(rs):
     k.end()
 
 
-def save(replica, keep_alive, lease):
-    """Maintenance/Snapshot, while the lease is renewed."""
-    stop = threading.Event()
+class Holder:
+    """Keeps a lease alive, every 0.3 s."""
 
-    def renew():
-        while not stop.wait(.3):
-            keep_alive.renew(lease)
+    def __init__(self, replica, lease):
+        self.stream, self.lease, self.lost, self.over = KeepAlive(replica), lease, 0, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
 
-    t = threading.Thread(target=renew)
-    t.start()
+    def run(self):
+        while not self.over.wait(.3):
+            try:
+                self.lost += self.stream.renew(self.lease) <= 0
+            except queue.Empty:
+                self.lost += 1
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        self.stream.end()
+
+
+def save(replica):
     parts = replica.channel.unary_stream(MAINTENANCE + "Snapshot", request_serializer=lambda m: m.SerializeToString(),
                                          response_deserializer=pb.SnapshotResponse.FromString)(pb.SnapshotRequest(), timeout=60)
-    file = b"".join(m.blob for m in parts)
-    stop.set()
-    t.join()
-    return file
+    return b"".join(m.blob for m in parts)
+
+
+def joined(replica, index):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            s = replica.status()
+            if s.raftAppliedIndex >= index:
+                return s
+        except grpc.RpcError:
+            pass
+        time.sleep(.1)
+    return None
 
 
 def a_large_state_goes_unnoticed(rs):
-    """What writers_delay_nothing() left is written to disks, and brought to a new replica, while a lease of 2 s is kept."""
-    lead, k = leader(rs), KeepAlive(rs[1])
-    lease, before = rs[0].grant(2), lead.status()
+    """What writers_delay_nothing() left is written to disks, brought to a new replica, streamed, hashed and compacted."""
+    lead, lease = leader(rs), rs[0].grant(2)
     rs[0].put(b"large", lease=lease)
+    before, holder = lead.status(), Holder(rs[1], lease)
+
+    def unnoticed(what):
+        term = lead.status().raftTerm
+        report(not holder.lost and rs[2].count(b"large") == 1 and term == before.raftTerm, f"{what}: a lease of 2 s is kept, and the leader",
+               f"{holder.lost} renewals found it gone or had no answer; terms {before.raftTerm}, {term}")
+
     lead.call("/etcdserverpb.Cluster/MemberAdd",
               pb.MemberAddRequest(peerURLs=["http://127.0.0.1:" + PEER[3]], isLearner=True), pb.MemberAddResponse)
-    joins, end, lost = Replica(3), time.monotonic() + 60, 0
+    joins = Replica(3)
     try:
-        while time.monotonic() < end:
-            lost += k.renew(lease) <= 0
-            try:
-                s = joins.status()
-                if s.raftAppliedIndex >= before.raftIndex:
-                    break
-            except grpc.RpcError:
-                pass
-            time.sleep(.2)
-        size, after = before.dbSize >> 20, lead.status()
-        report(time.monotonic() < end and s.dbSize > before.dbSize // 2, f"a state of {size} MiB comes to a new replica", s)
-        report(not lost and rs[2].count(b"large") == 1 and after.raftTerm == before.raftTerm,
-               "meanwhile a lease of 2 s is kept, and the leader", f"{lost} renewals found it gone; terms {before.raftTerm}, {after.raftTerm}")
-        file = save(lead, k, lease)
+        s = joined(joins, before.raftIndex)
+        report(s and s.dbSize > before.dbSize // 3, f"a state of {before.dbSize >> 20} MiB, log and all, comes to a new replica", s)
+        unnoticed("while it comes")
+        file = save(lead)
         report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
-        report(k.renew(lease) > 0 and lead.status().raftTerm == before.raftTerm, "nor does that lose the lease, or the leader", lead.status())
+        unnoticed("while it streams")
+        hashes = {(h.hash, h.compact_revision) for h in (
+            r.call(MAINTENANCE + "HashKV", pb.HashKVRequest(revision=before.header.revision), pb.HashKVResponse, 60) for r in [*rs, joins])}
+        report(len(hashes) == 1, "HashKV is the same on all four", hashes)
+        unnoticed("while it is hashed")
         at = rs[2].call(KV + "Range", pb.RangeRequest(key=b"busy/0", keys_only=True), pb.RangeResponse)
         rs[2].call(KV + "Compact", pb.CompactionRequest(revision=at.header.revision), pb.CompactionResponse)
         try:
@@ -276,11 +298,12 @@ def a_large_state_goes_unnoticed(rs):
             old = e.details()
         report(old == "etcdserver: mvcc: required revision has been compacted" and rs[1].count(b"busy/0") == 1,
                "all of it is compacted, and what is newest stays", old)
-        report(k.renew(lease) > 0 and lead.status().raftTerm == before.raftTerm, "which costs neither the lease nor the leader", lead.status())
-        lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=s.header.member_id), pb.MemberRemoveResponse)
+        unnoticed("while it is compacted")
+        member = joins.status().header.member_id
+        lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=member), pb.MemberRemoveResponse)
     finally:
         joins.kill()
-    k.end()
+        holder.end()
 
 
 def a_leader_change_refills_nothing(rs):

@@ -1,0 +1,124 @@
+/* Maintenance/Hash and HashKV: what is to be equal on all replicas. */
+#include "base/hash.h"
+#include "lease/saver.h"
+#include "service/slow.h"
+
+/* ---- Hash: of the whole state, as a snapshot has it ---- */
+
+struct whole {
+        struct slow slow;
+        struct state_saver saver;
+        bool encoded;
+        uint64_t hash;
+};
+
+static void whole_fini(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+
+        state_saver_fini(&w->saver);
+        free(w);
+}
+
+static void whole_begin(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+
+        state_save_start(&w->saver, core_state(s->q->api->core));
+        w->hash = HASH_START;
+}
+
+static int whole_run(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+        Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
+        struct buf *out = &w->saver.out;
+        size_t n;
+        Pb__ResponseHeader h;
+
+        if (!w->encoded) {
+                int r = slow_is_stale(s) ? -ESTALE : state_save_more(&w->saver, SLOW_SLICE);
+
+                w->encoded = r == 0;
+                return min_of(r, 0);
+        }
+        n = min_of(buf_len(out), 4 * SLOW_SLICE);
+        w->hash = hash_add(w->hash, buf_head(out), n);
+        buf_consume(out, n);
+        if (buf_len(out) > 0)
+                return 0;
+        w->hash = hash_end(w->hash);
+        core_header(s->q->api->core, &h);
+        p.header = &h;
+        p.hash = (uint32_t) (w->hash ^ w->hash >> 32);
+        request_reply(s->q, &p.base);
+        return 0;
+}
+
+static const struct slow_ops whole_ops = {
+        .begin = whole_begin, .run = whole_run, .fini = whole_fini};
+
+void hash(struct request *q)
+{
+        struct whole *w = calloc(1, sizeof(*w));
+
+        if (!w)
+                return request_fail(q, status_nomem);
+        slow_start(&w->slow, q, &whole_ops);
+}
+
+/* ---- HashKV: of the keys and their history up to a revision ---- */
+
+struct keys {
+        struct slow slow;
+        struct kv_hasher hasher;
+        Pb__ResponseHeader header;
+        Pb__HashKVResponse reply;
+};
+
+static void keys_fini(struct slow *s)
+{
+        free(container_of(s, struct keys, slow));
+}
+
+static void keys_begin(struct slow *s)
+{
+        struct keys *k = container_of(s, struct keys, slow);
+        const Pb__HashKVRequest *m = s->q->msg;
+        const struct state *st = core_state(s->q->api->core);
+
+        if (m->revision > st->revision)
+                return request_fail(s->q, status_of(STATE_E_FUTURE));
+        if (m->revision > 0 && m->revision < st->kv.compacted)
+                return request_fail(s->q, status_of(STATE_E_COMPACTED));
+        core_header(s->q->api->core, &k->header);
+        k->reply.hash_revision = m->revision > 0 ? m->revision : st->revision;
+        k->reply.compact_revision = st->kv.compacted > 0 ? st->kv.compacted : -1;
+        kv_hash_start(&k->hasher, &st->kv, k->reply.hash_revision);
+}
+
+static int keys_run(struct slow *s)
+{
+        struct keys *k = container_of(s, struct keys, slow);
+        int r = slow_is_stale(s) ? -ESTALE
+                                 : kv_hash_more(&k->hasher, SLOW_SLICE, &k->reply.hash);
+
+        if (r != 0)
+                return min_of(r, 0);
+        k->reply.header = &k->header;
+        request_reply(s->q, &k->reply.base);
+        return 0;
+}
+
+static const struct slow_ops keys_ops = {
+        .begin = keys_begin, .run = keys_run, .fini = keys_fini};
+
+void hash_kv(struct request *q)
+{
+        struct keys *k = calloc(1, sizeof(*k));
+
+        if (!k)
+                return request_fail(q, status_nomem);
+        pb__hash_kvresponse__init(&k->reply);
+        slow_start(&k->slow, q, &keys_ops);
+}

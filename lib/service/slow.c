@@ -1,0 +1,66 @@
+/* Calls that look at the whole state: a slice at a time, and other work in between. */
+#include "service/slow.h"
+
+#define PAUSE (2 * NSEC_PER_MSEC)
+
+static void drop(struct request *q)
+{
+        struct slow *s = q->data;
+
+        LIST_REMOVE(s, next);
+        s->ops->fini(s);
+}
+
+static void begin(struct slow *s)
+{
+        s->installs = core_installs(s->q->api->core);
+        s->ops->begin(s);
+}
+
+void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
+{
+        s->q = q;
+        s->ops = ops;
+        q->data = s;
+        q->drop = drop;
+        q->gone = request_end;
+        LIST_INSERT_HEAD(&q->api->slows, s, next);
+        begin(s);
+}
+
+bool slow_is_stale(const struct slow *s)
+{
+        return s->installs != core_installs(s->q->api->core);
+}
+
+static void run(struct slow *s, struct boot_time now)
+{
+        int r;
+
+        if (boot_before(now, s->at))
+                return;
+        s->at = boot_add(now, PAUSE);
+        r = s->ops->run(s);
+        if (r == -ESTALE)
+                begin(s);
+        else if (r < 0)
+                request_fail(s->q, status_nomem);
+}
+
+void slow_flush(struct api *a, struct boot_time now)
+{
+        struct slow *s, *next;
+
+        LIST_FOREACH_SAFE (s, &a->slows, next, next)
+                run(s, now);
+}
+
+struct boot_time slow_next(const struct api *a)
+{
+        struct boot_time next = BOOT_TIME_NEVER;
+        struct slow *s;
+
+        LIST_FOREACH (s, &a->slows, next)
+                next = boot_min(next, s->at);
+        return next;
+}

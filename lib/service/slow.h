@@ -1,0 +1,33 @@
+/* Calls that look at the whole state: a slice at a time, and other work in between. Not for
+ * others. */
+#pragma once
+
+#include "service/internal.h"
+
+#define SLOW_SLICE ((size_t) 512 << 10) /* bytes, or so */
+
+struct slow;
+
+struct slow_ops {
+        /* Starts, or starts again; may answer the request. */
+        void (*begin)(struct slow *s);
+        /* Returns 0; -ESTALE when the state that it looks at is gone; or -ENOMEM. May answer
+         * the request, which ends it. */
+        int (*run)(struct slow *s);
+        void (*fini)(struct slow *s);
+};
+
+/* Embedded in what the call keeps. */
+struct slow {
+        LIST_ENTRY(slow) next;
+        struct request *q;
+        const struct slow_ops *ops;
+        struct boot_time at;
+        uint64_t installs;
+};
+
+/* From now on @s goes with the request. */
+void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops);
+
+/* Another replica's snapshot has taken the place of the state since `begin`. */
+bool slow_is_stale(const struct slow *s);
