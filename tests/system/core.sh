@@ -41,7 +41,7 @@ done
 
 # Watches: from a past revision, on one replica, of changes made at another.
 R=$(at 0 get k0 -w json | jq .header.revision)
-start watch timeout 20 etcdctl --endpoints "127.0.0.1:$c2" watch w --prefix --rev "$((R + 1))"
+start watch etcdctl --endpoints "127.0.0.1:$c2" watch w --prefix --rev "$((R + 1))"
 at 0 put w1 a >/dev/null; at 1 put w2 b >/dev/null; at 2 del w1 >/dev/null
 until_ok 10 grep -q DELETE "$DIR/watch.log"
 is "watch from a revision on" "$(tr '\n' ' ' <"$DIR/watch.log")" "PUT w1 a PUT w2 b DELETE w1  "
@@ -64,11 +64,11 @@ at 2 lease revoke "$L" >/dev/null
 at 0 put big "$(head -c 100000 /dev/zero | tr '\0' x)" >/dev/null
 HOGS=()
 for i in 0 1 2; do for n in 1 2; do
-	start "hog$i$n" timeout 30 sh -c "while :; do etcdctl --endpoints 127.0.0.1:${CLIENT[$i]} get '' --prefix --limit 200; done >/dev/null"; HOGS+=("$PID")
+	start "hog$i$n" sh -c "while :; do etcdctl --endpoints 127.0.0.1:${CLIENT[$i]} get '' --prefix --limit 200; done >/dev/null"; HOGS+=("$PID")
 done; done
 L=$(at 0 lease grant 1 | awk '{print $2}'); at 0 put --lease="$L" a42 v >/dev/null
-start a42 timeout 20 etcdctl --endpoints "127.0.0.1:$c1" lease keep-alive "$L"; KEEP=$PID
-start a42w timeout 20 etcdctl --endpoints "127.0.0.1:$c2" watch a42 --prefix
+start a42 etcdctl --endpoints "127.0.0.1:$c1" lease keep-alive "$L"; KEEP=$PID
+start a42w etcdctl --endpoints "127.0.0.1:$c2" watch a42 --prefix
 until_ok 10 sh -c "[ \$(grep -c keepalived '$DIR/a42.log') -ge 12 ]"
 at 1 put a42x told >/dev/null
 if until_ok 5 grep -q told "$DIR/a42w.log"; then ok "A42: an event is told beside readers"; else not_ok "A42: an event is told beside readers"; fi
@@ -114,7 +114,7 @@ kill -STOP "${CORE[0]}" "${CORE[1]}"
 start_core 2
 until_ok 10 timeout 1 etcdctl --endpoints "127.0.0.1:$c3" get --consistency=s k0
 messages
-start now timeout 60 /usr/bin/python3 "$(dirname "$0")/from_now.py" "$DIR/pb" "127.0.0.1:$c3"; NOW=$PID
+start now /usr/bin/python3 "$(dirname "$0")/from_now.py" "$DIR/pb" "127.0.0.1:$c3"; NOW=$PID
 until_ok 10 grep -q asked "$DIR/now.log"
 kill -CONT "${CORE[0]}" "${CORE[1]}"
 until_ok 15 all_answer

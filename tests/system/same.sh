@@ -85,7 +85,7 @@ both "what a revoked lease left" get l --prefix $J
 
 # Everything that ever happened, as a watch from the first revision tells it.
 for p in $tc $ec; do
-	start "watch.$p" timeout 20 etcdctl --endpoints "127.0.0.1:$p" watch "" --prefix --rev 1 --prev-kv
+	start "watch.$p" etcdctl --endpoints "127.0.0.1:$p" watch "" --prefix --rev 1 --prev-kv
 	etcdctl --endpoints "127.0.0.1:$p" put the end >/dev/null
 done
 for p in $tc $ec; do until_ok 10 grep -q "^end" "$DIR/watch.$p.log"; done
