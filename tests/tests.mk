@@ -61,9 +61,12 @@ $(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
 $(O)/tests/bench/leases: $(O)/tests/bench/leases.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+$(O)/tests/bench/floor: $(O)/tests/bench/floor.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 bench: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases
-	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load $(O)/tests/bench/leases
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor
+	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor
 
 format:
 	clang-format-14 -i $$(git ls-files '*.c' '*.h')
