@@ -3,6 +3,7 @@
 
 #include "bus/bus.h"
 #include "client/client.h"
+#include "keep.h"
 #include "options.h"
 
 struct agent {
@@ -13,8 +14,10 @@ struct agent {
         struct bus *bus; /* NULL while there is none */
         bool bus_missing_told;
         struct loop_timer bus_retry, watchdog;
-        struct loop_signal sigterm, sigint;
+        struct loop_signal sigterm, sigint, sigusr1;
         struct loop_hook hook;
+        struct keep keep;
+        bool resumed; /* an earlier life of ours held the place */
         enum session_state state;
         char why[512];
         bool ready; /* READY=1 was sent */

@@ -105,8 +105,10 @@ static void on_session(void *userdata, enum session_state state, const char *why
         case SESSION_HELD:
                 fields[0] = MESSAGE_HELD;
                 log_full(LOG_NOTICE, fields,
-                         "Node %s holds its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
-                         a->opt.node_name, (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
+                         "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
+                         a->opt.node_name,
+                         a->resumed && !a->ready ? "goes on holding" : "holds",
+                         (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
                 break;
         case SESSION_JEOPARDY:
                 fields[0] = MESSAGE_JEOPARDY;
@@ -228,6 +230,29 @@ static void on_sigterm(struct loop_signal *s)
         leave(container_of(s, struct agent, sigterm));
 }
 
+/* RestartKillSignal= of the unit: another life follows, and goes on with the place. */
+static void on_sigusr1(struct loop_signal *s)
+{
+        struct agent *a = container_of(s, struct agent, sigusr1);
+
+        notify_stopping();
+        log_info("Stopping for a restart; the place stays ours.");
+        loop_stop(a->loop);
+}
+
+/* After everything else in an iteration: what has changed of our place goes where a next life
+ * finds it. */
+static void on_hook(struct loop_hook *h)
+{
+        struct agent *a = container_of(h, struct agent, hook);
+        struct place p;
+
+        if (client_place(a->client, &p))
+                keep_save(&a->keep, &p);
+        else if (a->keep.has)
+                keep_clear(&a->keep);
+}
+
 static void on_sigint(struct loop_signal *s)
 {
         leave(container_of(s, struct agent, sigint));
@@ -264,6 +289,7 @@ static int run(struct agent *a)
         };
         char boot_id[SD_ID128_STRING_MAX], password[512], err[512];
         sd_id128_t boot;
+        struct place resume;
         int r;
 
         if (a->opt.user) {
@@ -283,6 +309,9 @@ static int run(struct agent *a)
         snprintf(cfg.self.boot_id, sizeof(cfg.self.boot_id), "%s",
                  sd_id128_to_string(boot, boot_id));
         snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
+        keep_open(&a->keep);
+        a->resumed = keep_load(&a->keep, a->opt.cluster, &cfg.self, &resume);
+        cfg.resume = a->resumed ? &resume : NULL;
         if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)
                 return -errno;
         r = loop_new(&a->loop);
@@ -295,17 +324,19 @@ static int run(struct agent *a)
         loop_timer_init(&a->watchdog, a->loop, on_watchdog);
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
+        loop_signal_start(&a->sigusr1, a->loop, SIGUSR1, on_sigusr1);
         r = client_new(&a->client, a->loop, &cfg, &client_ops, a, err, sizeof(err));
         explicit_bzero(password, sizeof(password));
         if (r < 0) {
                 log_error("%s.", err);
                 return r;
         }
+        loop_hook_start(&a->hook, a->loop, on_hook);
         connect_bus(a);
         if (notify_watchdog_period() > 0)
                 on_watchdog(&a->watchdog);
-        log_info("Joining cluster %s as %s (core: %s).", a->opt.cluster, a->opt.node_name,
-                 a->opt.endpoints);
+        log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
+                 a->opt.cluster, a->opt.node_name, a->opt.endpoints);
         tell_status(a);
         loop_run(a->loop);
         return 0;
@@ -314,6 +345,7 @@ static int run(struct agent *a)
 static void fini(struct agent *a)
 {
         a->client = client_free(a->client);
+        keep_close(&a->keep);
         bus_free(a->bus);
         tls_free(a->tls);
         loop_free(a->loop);
@@ -391,7 +423,7 @@ static int parse(struct agent *a, int argc, char **argv, bool *ret_test)
 
 int main(int argc, char **argv)
 {
-        struct agent a = {0};
+        struct agent a = {.keep = {.fd = -1}};
         bool test = false;
         int r;
 

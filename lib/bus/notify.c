@@ -36,6 +36,31 @@ void notify_stopping(void)
         sd_notify(0, "STOPPING=1");
 }
 
+void notify_keep_fd(const char *name, int fd)
+{
+        char text[128];
+
+        snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
+        sd_pid_notify_with_fds(0, 0, text, &fd, 1);
+}
+
+int notify_kept_fd(const char *name)
+{
+        char **names = NULL;
+        int n = sd_listen_fds_with_names(0, &names), fd = -1;
+
+        for (int i = 0; i < n; i++) {
+                if (fd < 0 && strcmp(names[i], name) == 0)
+                        fd = SD_LISTEN_FDS_START + i;
+                else
+                        close(SD_LISTEN_FDS_START + i);
+        }
+        for (int i = 0; i < n; i++)
+                free(names[i]);
+        free(names);
+        return fd;
+}
+
 nsec_t notify_watchdog_period(void)
 {
         uint64_t usec;

@@ -11,6 +11,14 @@ void notify_status(const char *fmt, ...) printf_(1, 2);
 void notify_watchdog(void);
 void notify_stopping(void);
 
+/* The service manager keeps a duplicate of @fd for our next life, under @name (FDSTORE=1 in
+ * sd_notify(3)). */
+void notify_keep_fd(const char *name, int fd);
+
+/* What it kept of that name, now ours; -1 for nothing. Once, early: it closes what else there
+ * is. */
+int notify_kept_fd(const char *name);
+
 /* The watchdog's period from WATCHDOG_USEC; 0 when there is none. */
 nsec_t notify_watchdog_period(void);
 

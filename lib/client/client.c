@@ -158,6 +158,13 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         rnd_init(&c->rnd, cfg->seed);
         membership_init(&c->members, &ops->members, userdata);
         session_init(&c->session, &cfg->session);
+        if (cfg->resume && !cfg->observe) {
+                memcpy(c->self.incarnation, cfg->resume->self.incarnation,
+                       sizeof(c->self.incarnation));
+                memcpy(c->self.since, cfg->resume->self.since, sizeof(c->self.since));
+                c->self.ttl_ms = cfg->resume->session.ttl / NSEC_PER_MSEC;
+                session_resume(&c->session, &cfg->resume->session);
+        }
         loop_timer_init(&c->timer, l, on_timer);
         c->cluster = strdup(cfg->cluster);
         if (!c->cluster || asprintf(&c->prefix, "/tenure/%s/nodes/", cfg->cluster) < 0) {
@@ -223,6 +230,13 @@ void client_leave(struct client *c, const char *reason)
 {
         snprintf(c->leaving, sizeof(c->leaving), "%s", reason);
         session_leave(&c->session);
+}
+
+bool client_place(const struct client *c, struct place *ret)
+{
+        *ret = (struct place){.self = c->self};
+        snprintf(ret->cluster, sizeof(ret->cluster), "%s", c->cluster);
+        return session_place(&c->session, &ret->session);
 }
 
 const struct session *client_session(const struct client *c)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "client/membership.h"
+#include "client/place.h"
 #include "loop/resolve.h"
 #include "loop/tls.h"
 #include "session/session.h"
@@ -23,6 +24,7 @@ struct client_config {
                                         our certificate says we are */
         SSL_CTX *tls;                /* for https:// ones; borrowed; NULL: none */
         struct node_record self;     /* what to register: name, id, boot_id, version */
+        const struct place *resume;  /* what an earlier life of ours left; NULL: nothing */
         bool observe;                /* follow only; hold nothing */
         struct session_config session;
         uint64_t seed;
@@ -47,6 +49,9 @@ DEFINE_CLEANUP(struct client *, client_free)
 
 /* Gives the place back and says why; the state becomes `left`, in time or after a second. */
 void client_leave(struct client *c, const char *reason);
+
+/* What a later life of this node can go on with, as of now; false while nothing is held. */
+bool client_place(const struct client *c, struct place *ret);
 
 const struct session *client_session(const struct client *c);
 const struct membership *client_membership(const struct client *c);

@@ -21,6 +21,25 @@ void session_init(struct session *s, const struct session_config *cfg)
         *s = (struct session){.cfg = *cfg, .state = SESSION_JOINING};
 }
 
+void session_resume(struct session *s, const struct session_place *p)
+{
+        if (s->state != SESSION_JOINING || s->lease != 0)
+                return;
+        s->lease = p->lease;
+        s->ttl = p->ttl;
+        s->renewed_at = p->renewed_at;
+        s->registered = s->unsure = true;
+        s->state = SESSION_HELD;
+}
+
+bool session_place(const struct session *s, struct session_place *ret)
+{
+        if (s->lease == 0 || !s->registered || s->leave)
+                return false;
+        *ret = (struct session_place){s->lease, s->ttl, s->renewed_at};
+        return true;
+}
+
 /* The holder rounds down: TTL less the drift, whole nanoseconds. */
 struct boot_time session_deadline(const struct session *s)
 {
@@ -47,7 +66,7 @@ unsigned session_attempt(const struct session *s)
  * once from 7/8. */
 static struct boot_time t1(const struct session *s)
 {
-        return boot_add(s->renewed_at, s->ttl / 2);
+        return s->unsure ? s->renewed_at : boot_add(s->renewed_at, s->ttl / 2);
 }
 
 static struct boot_time t2(const struct session *s)
@@ -69,7 +88,7 @@ static void drop(struct session *s, enum session_state next)
 {
         s->state = next;
         s->lease = 0;
-        s->registered = false;
+        s->registered = s->unsure = false;
         s->busy = false;
         s->attempt = 0;
         s->retry_at = (struct boot_time){0};
@@ -230,6 +249,7 @@ void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at)
         if (lease != s->lease || lease == 0)
                 return;
         s->renewed_at = boot_max(s->renewed_at, sent_at);
+        s->unsure = false;
         if (s->state == SESSION_JEOPARDY)
                 s->state = SESSION_HELD;
         s->attempt = 0;

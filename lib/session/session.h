@@ -44,13 +44,21 @@ struct session_config {
         nsec_t retry;       /* the first interval between attempts; it doubles up to TTL/16 */
 };
 
+/* What a later life of the holder needs to go on with the same lease. */
+struct session_place {
+        int64_t lease;
+        nsec_t ttl;
+        struct boot_time renewed_at;
+};
+
 struct session {
         struct session_config cfg;
         enum session_state state;
         int64_t lease; /* 0: none */
         nsec_t ttl;    /* as granted */
         bool registered;
-        bool busy; /* an action is under way that session_next_action() waits for */
+        bool unsure; /* resumed, and not renewed since: renew now rather than at half the TTL */
+        bool busy;   /* an action is under way that session_next_action() waits for */
         struct boot_time busy_until; /* it counts as failed after that */
         struct boot_time renewed_at; /* send time of the last acknowledged renewal */
         struct boot_time retry_at;
@@ -59,6 +67,13 @@ struct session {
 };
 
 void session_init(struct session *s, const struct session_config *cfg);
+
+/* Goes on with what session_place() had told an earlier life of this holder, on the same clock.
+ * Holds at once, if the deadline has not passed; else SESSION_TELL_LOST is the first action. */
+void session_resume(struct session *s, const struct session_place *p);
+
+/* False while nothing is held. */
+bool session_place(const struct session *s, struct session_place *ret);
 
 /* What to do at @now. Call again after each action, until SESSION_WAIT. */
 enum session_action session_next_action(struct session *s, struct boot_time now);

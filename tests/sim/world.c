@@ -836,11 +836,19 @@ static void cause_fault(struct world *w)
                         struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
 
                         w->counts.holder_deaths += h->alive;
-                        h->alive = !h->alive;
+                        if (!h->alive || chance(w, 60)) /* else: only a restart */
+                                h->alive = !h->alive;
                         if (h->alive) {
                                 struct session_config cfg = h->session.cfg;
+                                struct session_place p;
+                                bool held = session_place(&h->session, &p);
 
                                 session_init(&h->session, &cfg);
+                                /* A restarted agent has what its earlier life left behind. */
+                                if (held && chance(w, 70)) {
+                                        w->counts.resumed++;
+                                        session_resume(&h->session, &p);
+                                }
                         }
                 }
                 break;

@@ -84,7 +84,8 @@ struct faults {
                 x(transfers, "leaders moved"), x(leaders, "elections"), x(grants, "grants"), \
                 x(renewals, "renewals"), x(expiries, "expiries"), x(writes, "writes"),       \
                 x(reads, "reads"), x(told, "events told"), x(held, "locks held"),            \
-                x(holder_deaths, "holders' deaths"), x(holder_losses, "holders' losses")
+                x(holder_deaths, "holders' deaths"), x(resumed, "resumed"),                  \
+                x(holder_losses, "holders' losses")
 #define COUNT_FIELD(field, name) field
 #define COUNT_NAME(field, name) name
 

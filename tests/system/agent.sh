@@ -71,6 +71,32 @@ start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.con
 until_ok 1 ctl status && ok "after kill -9 it takes its own place over at once" || not_ok "after kill -9" "$(tail -n 3 "$DIR/agent.log")"
 until_ok 5 grep -q replaced "$DIR/watch.log"
 
+# With a directory in /run it goes on with the place instead: after a crash, and after a restart. Nobody hears of it.
+kill $AGENT; wait $AGENT
+mkdir "$DIR/run"
+agent() { start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c "$DIR/agent.conf" "$@"; AGENT=$PID; }
+lease() { ctl status --json=short | jq -r .LeaseId; }
+agent; until_ok 5 ctl status; L=$(lease)
+until_ok 5 grep -q "LEASE=$L" "$DIR/run/place" && ok "it keeps its place in /run" || not_ok "it keeps its place in /run" "$(cat "$DIR/run/place")"
+revision() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].mod_revision; }
+R=$(revision)
+kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
+until_ok 1 ctl status; is "after kill -9 it goes on with its lease" "$(lease)" "$L"
+kill -USR1 $AGENT; wait $AGENT; is "SIGUSR1 ends it with 0" $? 0
+is "and leaves the place as it is" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
+agent; until_ok 1 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
+is "there was nothing that others could have heard" "$(revision)" "$R"
+kill -9 $AGENT; wait $AGENT 2>/dev/null; sed -i 's/^NODE=web1/NODE=web2/' "$DIR/run/place"
+agent; until_ok 3 grep -q "left is damaged" "$DIR/agent.log" && ok "a damaged file is no place" || not_ok "a damaged file is no place"
+until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"; L=$(lease)
+kill -9 $AGENT; wait $AGENT 2>/dev/null
+until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1)\" ]"
+agent; until_ok 5 grep -q "lost its place: no renewal was acknowledged" "$DIR/agent.log" && ok "who comes back too late knows that it lost" || not_ok "who comes back too late"
+until_ok 5 ctl status
+is "and that its lease is another one" "$([ "$(lease)" != "$L" ] && echo yes)" yes
+kill $AGENT; wait $AGENT; is "who leaves, leaves nothing to go on with" "$(cat "$DIR/run/place")" ""
+agent; until_ok 5 ctl status
+
 # The bus dies and comes back: the lease is kept, and the agent answers again.
 L=$(ctl status --json=short | jq -r .LeaseId)
 kill -9 $BUSPID; wait $BUSPID 2>/dev/null

@@ -1,4 +1,5 @@
 #include "client/membership.h"
+#include "client/place.h"
 #include "consensus/message.h"
 #include "test.h"
 
@@ -92,6 +93,33 @@ TEST(a_record_is_read_as_it_was_written)
         node_record_write(&a, &text);
         CHECK_EQ(node_record_read(&b, text.data, buf_len(&text)), 0);
         CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);
+}
+
+TEST(a_place_is_read_as_it_was_written_or_not_at_all)
+{
+        struct place a = {.cluster = "c",
+                          .self = {.name = "n", .id = "i", .boot_id = "b", .since = "s"},
+                          .session = {-2, 10 * NSEC_PER_SEC, {77}}},
+                     b;
+        cleanup_(buf_fini) struct buf text = {0};
+        size_t n;
+
+        place_write(&a, &text);
+        CHECK_EQ(place_read(&b, text.data, buf_len(&text)), -EBADMSG); /* no such lease */
+        a.session.lease = 0x1234;
+        buf_clear(&text);
+        place_write(&a, &text);
+        n = buf_len(&text);
+        CHECK(strstr((const char *) text.data, "LEASE=0000000000001234\n"));
+        buf_printf(&text, "of a longer one before\n");
+        CHECK_EQ(place_read(&b, text.data, buf_len(&text)), 0);
+        CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);
+        for (size_t cut = 0; cut < n; cut++) {
+                CHECK_EQ(place_read(&b, text.data, cut), -EBADMSG);
+                text.data[cut] ^= 1;
+                CHECK_EQ(place_read(&b, text.data, n), -EBADMSG);
+                text.data[cut] ^= 1;
+        }
 }
 
 /* Messages of peers: whatever comes, it is read whole or refused, and nothing leaks or is read

@@ -92,6 +92,38 @@ TEST(after_a_jump_of_the_clock_nothing_is_held)
         CHECK_EQ(session_next_action(&s, T(3600000)), SESSION_TELL_LOST);
 }
 
+/* A restarted holder goes on with what it had: the same deadline, and a renewal at once. */
+TEST(a_later_life_goes_on_with_the_same_lease)
+{
+        struct session before = held_since(1000), s;
+        struct session_place p;
+
+        session_init(&s, &before.cfg);
+        CHECK(!session_place(&s, &p)); /* joining: nothing to go on with */
+        CHECK(session_place(&before, &p));
+        session_resume(&s, &p);
+        CHECK_EQ(session_deadline(&s).ns, session_deadline(&before).ns);
+        CHECK(session_holds(&s, T(1500)));
+        CHECK_EQ(session_wakeup(&s).ns, T(1000).ns);
+        CHECK_EQ(session_next_action(&s, T(1500)), SESSION_RENEW);
+        CHECK_EQ(s.state, SESSION_HELD);
+        session_sent(&s, T(1500));
+        CHECK_EQ(session_next_action(&s, T(1500)), SESSION_WAIT);
+        session_renewed(&s, 7, T(1500));
+        CHECK_EQ(session_wakeup(&s).ns, T(6500).ns);
+
+        session_init(&s, &before.cfg);
+        session_resume(&s, &p); /* too late */
+        CHECK(!session_holds(&s, T(10995)));
+        CHECK_EQ(session_next_action(&s, T(10995)), SESSION_TELL_LOST);
+        session_told_lost(&s);
+        CHECK(!session_place(&s, &p));
+        CHECK_EQ(session_next_action(&s, T(10995)), SESSION_GRANT);
+
+        session_leave(&before);
+        CHECK(!session_place(&before, &p)); /* who leaves, leaves nothing to go on with */
+}
+
 TEST(leaving_gives_back_or_lets_expire)
 {
         struct session s = held_since(0);

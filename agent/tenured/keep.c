@@ -1,0 +1,104 @@
+#include "keep.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "bus/notify.h"
+
+#define FD_NAME "place"
+
+/* Held by the process, not by the descriptor, which the service manager holds as well. */
+static bool lock(int fd)
+{
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+        return fcntl(fd, F_SETLK, &l) == 0;
+}
+
+void keep_open(struct keep *k)
+{
+        const char *dir = getenv("RUNTIME_DIRECTORY");
+        char path[512];
+        bool stored;
+
+        *k = (struct keep){.fd = notify_kept_fd(FD_NAME)};
+        stored = k->fd >= 0;
+        if (!stored && dir && *dir && !strchr(dir, ':')) {
+                snprintf(path, sizeof(path), "%s/place", dir);
+                k->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+                if (k->fd < 0)
+                        log_warning("%s: cannot open it: %s. A restart will lose the place.",
+                                    path, strerror(errno));
+        }
+        if (k->fd < 0)
+                return;
+        if (!lock(k->fd)) {
+                log_warning("Another agent uses our runtime directory. A restart will lose the "
+                            "place.");
+                keep_close(k);
+                return;
+        }
+        fcntl(k->fd, F_SETFD, FD_CLOEXEC);
+        if (!stored)
+                notify_keep_fd(FD_NAME, k->fd);
+}
+
+void keep_close(struct keep *k)
+{
+        if (k->fd >= 0)
+                close(k->fd);
+        k->fd = -1;
+}
+
+bool keep_load(struct keep *k, const char *cluster, const struct node_record *self,
+               struct place *ret)
+{
+        char text[PLACE_BYTES_MAX];
+        ssize_t n = k->fd < 0 ? 0 : pread(k->fd, text, sizeof(text), 0);
+
+        if (n <= 0)
+                return false;
+        if (place_read(ret, text, (size_t) n) < 0) {
+                log_warning("What an earlier life left is damaged; joining anew.");
+                return false;
+        }
+        if (strcmp(ret->cluster, cluster) != 0 || strcmp(ret->self.name, self->name) != 0 ||
+            strcmp(ret->self.id, self->id) != 0)
+                return false; /* the settings have changed: that place expires by itself */
+        if (!*self->boot_id || strcmp(ret->self.boot_id, self->boot_id) != 0)
+                return false;
+        k->kept = *ret;
+        k->has = true;
+        return true;
+}
+
+void keep_save(struct keep *k, const struct place *p)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        if (k->fd < 0 || (k->has && p->session.lease == k->kept.session.lease &&
+                          p->session.renewed_at.ns == k->kept.session.renewed_at.ns))
+                return;
+        place_write(p, &b);
+        /* One write within a page: who is killed has written all of it, or nothing. A shorter
+         * text than before leaves lines behind its checksum, which nobody reads. */
+        if (buf_error(&b) < 0 || buf_len(&b) > PLACE_BYTES_MAX ||
+            pwrite(k->fd, b.data, buf_len(&b), 0) != (ssize_t) buf_len(&b)) {
+                log_warning("Cannot keep the place for a restart: %s.", strerror(errno));
+                keep_clear(k);
+                return;
+        }
+        k->kept = *p;
+        k->has = true;
+}
+
+void keep_clear(struct keep *k)
+{
+        k->has = false;
+        if (k->fd >= 0 && ftruncate(k->fd, 0) < 0)
+                log_debug("Cannot clear the kept place: %s.", strerror(errno));
+}
