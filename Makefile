@@ -108,11 +108,12 @@ install: build/.deps-build
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for u in tenured tenure-core; do \
 		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/tenure-held.target
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
 	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
 	install -d $(DESTDIR)/etc/tenure
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done

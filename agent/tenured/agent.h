@@ -3,6 +3,7 @@
 
 #include "bus/bus.h"
 #include "client/client.h"
+#include "fence.h"
 #include "keep.h"
 #include "options.h"
 
@@ -14,13 +15,20 @@ struct agent {
         struct bus *bus; /* NULL while there is none */
         bool bus_missing_told;
         struct loop_timer bus_retry, watchdog;
+        nsec_t watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1;
         struct loop_hook hook;
         struct keep keep;
-        bool resumed; /* an earlier life of ours held the place */
+        bool resumed;      /* an earlier life of ours held the place */
+        struct pid1 *pid1; /* NULL where we are no unit of systemd */
+        struct fence fence;
+        bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
+        const char *leave_reason; /* then the place is given back */
+        bool left;
         enum session_state state;
         char why[512];
-        bool ready; /* READY=1 was sent */
+        bool ready;        /* READY=1 was sent */
+        size_t told_nodes; /* in STATUS= */
         int exit_code;
 };
 

@@ -21,6 +21,8 @@
 #define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
 
 #define BUS_RETRY NSEC_PER_SEC
+#define WATCHDOG_MIN (250 * NSEC_PER_MSEC)
+#define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 #define RETRY_FIRST (50 * NSEC_PER_MSEC) /* as the core excuses after an outage */
 
 /* ---- membership ---- */
@@ -67,6 +69,7 @@ static void tell_status(struct agent *a)
         const struct session *s = client_session(a->client);
         size_t n = client_membership(a->client)->n;
 
+        a->told_nodes = n;
         switch (a->state) {
         case SESSION_JOINING:
                 notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
@@ -139,8 +142,6 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 a->ready = true;
                 notify_ready();
         }
-        if (state == SESSION_LEFT)
-                loop_stop(a->loop);
 }
 
 static void on_synced(void *userdata, bool synced)
@@ -210,19 +211,60 @@ static void on_bus_retry(struct loop_timer *t)
  * its own deadline, is not healthy, and the watchdog ends it. */
 static void on_watchdog(struct loop_timer *t)
 {
+        struct agent *a = container_of(t, struct agent, watchdog);
+
         notify_watchdog();
-        if (loop_timer_arm(t, boot_add(boot_now(), notify_watchdog_period() / 3)) < 0)
+        if (loop_timer_arm(t, boot_add(boot_now(), a->watchdog_period / 3)) < 0)
                 abort();
+}
+
+/* An agent that hangs is ended early enough for its next life to renew, or to let go in time.
+ */
+static void make_watchdog(struct agent *a)
+{
+        nsec_t most = notify_watchdog_period();
+
+        if (most == 0)
+                return;
+        a->watchdog_period = min_of(most, max_of(a->opt.ttl / 4, WATCHDOG_MIN));
+        if (a->watchdog_period < most)
+                notify_watchdog_shorten(a->watchdog_period);
+        on_watchdog(&a->watchdog);
+}
+
+static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
+{
+        struct agent *a = userdata;
+
+        a->leave_reason = what == PID1_REBOOT     ? "reboot"
+                          : what == PID1_SHUTDOWN ? "shutdown"
+                                                  : "left";
 }
 
 static void leave(struct agent *a)
 {
-        if (client_session(a->client)->leave) { /* asked twice: at once */
+        if (a->leaving) { /* asked twice: at once */
                 loop_stop(a->loop);
                 return;
         }
+        a->leaving = true;
         notify_stopping();
-        client_leave(a->client, "left");
+        if (a->pid1)
+                pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
+        else
+                on_shutdown_known(a, PID1_NO_SHUTDOWN);
+}
+
+/* The place is given back once nothing that needs it runs any more. */
+static void go_on_leaving(struct agent *a)
+{
+        if (!a->leaving || !a->leave_reason || !fence_is_down(&a->fence))
+                return;
+        if (a->state == SESSION_LEFT)
+                return loop_stop(a->loop);
+        if (!a->left)
+                client_leave(a->client, a->leave_reason);
+        a->left = true;
 }
 
 static void on_sigterm(struct loop_signal *s)
@@ -251,6 +293,10 @@ static void on_hook(struct loop_hook *h)
                 keep_save(&a->keep, &p);
         else if (a->keep.has)
                 keep_clear(&a->keep);
+        if (client_membership(a->client)->n != a->told_nodes)
+                tell_status(a);
+        fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
+        go_on_leaving(a);
 }
 
 static void on_sigint(struct loop_signal *s)
@@ -276,6 +322,18 @@ static int make_tls(struct agent *a)
         if (r < 0)
                 log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
         return r;
+}
+
+/* Only as the system's unit: an agent in a terminal has no business with the host's units. */
+static void make_fence(struct agent *a)
+{
+        int r = notify_is_unit("tenured") ? pid1_new(&a->pid1, a->loop) : -ENOENT;
+
+        if (r < 0 && r != -ENOENT)
+                log_error("Cannot reach the service manager: %s. Nothing is fenced.",
+                          strerror(-r));
+        fence_init(&a->fence, a->loop, *a->opt.held_target ? a->pid1 : NULL, a->opt.held_target,
+                   a->opt.fence_lead, strcmp(a->opt.fence_action, "reboot") == 0);
 }
 
 static int run(struct agent *a)
@@ -331,10 +389,10 @@ static int run(struct agent *a)
                 log_error("%s.", err);
                 return r;
         }
+        make_fence(a);
         loop_hook_start(&a->hook, a->loop, on_hook);
         connect_bus(a);
-        if (notify_watchdog_period() > 0)
-                on_watchdog(&a->watchdog);
+        make_watchdog(a);
         log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
                  a->opt.cluster, a->opt.node_name, a->opt.endpoints);
         tell_status(a);
@@ -344,6 +402,8 @@ static int run(struct agent *a)
 
 static void fini(struct agent *a)
 {
+        fence_fini(&a->fence);
+        pid1_free(a->pid1);
         a->client = client_free(a->client);
         keep_close(&a->keep);
         bus_free(a->bus);

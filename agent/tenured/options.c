@@ -27,6 +27,9 @@ const struct conf_option options_table[] = {
         {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0},
         {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "where that user's password is; a bare name: a credential of the unit", 0, 0},
         {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
+        {"Fencing", "HeldTarget", "held-target", CONF_STRING, FIELD(held_target), "tenure-held.target", "the unit that is up while the place is held; empty: none", 0, 0},
+        {"Fencing", "FenceLead", "fence-lead", CONF_NSEC, FIELD(fence_lead), "1s", "how long before the deadline it is stopped; at most a quarter of the TTL", 0, 3600000 * MS},
+        {"Fencing", "FenceAction", "fence-action", CONF_STRING, FIELD(fence_action), "kill", "what becomes of what does not stop in time: kill, or reboot (kill, then reboot at the deadline)", 0, 0},
         {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0},
         {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
         {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0},
@@ -97,6 +100,11 @@ int options_resolve(struct options *o, struct conf_error *err)
                 snprintf(err->text, sizeof(err->text),
                          "User= and PasswordFile= go together: %s= is missing",
                          o->user ? "PasswordFile" : "User");
+                return -EINVAL;
+        }
+        if (strcmp(o->fence_action, "kill") != 0 && strcmp(o->fence_action, "reboot") != 0) {
+                snprintf(err->text, sizeof(err->text),
+                         "FenceAction= wants kill or reboot, not '%s'", o->fence_action);
                 return -EINVAL;
         }
         if (log_level_from_string(o->log_level) < LOG_ERR) {

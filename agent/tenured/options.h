@@ -8,6 +8,9 @@ struct options {
         char *node_name, *node_id;
         nsec_t ttl;
         uint64_t drift_ppm;
+        char *held_target;
+        nsec_t fence_lead;
+        char *fence_action;
         char *user, *password_file;
         char *cert_file, *key_file, *trusted_ca_file;
         char *log_level;

@@ -2,6 +2,9 @@
 
 #include <poll.h>
 #include <time.h>
+#include <unistd.h>
+
+#define MANAGER_SOCKET "/run/systemd/private"
 
 struct bus {
         struct loop *loop;
@@ -74,26 +77,53 @@ static void on_timer(struct loop_timer *t)
         (void) t;
 }
 
-int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata)
+/* Takes @sd. */
+static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bus_closed_fn closed,
+                  void *userdata)
 {
         struct bus *b = calloc(1, sizeof(*b));
-        int r;
 
-        if (!b)
+        if (!b) {
+                sd_bus_close_unref(sd);
                 return -ENOMEM;
+        }
         b->loop = l;
+        b->sd = sd;
         b->closed = closed;
         b->userdata = userdata;
-        r = sd_bus_open_system(&b->sd);
-        if (r < 0) {
-                free(b);
-                return r;
-        }
         loop_timer_init(&b->timer, l, on_timer);
         loop_io_start(&b->io, l, sd_bus_get_fd(b->sd), EV_READ, on_io);
         loop_hook_start(&b->hook, l, on_hook);
         *ret = b;
         return 0;
+}
+
+int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata)
+{
+        sd_bus *sd;
+        int r = sd_bus_open_system(&sd);
+
+        return r < 0 ? r : attach(ret, l, sd, closed, userdata);
+}
+
+int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata)
+{
+        sd_bus *sd;
+        int r;
+
+        if (access(MANAGER_SOCKET, F_OK) < 0)
+                return -errno;
+        r = sd_bus_new(&sd);
+        if (r < 0)
+                return r;
+        r = sd_bus_set_address(sd, "unix:path=" MANAGER_SOCKET);
+        if (r >= 0)
+                r = sd_bus_start(sd);
+        if (r < 0) {
+                sd_bus_close_unref(sd);
+                return r;
+        }
+        return attach(ret, l, sd, closed, userdata);
 }
 
 struct bus *bus_free(struct bus *b)

@@ -17,6 +17,11 @@ typedef void (*bus_closed_fn)(void *userdata, int r);
 /* Opens the system bus, or the one in DBUS_SYSTEM_BUS_ADDRESS. */
 must_check_ int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata);
 
+/* Straight to the service manager, without a bus daemon in between: its private socket, as
+ * systemctl uses it. For root. -ENOENT where systemd does not run. */
+must_check_ int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn closed,
+                                void *userdata);
+
 /* Closes at once, without waiting for a bus that does not read. Accepts NULL; returns NULL. */
 struct bus *bus_free(struct bus *b);
 DEFINE_CLEANUP(struct bus *, bus_free)

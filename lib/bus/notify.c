@@ -1,11 +1,13 @@
 #include "bus/notify.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
+#include <systemd/sd-login.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -34,6 +36,13 @@ void notify_watchdog(void)
 void notify_stopping(void)
 {
         sd_notify(0, "STOPPING=1");
+}
+
+bool notify_is_unit(const char *prefix)
+{
+        cleanup_(freep) char *unit = NULL;
+
+        return sd_pid_get_unit(0, &unit) >= 0 && strncmp(unit, prefix, strlen(prefix)) == 0;
 }
 
 void notify_keep_fd(const char *name, int fd)
@@ -66,6 +75,11 @@ nsec_t notify_watchdog_period(void)
         uint64_t usec;
 
         return sd_watchdog_enabled(0, &usec) > 0 ? (nsec_t) usec * NSEC_PER_USEC : 0;
+}
+
+void notify_watchdog_shorten(nsec_t period)
+{
+        sd_notifyf(0, "WATCHDOG_USEC=%" PRId64, period / NSEC_PER_USEC);
 }
 
 #define FIELDS_MAX 16

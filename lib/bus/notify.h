@@ -11,6 +11,9 @@ void notify_status(const char *fmt, ...) printf_(1, 2);
 void notify_watchdog(void);
 void notify_stopping(void);
 
+/* True when we run as the system's unit @prefix*.service, not in somebody's terminal. */
+bool notify_is_unit(const char *prefix);
+
 /* The service manager keeps a duplicate of @fd for our next life, under @name (FDSTORE=1 in
  * sd_notify(3)). */
 void notify_keep_fd(const char *name, int fd);
@@ -19,8 +22,11 @@ void notify_keep_fd(const char *name, int fd);
  * is. */
 int notify_kept_fd(const char *name);
 
-/* The watchdog's period from WATCHDOG_USEC; 0 when there is none. */
+/* The watchdog's period from WATCHDOG_USEC; 0 when there is none. A shorter one may be asked
+ * for.
+ */
 nsec_t notify_watchdog_period(void);
+void notify_watchdog_shorten(nsec_t period);
 
 /* Sends log messages to the journal, with their fields, where standard error is connected to
  * it. */

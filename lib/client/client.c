@@ -230,6 +230,8 @@ void client_leave(struct client *c, const char *reason)
 {
         snprintf(c->leaving, sizeof(c->leaving), "%s", reason);
         session_leave(&c->session);
+        if (loop_timer_arm(&c->timer, boot_now()) < 0)
+                abort();
 }
 
 bool client_place(const struct client *c, struct place *ret)
