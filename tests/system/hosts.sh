@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Real systemd hosts, four of them, three with a replica of the core: what becomes of one when it, its agent, its network or
+# the things around it fail; what the others hear of it and when, and that what must run once never runs twice.
+# usage: BIN=build/release/bin DIR=build/hosts-test tests/system/hosts.sh   (root; `make install` is called with MODE)
+. "$(dirname "$0")/lib.sh"
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+RIG=$ROOT/tests/system/rig.sh
+
+why=
+[ "$(id -u)" = 0 ] || why="not root"
+command -v systemd-nspawn >/dev/null || why="no systemd-container here"
+findmnt -rn -t cgroup2 >/dev/null || why="no cgroup2 is mounted"
+[ -z "$why" ] || { skip "systemd hosts" "$why"; finish; exit; }
+
+case $BIN in /*) ;; *) BIN=$PWD/$BIN ;; esac
+case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
+export TTL=2s CORES=3 STAGE=$DIR/stage PREP=$ROOT/tests/system/hosts_prep.sh STATE=$DIR/rig NAME=tenure-hosts-$$
+TTL_MS=2000
+rig() { env RIG="$NAME" "$RIG" "$@"; }
+on() { rig exec "$@"; }
+down() { rig down >/dev/null 2>&1; cleanup; }
+trap down EXIT
+make -C "$ROOT" -s --no-print-directory MODE="$(basename "$(dirname "$BIN")")" install DESTDIR="$STAGE" >"$DIR/install.log" 2>&1 || { not_ok "make install" "$(tail -n 3 "$DIR/install.log")"; finish; exit 1; }
+rig up 4 >"$DIR/up.log" 2>&1 || { skip "systemd hosts" "they do not boot here: $(tail -n 1 "$DIR/up.log")"; finish; exit; }
+
+held() { on "$1" tenurectl status >/dev/null 2>&1; }
+lease() { on "$1" tenurectl status --json=short | jq -r .LeaseId; }
+prop() { on "$1" systemctl show -P "$3" "$2"; }
+all_there() { for h in h1 h2 h3 h4; do [ "$(on $h tenurectl nodes --no-legend 2>/dev/null | wc -l)" = 4 ] || return 1; done; }
+runs() { on "$1" systemctl is-active --quiet only-one; }
+until_ok 20 all_there && ok "four hosts boot, and each knows all" || { not_ok "four hosts boot" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 3)"; finish; exit 1; }
+until_ok 5 runs h4 && ok "what is bound to tenure-held.target runs" || not_ok "only-one.service"
+has "systemctl status is for people" "$(prop h4 tenured StatusText)" "Holding lease [0-9a-f]{16} as h4 in cluster default of 4 nodes"
+
+# What h1 hears, each with its time.
+watch() { start "watch.$1" env RIG="$NAME" "$RIG" exec "$1" tenurectl watch --json=short; }
+watch h1; watch h4
+etcd() { on h1 env ETCDCTL_API=3 etcdctl --endpoints 10.77.0.1:2379 "$@"; }
+hears() { etcd put /tenure/default/nodes/probe '{}' >/dev/null; grep -q probe "$DIR/watch.$1.log"; }
+until_ok 5 hears h1 && until_ok 5 hears h4 || not_ok "tenurectl watch"
+etcd del /tenure/default/nodes/probe >/dev/null
+
+# Nothing of this may be heard anywhere, nor stop what is bound to the place.
+quietly() { # WHAT COMMAND...: on h4
+	local what=$1 l p n
+	shift
+	until_ok 10 held h4
+	l=$(lease h4) p=$(prop h4 only-one MainPID) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
+	on h4 "$@"
+	# The agent is another process, or the same; in any case it renews once more than it would have without having noticed.
+	until_ok 10 held h4
+	sleep_until_renewed h4
+	is "$what: the lease is kept" "$(lease h4)" "$l"
+	is "$what: what is bound to it runs on" "$(prop h4 only-one MainPID)" "$p"
+	is "$what: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
+}
+renewal() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
+renewed_after() { local r; r=$(renewal "$1"); [ "${r:-0}" -gt "$2" ]; }
+sleep_until_renewed() { local r; r=$(renewal "$1"); until_ok 5 renewed_after "$1" "${r:-0}"; r=$(renewal "$1"); until_ok 5 renewed_after "$1" "${r:-0}"; }
+quietly "systemctl restart tenured" systemctl restart tenured
+quietly "the agent is killed" systemctl kill -s KILL tenured
+quietly "the agent is stopped in its tracks" systemctl kill -s STOP tenured
+quietly "the bus is restarted" systemctl restart dbus
+quietly "systemd executes itself anew" systemctl daemon-reexec
+quietly "an upgrade in place" sh -c 'cp /usr/bin/tenured /usr/bin/t.new && mv /usr/bin/t.new /usr/bin/tenured && systemctl daemon-reload && systemctl try-restart tenured'
+
+# The times that count, in microseconds of the wall clock that all hosts share: when only-one.service last ran on h4, and when
+# h1 was told that h4 had left.
+last_run() { cat "/proc/$(rig_init h4)/root/run/only-one" 2>/dev/null; }
+rig_init() { local p; { read -r p <"$CG/$1/payload/init.scope/cgroup.procs"; } 2>/dev/null; echo "$p"; }
+CG=$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)/$NAME
+told_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep '^{' | jq -r 'select(.event == "NodeLeft" and .name == "h4") | "\(.realtime_usec) \(.reason)"' | head -n 1; }
+has_left() { [ -n "$(told_left "$1")" ]; }
+back() { until_ok 20 all_there && until_ok 10 runs h4 || not_ok "$1: it comes back" "$(on h4 journalctl -u tenured -o cat --no-pager 2>/dev/null | tail -n 3)"; }
+
+# lost WHAT LINE BEGAN [LATEST]: since BEGAN h4 has no word from the core; told within the TTL and some, stopped before that.
+lost() {
+	local what=$1 from=$2 began=$3 latest=${4:-$((TTL_MS + 250))} left ms ran
+	until_ok 10 has_left "$from" || { not_ok "$what: the others are told"; return; }
+	read -r left reason <<<"$(told_left "$from")"
+	ms=$(((left - began) / 1000)) ran=$(last_run)
+	is "$what: the others are told why" "$reason" expired
+	if [ $ms -ge $((TTL_MS / 2 - 100)) ] && [ $ms -le "$latest" ]; then ok "$what: they are told $ms ms after"; else not_ok "$what" "told after $ms ms"; fi
+	if [ "$ran" -lt "$left" ]; then ok "$what: it had stopped $(((left - ran) / 1000)) ms before"; else not_ok "$what: it ran twice" "for $(((ran - left) / 1000)) ms"; fi
+}
+lines() { wc -l <"$DIR/watch.h1.log" | awk '{print $1 + 1}'; }
+now_us() { echo "${EPOCHREALTIME/./}"; }
+
+n=$(lines); t=$(now_us); rig cut h4; lost "the cable is pulled" "$n" "$t"
+has "and the host says so itself" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 20)" "Node h4 lost its place: "
+has "and what it stopped, and when" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 20)" "tenure-held.target is down after [0-9]+ ms, [0-9]+ ms before the deadline"
+rig heal; back "the cable is pulled"
+n=$(lines); t=$(now_us); rig cut h4 silent; lost "the network drops all" "$n" "$t"; rig heal; back "the network drops all"
+# What it sends still counts, until it has given up itself.
+n=$(lines); t=$(now_us); for h in h1 h2 h3; do rig cut $h h4 oneway; done; lost "nothing comes in any more" "$n" "$t" $((2 * TTL_MS + 250)); rig heal; back "nothing comes in any more"
+n=$(lines); t=$(now_us); on h4 systemctl kill -s STOP tenured; rig cut h4; lost "the agent is stopped in its tracks, and the cable pulled" "$n" "$t"; rig heal; back "the agent is stopped in its tracks, and the cable pulled"
+
+# Every process stands still, and goes on at once: nothing can stop in between. It knows before it does anything that counts.
+n=$(lines); t=$(now_us); rig freeze h4
+until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ms=$(((left - t) / 1000))
+if [ "$reason" = expired ] && [ $ms -ge $((TTL_MS / 2 - 100)) ] && [ $ms -le $((TTL_MS + 250)) ]; then ok "frozen: the others are told $ms ms after"; else not_ok "frozen" "told after $ms ms: $reason"; fi
+t=$(now_us); rig thaw h4
+since() { on h4 journalctl -S "@${t:0:-6}.${t: -6}" -o "$1" --no-pager -u tenured -u tenure-held.target; }
+until_ok 5 sh -c "env RIG=$NAME '$RIG' exec h4 journalctl -S '@${t:0:-6}.${t: -6}' -u tenured -o cat --no-pager | grep -q 'tenure-held.target is down'"
+has "thawed: the host says that it lost" "$(since cat)" "Node h4 lost its place: "
+T=$(since json | jq -r 'select(.MESSAGE | startswith("Stopped target")) | .__REALTIME_TIMESTAMP' | head -n 1)
+back "thawed"
+if [ -n "$T" ] && [ "$T" -gt "$t" ] && [ $(((T - t) / 1000)) -le 500 ]; then ok "thawed: what is bound to it is down after $(((T - t) / 1000)) ms"; else not_ok "thawed" "down after $(((${T:-0} - t) / 1000)) ms"; fi
+
+# In peace: told at once, why, and after what is bound has stopped.
+peace() { # WHAT REASON COMMAND...
+	local what=$1 reason=$2 n left why ran
+	shift 2
+	n=$(lines); on h4 "$@"
+	until_ok 20 has_left "$n" || { not_ok "$what: the others are told"; return; }
+	read -r left why <<<"$(told_left "$n")"
+	ran=$(last_run)
+	is "$what: the others are told why" "$why" "$reason"
+	if [ -z "$ran" ] || [ "$ran" -lt "$left" ]; then ok "$what: it had stopped before"; else not_ok "$what: it ran twice"; fi
+}
+peace "systemctl stop tenured" left systemctl stop tenured
+is "systemctl stop tenured: the target is down" "$(prop h4 tenure-held.target ActiveState)" inactive
+on h4 systemctl start tenured; back "systemctl start tenured"
+peace "systemctl reboot" reboot systemctl --no-block reboot
+back "systemctl reboot"
+peace "systemctl poweroff" shutdown systemctl --no-block poweroff
+until_ok 10 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; back "systemctl poweroff"
+
+n=$(lines); t=$(now_us); ran=$(last_run); rig kill h4
+until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ms=$(((left - t) / 1000))
+if [ "$reason" = expired ] && [ $ms -ge $((TTL_MS / 2 - 100)) ] && [ $ms -le $((TTL_MS + 250)) ]; then ok "power failure: the others are told $ms ms after"; else not_ok "power failure" "told after $ms ms: $reason"; fi
+rig start h4 >/dev/null; back "power failure"
+
+for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
+is "no host has a unit that failed" "$(for h in h1 h2 h3 h4; do on $h systemctl --failed --no-legend; done)" ""
+finish

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Makes a host of the rig one of ours, once, before its first boot. The rig calls it: hosts_prep.sh hI I ROOT; in the
+# environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; TTL.
+set -eu
+host=$1 i=$2 root=$3
+cp -a "$STAGE/." "$root/"
+systemd-sysusers --root="$root" >/dev/null 2>&1
+enable() { mkdir -p "$root/etc/systemd/system/$2.wants"; ln -sf "/usr/lib/systemd/system/$1" "$root/etc/systemd/system/$2.wants/$1"; }
+
+peers= clients=
+for n in $(seq "$CORES"); do
+	peers+=${peers:+,}h$n=http://10.77.0.$n:2380
+	clients+=${clients:+,}http://10.77.0.$n:2379
+done
+if [ "$i" -le "$CORES" ]; then
+	printf '[Core]\nName=%s\n[Clients]\nListenClientURLs=http://10.77.0.%s:2379\n[Peers]\nListenPeerURLs=http://10.77.0.%s:2380\nInitialCluster=%s\n' \
+		"$host" "$i" "$i" "$peers" >"$root/etc/tenure/tenure-core.conf"
+	enable tenure-core.service multi-user.target
+fi
+printf '[Agent]\nEndpoints=%s\nTTL=%s\nLogLevel=debug\n' "$clients" "$TTL" >"$root/etc/tenure/tenured.conf"
+enable tenured.service multi-user.target
+
+# A sanitized program cannot look for leaks from within a hardened unit; the other tests do.
+mkdir -p "$root/etc/systemd/system.conf.d"
+printf '[Manager]\nDefaultEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$root/etc/systemd/system.conf.d/sanitizers.conf"
+
+# What must not run on two hosts: says all the time that it does, on the clock that all hosts share.
+cat >"$root/usr/bin/only-one" <<'END'
+#!/bin/bash
+while :; do echo "${EPOCHREALTIME/./}" >/run/only-one; sleep 0.005; done
+END
+chmod 755 "$root/usr/bin/only-one"
+cat >"$root/usr/lib/systemd/system/only-one.service" <<'END'
+[Unit]
+BindsTo=tenure-held.target
+After=tenure-held.target
+[Service]
+ExecStart=/usr/bin/only-one
+END
+enable only-one.service tenure-held.target
