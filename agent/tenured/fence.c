@@ -9,7 +9,8 @@
 #define MESSAGE_FENCE_FAILED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a007"
 
 /* While it stops, and only then, it is asked so often whether it has: a job that is done may
- * still have left something running. */
+ * still have left something running. Not oftener: systemd runs jobs when it has nothing else to
+ * do, and answering us is something. */
 #define LOOK_AGAIN (10 * NSEC_PER_MSEC)
 
 /* Of a term, no more than so much is given up to stop in time. */
@@ -73,7 +74,7 @@ static void on_down(void *userdata, int r)
 static void stop(struct fence *f, struct boot_time now)
 {
         f->state = FENCE_STOPPING;
-        f->began = now;
+        f->began = f->ask_at = now;
         f->asked = f->seen_up = f->killed = f->rebooted = false;
         if (f->known)
                 log_info("Stopping %s.", f->target);
@@ -84,8 +85,9 @@ static void press(struct fence *f, struct boot_time now)
 {
         const char *fields[] = {MESSAGE_FENCE_FAILED, NULL};
 
-        if (!f->asked) {
+        if (!f->asked && !boot_before(now, f->ask_at)) {
                 f->asked = true;
+                f->ask_at = boot_add(now, LOOK_AGAIN);
                 pid1_is_down(f->pid1, f->target, on_down, f);
                 if (f->state != FENCE_STOPPING)
                         return;

@@ -21,7 +21,7 @@ struct fence {
         bool known;   /* that it is up, and not only believed */
         bool seen_up; /* since it is to stop */
         bool asked, killed, rebooted;
-        struct boot_time began, kill_at, deadline;
+        struct boot_time began, ask_at, kill_at, deadline;
         struct loop_timer timer;
 };
 
