@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bus/bus.h"
+#include "bus/logind.h"
 #include "client/client.h"
 #include "fence.h"
 #include "keep.h"
@@ -25,6 +26,8 @@ struct agent {
         bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
         const char *leave_reason; /* then the place is given back */
         bool left;
+        enum { THEN_EXIT, THEN_SLEEP, THEN_JOIN } then; /* when it has left */
+        struct logind logind;
         enum session_state state;
         char why[512];
         bool ready;        /* READY=1 was sent */

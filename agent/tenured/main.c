@@ -192,10 +192,13 @@ static void connect_bus(struct agent *a)
 {
         int r;
 
+        logind_attach(&a->logind, NULL);
         a->bus = bus_free(a->bus);
         r = bus_new(&a->bus, a->loop, on_bus_closed, a);
         if (r == 0)
                 r = manager_attach(a);
+        if (r == 0 && a->pid1)
+                logind_attach(&a->logind, bus_sd(a->bus));
         if (r < 0)
                 retry_bus(a, strerror(-r));
 }
@@ -243,11 +246,16 @@ static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
 
 static void leave(struct agent *a)
 {
-        if (a->leaving) { /* asked twice: at once */
+        if (a->leaving && a->then == THEN_EXIT) { /* asked twice: at once */
                 loop_stop(a->loop);
                 return;
         }
         a->leaving = true;
+        a->then = THEN_EXIT;
+        if (a->left) { /* for the sleep that it is woken from */
+                notify_stopping();
+                return;
+        }
         notify_stopping();
         if (a->pid1)
                 pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
@@ -260,11 +268,41 @@ static void go_on_leaving(struct agent *a)
 {
         if (!a->leaving || !a->leave_reason || !fence_is_down(&a->fence))
                 return;
-        if (a->state == SESSION_LEFT)
-                return loop_stop(a->loop);
         if (!a->left)
                 client_leave(a->client, a->leave_reason);
         a->left = true;
+        if (a->state != SESSION_LEFT)
+                return;
+        switch (a->then) {
+        case THEN_EXIT:
+                return loop_stop(a->loop);
+        case THEN_SLEEP:
+                return logind_release(&a->logind);
+        case THEN_JOIN:
+                a->leaving = a->left = false;
+                a->leave_reason = NULL;
+                a->state = SESSION_JOINING;
+                a->then = THEN_EXIT;
+                client_join(a->client);
+                logind_inhibit(&a->logind);
+        }
+}
+
+/* A host that sleeps cannot renew: it leaves before, and what it fenced is down. One that was
+ * put to sleep without a word finds out by its clock. */
+static void on_sleep(void *userdata, bool begins)
+{
+        struct agent *a = userdata;
+
+        if (begins && !a->leaving) {
+                log_info("The host is going to sleep.");
+                a->leaving = true;
+                a->leave_reason = "suspend";
+                a->then = THEN_SLEEP;
+        } else if (!begins && a->leaving && a->then == THEN_SLEEP) {
+                log_info("The host is awake; joining again.");
+                a->then = THEN_JOIN;
+        }
 }
 
 static void on_sigterm(struct loop_signal *s)
@@ -390,6 +428,7 @@ static int run(struct agent *a)
                 return r;
         }
         make_fence(a);
+        logind_init(&a->logind, on_sleep, a);
         loop_hook_start(&a->hook, a->loop, on_hook);
         connect_bus(a);
         make_watchdog(a);
@@ -406,6 +445,7 @@ static void fini(struct agent *a)
         pid1_free(a->pid1);
         a->client = client_free(a->client);
         keep_close(&a->keep);
+        logind_fini(&a->logind);
         bus_free(a->bus);
         tls_free(a->tls);
         loop_free(a->loop);
@@ -426,8 +466,6 @@ static int usage(FILE *f)
         fprintf(f, "\nSee tenured(8).\n");
         return f == stdout ? 0 : 1;
 }
-
-#define DEFAULT_CONFIG "/etc/tenure/tenured.conf"
 
 static int parse(struct agent *a, int argc, char **argv, bool *ret_test)
 {

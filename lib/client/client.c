@@ -234,6 +234,13 @@ void client_leave(struct client *c, const char *reason)
                 abort();
 }
 
+void client_join(struct client *c)
+{
+        session_join(&c->session);
+        if (loop_timer_arm(&c->timer, boot_now()) < 0)
+                abort();
+}
+
 bool client_place(const struct client *c, struct place *ret)
 {
         *ret = (struct place){.self = c->self};

@@ -50,6 +50,9 @@ DEFINE_CLEANUP(struct client *, client_free)
 /* Gives the place back and says why; the state becomes `left`, in time or after a second. */
 void client_leave(struct client *c, const char *reason);
 
+/* After it has left: joins again, as a new incarnation. */
+void client_join(struct client *c);
+
 /* What a later life of this node can go on with, as of now; false while nothing is held. */
 bool client_place(const struct client *c, struct place *ret);
 

@@ -287,3 +287,10 @@ void session_leave(struct session *s)
 {
         s->leave = true;
 }
+
+void session_join(struct session *s)
+{
+        if (s->state == SESSION_LEFT)
+                session_init(s, &(struct session_config){s->cfg.ttl, s->cfg.drift_ppm,
+                                                         s->cfg.retry});
+}

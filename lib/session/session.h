@@ -108,5 +108,8 @@ void session_hurry(struct session *s, struct boot_time now);
 /* Begins to leave; SESSION_REVOKE follows if there is something to give back. */
 void session_leave(struct session *s);
 
+/* After SESSION_LEFT: begins anew. */
+void session_join(struct session *s);
+
 /* "joining", ... */
 const char *session_state_name(enum session_state state);

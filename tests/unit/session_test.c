@@ -141,6 +141,21 @@ TEST(leaving_gives_back_or_lets_expire)
         CHECK_EQ(s.state, SESSION_LEFT);
 }
 
+TEST(who_has_left_may_join_again)
+{
+        struct session s = held_since(0);
+
+        session_join(&s); /* not while it holds */
+        CHECK_EQ(s.lease, 7);
+        session_leave(&s);
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_REVOKE);
+        session_left(&s);
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_WAIT);
+        session_join(&s);
+        CHECK_EQ(session_next_action(&s, T(3600000)), SESSION_GRANT);
+        CHECK_EQ(s.cfg.drift_ppm, 1000);
+}
+
 TEST(a_lease_that_ages_while_it_is_registered_is_not_used)
 {
         struct session_config cfg = {

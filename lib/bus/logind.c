@@ -1,0 +1,93 @@
+#include "bus/logind.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define NAME "org.freedesktop.login1"
+#define PATH "/org/freedesktop/login1"
+#define MANAGER NAME ".Manager"
+
+void logind_init(struct logind *l, void (*sleep)(void *userdata, bool begins), void *userdata)
+{
+        *l = (struct logind){.sleep = sleep, .userdata = userdata, .fd = -1};
+}
+
+static void detach(struct logind *l)
+{
+        l->match = sd_bus_slot_unref(l->match);
+        l->asked = sd_bus_slot_unref(l->asked);
+        l->sd = NULL;
+}
+
+void logind_fini(struct logind *l)
+{
+        if (!l->sleep)
+                return;
+        detach(l);
+        logind_release(l);
+}
+
+static int on_sleep(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct logind *l = userdata;
+        int begins;
+
+        (void) error;
+        if (sd_bus_message_read(m, "b", &begins) >= 0)
+                l->sleep(l->userdata, begins);
+        return 0;
+}
+
+static int on_inhibited(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct logind *l = userdata;
+        int fd;
+
+        (void) error;
+        l->asked = sd_bus_slot_unref(l->asked);
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                log_debug("logind: %s. A suspend is noticed when it is over.",
+                          sd_bus_message_get_error(m)->message);
+        } else if (sd_bus_message_read(m, "h", &fd) >= 0 && l->fd < 0) {
+                l->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        }
+        return 0;
+}
+
+void logind_inhibit(struct logind *l)
+{
+        int r;
+
+        if (!l->sd || l->fd >= 0 || l->asked)
+                return;
+        r = sd_bus_call_method_async(l->sd, &l->asked, NAME, PATH, MANAGER, "Inhibit",
+                                     on_inhibited, l, "ssss", "sleep", "tenured",
+                                     "The host's place in the cluster is given back first",
+                                     "delay");
+        if (r < 0)
+                log_debug("logind: %s.", strerror(-r));
+}
+
+void logind_release(struct logind *l)
+{
+        if (l->fd >= 0)
+                close(l->fd);
+        l->fd = -1;
+}
+
+void logind_attach(struct logind *l, sd_bus *sd)
+{
+        int r;
+
+        detach(l);
+        if (!sd)
+                return;
+        l->sd = sd;
+        r = sd_bus_match_signal_async(sd, &l->match, NAME, PATH, MANAGER, "PrepareForSleep",
+                                      on_sleep, NULL, l);
+        if (r < 0)
+                log_debug("logind: %s.", strerror(-r));
+        logind_inhibit(l);
+}

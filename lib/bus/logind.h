@@ -1,0 +1,26 @@
+/*
+ * The host goes to sleep, and wakes up (org.freedesktop.login1(5)): told before, with time to
+ * act, as long as the delay inhibitor is held (systemd-inhibit(1); at most InhibitDelayMaxSec=
+ * of logind.conf(5)). Nothing here waits.
+ */
+#pragma once
+
+#include "bus/bus.h"
+
+struct logind {
+        void (*sleep)(void *userdata, bool begins);
+        void *userdata;
+        sd_bus *sd; /* borrowed; NULL: no bus */
+        sd_bus_slot *match, *asked;
+        int fd; /* the inhibitor; -1: none */
+};
+
+void logind_init(struct logind *l, void (*sleep)(void *userdata, bool begins), void *userdata);
+void logind_fini(struct logind *l);
+
+/* On this connection from now on; NULL: it is gone. An inhibitor outlives its connection. */
+void logind_attach(struct logind *l, sd_bus *sd);
+
+/* Asks for time before the next sleep; lets a sleep go on that waits for us. */
+void logind_inhibit(struct logind *l);
+void logind_release(struct logind *l);
