@@ -10,6 +10,7 @@
 #include "bus/notify.h"
 
 #define FD_NAME "place"
+#define PLACE "/run/tenure/place" /* where the unit's RuntimeDirectory= puts it */
 
 /* Held by the process, not by the descriptor, which the service manager holds as well. */
 static bool lock(int fd)
@@ -74,6 +75,23 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
         k->kept = *ret;
         k->has = true;
         return true;
+}
+
+bool keep_peek(struct keep *k, struct place *ret)
+{
+        char text[PLACE_BYTES_MAX];
+        ssize_t n;
+
+        *k = (struct keep){.fd = open(PLACE, O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+        n = k->fd < 0 ? 0 : pread(k->fd, text, sizeof(text), 0);
+        return n > 0 && place_read(ret, text, (size_t) n) == 0;
+}
+
+bool keep_is_used(const struct keep *k)
+{
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+        return k->fd >= 0 && fcntl(k->fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
 void keep_save(struct keep *k, const struct place *p)

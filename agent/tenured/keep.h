@@ -23,6 +23,11 @@ void keep_close(struct keep *k);
 bool keep_load(struct keep *k, const char *cluster, const struct node_record *self,
                struct place *ret);
 
+/* For one that only looks: what the agent has left in /run, whoever it was; and whether an
+ * agent has the file now. */
+bool keep_peek(struct keep *k, struct place *ret);
+bool keep_is_used(const struct keep *k);
+
 /* Writes it, if it differs from what is there. */
 void keep_save(struct keep *k, const struct place *p);
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "bus/notify.h"
+#include "guard.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
 #define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
@@ -460,6 +461,9 @@ static int usage(FILE *f)
                    "  -c, --config=FILE              settings [/etc/tenure/tenured.conf, if it "
                    "is there]\n"
                    "  -t, --test                     check the settings, print them, and exit\n"
+                   "      --guard                    stop what an agent that has ended left "
+                   "up, in "
+                   "time; for tenure-guard.service\n"
                    "  -h, --help                     this text\n"
                    "      --version\n\n");
         conf_help(options_table, n_options, f);
@@ -526,6 +530,8 @@ int main(int argc, char **argv)
         int r;
 
         signal(SIGPIPE, SIG_IGN);
+        if (argc == 2 && strcmp(argv[1], "--guard") == 0)
+                return guard_run() < 0;
         r = parse(&a, argc, argv, &test);
         if (r == 0 && test) {
                 cleanup_(buf_fini) struct buf b = {0};

@@ -16,6 +16,8 @@ struct options {
         char *log_level;
 };
 
+#define DEFAULT_CONFIG "/etc/tenure/tenured.conf"
+
 extern const struct conf_option options_table[];
 extern const size_t n_options;
 

@@ -95,6 +95,11 @@ n=$(lines); t=$(now_us); rig cut h4 silent; lost "the network drops all" "$n" "$
 n=$(lines); t=$(now_us); for h in h1 h2 h3; do rig cut $h h4 oneway; done; lost "nothing comes in any more" "$n" "$t" $((2 * TTL_MS + 250)); rig heal; back "nothing comes in any more"
 n=$(lines); t=$(now_us); on h4 systemctl kill -s STOP tenured; rig cut h4; lost "the agent is stopped in its tracks, and the cable pulled" "$n" "$t"; rig heal; back "the agent is stopped in its tracks, and the cable pulled"
 
+# An agent that cannot come back: nobody renews, and its guard lets go in time.
+n=$(lines); t=$(now_us); on h4 sh -c 'echo nonsense >>/etc/tenure/tenured.conf; systemctl kill -s KILL tenured'; lost "the agent does not come back" "$n" "$t"
+has "its guard has stopped what is bound" "$(on h4 journalctl -u tenure-guard -o cat --no-pager)" "tenure-held.target is down after [0-9]+ ms, [0-9]+ ms before the deadline"
+on h4 sed -i /nonsense/d /etc/tenure/tenured.conf; back "the agent does not come back"
+
 # Every process stands still, and goes on at once: nothing can stop in between. It knows before it does anything that counts.
 n=$(lines); t=$(now_us); rig freeze h4
 until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ms=$(((left - t) / 1000))
@@ -111,26 +116,38 @@ if [ -n "$T" ] && [ "$T" -gt "$t" ] && [ $(((T - t) / 1000)) -le 500 ]; then ok 
 peace() { # WHAT REASON COMMAND...
 	local what=$1 reason=$2 n left why ran
 	shift 2
-	n=$(lines); on h4 "$@"
+	n=$(lines); "$@"
 	until_ok 20 has_left "$n" || { not_ok "$what: the others are told"; return; }
 	read -r left why <<<"$(told_left "$n")"
 	ran=$(last_run)
 	is "$what: the others are told why" "$why" "$reason"
 	if [ -z "$ran" ] || [ "$ran" -lt "$left" ]; then ok "$what: it had stopped before"; else not_ok "$what: it ran twice"; fi
 }
-peace "systemctl stop tenured" left systemctl stop tenured
+peace "systemctl stop tenured" left on h4 systemctl stop tenured
 is "systemctl stop tenured: the target is down" "$(prop h4 tenure-held.target ActiveState)" inactive
 on h4 systemctl start tenured; back "systemctl start tenured"
-peace "systemctl reboot" reboot systemctl --no-block reboot
+peace "systemctl reboot" reboot on h4 systemctl --no-block reboot
 back "systemctl reboot"
-peace "systemctl poweroff" shutdown systemctl --no-block poweroff
+peace "systemctl poweroff" shutdown on h4 systemctl --no-block poweroff
 until_ok 10 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; back "systemctl poweroff"
 
-n=$(lines); t=$(now_us); ran=$(last_run); rig kill h4
+INCARNATION=$(etcd get /tenure/default/nodes/h4 --print-value-only | jq -r .incarnation)
+sleep_for() { start suspend env RIG="$NAME" "$RIG" suspend h4 "$1"; }
+peace "systemctl suspend" suspend sleep_for 2
+is "systemctl suspend: the target is down while it sleeps" "$(prop h4 tenure-held.target ActiveState)" inactive
+wait "$PID"; back "systemctl suspend"
+is "it comes back as a new incarnation" "$([ "$(etcd get /tenure/default/nodes/h4 --print-value-only | jq -r .incarnation)" != "$INCARNATION" ] && echo yes)" yes
+has "and the next sleep will wait for it too" "$(on h4 systemd-inhibit --list --no-pager --no-legend)" "tenured .* sleep .* delay"
+n=$(lines); t=$(now_us); rig kill h4
 until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ms=$(((left - t) / 1000))
 if [ "$reason" = expired ] && [ $ms -ge $((TTL_MS / 2 - 100)) ] && [ $ms -le $((TTL_MS + 250)) ]; then ok "power failure: the others are told $ms ms after"; else not_ok "power failure" "told after $ms ms: $reason"; fi
 rig start h4 >/dev/null; back "power failure"
 
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
+exposure() { systemd-analyze security --offline=yes --no-pager "$STAGE/usr/lib/systemd/system/$1.service" 2>/dev/null | sed -n 's/.*exposure level for.*: \([0-9.]*\) .*/\1/p'; }
+for u in "tenured 2.0" "tenure-core 1.5" "tenure-guard 2.0"; do
+	e=$(exposure "${u% *}")
+	if [ -n "$e" ] && jq -en "$e <= ${u#* }" >/dev/null; then ok "${u% *}: exposure $e"; else not_ok "${u% *}: exposure '$e'" "more than ${u#* }"; fi
+done
 is "no host has a unit that failed" "$(for h in h1 h2 h3 h4; do on $h systemctl --failed --no-legend; done)" ""
 finish
