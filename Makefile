@@ -98,12 +98,17 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),agent/$(p))))
 # Shipped settings: every default, commented out, as the programs themselves print them.
 $(O)/conf/%.conf: $(O)/bin/%
 	@mkdir -p $(@D)
-	@{ echo "# Settings of $*; see $*(8). What is commented out is the default."; echo; \
+	@{ echo "# Settings of $*; see $*.conf(5). What is commented out is the default."; echo; \
 	   env -u STATE_DIRECTORY $< -t $(if $(filter tenured,$*),--config /dev/null --node-name unset --node-id 00000000000000000000000000000000) | \
 	   grep -vE '^(DataDir|NodeName|NodeId|InitialCluster|AdvertiseClientURLs)=' | sed 's/^\([^[]\)/#\1/'; } > $@
 
+# Their manual pages, too, from the tables that read them.
+$(O)/man/%.conf.5: $(O)/bin/%
+	@mkdir -p $(@D)
+	@$< --help=conf > $@
+
 install: build/.deps-build
-	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf
+	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for u in tenured tenure-guard tenure-core; do \
@@ -114,6 +119,7 @@ install: build/.deps-build
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
 	install -d $(DESTDIR)/etc/tenure
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done

@@ -618,7 +618,9 @@ static int usage(FILE *f)
                    "snapshot, and "
                    "exit\n"
                    "  -t, --test                     check the settings, print them, and exit\n"
-                   "  -h, --help                     this text\n"
+                   "  -h, --help                     this text; --help=conf: the manual page "
+                   "of the "
+                   "settings, tenure-core.conf(5)\n"
                    "      --version\n\n");
         conf_help(options_table, n_options, f);
         fprintf(f, "\nSee tenure-core(8).\n");
@@ -650,7 +652,11 @@ static int parse(struct program *p, int argc, char **argv, bool *ret_test)
                 r = conf_read_args(options_table, n_options, &p->opt, argc, argv, &i, &err);
                 if (r < 0 || i == argc || i != at)
                         continue;
-                if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+                if (strcmp(argv[i], "--help=conf") == 0) {
+                        conf_man(options_table, n_options, "tenure-core",
+                                 "/etc/tenure/tenure-core.conf", stdout);
+                        exit(0);
+                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
                         exit(usage(stdout));
                 } else if (strcmp(argv[i], "--version") == 0) {
                         puts("tenure-core " API_VERSION);

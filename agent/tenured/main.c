@@ -464,7 +464,9 @@ static int usage(FILE *f)
                    "      --guard                    stop what an agent that has ended left "
                    "up, in "
                    "time; for tenure-guard.service\n"
-                   "  -h, --help                     this text\n"
+                   "  -h, --help                     this text; --help=conf: the manual page "
+                   "of the "
+                   "settings, tenured.conf(5)\n"
                    "      --version\n\n");
         conf_help(options_table, n_options, f);
         fprintf(f, "\nSee tenured(8).\n");
@@ -497,7 +499,10 @@ static int parse(struct agent *a, int argc, char **argv, bool *ret_test)
                 r = conf_read_args(options_table, n_options, &a->opt, argc, argv, &i, &err);
                 if (r < 0 || i == argc || i != at)
                         continue;
-                if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+                if (strcmp(argv[i], "--help=conf") == 0) {
+                        conf_man(options_table, n_options, "tenured", DEFAULT_CONFIG, stdout);
+                        exit(0);
+                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
                         exit(usage(stdout));
                 } else if (strcmp(argv[i], "--version") == 0) {
                         puts("tenured " TENURE_VERSION);

@@ -411,6 +411,70 @@ void conf_print(const struct conf_option *o, size_t n_o, const void *target, str
         }
 }
 
+static const char *const type_words[] = {
+        [CONF_STRING] = "a word or a text",
+        [CONF_LIST] = "words, joined by commas or one a line",
+        [CONF_BOOL] = "yes or no",
+        [CONF_UINT] = "a number",
+        [CONF_NSEC] = "a time",
+};
+
+/* A range that is one; the types' own bounds are none. */
+static void man_range(const struct conf_option *o, FILE *f)
+{
+        char low[32], high[32];
+
+        if (o->type == CONF_NSEC) {
+                nsec_format(o->min, low);
+                nsec_format(o->max, high);
+                fprintf(f, " from %s to %s", low, high);
+        } else if (o->type == CONF_UINT && o->max > 0 && o->max < INT64_MAX) {
+                fprintf(f, " from %lld to %lld", (long long) o->min, (long long) o->max);
+        }
+}
+
+void conf_man(const struct conf_option *o, size_t n_o, const char *program, const char *path,
+              FILE *f)
+{
+        const char *section = "";
+        char title[64] = "";
+
+        for (size_t i = 0; program[i] && i < sizeof(title) - 1; i++)
+                title[i] = (char) (program[i] >= 'a' && program[i] <= 'z' ? program[i] - 32
+                                                                          : program[i]);
+        fprintf(f,
+                ".Dd November 21, 2026\n.Dt %s.CONF 5\n.Os\n.Sh NAME\n.Nm %s.conf\n"
+                ".Nd settings of %s\n.Sh SYNOPSIS\n.Pa %s\n.Sh DESCRIPTION\n"
+                "Sections in brackets, one\n.Ar Key Ns = Ns Ar value\na line; a line that "
+                "begins "
+                "with # or ; is a comment.\nAn empty value clears a list.\nTimes are written "
+                "as "
+                "500ms, 10s, 5min.\nAn unknown section or key, or a value that cannot be, is "
+                "an "
+                "error with file and line, and nothing of the file counts.\n.Pp\n"
+                "Each has an option of the same meaning, which wins over the file.\n"
+                ".Li %s --test\nchecks the file and prints what is in force.\n",
+                title, program, program, path, program);
+        for (size_t i = 0; i < n_o; i++) {
+                if (strcmp(section, o[i].section) != 0) {
+                        if (*section)
+                                fprintf(f, ".El\n");
+                        section = o[i].section;
+                        fprintf(f, ".Ss [%s]\n.Bl -tag -width Ds\n", section);
+                }
+                fprintf(f, ".It Ar %s Ns = Ns %s\n", o[i].key,
+                        o[i].def && *o[i].def ? o[i].def : "");
+                fprintf(f, "%c%s.\n%c%s",
+                        o[i].help[0] >= 'a' && o[i].help[0] <= 'z' ? o[i].help[0] - 32
+                                                                   : o[i].help[0],
+                        o[i].help + 1, type_words[o[i].type][0] - 32,
+                        type_words[o[i].type] + 1);
+                man_range(&o[i], f);
+                fprintf(f, "; option\n.Fl -%s .\n", o[i].flag);
+        }
+        fprintf(f, ".El\n.Sh SEE ALSO\n.Xr %s 8\n", program);
+}
+
 void conf_help(const struct conf_option *o, size_t n_o, FILE *f)
 {
         for (size_t i = 0; i < n_o; i++) {

@@ -70,6 +70,10 @@ void conf_print(const struct conf_option *o, size_t n_o, const void *target, str
 /* Writes one line per option, for --help. */
 void conf_help(const struct conf_option *o, size_t n_o, FILE *f);
 
+/* Writes the manual page of the settings file, mdoc(7): @program.conf(5), which is @path. */
+void conf_man(const struct conf_option *o, size_t n_o, const char *program, const char *path,
+              FILE *f);
+
 /* Parses "10s", "500ms", "1min 30s" or a bare number of seconds. Returns 0 or -EINVAL. */
 must_check_ int nsec_parse(const char *s, nsec_t *ret);
 

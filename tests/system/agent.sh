@@ -127,6 +127,10 @@ until_ok 10 ctl status && ok "an agent over mutual TLS" || not_ok "an agent over
 printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"
 is "a wrong line" "$("$BIN/tenured" -c "$DIR/bad.conf" 2>&1)" "tenured: $DIR/bad.conf:2: TTL= wants a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."
 has "a wrong endpoint" "$("$BIN/tenured" -c "$DIR/agent.conf" --endpoints nonsense 2>&1)" "'nonsense' is not a URL"
+for p in tenured tenure-core; do
+	is "$p.conf(5) has every setting" "$("$BIN/$p" --help=conf | sed -n 's/^Fl -\([a-z-]*\) .*/\1/p; s/^\.Fl -\([a-z-]*\) .*/\1/p' | sort | tr '\n' ' ')" \
+		"$("$BIN/$p" --help | sed -n 's/^  --\([a-z-]*\) .*/\1/p' | sort | tr '\n' ' ')"
+done
 has "a missing file" "$("$BIN/tenured" -c /nonexistent.conf 2>&1)" "/nonexistent.conf: cannot read: No such file"
 "$BIN/tenured" -t -c "$DIR/agent.conf" >"$DIR/a.conf" && "$BIN/tenured" -t -c "$DIR/a.conf" >"$DIR/b.conf"
 is "printed settings, read again, print the same" "$(cat "$DIR/a.conf")" "$(cat "$DIR/b.conf")"
