@@ -17,7 +17,9 @@ struct agent {
         bool bus_missing_told;
         struct loop_timer bus_retry, watchdog;
         nsec_t watchdog_period;
-        struct loop_signal sigterm, sigint, sigusr1;
+        struct loop_signal sigterm, sigint, sigusr1, sighup;
+        int argc;
+        char **argv; /* for reading the settings once more */
         struct loop_hook hook;
         struct keep keep;
         bool resumed;      /* an earlier life of ours held the place */
@@ -44,6 +46,9 @@ void agent_bus_refused(struct agent *a, const char *why);
 /* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()
  * follows. Returns 0 or a negative errno. */
 must_check_ int manager_attach(struct agent *a);
+
+/* log_control.c */
+must_check_ int log_control_attach(struct agent *a);
 
 void manager_node_joined(struct agent *a, const struct member_node *n, int64_t revision);
 void manager_node_left(struct agent *a, const struct member_node *n, const char *reason,

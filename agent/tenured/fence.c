@@ -32,6 +32,12 @@ void fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *
         loop_timer_init(&f->timer, l, on_timer);
 }
 
+void fence_set(struct fence *f, nsec_t lead, bool reboot)
+{
+        f->lead = lead;
+        f->reboot = reboot;
+}
+
 void fence_fini(struct fence *f)
 {
         if (f->pid1)

@@ -29,6 +29,7 @@ struct fence {
 void fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
                 nsec_t lead, bool reboot);
 void fence_fini(struct fence *f);
+void fence_set(struct fence *f, nsec_t lead, bool reboot);
 
 /* Makes the target follow the session; in every iteration of the loop. @leave: bring it down,
  * though the place is still held. */

@@ -198,6 +198,8 @@ static void connect_bus(struct agent *a)
         r = bus_new(&a->bus, a->loop, on_bus_closed, a);
         if (r == 0)
                 r = manager_attach(a);
+        if (r == 0)
+                r = log_control_attach(a);
         if (r == 0 && a->pid1)
                 logind_attach(&a->logind, bus_sd(a->bus));
         if (r < 0)
@@ -343,6 +345,128 @@ static void on_sigint(struct loop_signal *s)
         leave(container_of(s, struct agent, sigint));
 }
 
+static int usage(FILE *f)
+{
+        fprintf(f, "tenured [OPTIONS...]\n\n"
+                   "Holds this host's place in the cluster and tells on D-Bus who else is "
+                   "there.\n\n"
+                   "  -c, --config=FILE              settings [/etc/tenure/tenured.conf, if it "
+                   "is there]\n"
+                   "  -t, --test                     check the settings, print them, and exit\n"
+                   "      --guard                    stop what an agent that has ended left "
+                   "up, in "
+                   "time; for tenure-guard.service\n"
+                   "  -h, --help                     this text; --help=conf: the manual page "
+                   "of the "
+                   "settings, tenured.conf(5)\n"
+                   "      --version\n\n");
+        conf_help(options_table, n_options, f);
+        fprintf(f, "\nSee tenured(8).\n");
+        return f == stdout ? 0 : 1;
+}
+
+/* The file, then the command line over it. */
+static int parse(struct options *o, int argc, char **argv, bool *ret_test)
+{
+        struct conf_error err = {""};
+        const char *file = NULL;
+        int i, r;
+
+        for (i = 1; i < argc; i++) {
+                if (strncmp(argv[i], "--config=", 9) == 0)
+                        file = argv[i] + 9;
+                else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
+                         i + 1 < argc)
+                        file = argv[++i];
+        }
+        r = conf_defaults(options_table, n_options, o);
+        if (r == 0) {
+                r = conf_read_file(options_table, n_options, o, file ? file : DEFAULT_CONFIG,
+                                   &err);
+                if (r == -ENOENT && !file)
+                        r = 0;
+        }
+        for (i = 1; r == 0 && i < argc;) {
+                int at = i;
+
+                r = conf_read_args(options_table, n_options, o, argc, argv, &i, &err);
+                if (r < 0 || i == argc || i != at)
+                        continue;
+                if (strcmp(argv[i], "--help=conf") == 0) {
+                        conf_man(options_table, n_options, "tenured", DEFAULT_CONFIG, stdout);
+                        exit(0);
+                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+                        exit(usage(stdout));
+                } else if (strcmp(argv[i], "--version") == 0) {
+                        puts("tenured " TENURE_VERSION);
+                        exit(0);
+                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
+                        *ret_test = true;
+                } else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
+                           i + 1 < argc) {
+                        i++;
+                } else if (strncmp(argv[i], "--config=", 9) != 0) {
+                        snprintf(err.text, sizeof(err.text),
+                                 "unknown option '%s'; see tenured --help", argv[i]);
+                        r = -EINVAL;
+                }
+                i++;
+        }
+        if (r == 0) {
+                err.text[0] = '\0';
+                r = options_resolve(o, &err);
+        }
+        if (r < 0)
+                fprintf(stderr, "tenured: %s.\n", *err.text ? err.text : strerror(-r));
+        return r;
+}
+
+/* ---- settings, read once more ---- */
+
+/* What can change while it runs. All else takes a restart, which keeps the place. */
+static bool is_live(const struct conf_option *o)
+{
+        static const char *const keys[] = {"TTL", "FenceLead", "FenceAction", "LogLevel"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+                if (strcmp(o->key, keys[i]) == 0)
+                        return true;
+        return false;
+}
+
+static void on_sighup(struct loop_signal *s)
+{
+        struct agent *a = container_of(s, struct agent, sighup);
+        struct options fresh = {0};
+        bool test = false;
+
+        notify_reloading();
+        if (parse(&fresh, a->argc, a->argv, &test) < 0) {
+                log_error("The settings stay what they were.");
+        } else {
+                for (size_t i = 0; i < n_options; i++) {
+                        const struct conf_option *o = &options_table[i];
+
+                        if (!conf_differs(o, &a->opt, &fresh))
+                                continue;
+                        if (is_live(o))
+                                conf_swap(o, &a->opt, &fresh);
+                        log_notice("%s= has changed%s.", o->key,
+                                   !is_live(o) ? "; that takes a restart, which keeps the place"
+                                   : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
+                                                                : "");
+                }
+                log_set_level(log_level_from_string(a->opt.log_level));
+                client_set_ttl(a->client, a->opt.ttl);
+                fence_set(&a->fence, a->opt.fence_lead,
+                          strcmp(a->opt.fence_action, "reboot") == 0);
+        }
+        conf_clear(options_table, n_options, &fresh);
+        /* READY=1 ends the reload; before the first one nothing is ready. */
+        if (a->ready)
+                notify_ready();
+}
+
 static int make_tls(struct agent *a)
 {
         struct tls_error err;
@@ -422,6 +546,7 @@ static int run(struct agent *a)
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
         loop_signal_start(&a->sigusr1, a->loop, SIGUSR1, on_sigusr1);
+        loop_signal_start(&a->sighup, a->loop, SIGHUP, on_sighup);
         r = client_new(&a->client, a->loop, &cfg, &client_ops, a, err, sizeof(err));
         explicit_bzero(password, sizeof(password));
         if (r < 0) {
@@ -453,81 +578,6 @@ static void fini(struct agent *a)
         conf_clear(options_table, n_options, &a->opt);
 }
 
-static int usage(FILE *f)
-{
-        fprintf(f, "tenured [OPTIONS...]\n\n"
-                   "Holds this host's place in the cluster and tells on D-Bus who else is "
-                   "there.\n\n"
-                   "  -c, --config=FILE              settings [/etc/tenure/tenured.conf, if it "
-                   "is there]\n"
-                   "  -t, --test                     check the settings, print them, and exit\n"
-                   "      --guard                    stop what an agent that has ended left "
-                   "up, in "
-                   "time; for tenure-guard.service\n"
-                   "  -h, --help                     this text; --help=conf: the manual page "
-                   "of the "
-                   "settings, tenured.conf(5)\n"
-                   "      --version\n\n");
-        conf_help(options_table, n_options, f);
-        fprintf(f, "\nSee tenured(8).\n");
-        return f == stdout ? 0 : 1;
-}
-
-static int parse(struct agent *a, int argc, char **argv, bool *ret_test)
-{
-        struct conf_error err = {""};
-        const char *file = NULL;
-        int i, r;
-
-        for (i = 1; i < argc; i++) {
-                if (strncmp(argv[i], "--config=", 9) == 0)
-                        file = argv[i] + 9;
-                else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
-                         i + 1 < argc)
-                        file = argv[++i];
-        }
-        r = conf_defaults(options_table, n_options, &a->opt);
-        if (r == 0) {
-                r = conf_read_file(options_table, n_options, &a->opt,
-                                   file ? file : DEFAULT_CONFIG, &err);
-                if (r == -ENOENT && !file)
-                        r = 0;
-        }
-        for (i = 1; r == 0 && i < argc;) {
-                int at = i;
-
-                r = conf_read_args(options_table, n_options, &a->opt, argc, argv, &i, &err);
-                if (r < 0 || i == argc || i != at)
-                        continue;
-                if (strcmp(argv[i], "--help=conf") == 0) {
-                        conf_man(options_table, n_options, "tenured", DEFAULT_CONFIG, stdout);
-                        exit(0);
-                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-                        exit(usage(stdout));
-                } else if (strcmp(argv[i], "--version") == 0) {
-                        puts("tenured " TENURE_VERSION);
-                        exit(0);
-                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
-                        *ret_test = true;
-                } else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
-                           i + 1 < argc) {
-                        i++;
-                } else if (strncmp(argv[i], "--config=", 9) != 0) {
-                        snprintf(err.text, sizeof(err.text),
-                                 "unknown option '%s'; see tenured --help", argv[i]);
-                        r = -EINVAL;
-                }
-                i++;
-        }
-        if (r == 0) {
-                err.text[0] = '\0';
-                r = options_resolve(&a->opt, &err);
-        }
-        if (r < 0)
-                fprintf(stderr, "tenured: %s.\n", *err.text ? err.text : strerror(-r));
-        return r;
-}
-
 int main(int argc, char **argv)
 {
         struct agent a = {.keep = {.fd = -1}};
@@ -537,7 +587,9 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         if (argc == 2 && strcmp(argv[1], "--guard") == 0)
                 return guard_run() < 0;
-        r = parse(&a, argc, argv, &test);
+        a.argc = argc;
+        a.argv = argv;
+        r = parse(&a.opt, argc, argv, &test);
         if (r == 0 && test) {
                 cleanup_(buf_fini) struct buf b = {0};
 

@@ -411,6 +411,42 @@ void conf_print(const struct conf_option *o, size_t n_o, const void *target, str
         }
 }
 
+static size_t field_size(const struct conf_option *o)
+{
+        static const size_t sizes[] = {
+                [CONF_STRING] = sizeof(char *), [CONF_LIST] = sizeof(char *),
+                [CONF_BOOL] = sizeof(bool),     [CONF_UINT] = sizeof(uint64_t),
+                [CONF_NSEC] = sizeof(nsec_t),
+        };
+
+        return sizes[o->type];
+}
+
+bool conf_differs(const struct conf_option *o, const void *a, const void *b)
+{
+        const char *x = (const char *) a + o->offset, *y = (const char *) b + o->offset;
+
+        if (o->type == CONF_STRING || o->type == CONF_LIST) {
+                const char *s = *(char *const *) (const void *) x;
+                const char *t = *(char *const *) (const void *) y;
+
+                return s && t ? strcmp(s, t) != 0 : s != t;
+        }
+        return memcmp(x, y, field_size(o)) != 0;
+}
+
+void conf_swap(const struct conf_option *o, void *a, void *b)
+{
+        char *x = (char *) a + o->offset, *y = (char *) b + o->offset;
+
+        for (size_t i = 0; i < field_size(o); i++) {
+                char c = x[i];
+
+                x[i] = y[i];
+                y[i] = c;
+        }
+}
+
 static const char *const type_words[] = {
         [CONF_STRING] = "a word or a text",
         [CONF_LIST] = "words, joined by commas or one a line",

@@ -63,6 +63,11 @@ must_check_ int conf_set_flag(const struct conf_option *o, size_t n_o, void *tar
 must_check_ int conf_read_args(const struct conf_option *o, size_t n_o, void *target, int argc,
                                char **argv, int *i, struct conf_error *err);
 
+/* Whether one setting is another one in @b than in @a; and puts that of @b, a struct of the
+ * same table, in the place of @a's, which @b gets. */
+bool conf_differs(const struct conf_option *o, const void *a, const void *b);
+void conf_swap(const struct conf_option *o, void *a, void *b);
+
 /* Appends the canonical form: what was set, every key in its section. Reading it gives the same
  * struct. */
 void conf_print(const struct conf_option *o, size_t n_o, const void *target, struct buf *out);

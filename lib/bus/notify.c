@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 #include <systemd/sd-login.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -15,6 +16,15 @@
 void notify_ready(void)
 {
         sd_notify(0, "READY=1");
+}
+
+void notify_reloading(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_MONOTONIC, &ts); /* as systemd orders it by */
+        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+                   (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000);
 }
 
 void notify_status(const char *fmt, ...)

@@ -7,6 +7,7 @@
 
 /* Each does nothing when no service manager listens. */
 void notify_ready(void);
+void notify_reloading(void); /* notify_ready() follows */
 void notify_status(const char *fmt, ...) printf_(1, 2);
 void notify_watchdog(void);
 void notify_stopping(void);

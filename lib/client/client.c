@@ -248,6 +248,11 @@ bool client_place(const struct client *c, struct place *ret)
         return session_place(&c->session, &ret->session);
 }
 
+void client_set_ttl(struct client *c, nsec_t ttl)
+{
+        c->session.cfg.ttl = ttl;
+}
+
 const struct session *client_session(const struct client *c)
 {
         return &c->session;

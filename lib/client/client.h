@@ -56,6 +56,9 @@ void client_join(struct client *c);
 /* What a later life of this node can go on with, as of now; false while nothing is held. */
 bool client_place(const struct client *c, struct place *ret);
 
+/* To ask for from the next lease on. */
+void client_set_ttl(struct client *c, nsec_t ttl);
+
 const struct session *client_session(const struct client *c);
 const struct membership *client_membership(const struct client *c);
 

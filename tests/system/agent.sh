@@ -50,6 +50,24 @@ has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
 is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
 
+LOG="org.tenure.Membership1 /org/freedesktop/LogControl1 org.freedesktop.LogControl1"
+is "LogControl1 tells the level" "$(call get-property $LOG LogLevel SyslogIdentifier | tr '\n' ' ')" 's "info" s "tenured" '
+call set-property $LOG LogLevel s debug; is "and sets it" "$(call get-property $LOG LogLevel)" 's "debug"'
+has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel wants err, warning, notice, info or debug, not 'loud'"
+
+# Settings, read again.
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID >"$DIR/agent.conf"
+kill -HUP $AGENT; until_ok 5 grep -q "LogLevel= has changed" "$DIR/agent.log"
+has "SIGHUP: what takes effect at once, what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
+	"^NodeName= has changed; that takes a restart, which keeps the place. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
+has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MONOTONIC_USEC=[0-9]+"
+is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
+echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
+until_ok 5 grep -q "The settings stay what they were" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
+has "and tells which" "$(cat "$DIR/agent.log")" "tenured: $DIR/agent.conf:9: "
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\n' "$c" $ID >"$DIR/agent.conf"; kill -HUP $AGENT
+until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
+
 # Others come, go, and change; the watcher hears each once.
 start watch ctl watch --json=short
 E() { etcdctl --endpoints "127.0.0.1:$c" "$@" >/dev/null; }

@@ -1,0 +1,76 @@
+/* org.freedesktop.LogControl1(5): `systemctl service-log-level tenured debug`. */
+#include "agent.h"
+#include "base/log.h"
+
+#define PATH "/org/freedesktop/LogControl1"
+#define INTERFACE "org.freedesktop.LogControl1"
+
+static int get_level(sd_bus *bus unused_, const char *path unused_,
+                     const char *interface unused_, const char *property unused_,
+                     sd_bus_message *reply, void *userdata unused_, sd_bus_error *error unused_)
+{
+        return sd_bus_message_append(reply, "s", log_level_to_string(log_get_level()));
+}
+
+static int set_level(sd_bus *bus unused_, const char *path unused_,
+                     const char *interface unused_, const char *property unused_,
+                     sd_bus_message *value, void *userdata unused_, sd_bus_error *error)
+{
+        const char *name;
+        int r, level;
+
+        r = sd_bus_message_read(value, "s", &name);
+        if (r < 0)
+                return r;
+        level = log_level_from_string(name);
+        if (level < LOG_ERR)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "LogLevel wants err, warning, notice, info or debug, "
+                                         "not '%s'.",
+                                         name);
+        log_set_level(level);
+        log_info("The log level is %s now.", name);
+        return 0;
+}
+
+static int get_target(sd_bus *bus unused_, const char *path unused_,
+                      const char *interface unused_, const char *property unused_,
+                      sd_bus_message *reply, void *userdata unused_,
+                      sd_bus_error *error unused_)
+{
+        return sd_bus_message_append(reply, "s",
+                                     getenv("JOURNAL_STREAM") ? "journal" : "console");
+}
+
+static int set_target(sd_bus *bus unused_, const char *path unused_,
+                      const char *interface unused_, const char *property unused_,
+                      sd_bus_message *value unused_, void *userdata unused_,
+                      sd_bus_error *error)
+{
+        return sd_bus_error_setf(error, SD_BUS_ERROR_NOT_SUPPORTED,
+                                 "The log goes where systemd has connected it.");
+}
+
+static int get_identifier(sd_bus *bus unused_, const char *path unused_,
+                          const char *interface unused_, const char *property unused_,
+                          sd_bus_message *reply, void *userdata unused_,
+                          sd_bus_error *error unused_)
+{
+        return sd_bus_message_append(reply, "s", "tenured");
+}
+
+static const sd_bus_vtable vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", get_level, set_level, 0, 0),
+        SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", get_target, set_target, 0, 0),
+        SD_BUS_PROPERTY("SyslogIdentifier", "s", get_identifier, 0,
+                        SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_VTABLE_END,
+};
+
+int log_control_attach(struct agent *a)
+{
+        int r = sd_bus_add_object_vtable(bus_sd(a->bus), NULL, PATH, INTERFACE, vtable, a);
+
+        return r < 0 ? r : 0;
+}
