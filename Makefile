@@ -57,6 +57,7 @@ help:
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
+	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
 	@echo "make fuzz       search for inputs that break a parser, for SECONDS=n"
 	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"

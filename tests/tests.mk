@@ -26,7 +26,7 @@ fuzz: build/.deps-test
 build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-.PHONY: tests-$(MODE) soak sim fuzz storm
+.PHONY: tests-$(MODE) soak sim fuzz storm fence
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -54,6 +54,12 @@ soak: build/.deps-build
 storm: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
 	@BIN=$(O)/bin DIR=$(abspath build)/storm SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+
+# Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
+RUNS ?= 300
+fence: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin DIR=$(abspath build)/fence tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 $(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
