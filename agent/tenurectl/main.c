@@ -34,6 +34,8 @@ static int fail(const char *what, int r, const sd_bus_error *error)
         if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
                 fprintf(stderr, "tenurectl: no agent answers on this bus; is tenured running? "
                                 "(systemctl status tenured)\n");
+        else if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_ACCESS_DENIED))
+                fprintf(stderr, "tenurectl: %s: only root may.\n", what);
         else
                 fprintf(stderr, "tenurectl: %s: %s.\n", what,
                         error && error->message ? error->message : strerror(-r));
@@ -165,6 +167,36 @@ static int status(struct ctl *c, int argc, char **argv)
                                                                : "no endpoint answers");
         json_object_put(o);
         return held ? 0 : EXIT_NOT_HELD;
+}
+
+/* ---- leave, join ---- */
+
+/* As long as what is bound to the place takes to stop. */
+#define LEAVE_TIMEOUT_USEC (UINT64_C(120) * 1000000)
+
+static int order(struct ctl *c, const char *method, const char *what)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
+
+        if (r >= 0)
+                r = sd_bus_call(c->bus, m, LEAVE_TIMEOUT_USEC, &error, NULL);
+        return r < 0 ? fail(what, r, &error) : 0;
+}
+
+static int leave(struct ctl *c, int argc, char **argv)
+{
+        (void) argc;
+        (void) argv;
+        return order(c, "Leave", "cannot leave");
+}
+
+static int join(struct ctl *c, int argc, char **argv)
+{
+        (void) argc;
+        (void) argv;
+        return order(c, "Join", "cannot join");
 }
 
 /* ---- nodes ---- */
@@ -337,6 +369,8 @@ static const struct {
 } verbs[] = {
         {"status", "", "this host's place in the cluster (the default)", status},
         {"nodes", "[NODE...]", "who is there", nodes},
+        {"leave", "", "give this host's place back, and stay out until told to join", leave},
+        {"join", "", "take a place again", join},
         {"watch", "", "who is there, then what changes, until interrupted", watch},
 };
 

@@ -28,7 +28,9 @@ struct agent {
         bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
         const char *leave_reason; /* then the place is given back */
         bool left;
-        enum { THEN_EXIT, THEN_SLEEP, THEN_JOIN } then; /* when it has left */
+        enum { THEN_EXIT, THEN_REST, THEN_JOIN } then; /* when it has left */
+        bool asleep;                                   /* to rest until the host wakes up */
+        sd_bus_message *leave_call;                    /* who waits for that; NULL: nobody */
         struct logind logind;
         enum session_state state;
         char why[512];
@@ -41,7 +43,14 @@ struct agent {
 void agent_bus_ready(struct agent *a);
 void agent_bus_refused(struct agent *a, const char *why);
 
+/* main.c: leaves, and stays out; joins again. False when it is about to exit. */
+bool agent_rest(struct agent *a);
+bool agent_join(struct agent *a);
+
 /* manager.c: the D-Bus face. */
+
+/* The place is given back: answers who asked for it. */
+void manager_left(struct agent *a);
 
 /* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()
  * follows. Returns 0 or a negative errno. */

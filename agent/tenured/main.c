@@ -279,13 +279,15 @@ static void go_on_leaving(struct agent *a)
         switch (a->then) {
         case THEN_EXIT:
                 return loop_stop(a->loop);
-        case THEN_SLEEP:
-                return logind_release(&a->logind);
+        case THEN_REST:
+                logind_release(&a->logind);
+                return manager_left(a);
         case THEN_JOIN:
                 a->leaving = a->left = false;
                 a->leave_reason = NULL;
                 a->state = SESSION_JOINING;
                 a->then = THEN_EXIT;
+                manager_left(a);
                 client_join(a->client);
                 logind_inhibit(&a->logind);
         }
@@ -301,11 +303,37 @@ static void on_sleep(void *userdata, bool begins)
                 log_info("The host is going to sleep.");
                 a->leaving = true;
                 a->leave_reason = "suspend";
-                a->then = THEN_SLEEP;
-        } else if (!begins && a->leaving && a->then == THEN_SLEEP) {
+                a->then = THEN_REST;
+                a->asleep = true;
+        } else if (!begins && a->asleep) {
                 log_info("The host is awake; joining again.");
-                a->then = THEN_JOIN;
+                a->asleep = false;
+                if (a->then == THEN_REST)
+                        a->then = THEN_JOIN;
         }
+}
+
+bool agent_rest(struct agent *a)
+{
+        if (a->leaving && a->then != THEN_REST)
+                return false;
+        if (!a->leaving)
+                log_info("Leaving until told to join.");
+        a->leaving = true;
+        a->asleep = false;
+        if (!a->leave_reason)
+                a->leave_reason = "left";
+        a->then = THEN_REST;
+        return true;
+}
+
+bool agent_join(struct agent *a)
+{
+        if (a->leaving && a->then == THEN_EXIT)
+                return false;
+        if (a->leaving)
+                a->then = THEN_JOIN;
+        return true;
 }
 
 static void on_sigterm(struct loop_signal *s)
@@ -571,6 +599,7 @@ static void fini(struct agent *a)
         pid1_free(a->pid1);
         a->client = client_free(a->client);
         keep_close(&a->keep);
+        a->leave_call = sd_bus_message_unref(a->leave_call);
         logind_fini(&a->logind);
         bus_free(a->bus);
         tls_free(a->tls);

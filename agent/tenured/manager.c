@@ -162,6 +162,36 @@ static int method_get_node(sd_bus_message *m, void *userdata, sd_bus_error *erro
         return sd_bus_reply_method_return(m, "o", path);
 }
 
+static int refuse(sd_bus_error *error)
+{
+        return sd_bus_error_setf(error, NAME ".Busy", "The agent is stopping, or on its way.");
+}
+
+/* Answered when what is fenced is down and the place is given back. */
+static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+
+        if (a->leave_call || !agent_rest(a))
+                return refuse(error);
+        a->leave_call = sd_bus_message_ref(m);
+        return 1;
+}
+
+void manager_left(struct agent *a)
+{
+        if (a->leave_call)
+                (void) sd_bus_reply_method_return(a->leave_call, NULL);
+        a->leave_call = sd_bus_message_unref(a->leave_call);
+}
+
+static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        if (!agent_join(userdata))
+                return refuse(error);
+        return sd_bus_reply_method_return(m, NULL);
+}
+
 #define GETTER(fn)                                                                 \
         static int fn(sd_bus *bus unused_, const char *path unused_,               \
                       const char *interface unused_, const char *property unused_, \
@@ -288,6 +318,8 @@ static const sd_bus_vtable manager_vtable[] = {
                                 method_list_nodes, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetNode", SD_BUS_ARGS("s", name), SD_BUS_RESULT("o", node),
                                 method_get_node, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Leave", NULL, NULL, method_leave, 0),
+        SD_BUS_METHOD("Join", NULL, NULL, method_join, 0),
         SD_BUS_SIGNAL_WITH_ARGS("NodeJoined",
                                 SD_BUS_ARGS("s", name, "s", id, "x", revision, "o", node), 0),
         SD_BUS_SIGNAL_WITH_ARGS(

@@ -115,6 +115,14 @@ is "and that its lease is another one" "$([ "$(lease)" != "$L" ] && echo yes)" y
 kill $AGENT; wait $AGENT; is "who leaves, leaves nothing to go on with" "$(cat "$DIR/run/place")" ""
 agent; until_ok 5 ctl status
 
+# Out on request, and in again.
+ctl leave && ok "tenurectl leave" || not_ok "tenurectl leave"
+is "it has left" "$(call get-property $M State)" 's "left"'
+is "and its key is gone when leave returns" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
+is "leave, when it has left" "$(ctl leave; echo $?)" 0
+ctl join; until_ok 5 ctl status && ok "tenurectl join" || not_ok "tenurectl join"
+is "join, when it holds" "$(ctl join; echo $?)" 0
+
 # The bus dies and comes back: the lease is kept, and the agent answers again.
 L=$(ctl status --json=short | jq -r .LeaseId)
 kill -9 $BUSPID; wait $BUSPID 2>/dev/null

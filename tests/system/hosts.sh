@@ -81,6 +81,10 @@ peace() { # WHAT REASON COMMAND...
 peace "systemctl stop tenured" left on h4 systemctl stop tenured
 is "systemctl stop tenured: the target is down" "$(prop h4 tenure-held.target ActiveState)" inactive
 on h4 systemctl start tenured; back "systemctl start tenured"
+peace "tenurectl leave" left on h4 tenurectl leave
+is "tenurectl leave: the target is down when it returns" "$(prop h4 tenure-held.target ActiveState)" inactive
+has "tenurectl leave is not for everybody" "$(on h4 setpriv --reuid nobody tenurectl leave 2>&1)" "cannot leave: only root may"
+on h4 tenurectl join; back "tenurectl join"
 peace "systemctl reboot" reboot on h4 systemctl --no-block reboot
 back "systemctl reboot"
 peace "systemctl poweroff" shutdown on h4 systemctl --no-block poweroff
