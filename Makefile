@@ -120,7 +120,7 @@ install: build/.deps-build
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
 	install -d $(DESTDIR)/etc/tenure
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done

@@ -46,6 +46,13 @@ is "busctl GetNode" "$(call call $M GetNode s web1)" 'o "/org/tenure/Membership1
 has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 'nobody' is in the cluster"
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
+# The manual page tells every method, signal and property that is served.
+PAGE=$(cat "$(dirname "$0")/../../agent/tenured/org.tenure.Membership1.5")
+for o in /org/tenure/Membership1:Manager /org/tenure/Membership1/node/web1:Node; do
+	untold= n=0
+	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o#*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || untold+=" $m"; done
+	is "org.tenure.Membership1(5) tells all of ${o#*:}'s $n" "$([ $n -gt 5 ] || echo too few)$untold" ""
+done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
 is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
