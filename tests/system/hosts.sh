@@ -30,6 +30,13 @@ is "systemctl service-log-level" "$(on h4 systemctl service-log-level tenured)" 
 quietly "systemd executes itself anew" systemctl daemon-reexec
 quietly "an upgrade in place" sh -c 'cp /usr/bin/tenured /usr/bin/t.new && mv /usr/bin/t.new /usr/bin/tenured && systemctl daemon-reload && systemctl try-restart tenured'
 
+# A link that loses a third of what h4 sends, for ten renewals.
+l=$(lease h4) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log"); rig loss h4 30
+for _ in 1 2 3 4 5; do sleep_until_renewed h4; done
+rig heal; until_ok 10 held h4
+is "a link that loses 30 %: the lease is kept" "$(lease h4)" "$l"
+is "a link that loses 30 %: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
+
 # lost WHAT LINE BEGAN [LATEST]: since BEGAN h4 has no word from the core; told within the TTL and some, stopped before that.
 lost() {
 	local what=$1 from=$2 began=$3 latest=${4:-$((TTL_MS + 250))} left ms ran
