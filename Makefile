@@ -118,11 +118,12 @@ install: build/.deps-build
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
 	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
+	install -D -m 644 conf/org.tenure.Membership1.policy $(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
-	install -d $(DESTDIR)/etc/tenure
+	install -d $(DESTDIR)/etc/tenure $(DESTDIR)/etc/tenure/services.d
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done
 
 -include tests/tests.mk

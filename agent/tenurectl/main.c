@@ -11,38 +11,24 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "core.h"
-
-#define NAME "org.tenure.Membership1"
-#define MANAGER NAME ".Manager"
-#define NODE NAME ".Node"
-#define ROOT "/org/tenure/Membership1"
-
-enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
+#include "ctl.h"
 
 /* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status).
  */
 #define EXIT_NOT_HELD 2
 
-struct ctl {
-        sd_bus *bus;
-        enum json_mode json;
-        bool legend;
-};
-
-static int fail(const char *what, int r, const sd_bus_error *error)
+int ctl_fail(const char *what, int r, const sd_bus_error *error)
 {
         if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
                 fprintf(stderr, "tenurectl: no agent answers on this bus; is tenured running? "
                                 "(systemctl status tenured)\n");
-        else if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_ACCESS_DENIED))
-                fprintf(stderr, "tenurectl: %s: only root may.\n", what);
         else
                 fprintf(stderr, "tenurectl: %s: %s.\n", what,
                         error && error->message ? error->message : strerror(-r));
         return -1;
 }
 
-static void print_json(const struct ctl *c, struct json_object *o)
+void ctl_print(const struct ctl *c, struct json_object *o)
 {
         puts(json_object_to_json_string_ext(
                 o, c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
@@ -59,10 +45,43 @@ static struct json_object *json_hex(int64_t v)
         return json_object_new_string(text);
 }
 
-/* Reads all properties of an object into a JSON object: strings, numbers and booleans as they
- * are. */
-static int get_all(struct ctl *c, const char *path, const char *interface,
-                   struct json_object **ret)
+/* A list of strings, or of pairs of them. */
+static int read_list(sd_bus_message *m, struct json_object **ret)
+{
+        struct json_object *o = json_object_new_array();
+        const char *s;
+        int r = sd_bus_message_enter_container(m, 'v', "as");
+
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "s");
+        while (r >= 0 && (r = sd_bus_message_read(m, "s", &s)) > 0)
+                json_object_array_add(o, json_object_new_string(s));
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        *ret = o;
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+static int read_pairs(sd_bus_message *m, struct json_object **ret)
+{
+        struct json_object *o = json_object_new_object();
+        const char *k, *s;
+        int r = sd_bus_message_enter_container(m, 'v', "a{ss}");
+
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "{ss}");
+        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &k, &s)) > 0)
+                json_object_object_add(o, k, json_object_new_string(s));
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        *ret = o;
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+/* Reads all properties of an object into a JSON object: strings, numbers, booleans, lists and
+ * pairs as they are. */
+int ctl_get_all(struct ctl *c, const char *path, const char *interface,
+                struct json_object **ret)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -74,7 +93,9 @@ static int get_all(struct ctl *c, const char *path, const char *interface,
         if (r >= 0)
                 r = sd_bus_message_enter_container(m, 'a', "{sv}");
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                struct json_object *list = NULL;
                 const char *key, *type, *s;
+                uint16_t q;
                 uint64_t t;
                 int64_t x;
                 int b;
@@ -84,7 +105,14 @@ static int get_all(struct ctl *c, const char *path, const char *interface,
                         r = sd_bus_message_peek_type(m, NULL, &type);
                 if (r < 0)
                         break;
-                if (strcmp(type, "s") == 0 && (r = sd_bus_message_read(m, "v", "s", &s)) >= 0)
+                if (strcmp(type, "as") == 0 || strcmp(type, "a{ss}") == 0) {
+                        r = type[1] == 's' ? read_list(m, &list) : read_pairs(m, &list);
+                        json_object_object_add(o, key, list);
+                } else if (strcmp(type, "q") == 0 &&
+                           (r = sd_bus_message_read(m, "v", "q", &q)) >= 0)
+                        json_object_object_add(o, key, json_object_new_int(q));
+                else if (strcmp(type, "s") == 0 &&
+                         (r = sd_bus_message_read(m, "v", "s", &s)) >= 0)
                         json_object_object_add(o, key, json_object_new_string(s));
                 else if (strcmp(type, "t") == 0 &&
                          (r = sd_bus_message_read(m, "v", "t", &t)) >= 0)
@@ -105,20 +133,29 @@ static int get_all(struct ctl *c, const char *path, const char *interface,
         }
         if (r < 0) {
                 json_object_put(o);
-                return fail("cannot ask the agent", r, &error);
+                return ctl_fail("cannot ask the agent", r, &error);
         }
         *ret = o;
         return 0;
 }
 
-static const char *text_of(struct json_object *o, const char *key)
+const char *ctl_text(struct json_object *o, const char *key)
 {
         struct json_object *v;
 
         return json_object_object_get_ex(o, key, &v) ? json_object_get_string(v) : "";
 }
 
-static int64_t number_of(struct json_object *o, const char *key)
+static const char *first_of(struct json_object *o, const char *key)
+{
+        struct json_object *v;
+
+        if (!json_object_object_get_ex(o, key, &v) || json_object_array_length(v) == 0)
+                return "-";
+        return json_object_get_string(json_object_array_get_idx(v, 0));
+}
+
+int64_t ctl_number(struct json_object *o, const char *key)
 {
         struct json_object *v;
 
@@ -143,28 +180,28 @@ static int status(struct ctl *c, int argc, char **argv)
 
         (void) argv;
         if (argc > 0)
-                return fail("status takes no argument", -EINVAL, NULL);
-        if (get_all(c, ROOT, MANAGER, &o) < 0)
+                return ctl_fail("status takes no argument", -EINVAL, NULL);
+        if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
                 return -1;
-        held = strcmp(text_of(o, "State"), "held") == 0 ||
-               strcmp(text_of(o, "State"), "jeopardy") == 0;
+        held = strcmp(ctl_text(o, "State"), "held") == 0 ||
+               strcmp(ctl_text(o, "State"), "jeopardy") == 0;
         if (c->json != JSON_OFF) {
-                print_json(c, o);
+                ctl_print(c, o);
                 return held ? 0 : EXIT_NOT_HELD;
         }
-        deadline = number_of(o, "DeadlineUSec");
+        deadline = ctl_number(o, "DeadlineUSec");
         left = deadline - boot_usec();
-        printf("      Node: %s (%s)\n", text_of(o, "NodeName"), text_of(o, "NodeId"));
+        printf("      Node: %s (%s)\n", ctl_text(o, "NodeName"), ctl_text(o, "NodeId"));
         printf("   Cluster: %s, %" PRId64 " node(s), revision %" PRId64 "%s\n",
-               text_of(o, "Cluster"), number_of(o, "NNodes"), number_of(o, "Revision"),
-               number_of(o, "Synced") ? "" : " (not followed now)");
-        printf("     State: %s\n", text_of(o, "State"));
+               ctl_text(o, "Cluster"), ctl_number(o, "NNodes"), ctl_number(o, "Revision"),
+               ctl_number(o, "Synced") ? "" : " (not followed now)");
+        printf("     State: %s\n", ctl_text(o, "State"));
         if (deadline > 0)
                 printf("     Lease: %s, TTL %g s, ends in %.1f s unless renewed\n",
-                       text_of(o, "LeaseId"), (double) number_of(o, "TTLUSec") / 1e6,
+                       ctl_text(o, "LeaseId"), (double) ctl_number(o, "TTLUSec") / 1e6,
                        (double) left / 1e6);
-        printf("      Core: %s\n", *text_of(o, "CoreEndpoint") ? text_of(o, "CoreEndpoint")
-                                                               : "no endpoint answers");
+        printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint") ? ctl_text(o, "CoreEndpoint")
+                                                                : "no endpoint answers");
         json_object_put(o);
         return held ? 0 : EXIT_NOT_HELD;
 }
@@ -182,7 +219,7 @@ static int order(struct ctl *c, const char *method, const char *what)
 
         if (r >= 0)
                 r = sd_bus_call(c->bus, m, LEAVE_TIMEOUT_USEC, &error, NULL);
-        return r < 0 ? fail(what, r, &error) : 0;
+        return r < 0 ? ctl_fail(what, r, &error) : 0;
 }
 
 static int leave(struct ctl *c, int argc, char **argv)
@@ -216,33 +253,35 @@ static int nodes(struct ctl *c, int argc, char **argv)
                 r = sd_bus_message_enter_container(m, 'a', "(ssxo)");
         if (r < 0) {
                 json_object_put(all);
-                return fail("cannot list the nodes", r, &error);
+                return ctl_fail("cannot list the nodes", r, &error);
         }
         if (c->json == JSON_OFF && c->legend)
-                printf("%-24s %-10s %-20s %s\n", "NODE", "TTL", "SINCE", "ID");
+                printf("%-24s %-16s %-8s %-20s %s\n", "NODE", "ADDRESS", "TTL", "SINCE", "ID");
         while ((r = sd_bus_message_read(m, "(ssxo)", &name, &id, &revision, &path)) > 0) {
                 struct json_object *o;
                 bool wanted = argc == 0;
 
                 for (int i = 0; i < argc; i++)
                         wanted = wanted || strcmp(argv[i], name) == 0;
-                if (!wanted || get_all(c, path, NODE, &o) < 0)
+                if (!wanted || ctl_get_all(c, path, NODE, &o) < 0)
                         continue;
                 n++;
                 if (c->json != JSON_OFF) {
                         json_object_array_add(all, o);
                         continue;
                 }
-                printf("%-24s %-10g %-20s %s\n", name, (double) number_of(o, "TTLUSec") / 1e6,
-                       text_of(o, "Since"), id);
+                printf("%-24s %-16s %-8g %-20s %s\n", name, first_of(o, "Addresses"),
+                       (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"), id);
+                if (*ctl_text(o, "Degraded"))
+                        printf("%-24s degraded: %s\n", "", ctl_text(o, "Degraded"));
                 json_object_put(o);
         }
         if (r < 0) {
                 json_object_put(all);
-                return fail("cannot read the agent's answer", r, NULL);
+                return ctl_fail("cannot read the agent's answer", r, NULL);
         }
         if (c->json != JSON_OFF) {
-                print_json(c, all);
+                ctl_print(c, all);
         } else {
                 json_object_put(all);
                 if (c->legend)
@@ -261,9 +300,10 @@ static int nodes(struct ctl *c, int argc, char **argv)
 
 static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
-        const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "";
+        const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "",
+                   *node = "", *instance = "";
         struct ctl *c = userdata;
-        char when[32], text[320];
+        char when[32], text[640];
         struct timespec ts;
         int64_t revision = 0;
         uint64_t usec = 0;
@@ -281,6 +321,17 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 r = sd_bus_message_read(m, "ssx", &name, &id, &revision);
                 snprintf(text, sizeof(text), "%s %s", name,
                          strcmp(member, "NodeJoined") == 0 ? "joined" : "changed");
+        } else if (strcmp(member, "ServiceRemoved") == 0) {
+                r = sd_bus_message_read(m, "ssssx", &name, &node, &instance, &reason,
+                                        &revision);
+                snprintf(text, sizeof(text), "service %s%s%s on %s is gone: %s", name,
+                         *instance ? " " : "", instance, node, reason);
+        } else if (strcmp(member, "ServiceAdded") == 0 ||
+                   strcmp(member, "ServiceChanged") == 0) {
+                r = sd_bus_message_read(m, "sssx", &name, &node, &instance, &revision);
+                snprintf(text, sizeof(text), "service %s%s%s on %s %s", name,
+                         *instance ? " " : "", instance, node,
+                         strcmp(member, "ServiceAdded") == 0 ? "is there" : "changed");
         } else if (strcmp(member, "LeaseLost") == 0) {
                 r = sd_bus_message_read(m, "s", &reason);
                 snprintf(text, sizeof(text), "this host lost its place: %s", reason);
@@ -302,7 +353,12 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 json_object_object_add(o, "event", json_object_new_string(member));
                 if (*name) {
                         json_object_object_add(o, "name", json_object_new_string(name));
-                        json_object_object_add(o, "id", json_object_new_string(id));
+                        if (*id)
+                                json_object_object_add(o, "id", json_object_new_string(id));
+                }
+                if (*node) {
+                        json_object_object_add(o, "node", json_object_new_string(node));
+                        json_object_object_add(o, "instance", json_object_new_string(instance));
                 }
                 if (*reason)
                         json_object_object_add(o, "reason", json_object_new_string(reason));
@@ -311,7 +367,7 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 json_object_object_add(o, "realtime_usec",
                                        json_object_new_int64((int64_t) ts.tv_sec * 1000000 +
                                                              ts.tv_nsec / 1000));
-                print_json(c, o);
+                ctl_print(c, o);
         } else if (revision > 0) {
                 printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000, text,
                        revision);
@@ -341,7 +397,7 @@ static int watch(struct ctl *c, int argc, char **argv)
 
         (void) argv;
         if (argc > 0)
-                return fail("watch takes no argument", -EINVAL, NULL);
+                return ctl_fail("watch takes no argument", -EINVAL, NULL);
         /* Matches first, then the list: what changes in between is seen. */
         r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, MANAGER, NULL, on_signal, c);
         if (r >= 0)
@@ -349,7 +405,7 @@ static int watch(struct ctl *c, int argc, char **argv)
                                         "/org/freedesktop/DBus", "org.freedesktop.DBus",
                                         "NameOwnerChanged", on_owner_changed, c);
         if (r < 0)
-                return fail("cannot subscribe", r, NULL);
+                return ctl_fail("cannot subscribe", r, NULL);
         if (c->json == JSON_OFF && nodes(c, 0, NULL) < 0)
                 return -1;
         for (;;) {
@@ -357,7 +413,7 @@ static int watch(struct ctl *c, int argc, char **argv)
                 if (r == 0)
                         r = sd_bus_wait(c->bus, UINT64_MAX);
                 if (r < 0 && r != -EINTR)
-                        return fail("the bus connection ended", r, NULL);
+                        return ctl_fail("the bus connection ended", r, NULL);
         }
 }
 
@@ -369,6 +425,14 @@ static const struct {
 } verbs[] = {
         {"status", "", "this host's place in the cluster (the default)", status},
         {"nodes", "[NODE...]", "who is there", nodes},
+        {"services", "[SERVICE...]", "what is there, and on which nodes", verb_services},
+        {"register", "SERVICE [SETTING...]",
+         "a service of this host, until interrupted; Port=, Address=, tags", verb_register},
+        {"set-tags", "NAME=VALUE...", "this node's attributes; NAME= removes one",
+         verb_set_tags},
+        {"wait-revision", "REVISION [SECONDS]",
+         "until the agent has told all that happened up to there", verb_wait_revision},
+        {"describe", "", "everything the agent knows, as JSON", verb_describe},
         {"leave", "", "give this host's place back, and stay out until told to join", leave},
         {"join", "", "take a place again", join},
         {"watch", "", "who is there, then what changes, until interrupted", watch},
@@ -379,8 +443,8 @@ static int usage(FILE *f)
         fprintf(f, "tenurectl [OPTIONS...] COMMAND\n\n"
                    "Asks the agent on this host.\n\nCommands:\n");
         for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-                fprintf(f, "  %-8s %-12s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
-        fprintf(f, "  %-8s %-12s %s\n", "core", "COMMAND",
+                fprintf(f, "  %-13s %-20s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
+        fprintf(f, "  %-13s %-20s %s\n", "core", "COMMAND",
                 "the lease core: members, snapshots");
         fprintf(f, "\nOptions:\n"
                    "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
@@ -416,7 +480,7 @@ static int open_bus(struct ctl *c, const char *address)
                 if (r >= 0)
                         r = sd_bus_start(c->bus);
         }
-        return r < 0 ? fail("cannot reach the bus", r, NULL) : 0;
+        return r < 0 ? ctl_fail("cannot reach the bus", r, NULL) : 0;
 }
 
 /* Options may stand anywhere. Returns false for an unknown one. */

@@ -1,12 +1,25 @@
 /* The host agent: what its files share. */
 #pragma once
 
+#include "authorize.h"
 #include "bus/bus.h"
 #include "bus/logind.h"
 #include "client/client.h"
+#include "entries.h"
 #include "fence.h"
 #include "keep.h"
 #include "options.h"
+#include "registry.h"
+
+struct wait;
+
+/* Calls of WaitForRevision. */
+struct waits {
+        TAILQ_HEAD(, wait) list;
+        size_t n;
+        struct loop_timer timer;
+        struct boot_time ask_at;
+};
 
 struct agent {
         struct options opt;
@@ -32,6 +45,11 @@ struct agent {
         bool asleep;                                   /* to rest until the host wakes up */
         sd_bus_message *leave_call;                    /* who waits for that; NULL: nobody */
         struct logind logind;
+        struct units *units; /* NULL where we are no unit of systemd */
+        struct entries entries;
+        struct registry registry;
+        struct question_list questions;
+        struct waits waits;
         enum session_state state;
         char why[512];
         bool ready;        /* READY=1 was sent */
@@ -46,6 +64,14 @@ void agent_bus_refused(struct agent *a, const char *why);
 /* main.c: leaves, and stays out; joins again. False when it is about to exit. */
 bool agent_rest(struct agent *a);
 bool agent_join(struct agent *a);
+
+/* main.c: what the node says of itself has changed. */
+void agent_publish(struct agent *a);
+
+/* waits.c */
+void waits_init(struct waits *w, struct loop *l);
+void waits_forget(struct waits *w); /* whoever waits is gone */
+void waits_pump(struct waits *w, struct client *c, struct boot_time now);
 
 /* manager.c: the D-Bus face. */
 
@@ -63,4 +89,8 @@ void manager_node_joined(struct agent *a, const struct member_node *n, int64_t r
 void manager_node_left(struct agent *a, const struct member_node *n, const char *reason,
                        int64_t revision);
 void manager_node_changed(struct agent *a, const struct member_node *n, int64_t revision);
+void manager_service_added(struct agent *a, const struct service *s, int64_t revision);
+void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
+                             int64_t revision);
+void manager_service_changed(struct agent *a, const struct service *s, int64_t revision);
 void manager_session_changed(struct agent *a, enum session_state state, const char *why);

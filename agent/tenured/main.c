@@ -20,6 +20,8 @@
 #define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
 #define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
 #define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
+#define MESSAGE_SERVICE_ADDED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a008"
+#define MESSAGE_SERVICE_REMOVED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a009"
 
 #define BUS_RETRY NSEC_PER_SEC
 #define WATCHDOG_MIN (250 * NSEC_PER_MSEC)
@@ -61,6 +63,43 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
 {
         manager_node_changed(userdata, n, revision);
+}
+
+static void log_service(const char *message_id, const struct service *s, const char *reason,
+                        int64_t revision)
+{
+        char f_service[128], f_node[NODE_NAME_MAX + 16], f_instance[128], f_rev[48],
+                f_reason[64];
+        const char *fields[] = {message_id, f_service, f_node,
+                                f_instance, f_rev,     reason ? f_reason : NULL,
+                                NULL};
+
+        snprintf(f_service, sizeof(f_service), "SERVICE=%s", s->name);
+        snprintf(f_node, sizeof(f_node), "NODE=%s", s->node);
+        snprintf(f_instance, sizeof(f_instance), "INSTANCE=%s", s->instance);
+        snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, revision);
+        snprintf(f_reason, sizeof(f_reason), "REASON=%s", reason ? reason : "");
+        log_full(LOG_INFO, fields, "Service %s%s%s on %s %s%s.", s->name,
+                 *s->instance ? " " : "", s->instance, s->node,
+                 reason ? "is gone: " : "is there", reason ? reason : "");
+}
+
+static void on_service_added(const struct service *s, int64_t revision, void *userdata)
+{
+        log_service(MESSAGE_SERVICE_ADDED, s, NULL, revision);
+        manager_service_added(userdata, s, revision);
+}
+
+static void on_service_removed(const struct service *s, const char *reason, int64_t revision,
+                               void *userdata)
+{
+        log_service(MESSAGE_SERVICE_REMOVED, s, reason, revision);
+        manager_service_removed(userdata, s, reason, revision);
+}
+
+static void on_service_changed(const struct service *s, int64_t revision, void *userdata)
+{
+        manager_service_changed(userdata, s, revision);
 }
 
 /* ---- our own place ---- */
@@ -156,9 +195,79 @@ static void on_synced(void *userdata, bool synced)
 
 static const struct client_ops client_ops = {
         .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
+        .services = {.added = on_service_added,
+                     .removed = on_service_removed,
+                     .changed = on_service_changed},
         .session = on_session,
         .synced = on_synced,
 };
+
+/* ---- our own services, and what we say of ourselves ---- */
+
+static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
+{
+        char name[TAGS_MAX], value[TAGS_MAX];
+        const char *cursor = a->registry.tags;
+
+        tags[0] = '\0';
+        (void) !tags_set_list(tags, a->opt.tags);
+        while (tags_next(&cursor, name, value))
+                if (tags_set(tags, name, value) < 0)
+                        log_warning("The tag %s does not fit.", name);
+}
+
+void agent_publish(struct agent *a)
+{
+        char tags[TAGS_MAX];
+
+        merge_tags(a, tags);
+        client_set_self(a->client, "", tags, "");
+}
+
+/* A service that an earlier life of ours had told of is taken back only once we know that it
+ * is not there any more. */
+static void check_known(struct agent *a)
+{
+        if (a->registry.known && (!a->units || units_known(a->units)))
+                client_offers_known(a->client);
+}
+
+static void on_unit(void *userdata, const char *unit, const struct unit_state *s)
+{
+        struct agent *a = userdata;
+
+        entries_follow(&a->entries, unit, s);
+        check_known(a);
+}
+
+static void on_registry_known(void *userdata)
+{
+        struct agent *a = userdata;
+
+        agent_publish(a);
+        check_known(a);
+}
+
+static bool is_registered(void *userdata, const char *name, const char *instance)
+{
+        struct agent *a = userdata;
+
+        return registry_owner(&a->registry, name, instance) != NULL;
+}
+
+static int make_services(struct agent *a)
+{
+        int r = a->pid1 ? units_new(&a->units, a->loop, on_unit, a) : 0;
+
+        if (r < 0)
+                return r;
+        entries_init(&a->entries, a->client, a->units);
+        registry_init(&a->registry, a->client, on_registry_known, a);
+        authorize_init(&a->questions);
+        waits_init(&a->waits, a->loop);
+        entries_load(&a->entries, a->opt.services_path, is_registered, a);
+        return 0;
+}
 
 /* ---- the bus: without it we go on, and take it when it comes ---- */
 
@@ -194,6 +303,11 @@ static void connect_bus(struct agent *a)
         int r;
 
         logind_attach(&a->logind, NULL);
+        if (a->bus) {
+                authorize_forget(&a->questions);
+                waits_forget(&a->waits);
+                registry_attach(&a->registry, NULL);
+        }
         a->bus = bus_free(a->bus);
         r = bus_new(&a->bus, a->loop, on_bus_closed, a);
         if (r == 0)
@@ -202,6 +316,7 @@ static void connect_bus(struct agent *a)
                 r = log_control_attach(a);
         if (r == 0 && a->pid1)
                 logind_attach(&a->logind, bus_sd(a->bus));
+        registry_attach(&a->registry, r < 0 ? NULL : bus_sd(a->bus));
         if (r < 0)
                 retry_bus(a, strerror(-r));
 }
@@ -364,6 +479,7 @@ static void on_hook(struct loop_hook *h)
                 keep_clear(&a->keep);
         if (client_membership(a->client)->n != a->told_nodes)
                 tell_status(a);
+        waits_pump(&a->waits, a->client, boot_now());
         fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
         go_on_leaving(a);
 }
@@ -454,7 +570,8 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
 /* What can change while it runs. All else takes a restart, which keeps the place. */
 static bool is_live(const struct conf_option *o)
 {
-        static const char *const keys[] = {"TTL", "FenceLead", "FenceAction", "LogLevel"};
+        static const char *const keys[] = {"TTL",      "FenceLead", "FenceAction",
+                                           "LogLevel", "Tags",      "ServicesPath"};
 
         for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
                 if (strcmp(o->key, keys[i]) == 0)
@@ -484,6 +601,8 @@ static void on_sighup(struct loop_signal *s)
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }
+                entries_load(&a->entries, a->opt.services_path, is_registered, a);
+                agent_publish(a);
                 log_set_level(log_level_from_string(a->opt.log_level));
                 client_set_ttl(a->client, a->opt.ttl);
                 fence_set(&a->fence, a->opt.fence_lead,
@@ -582,6 +701,9 @@ static int run(struct agent *a)
                 return r;
         }
         make_fence(a);
+        r = make_services(a);
+        if (r < 0)
+                return r;
         logind_init(&a->logind, on_sleep, a);
         loop_hook_start(&a->hook, a->loop, on_hook);
         connect_bus(a);
@@ -597,6 +719,12 @@ static void fini(struct agent *a)
 {
         fence_fini(&a->fence);
         pid1_free(a->pid1);
+        if (a->registry.client)
+                authorize_forget(&a->questions);
+        waits_forget(&a->waits);
+        registry_fini(&a->registry);
+        entries_fini(&a->entries);
+        units_free(a->units);
         a->client = client_free(a->client);
         keep_close(&a->keep);
         a->leave_call = sd_bus_message_unref(a->leave_call);

@@ -1,121 +1,19 @@
 /*
- * org.tenure.Membership1 on the bus: a Manager, and an object per node. The tables are the
- * interface; answers come from memory. Changing this is changing the API:
+ * org.tenure.Membership1 on the bus: the Manager; its objects are in objects.h. The table is
+ * the interface; answers come from memory. Changing this is changing the API:
  * org.tenure.Membership1(5) tells it.
  */
+#include "manager.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "agent.h"
 #include "base/log.h"
+#include "objects.h"
 
-#define NAME "org.tenure.Membership1"
-#define MANAGER NAME ".Manager"
-#define NODE NAME ".Node"
-#define ROOT "/org/tenure/Membership1"
-#define NODES ROOT "/node"
+#define MANAGE NAME ".manage"
 
-static const char *node_path(const char *name, char **ret)
-{
-        *ret = NULL;
-        return sd_bus_path_encode(NODES, name, ret) >= 0 ? *ret : NULL;
-}
-
-/* ---- Node ---- */
-
-static int find_node(sd_bus *bus, const char *path, const char *interface, void *userdata,
-                     void **ret, sd_bus_error *error)
-{
-        cleanup_(freep) char *name = NULL;
-        struct agent *a = userdata;
-        struct member_node *n;
-        int r;
-
-        (void) bus;
-        (void) interface;
-        (void) error;
-        r = sd_bus_path_decode(path, NODES, &name);
-        if (r <= 0)
-                return r;
-        n = membership_find(client_membership(a->client), name);
-        if (!n)
-                return 0;
-        *ret = n;
-        return 1;
-}
-
-static int list_nodes(sd_bus *bus, const char *prefix, void *userdata, char ***ret,
-                      sd_bus_error *error)
-{
-        struct agent *a = userdata;
-        const struct membership *m = client_membership(a->client);
-        char **paths = calloc(m->n + 1, sizeof(char *));
-        struct member_node *n;
-        size_t i = 0;
-
-        (void) bus;
-        (void) prefix;
-        (void) error;
-        if (!paths)
-                return -ENOMEM;
-        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &m->nodes)
-                if (node_path(n->record.name, &paths[i]))
-                        i++;
-        *ret = paths;
-        return 1;
-}
-
-static int get_string(sd_bus *bus, const char *path, const char *interface,
-                      const char *property, sd_bus_message *reply, void *userdata,
-                      sd_bus_error *error)
-{
-        (void) bus;
-        (void) path;
-        (void) interface;
-        (void) property;
-        (void) error;
-        return sd_bus_message_append(reply, "s", (const char *) userdata);
-}
-
-static int get_node_ttl(sd_bus *bus, const char *path, const char *interface,
-                        const char *property, sd_bus_message *reply, void *userdata,
-                        sd_bus_error *error)
-{
-        const struct member_node *n = userdata;
-
-        (void) bus;
-        (void) path;
-        (void) interface;
-        (void) property;
-        (void) error;
-        return sd_bus_message_append(reply, "t",
-                                     (uint64_t) max_of(n->record.ttl_ms, (int64_t) 0) * 1000);
-}
-
-#define NODE_STRING(name, field)                                                           \
-        SD_BUS_PROPERTY(name, "s", get_string, offsetof(struct member_node, record.field), \
-                        SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-
-static const sd_bus_vtable node_vtable[] = {
-        SD_BUS_VTABLE_START(0),
-        NODE_STRING("Name", name),
-        NODE_STRING("Id", id),
-        NODE_STRING("Incarnation", incarnation),
-        NODE_STRING("BootId", boot_id),
-        NODE_STRING("Since", since),
-        NODE_STRING("AgentVersion", version),
-        SD_BUS_PROPERTY("TTLUSec", "t", get_node_ttl, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
-        SD_BUS_PROPERTY("LeaseId", "x", NULL, offsetof(struct member_node, lease),
-                        SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
-        SD_BUS_PROPERTY("JoinRevision", "x", NULL,
-                        offsetof(struct member_node, create_revision),
-                        SD_BUS_VTABLE_PROPERTY_CONST),
-        SD_BUS_PROPERTY("Revision", "x", NULL, offsetof(struct member_node, mod_revision),
-                        SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
-        SD_BUS_VTABLE_END,
-};
-
-/* ---- Manager ---- */
+/* ---- methods ---- */
 
 static int method_list_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -168,7 +66,7 @@ static int refuse(sd_bus_error *error)
 }
 
 /* Answered when what is fenced is down and the place is given back. */
-static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
 
@@ -185,17 +83,70 @@ void manager_left(struct agent *a)
         a->leave_call = sd_bus_message_unref(a->leave_call);
 }
 
-static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+
+        return authorize(&a->questions, m, MANAGE, do_leave, a);
+}
+
+static int do_join(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         if (!agent_join(userdata))
                 return refuse(error);
         return sd_bus_reply_method_return(m, NULL);
 }
 
-#define GETTER(fn)                                                                 \
-        static int fn(sd_bus *bus unused_, const char *path unused_,               \
-                      const char *interface unused_, const char *property unused_, \
-                      sd_bus_message *reply, void *userdata, sd_bus_error *error unused_)
+static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+
+        return authorize(&a->questions, m, MANAGE, do_join, a);
+}
+
+/* Everything, as JSON. Names and states need no escaping. */
+static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+        const struct session *s = client_session(a->client);
+        const struct membership *all = client_membership(a->client);
+        cleanup_(buf_fini) struct buf b = {0};
+        struct member_node *n;
+        bool first = true;
+
+        buf_printf(&b,
+                   "{\"state\":\"%s\",\"node\":\"%s\",\"id\":\"%s\",\"cluster\":\"%s\","
+                   "\"lease\":\"%016" PRIx64 "\",\"ttl_usec\":%" PRId64
+                   ",\"deadline_usec\":%" PRId64 ",\"revision\":%" PRId64 ",\"synced\":%s"
+                   ",\"core_endpoint\":\"%s\",\"nodes\":[",
+                   session_state_name(a->state), a->opt.node_name, a->opt.node_id,
+                   a->opt.cluster, (uint64_t) s->lease, s->ttl / NSEC_PER_USEC,
+                   s->lease ? session_deadline(s).ns / NSEC_PER_USEC : 0,
+                   client_revision(a->client), client_synced(a->client) ? "true" : "false",
+                   client_endpoint(a->client));
+        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &all->nodes) {
+                buf_printf(&b, "%s", first ? "" : ",");
+                node_record_write(&n->record, &b);
+                first = false;
+        }
+        buf_printf(&b, "],\"services\":[");
+        for (struct service *v = services_from(client_services(a->client), ""); v;
+             v = services_next(v)) {
+                struct service_record r;
+
+                service_read(v, &r);
+                service_record_write(&r, &b);
+                if (services_next(v))
+                        buf_printf(&b, ",");
+        }
+        buf_printf(&b, "]}");
+        buf_add_u8(&b, 0);
+        if (buf_error(&b) < 0)
+                return -ENOMEM;
+        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+}
+
+/* ---- properties ---- */
 
 GETTER(get_state)
 {
@@ -252,7 +203,7 @@ GETTER(get_revision)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "x", client_membership(a->client)->revision);
+        return sd_bus_message_append(reply, "x", client_revision(a->client));
 }
 
 GETTER(get_synced)
@@ -282,6 +233,13 @@ GETTER(get_n_nodes)
         struct agent *a = userdata;
 
         return sd_bus_message_append(reply, "t", (uint64_t) client_membership(a->client)->n);
+}
+
+GETTER(get_n_services)
+{
+        struct agent *a = userdata;
+
+        return sd_bus_message_append(reply, "t", (uint64_t) client_services(a->client)->n);
 }
 
 GETTER(get_version)
@@ -314,12 +272,33 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_PROPERTY("HeardUSec", "t", get_heard, 0, MOVES),
         SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, MOVES),
         SD_BUS_PROPERTY("NNodes", "t", get_n_nodes, 0, MOVES),
+        SD_BUS_PROPERTY("NServices", "t", get_n_services, 0, MOVES),
         SD_BUS_METHOD_WITH_ARGS("ListNodes", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssxo)", nodes),
                                 method_list_nodes, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetNode", SD_BUS_ARGS("s", name), SD_BUS_RESULT("o", node),
                                 method_get_node, SD_BUS_VTABLE_UNPRIVILEGED),
-        SD_BUS_METHOD("Leave", NULL, NULL, method_leave, 0),
-        SD_BUS_METHOD("Join", NULL, NULL, method_join, 0),
+        SD_BUS_METHOD_WITH_ARGS("ListServices", SD_BUS_NO_ARGS,
+                                SD_BUS_RESULT("a(sssxo)", services), method_list_services,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetService", SD_BUS_ARGS("s", name, "s", node, "s", instance),
+                                SD_BUS_RESULT("o", service), method_get_service,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS(
+                "RegisterService", SD_BUS_ARGS("s", name, "s", instance, "a{sv}", properties),
+                SD_BUS_NO_RESULT, method_register_service, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("UnregisterService", SD_BUS_ARGS("s", name, "s", instance),
+                                SD_BUS_NO_RESULT, method_unregister_service,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("SetTags", SD_BUS_ARGS("a{ss}", tags), SD_BUS_NO_RESULT,
+                                method_set_tags, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Leave", NULL, NULL, method_leave, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("Describe", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", json),
+                                method_describe, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("WaitForRevision",
+                                SD_BUS_ARGS("x", revision, "t", timeout_usec),
+                                SD_BUS_RESULT("x", revision), method_wait_for_revision,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_SIGNAL_WITH_ARGS("NodeJoined",
                                 SD_BUS_ARGS("s", name, "s", id, "x", revision, "o", node), 0),
         SD_BUS_SIGNAL_WITH_ARGS(
@@ -327,6 +306,18 @@ static const sd_bus_vtable manager_vtable[] = {
                 SD_BUS_ARGS("s", name, "s", id, "s", reason, "x", revision, "o", node), 0),
         SD_BUS_SIGNAL_WITH_ARGS("NodeChanged",
                                 SD_BUS_ARGS("s", name, "s", id, "x", revision, "o", node), 0),
+        SD_BUS_SIGNAL_WITH_ARGS(
+                "ServiceAdded",
+                SD_BUS_ARGS("s", name, "s", node, "s", instance, "x", revision, "o", service),
+                0),
+        SD_BUS_SIGNAL_WITH_ARGS("ServiceRemoved",
+                                SD_BUS_ARGS("s", name, "s", node, "s", instance, "s", reason,
+                                            "x", revision, "o", service),
+                                0),
+        SD_BUS_SIGNAL_WITH_ARGS(
+                "ServiceChanged",
+                SD_BUS_ARGS("s", name, "s", node, "s", instance, "x", revision, "o", service),
+                0),
         SD_BUS_SIGNAL_WITH_ARGS("LeaseHeld", SD_BUS_ARGS("x", lease, "t", deadline_usec), 0),
         SD_BUS_SIGNAL_WITH_ARGS("LeaseJeopardy", SD_BUS_ARGS("x", lease, "t", deadline_usec),
                                 0),
@@ -348,7 +339,7 @@ void manager_node_joined(struct agent *a, const struct member_node *n, int64_t r
 
         if (!a->bus || !node_path(n->record.name, &path))
                 return;
-        check(sd_bus_emit_object_added(bus_sd(a->bus), path), "InterfacesAdded");
+        objects_added(a, path);
         check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeJoined", "ssxo",
                                  n->record.name, n->record.id, revision, path),
               "NodeJoined");
@@ -364,8 +355,7 @@ void manager_node_left(struct agent *a, const struct member_node *n, const char 
         check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeLeft", "sssxo",
                                  n->record.name, n->record.id, reason, revision, path),
               "NodeLeft");
-        check(sd_bus_emit_interfaces_removed(bus_sd(a->bus), path, NODE, NULL),
-              "InterfacesRemoved");
+        objects_removed(a, path, NODE);
 }
 
 void manager_node_changed(struct agent *a, const struct member_node *n, int64_t revision)
@@ -377,10 +367,44 @@ void manager_node_changed(struct agent *a, const struct member_node *n, int64_t 
         check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeChanged", "ssxo",
                                  n->record.name, n->record.id, revision, path),
               "NodeChanged");
-        check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, NODE, "Incarnation",
-                                             "BootId", "Since", "AgentVersion", "TTLUSec",
-                                             "LeaseId", "Revision", NULL),
-              "PropertiesChanged");
+        objects_node_changed(a, path);
+}
+
+void manager_service_added(struct agent *a, const struct service *s, int64_t revision)
+{
+        cleanup_(freep) char *path = NULL;
+
+        if (!a->bus || !service_path(s, &path))
+                return;
+        objects_added(a, path);
+        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceAdded", "sssxo",
+                                 s->name, s->node, s->instance, revision, path),
+              "ServiceAdded");
+}
+
+void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
+                             int64_t revision)
+{
+        cleanup_(freep) char *path = NULL;
+
+        if (!a->bus || !service_path(s, &path))
+                return;
+        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceRemoved", "ssssxo",
+                                 s->name, s->node, s->instance, reason, revision, path),
+              "ServiceRemoved");
+        objects_removed(a, path, SERVICE);
+}
+
+void manager_service_changed(struct agent *a, const struct service *s, int64_t revision)
+{
+        cleanup_(freep) char *path = NULL;
+
+        if (!a->bus || !service_path(s, &path))
+                return;
+        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceChanged", "sssxo",
+                                 s->name, s->node, s->instance, revision, path),
+              "ServiceChanged");
+        objects_service_changed(a, path);
 }
 
 void manager_session_changed(struct agent *a, enum session_state state, const char *why)
@@ -435,12 +459,7 @@ int manager_attach(struct agent *a)
 
         r = sd_bus_add_object_vtable(bus, NULL, ROOT, MANAGER, manager_vtable, a);
         if (r >= 0)
-                r = sd_bus_add_fallback_vtable(bus, NULL, NODES, NODE, node_vtable, find_node,
-                                               a);
-        if (r >= 0)
-                r = sd_bus_add_node_enumerator(bus, NULL, NODES, list_nodes, a);
-        if (r >= 0)
-                r = sd_bus_add_object_manager(bus, NULL, ROOT);
+                r = objects_attach(a);
         if (r >= 0)
                 /* Never waited for: a bus that does not answer must not delay a heartbeat. */
                 r = sd_bus_request_name_async(bus, NULL, NAME, 0, on_name, a);

@@ -24,6 +24,8 @@ const struct conf_option options_table[] = {
         {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0},
         {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS},
         {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000},
+        {"Agent", "Tags", "tags", CONF_LIST, FIELD(tags), "", "the node's attributes, name=value", 0, 0},
+        {"Agent", "ServicesPath", "services-path", CONF_LIST, FIELD(services_path), "/etc/tenure/services.d,/run/tenure/services.d,/usr/local/lib/tenure/services.d,/usr/lib/tenure/services.d", "where NAME.service-entry files are; an earlier one hides a later one of its name", 0, 0},
         {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0},
         {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "where that user's password is; a bare name: a credential of the unit", 0, 0},
         {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
@@ -52,7 +54,7 @@ static int own_id(char **ret)
 int options_resolve(struct options *o, struct conf_error *err)
 {
         const char *cursor = o->endpoints;
-        char text[320];
+        char text[320], tags[TAGS_MAX] = "";
         struct url u;
         int r;
 
@@ -96,6 +98,12 @@ int options_resolve(struct options *o, struct conf_error *err)
                                  text);
                         return -EINVAL;
                 }
+        if (tags_set_list(tags, o->tags) < 0) {
+                snprintf(err->text, sizeof(err->text),
+                         "Tags= wants name=value, at most 511 bytes in all, not '%.200s'",
+                         o->tags);
+                return -EINVAL;
+        }
         if (!o->user != !o->password_file) {
                 snprintf(err->text, sizeof(err->text),
                          "User= and PasswordFile= go together: %s= is missing",

@@ -8,6 +8,7 @@ struct options {
         char *node_name, *node_id;
         nsec_t ttl;
         uint64_t drift_ppm;
+        char *tags, *services_path;
         char *held_target;
         nsec_t fence_lead;
         char *fence_action;

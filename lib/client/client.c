@@ -113,6 +113,34 @@ int client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMe
         return r;
 }
 
+/* ---- what is told of nodes goes through here ---- */
+
+static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
+{
+        struct client *c = userdata;
+
+        c->ops->members.joined(n, revision, c->userdata);
+}
+
+static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
+{
+        struct client *c = userdata;
+
+        c->ops->members.changed(n, revision, c->userdata);
+}
+
+static void on_left(const struct member_node *n, const char *reason, int64_t revision,
+                    void *userdata)
+{
+        struct client *c = userdata;
+
+        services_node_left(&c->services, n->record.name, n->lease, reason, revision);
+        c->ops->members.left(n, reason, revision, c->userdata);
+}
+
+static const struct membership_ops member_ops = {
+        .joined = on_joined, .left = on_left, .changed = on_changed};
+
 /* ---- */
 
 static void pump(struct client *c)
@@ -122,7 +150,10 @@ static void pump(struct client *c)
         if (!c->observe)
                 hold_pump(c, now);
         view_pump(c, now);
-        next = c->observe ? BOOT_TIME_NEVER : session_wakeup(&c->session);
+        if (!c->observe)
+                offer_pump(c, now);
+        next = c->observe ? BOOT_TIME_NEVER
+                          : boot_min(session_wakeup(&c->session), offer_wakeup(c));
         if (!c->watch && !c->ranging)
                 next = boot_min(next, c->view_retry_at);
         if (loop_timer_arm(&c->timer, next) < 0)
@@ -156,7 +187,9 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         c->self = cfg->self;
         c->observe = cfg->observe;
         rnd_init(&c->rnd, cfg->seed);
-        membership_init(&c->members, &ops->members, userdata);
+        membership_init(&c->members, &member_ops, c);
+        services_init(&c->services, &ops->services, userdata);
+        offer_init(&c->offers, cfg->resume ? cfg->resume->session.lease : 0);
         session_init(&c->session, &cfg->session);
         if (cfg->resume && !cfg->observe) {
                 memcpy(c->self.incarnation, cfg->resume->self.incarnation,
@@ -167,7 +200,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         }
         loop_timer_init(&c->timer, l, on_timer);
         c->cluster = strdup(cfg->cluster);
-        if (!c->cluster || asprintf(&c->prefix, "/tenure/%s/nodes/", cfg->cluster) < 0) {
+        if (!c->cluster || asprintf(&c->prefix, "/tenure/%s/", cfg->cluster) < 0) {
                 c->prefix = NULL;
                 return -ENOMEM;
         }
@@ -217,7 +250,9 @@ struct client *client_free(struct client *c)
         for (size_t i = 0; i < c->n_peers; i++)
                 endpoint_free(c->peers[i].ep);
         resolver_free(c->resolver);
+        offer_fini(&c->offers);
         membership_fini(&c->members);
+        services_fini(&c->services);
         free(c->cluster);
         free(c->prefix);
         free(c->user);
@@ -261,6 +296,16 @@ const struct session *client_session(const struct client *c)
 const struct membership *client_membership(const struct client *c)
 {
         return &c->members;
+}
+
+const struct services *client_services(const struct client *c)
+{
+        return &c->services;
+}
+
+const struct node_record *client_self(const struct client *c)
+{
+        return &c->self;
 }
 
 bool client_synced(const struct client *c)

@@ -9,6 +9,7 @@
 
 #include "client/membership.h"
 #include "client/place.h"
+#include "client/services.h"
 #include "loop/resolve.h"
 #include "loop/tls.h"
 #include "session/session.h"
@@ -32,6 +33,7 @@ struct client_config {
 
 struct client_ops {
         struct membership_ops members;
+        struct services_ops services;
         /* The session's state, lease or deadline changed. @why: for a person; "" when there is
          * nothing to say. */
         void (*session)(void *userdata, enum session_state state, const char *why);
@@ -56,11 +58,34 @@ void client_join(struct client *c);
 /* What a later life of this node can go on with, as of now; false while nothing is held. */
 bool client_place(const struct client *c, struct place *ret);
 
+/* What else our node says of itself from now on: addresses, tags, degraded. */
+void client_set_self(struct client *c, const char *addresses, const char *tags,
+                     const char *degraded);
+const struct node_record *client_self(const struct client *c);
+
+#define CLIENT_OFFERS_MAX 1000
+
+/* A service on this node, in the core as long as the place is held, in this life of the place
+ * and in later ones; a name and instance that is offered already says this from now on. The
+ * node's name is filled in. Returns 0, -ENOSPC when there are too many, or -ENOMEM. */
+must_check_ int client_offer(struct client *c, const struct service_record *s);
+void client_withdraw(struct client *c, const char *name, const char *instance);
+
+/* All that an earlier life of this node may have offered has been offered again: what else it
+ * left in the core goes. Nothing is written before that. */
+void client_offers_known(struct client *c);
+
+/* Everything up to it has been told; and asks the core how far it is, so that a revision in
+ * which nothing of ours happened is known as well. */
+int64_t client_revision(const struct client *c);
+void client_ask_revision(struct client *c);
+
 /* To ask for from the next lease on. */
 void client_set_ttl(struct client *c, nsec_t ttl);
 
 const struct session *client_session(const struct client *c);
 const struct membership *client_membership(const struct client *c);
+const struct services *client_services(const struct client *c);
 
 /* True while a watch feeds the membership; since when it may be old otherwise. */
 bool client_synced(const struct client *c);

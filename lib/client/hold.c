@@ -71,6 +71,7 @@ static void registered(struct client *c, struct peer *p)
                                     &pb__lease_revoke_response__descriptor, on_old_revoked);
         }
         c->old_lease = 0;
+        c->offers.self_stored = c->offers.self_sent;
         session_registered(&c->session);
 }
 
@@ -90,8 +91,10 @@ static void on_taken(struct client *c, struct peer *p, const Pb__TxnResponse *t)
         if (range->n_kvs == 0) /* gone again meanwhile */
                 return session_failed(&c->session, boot_now());
         kv = range->kvs[0];
-        if (kv->lease == c->session.lease)
-                return registered(c, p); /* an answer to us was lost on the way */
+        if (kv->lease == c->session.lease) {
+                c->offers.self_sent = 0; /* an answer to us was lost on the way */
+                return registered(c, p);
+        }
         if (node_record_read(&holder, kv->value.data, kv->value.len) == 0 &&
             strcmp(holder.id, c->self.id) == 0) {
                 c->old_lease = kv->lease;
@@ -126,9 +129,9 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
                 on_taken(c, u->peer, t);
 }
 
-static void own_key(const struct client *c, struct buf *key)
+void hold_own_key(const struct client *c, struct buf *key)
 {
-        buf_printf(key, "%s%s", c->prefix, c->self.name);
+        buf_printf(key, "%snodes/%s", c->prefix, c->self.name);
 }
 
 /* Puts our record where @compare holds; reads the key otherwise. */
@@ -142,8 +145,9 @@ static int txn(struct client *c, struct peer *p, Pb__Compare *compare,
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
 
-        own_key(c, &key);
+        hold_own_key(c, &key);
         node_record_write(&c->self, &value);
+        c->offers.self_sent = c->offers.self_version;
         if (buf_error(&key) < 0 || buf_error(&value) < 0)
                 return -ENOMEM;
         put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
@@ -173,18 +177,23 @@ static int write_key(struct client *c, struct peer *p, int64_t mod_revision)
         return txn(c, p, &cmp, on_registered);
 }
 
-static int register_node(struct client *c, struct peer *p)
+void hold_time(char text[static 32])
 {
         time_t now = time(NULL);
         struct tm tm;
 
+        gmtime_r(&now, &tm);
+        strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
+}
+
+static int register_node(struct client *c, struct peer *p)
+{
         /* Each life of the node is told apart. */
         if (c->session.attempt == 0) {
                 snprintf(c->self.incarnation, sizeof(c->self.incarnation), "%016llx%016llx",
                          (unsigned long long) rnd_u64(&c->rnd),
                          (unsigned long long) rnd_u64(&c->rnd));
-                gmtime_r(&now, &tm);
-                strftime(c->self.since, sizeof(c->self.since), "%Y-%m-%dT%H:%M:%SZ", &tm);
+                hold_time(c->self.since);
         }
         c->self.ttl_ms = c->session.ttl / NSEC_PER_MSEC;
         c->self.leaving[0] = '\0';

@@ -1,6 +1,8 @@
 /* What the files of client/ share. Not for others. */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "base/rnd.h"
 #include "client/client.h"
 #include "client/endpoint.h"
@@ -28,6 +30,30 @@ struct unary {
         void (*done)(struct unary *u, enum rpc_code code, const char *message);
 };
 
+/* A service of this node, wanted or to be taken back. */
+struct offer {
+        TAILQ_ENTRY(offer) entry;
+        struct service_record record;
+        bool wanted;
+        bool stored;    /* what the core has under our lease is this */
+        bool under_way; /* so will it be, when the call under way comes back */
+};
+TAILQ_HEAD(offer_list, offer);
+
+/* What this node says of itself and of its services: as it should be, and as the core has it.
+ */
+struct offers {
+        struct offer_list list;
+        size_t n;
+        bool known;            /* all that there is has been offered */
+        int64_t lease;         /* that `stored` is about */
+        int64_t resumed_lease; /* under which an earlier life of ours may have put some */
+        uint64_t op;           /* the call under way; late answers to older ones are dropped */
+        bool calling;
+        struct boot_time retry_at; /* a call may begin; or one under way is given up */
+        uint64_t self_version, self_sent, self_stored; /* of our node's record */
+};
+
 struct client {
         struct loop *loop;
         struct resolver *resolver;
@@ -35,7 +61,7 @@ struct client {
         struct endpoint_login login;
         const struct client_ops *ops;
         void *userdata;
-        char *cluster, *prefix; /* "/tenure/<cluster>/nodes/" */
+        char *cluster, *prefix; /* "/tenure/<cluster>/" */
         struct node_record self;
         bool observe;
         struct rnd rnd;
@@ -54,9 +80,13 @@ struct client {
         char leaving[32];
         int64_t old_lease; /* of an incarnation of ours whose place we took */
 
+        struct offers offers;
+
         struct membership members;
+        struct services services;
         struct rpc_call *watch;
         bool ranging, synced;
+        int64_t progress; /* the core has said that nothing came up to it */
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;
@@ -78,6 +108,14 @@ void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
 /* hold.c: carries out what the session wants. */
 void hold_pump(struct client *c, struct boot_time now);
 void hold_peer_down(struct client *c, struct peer *p);
+void hold_own_key(const struct client *c, struct buf *key);
+void hold_time(char text[static 32]); /* now, for people */
+
+/* offer.c: keeps what this node says in the core. */
+void offer_init(struct offers *o, int64_t resumed_lease);
+void offer_fini(struct offers *o);
+void offer_pump(struct client *c, struct boot_time now);
+struct boot_time offer_wakeup(const struct client *c);
 
 /* view.c: keeps the membership current. */
 void view_pump(struct client *c, struct boot_time now);

@@ -3,17 +3,21 @@
  * people with etcdctl and for agents. Pure.
  *
  *     {"name": "web1", "id": "<32 hex>", "incarnation": "<32 hex>", "boot_id": "<32 hex>",
- *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0", "leaving":
- * "shutdown"}
+ *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0",
+ *      "addresses": ["10.0.0.7"], "tags": {"zone": "a"}, "degraded": "memory pressure 71 %",
+ *      "leaving": "shutdown"}
  *
- * `leaving` is there only while the node gives its place back, and tells why.
+ * `degraded` is there only while something slows the host down; `leaving` only while the node
+ * gives its place back. Both tell why.
  */
 #pragma once
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "client/tags.h"
 
 #define NODE_NAME_MAX 255
+#define NODE_ADDRESSES_MAX 256
 
 struct node_record {
         char name[NODE_NAME_MAX + 1];
@@ -22,8 +26,11 @@ struct node_record {
         char boot_id[64];
         char since[32];
         char version[32];
-        char leaving[32]; /* "" while it stays */
+        char leaving[32];  /* "" while it stays */
+        char degraded[96]; /* "" while it is well */
         int64_t ttl_ms;
+        char addresses[NODE_ADDRESSES_MAX]; /* where it is reached, best first, with commas */
+        char tags[TAGS_MAX];
 };
 
 void node_record_write(const struct node_record *n, struct buf *out);

@@ -23,23 +23,69 @@ static void again(struct client *c, const char *why)
         c->view_retry_at = boot_add(boot_now(), RETRY);
 }
 
-/* The name in a key under our prefix. */
-static struct view name_of(const struct client *c, const ProtobufCBinaryData *key)
-{
-        size_t n = strlen(c->prefix);
+enum kind { NODES, SERVICES, N_KINDS };
 
-        if (key->len <= n || memcmp(key->data, c->prefix, n) != 0)
+/* What is behind `nodes/` or `services/` in a key under our prefix; empty for another one. */
+static struct view name_of(const struct client *c, const ProtobufCBinaryData *key,
+                           enum kind kind)
+{
+        const char *folder = kind == NODES ? "nodes/" : "services/";
+        size_t n = strlen(c->prefix), m = strlen(folder);
+
+        if (key->len <= n + m || memcmp(key->data, c->prefix, n) != 0 ||
+            memcmp(key->data + n, folder, m) != 0)
                 return (struct view){0};
-        return (struct view){key->data + n, key->len - n};
+        return (struct view){key->data + n + m, key->len - n - m};
 }
 
-static void feed(struct client *c, const Pb__KeyValue *kv)
+static void feed(struct client *c, const Pb__KeyValue *kv, enum kind kind)
 {
-        struct view name = name_of(c, &kv->key), value = {kv->value.data, kv->value.len};
+        struct view name = name_of(c, &kv->key, kind), value = {kv->value.data, kv->value.len};
+        int r = 0;
 
-        if (name.len > 0 && membership_put(&c->members, name, value, kv->lease,
-                                           kv->create_revision, kv->mod_revision) < 0)
+        if (name.len == 0)
+                return;
+        if (kind == NODES)
+                r = membership_put(&c->members, name, value, kv->lease, kv->create_revision,
+                                   kv->mod_revision);
+        else
+                r = services_put(&c->services, name, value, kv->lease, kv->create_revision,
+                                 kv->mod_revision);
+        if (r < 0)
                 abort(); /* out of memory: a membership with a hole would lie */
+}
+
+static void feed_event(struct client *c, const Pb__Event *e, enum kind kind)
+{
+        struct view name;
+
+        if (e->type == PB__EVENT__EVENT_TYPE__PUT)
+                return feed(c, e->kv, kind);
+        name = name_of(c, &e->kv->key, kind);
+        if (name.len == 0)
+                return;
+        if (kind == NODES)
+                membership_delete(&c->members, name, e->kv->mod_revision);
+        else
+                services_delete(&c->services, name, e->kv->mod_revision);
+}
+
+/* Of one revision nodes come first: what hung on the lease of one that left, left for its
+ * reason. */
+static void feed_events(struct client *c, Pb__Event **events, size_t n)
+{
+        for (size_t i = 0, end; i < n; i = end) {
+                int64_t revision = events[i]->kv ? events[i]->kv->mod_revision : 0;
+
+                for (end = i + 1;
+                     end < n && events[end]->kv && events[end]->kv->mod_revision == revision;)
+                        end++;
+                if (revision <= c->members.revision)
+                        continue; /* told before (A41) */
+                for (enum kind kind = NODES; kind < N_KINDS; kind++)
+                        for (size_t k = i; k < end; k++)
+                                feed_event(c, events[k], kind);
+        }
 }
 
 /* ---- watch ---- */
@@ -64,20 +110,11 @@ static void watch_message(struct rpc_call *call, struct view m)
         } else if (r->created) {
                 set_synced(c, true);
         }
-        for (size_t i = 0; i < r->n_events; i++) {
-                const Pb__Event *e = r->events[i];
-
-                if (!e->kv || e->kv->mod_revision <= c->members.revision)
-                        continue; /* told before (A41) */
-                if (e->type == PB__EVENT__EVENT_TYPE__PUT) {
-                        feed(c, e->kv);
-                } else {
-                        struct view name = name_of(c, &e->kv->key);
-
-                        if (name.len > 0)
-                                membership_delete(&c->members, name, e->kv->mod_revision);
-                }
-        }
+        feed_events(c, r->events, r->n_events);
+        /* Nothing came, up to here. Debian's etcd 3.4 may say so ahead of events (etcd 15220):
+         * so this is for those who wait, not for where to go on. */
+        if (r->n_events == 0 && !r->created && !r->canceled && r->header && c->synced)
+                c->progress = max_of(c->progress, r->header->revision);
         /* A response holds whole revisions: all of the last one is told now. */
         if (r->n_events > 0 && r->events[r->n_events - 1]->kv)
                 c->members.revision = max_of(c->members.revision,
@@ -130,6 +167,26 @@ static void start_watch(struct client *c, struct peer *p)
         endpoint_kick(p->ep);
 }
 
+int64_t client_revision(const struct client *c)
+{
+        return max_of(c->members.revision, c->progress);
+}
+
+void client_ask_revision(struct client *c)
+{
+        Pb__WatchProgressRequest progress = PB__WATCH_PROGRESS_REQUEST__INIT;
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+
+        if (!c->watch || !c->synced)
+                return;
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST;
+        q.progress_request = &progress;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) == 0 && rpc_call_send(c->watch, b.data, buf_len(&b)) == 0)
+                endpoint_kick(c->peers[c->view_peer].ep);
+}
+
 /* ---- range ---- */
 
 static void on_range(struct unary *u, enum rpc_code code, const char *message)
@@ -144,9 +201,12 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 return again(c, message);
         c->heard_at = boot_now();
         membership_resync_begin(&c->members);
-        for (size_t i = 0; i < r->n_kvs; i++)
-                feed(c, r->kvs[i]);
+        services_resync_begin(&c->services);
+        for (enum kind kind = NODES; kind < N_KINDS; kind++)
+                for (size_t i = 0; i < r->n_kvs; i++)
+                        feed(c, r->kvs[i], kind);
         membership_resync_end(&c->members, r->header->revision);
+        services_resync_end(&c->services, r->header->revision);
 }
 
 static void start_range(struct client *c, struct peer *p)

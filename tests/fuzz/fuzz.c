@@ -12,6 +12,7 @@
 #include "base/url.h"
 #include "client/node_record.h"
 #include "client/place.h"
+#include "client/service_record.h"
 #include "consensus/message.h"
 #include "lease/state.h"
 #include "rpc/conn.h"
@@ -117,6 +118,31 @@ static void fuzz_record(struct view in)
                 abort();
 }
 
+/* A key's end and a value, with a zero between them. */
+static void fuzz_service(struct view in)
+{
+        const uint8_t *zero = memchr(in.p, 0, in.len);
+        size_t n = zero ? (size_t) (zero - in.p) : in.len;
+        struct view key = {in.p, n}, value = {in.p + n, in.len - n};
+        struct service_record a, b;
+        cleanup_(buf_fini) struct buf text = {0};
+
+        if (value.len > 0)
+                value = (struct view){value.p + 1, value.len - 1};
+        if (service_record_read_key(&a, key) == 0) {
+                service_record_key(&a, &text);
+                if (buf_len(&text) != key.len || memcmp(text.data, key.p, key.len) != 0)
+                        abort();
+        }
+        buf_clear(&text);
+        if (service_record_read(&a, value.p, value.len) < 0)
+                return;
+        service_record_write(&a, &text);
+        if (service_record_read(&b, text.data, buf_len(&text)) < 0 ||
+            strcmp(a.tags, b.tags) != 0 || a.port != b.port)
+                abort();
+}
+
 /* With the checksum that belongs to it, or nothing would get past that. */
 static void fuzz_place(struct view in)
 {
@@ -214,6 +240,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         /* What came later has a number of its own, so that the corpus stays what it was. */
         if (p[0] == 0xfe)
                 fuzz_place((struct view){p + 1, n - 1});
+        else if (p[0] == 0xfd)
+                fuzz_service((struct view){p + 1, n - 1});
         else
                 readers[p[0] % ARRAY_SIZE(readers)]((struct view){p + 1, n - 1});
         return 0;

@@ -13,6 +13,7 @@ END
 start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID
 start core "$BIN/tenure-core" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p"
 ctl() { timeout 10 "$BIN/tenurectl" --bus="$BUS" "$@"; }
+ctl_forever() { exec "$BIN/tenurectl" --bus="$BUS" "$@"; }
 call() { timeout 10 busctl --address="$BUS" "$@"; }
 ID=0123456789abcdef0123456789abcdef
 
@@ -28,14 +29,15 @@ while True:
 END
 start notify /usr/bin/python3 "$DIR/notify.py" "$DIR/notify"
 until_ok 5 test -S "$DIR/notify"
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\n' "$c" $ID >"$DIR/agent.conf"
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
+mkdir "$DIR/services.d" && printf '[Service]\nPort=80\nTags=proto=http\n' >"$DIR/services.d/web.service-entry"
 start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$DIR/notify" WATCHDOG_USEC=300000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
 until_ok 10 ctl status && ok "it joins, though the first endpoint is dead" || not_ok "it joins"
 until_ok 5 grep -q READY=1 "$DIR/notify.log" && ok "READY=1" || not_ok "READY=1"
 until_ok 5 grep -q WATCHDOG=1 "$DIR/notify.log" && ok "WATCHDOG=1" || not_ok "WATCHDOG=1"
 has "STATUS= is for people" "$(cat "$DIR/notify.log")" "STATUS=Holding lease [0-9a-f]{16} as web1 in cluster default of [01] nodes"
 has "tenurectl status" "$(ctl | tr '\n' ' ')" "Node: web1 \($ID\) .*State: held .*TTL 2 s, ends in [012]\.[0-9] s"
-is "tenurectl nodes --no-legend" "$(ctl nodes --no-legend | awk '{print $1, $2}')" "web1 2"
+is "tenurectl nodes --no-legend" "$(ctl nodes --no-legend | awk '{print $1, $3}')" "web1 2"
 is "tenurectl nodes --json" "$(ctl nodes --json=short | jq -r '.[0].Name')" web1
 is "A46: tenurectl nodes NODE that is not there" "$(ctl nodes nobody >/dev/null 2>&1; echo $?)" 1
 is "tenurectl status --json" "$(ctl status --json=short | jq -r .State)" held
@@ -46,12 +48,45 @@ is "busctl GetNode" "$(call call $M GetNode s web1)" 'o "/org/tenure/Membership1
 has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 'nobody' is in the cluster"
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
+# Services: of a file, of a program; the words of each, and who is told.
+entry() { printf '[Service]\n%b' "$2" >"$DIR/services.d/$1.service-entry"; }
+S() { etcdctl --endpoints "127.0.0.1:$c" get "/tenure/default/services/$1" --print-value-only; }
+key_is() { S "$1" | jq -e "$2"; }
+until_ok 5 key_is web/web1 '.port == 80 and .tags.proto == "http" and .node == "web1"' && ok "a service of a file is in the core" || not_ok "a service of a file" "$(S web/web1)"
+is "and hangs on the node's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/services/web/web1 -w json | jq .kvs[0].lease)" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)"
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services | grep -q '^web '"
+has "tenurectl services" "$(ctl services)" "^web +web1 +- +80 "
+has "busctl ListServices" "$(call call $M ListServices)" 'a\(sssxo\) 1 "web" "web1" "" [0-9]+ "/org/tenure/Membership1/service/web/web1/_"'
+is "busctl GetService" "$(call call $M GetService sss web web1 '')" 'o "/org/tenure/Membership1/service/web/web1/_"'
+has "busctl GetService of nothing" "$(call call $M GetService sss web nobody '' 2>&1)" "No service 'web' is on a node 'nobody'"
+start registrant ctl_forever register cache/a Port=11211 role=primary; REGISTRANT=$PID
+until_ok 5 key_is cache/web1/a '.port == 11211 and .tags.role == "primary" and .instance == "a"' && ok "a program registers" || not_ok "a program registers" "$(cat "$DIR/registrant.log")"
+has "somebody else cannot have it too" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register cache/a 2>&1)" "The service 'cache' a on this host is somebody else's"
+has "nor what a file tells of" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register web 2>&1)" "The service 'web' on this host is somebody else's"
+has "a name that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register a,b 2>&1)" "name are letters, digits"
+has "a port that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register x Port=70000 2>&1)" "Port= is a number from 1 to 65535"
+kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/cache --prefix)\" ]" && ok "when it dies, the service is gone" || not_ok "when it dies" "$(S cache/web1/a)"
+entry web 'Name=www\nPort=81\n'; entry bad 'Port=x\n'; kill -HUP $AGENT
+until_ok 5 key_is www/web1 '.port == 81' && ok "SIGHUP: a file says something else" || not_ok "SIGHUP: a file" "$(tail -n 3 "$DIR/agent.log")"
+until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/web/ --prefix)\" ]" && ok "and what it said before is gone" || not_ok "what it said before"
+has "a file with an error is named" "$(cat "$DIR/agent.log")" "services.d/bad.service-entry:2: Port= wants a whole number"
+entry www 'Name=www\n'; rm "$DIR/services.d/bad.service-entry"; kill -HUP $AGENT
+until_ok 5 grep -q "www.service-entry: the service www is told of by web.service-entry already" "$DIR/agent.log" && ok "two files, one service" || not_ok "two files, one service"
+rm "$DIR/services.d/www.service-entry"
+ctl set-tags rack=7 zone=b && until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1 --print-value-only | jq -e '.tags == {\"rack\": \"7\", \"zone\": \"b\"}'" && ok "tenurectl set-tags" || not_ok "tenurectl set-tags"
+ctl set-tags zone=; has "NAME= removes it, and the settings' is back" "$(until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS nodes --json=short | jq -e '.[0].Tags.zone == \"a\"'"; ctl nodes --json=short | jq -c '.[0].Tags')" '{"rack":"7","zone":"a"}'
+has "a tag that is none" "$(ctl set-tags 'a b=1' 2>&1)" "Tags' names are letters, digits"
+R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
+is "tenurectl wait-revision, of a change elsewhere" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
+has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not come"
+is "tenurectl describe" "$(ctl describe | jq -c '[.state, .node, .nodes[0].name, .services[0].service, .services[0].port]')" '["held","web1","web1","www",81]'
+
 # The manual page tells every method, signal and property that is served.
 PAGE=$(cat "$(dirname "$0")/../../agent/tenured/org.tenure.Membership1.5")
-for o in /org/tenure/Membership1:Manager /org/tenure/Membership1/node/web1:Node; do
+for o in /org/tenure/Membership1:Manager /org/tenure/Membership1/node/web1:Node /org/tenure/Membership1/service/www/web1/_:Service; do
 	untold= n=0
-	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o#*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || untold+=" $m"; done
-	is "org.tenure.Membership1(5) tells all of ${o#*:}'s $n" "$([ $n -gt 5 ] || echo too few)$untold" ""
+	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o##*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || untold+=" $m"; done
+	is "org.tenure.Membership1(5) tells all of ${o##*:}'s $n" "$([ $n -gt 5 ] || echo too few)$untold" ""
 done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
@@ -63,7 +98,7 @@ call set-property $LOG LogLevel s debug; is "and sets it" "$(call get-property $
 has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel wants err, warning, notice, info or debug, not 'loud'"
 
 # Settings, read again.
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID >"$DIR/agent.conf"
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
 kill -HUP $AGENT; until_ok 5 grep -q "LogLevel= has changed" "$DIR/agent.log"
 has "SIGHUP: what takes effect at once, what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
 	"^NodeName= has changed; that takes a restart, which keeps the place. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
@@ -71,8 +106,8 @@ has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MON
 is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings stay what they were" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
-has "and tells which" "$(cat "$DIR/agent.log")" "tenured: $DIR/agent.conf:9: "
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\n' "$c" $ID >"$DIR/agent.conf"; kill -HUP $AGENT
+has "and tells which" "$(cat "$DIR/agent.log")" "tenured: $DIR/agent.conf:11: "
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 
 # Others come, go, and change; the watcher hears each once.
@@ -107,10 +142,18 @@ revision() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -
 R=$(revision)
 kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
 until_ok 1 ctl status; is "after kill -9 it goes on with its lease" "$(lease)" "$L"
+start registrant2 ctl_forever register queue Port=1; REGISTRANT=$PID; until_ok 5 key_is queue/web1 '.port == 1' || not_ok "tenurectl register, again" "$(cat "$DIR/registrant2.log")"
+ctl set-tags kept=yes; until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1 --print-value-only | grep -q kept"
+mods() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/ --prefix -w json | jq -c '[.kvs[].mod_revision]'; }
+R=$(revision) MODS=$(mods)
 kill -USR1 $AGENT; wait $AGENT; is "SIGUSR1 ends it with 0" $? 0
 is "and leaves the place as it is" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
 agent; until_ok 1 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
-is "there was nothing that others could have heard" "$(revision)" "$R"
+until_ok 5 sh -c "grep -q 'Service queue on web1 is there' '$DIR/agent.log'"; is "what a program has registered is there" "$(S queue/web1 | jq .port)" 1
+is "there was nothing that others could have heard" "$(mods)" "$MODS"
+kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
+until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"
+until_ok 1 ctl status; is "and still its lease" "$(lease)" "$L"
 kill -9 $AGENT; wait $AGENT 2>/dev/null; sed -i 's/^NODE=web1/NODE=web2/' "$DIR/run/place"
 agent; until_ok 3 grep -q "left is damaged" "$DIR/agent.log" && ok "a damaged file is no place" || not_ok "a damaged file is no place"
 until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"; L=$(lease)

@@ -33,7 +33,7 @@ has "systemctl status is for people" "$(prop h4 tenured StatusText)" "Holding le
 
 # What h1 hears, each with its time.
 watch() { start "watch.$1" env RIG="$NAME" "$RIG" exec "$1" tenurectl watch --json=short; }
-watch h1; watch h4
+watch h1; watch h2; watch h4
 etcd() { on h1 env ETCDCTL_API=3 etcdctl --endpoints 10.77.0.1:2379 "$@"; }
 hears() { etcd put /tenure/default/nodes/probe '{}' >/dev/null; grep -q probe "$DIR/watch.$1.log"; }
 until_ok 5 hears h1 && until_ok 5 hears h4 || not_ok "tenurectl watch"

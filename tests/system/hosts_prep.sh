@@ -39,3 +39,8 @@ After=tenure-held.target
 ExecStart=/usr/bin/only-one
 END
 enable only-one.service tenure-held.target
+
+# A service that others find.
+printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n' >"$root/usr/lib/systemd/system/web.service"
+mkdir -p "$root/etc/tenure/services.d"
+printf '[Service]\nUnit=web.service\nPort=80\n' >"$root/etc/tenure/services.d/web.service-entry"

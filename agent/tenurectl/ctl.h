@@ -1,0 +1,42 @@
+/* tenurectl: what its files share. */
+#pragma once
+
+#include <json-c/json.h>
+#include <systemd/sd-bus.h>
+
+#include "base/base.h"
+
+#define NAME "org.tenure.Membership1"
+#define MANAGER NAME ".Manager"
+#define NODE NAME ".Node"
+#define SERVICE NAME ".Service"
+#define ROOT "/org/tenure/Membership1"
+
+enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
+
+struct ctl {
+        sd_bus *bus;
+        enum json_mode json;
+        bool legend;
+};
+
+/* Says what failed; returns -1. @error may be NULL. */
+int ctl_fail(const char *what, int r, const sd_bus_error *error);
+
+/* Takes @o. */
+void ctl_print(const struct ctl *c, struct json_object *o);
+
+/* All properties of an object, to json_object_put(). Returns 0, or -1 and has said why. */
+int ctl_get_all(struct ctl *c, const char *path, const char *interface,
+                struct json_object **ret);
+
+/* A field of it; "" or 0 where it is not there. */
+const char *ctl_text(struct json_object *o, const char *key);
+int64_t ctl_number(struct json_object *o, const char *key);
+
+/* services.c: verbs. */
+int verb_services(struct ctl *c, int argc, char **argv);
+int verb_register(struct ctl *c, int argc, char **argv);
+int verb_set_tags(struct ctl *c, int argc, char **argv);
+int verb_wait_revision(struct ctl *c, int argc, char **argv);
+int verb_describe(struct ctl *c, int argc, char **argv);

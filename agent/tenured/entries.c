@@ -1,0 +1,324 @@
+#include "entries.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+
+#define SUFFIX ".service-entry"
+
+struct settings {
+        char *name, *instance, *unit, *address, *tags;
+        uint64_t port;
+};
+
+struct entry {
+        TAILQ_ENTRY(entry) entry;
+        char file[256]; /* its name, without the folder */
+        bool seen;      /* during a load */
+        struct service_record record;
+};
+
+#define FIELD(f) offsetof(struct settings, f)
+
+/* clang-format off */
+static const struct conf_option table[] = {
+        {"Service", "Name", NULL, CONF_STRING, FIELD(name), NULL, "the service's name [the file's]", 0, 0},
+        {"Service", "Instance", NULL, CONF_STRING, FIELD(instance), "", "tells several of one name on one host apart", 0, 0},
+        {"Service", "Unit", NULL, CONF_STRING, FIELD(unit), "", "the unit whose ActiveState= decides; empty: there as long as the host is", 0, 0},
+        {"Service", "Address", NULL, CONF_STRING, FIELD(address), "", "where it listens; empty: where the host is reached", 0, 0},
+        {"Service", "Port", NULL, CONF_UINT, FIELD(port), "0", "where it listens; 0: nothing to tell", 0, 65535},
+        {"Service", "Tags", NULL, CONF_LIST, FIELD(tags), "", "attributes, name=value", 0, 0},
+};
+/* clang-format on */
+
+void entries_init(struct entries *e, struct client *c, struct units *u)
+{
+        *e = (struct entries){.client = c, .units = u};
+        TAILQ_INIT(&e->list);
+}
+
+static void drop(struct entries *e, struct entry *n)
+{
+        TAILQ_REMOVE(&e->list, n, entry);
+        free(n);
+}
+
+void entries_fini(struct entries *e)
+{
+        struct entry *n;
+
+        if (!e->client)
+                return;
+        while ((n = TAILQ_FIRST(&e->list)))
+                drop(e, n);
+}
+
+/* ---- what a file says ---- */
+
+static int refuse(struct conf_error *err, const char *path, const char *why)
+{
+        snprintf(err->text, sizeof(err->text), "%s: %s", path, why);
+        return -EINVAL;
+}
+
+static int check(struct settings *s, const char *path, const char *file,
+                 struct service_record *r, struct conf_error *err)
+{
+        const char *name = s->name ? s->name : file;
+        const char *dot = strrchr(s->unit, '.');
+
+        *r = (struct service_record){.port = (uint16_t) s->port};
+        if (!service_name_is_valid(name))
+                return refuse(err, path,
+                              "Name= wants letters, digits and . _ - : (at most 63)");
+        if (*s->instance && !service_name_is_valid(s->instance))
+                return refuse(err, path,
+                              "Instance= wants letters, digits and . _ - : (at most 63)");
+        if (*s->unit && (!dot || !dot[1] || strlen(s->unit) >= sizeof(r->unit)))
+                return refuse(err, path, "Unit= wants a unit's full name such as web.service");
+        if (strlen(s->address) >= sizeof(r->address))
+                return refuse(err, path, "Address= is too long");
+        if (tags_set_list(r->tags, s->tags) < 0)
+                return refuse(err, path, "Tags= wants name=value, at most 511 bytes in all");
+        strcpy(r->name, name);
+        strcpy(r->instance, s->instance);
+        strcpy(r->unit, s->unit);
+        strcpy(r->address, s->address);
+        return 0;
+}
+
+/* Returns 1 and the record, 0 for a file that is there to hide others, or a negative errno with
+ * *@err. */
+static int read_entry(const char *path, const char *file, struct service_record *ret,
+                      struct conf_error *err)
+{
+        struct settings s = {0};
+        struct stat st;
+        int r;
+
+        if (stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size == 0))
+                return 0;
+        r = conf_defaults(table, ARRAY_SIZE(table), &s);
+        if (r == 0)
+                r = conf_read_file(table, ARRAY_SIZE(table), &s, path, err);
+        if (r == 0)
+                r = check(&s, path, file, ret, err);
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        return r < 0 ? r : 1;
+}
+
+/* ---- what becomes of it ---- */
+
+static void offer(struct entries *e, struct entry *n)
+{
+        struct service_record r = n->record;
+        const struct unit_state *s = NULL;
+        int q;
+
+        if (*r.unit && !e->units)
+                return;
+        if (*r.unit) {
+                s = units_state(e->units, r.unit);
+                if (!s)
+                        return; /* not known yet */
+                if (!s->active)
+                        return client_withdraw(e->client, r.name, r.instance);
+                snprintf(r.invocation, sizeof(r.invocation), "%s", s->invocation);
+                snprintf(r.state, sizeof(r.state), "%s", s->sub_state);
+        }
+        q = client_offer(e->client, &r);
+        if (q < 0)
+                log_error("%s: cannot tell of the service %s: %s.", n->file, r.name,
+                          q == -ENOSPC ? "there are too many" : strerror(-q));
+}
+
+void entries_follow(struct entries *e, const char *unit, const struct unit_state *s)
+{
+        struct entry *n;
+
+        log_debug("%s is %s (%s).", unit, s->active ? "active" : "not active", s->sub_state);
+        TAILQ_FOREACH (n, &e->list, entry)
+                if (strcmp(n->record.unit, unit) == 0)
+                        offer(e, n);
+}
+
+static struct entry *find(const struct entries *e, const char *name, const char *instance)
+{
+        struct entry *n;
+
+        TAILQ_FOREACH (n, &e->list, entry)
+                if (strcmp(n->record.name, name) == 0 &&
+                    strcmp(n->record.instance, instance) == 0)
+                        return n;
+        return NULL;
+}
+
+bool entries_have(const struct entries *e, const char *name, const char *instance)
+{
+        return find(e, name, instance) != NULL;
+}
+
+static struct entry *find_file(const struct entries *e, const char *file)
+{
+        struct entry *n;
+
+        TAILQ_FOREACH (n, &e->list, entry)
+                if (strcmp(n->file, file) == 0)
+                        return n;
+        return NULL;
+}
+
+static void withdraw(struct entries *e, struct entry *n)
+{
+        client_withdraw(e->client, n->record.name, n->record.instance);
+        if (*n->record.unit && e->units)
+                units_leave(e->units, n->record.unit);
+        drop(e, n);
+}
+
+static bool is_same(const struct service_record *a, const struct service_record *b)
+{
+        return strcmp(a->name, b->name) == 0 && strcmp(a->instance, b->instance) == 0 &&
+               strcmp(a->unit, b->unit) == 0;
+}
+
+static int add(struct entries *e, const char *file, const struct service_record *r)
+{
+        struct entry *n = find_file(e, file);
+
+        /* Another name or unit is another service; else it is what it says that changes. */
+        if (n && !is_same(&n->record, r)) {
+                withdraw(e, n);
+                n = NULL;
+        }
+        if (!n) {
+                n = calloc(1, sizeof(*n));
+                if (!n || (*r->unit && e->units && units_follow(e->units, r->unit) < 0)) {
+                        free(n);
+                        return -ENOMEM;
+                }
+                snprintf(n->file, sizeof(n->file), "%s", file);
+                TAILQ_INSERT_TAIL(&e->list, n, entry);
+        }
+        n->record = *r;
+        n->seen = true;
+        if (*r->unit && !e->units)
+                log_warning("%s: no service manager is here; %s cannot be followed.", file,
+                            r->unit);
+        offer(e, n);
+        return 0;
+}
+
+/* ---- files ---- */
+
+struct loading {
+        struct entries *e;
+        bool (*is_taken)(void *userdata, const char *name, const char *instance);
+        void *userdata;
+        char **hidden; /* names of files that an earlier folder has */
+        size_t n_hidden, cap;
+        unsigned n_errors;
+};
+
+static bool is_hidden(const struct loading *l, const char *file)
+{
+        for (size_t i = 0; i < l->n_hidden; i++)
+                if (strcmp(l->hidden[i], file) == 0)
+                        return true;
+        return false;
+}
+
+static void complain(struct loading *l, const char *text)
+{
+        l->n_errors++;
+        log_error("%s.", text);
+}
+
+static void load_file(struct loading *l, const char *folder, const char *file)
+{
+        struct conf_error err = {""};
+        struct service_record r;
+        char path[4096], name[256];
+        struct entry *other, *was = find_file(l->e, file);
+        int q;
+
+        snprintf(path, sizeof(path), "%s/%s", folder, file);
+        snprintf(name, sizeof(name), "%.*s", (int) (strlen(file) - strlen(SUFFIX)), file);
+        q = read_entry(path, name, &r, &err);
+        if (q == 1) {
+                other = find(l->e, r.name, r.instance);
+                if ((other && other != was) || l->is_taken(l->userdata, r.name, r.instance)) {
+                        snprintf(err.text, sizeof(err.text),
+                                 "%s: the service %s%s%s is told of by %s already", path,
+                                 r.name, *r.instance ? " " : "", r.instance,
+                                 other ? other->file : "a program");
+                        q = -EEXIST;
+                } else {
+                        q = add(l->e, file, &r);
+                }
+        }
+        if (q < 0) {
+                complain(l, *err.text ? err.text : strerror(-q));
+                if (was)
+                        was->seen = true; /* what it said before still stands */
+        }
+}
+
+static int is_entry(const struct dirent *d)
+{
+        size_t n = strlen(d->d_name), k = strlen(SUFFIX);
+
+        return n > k && n < 256 && d->d_name[0] != '.' &&
+               strcmp(d->d_name + n - k, SUFFIX) == 0;
+}
+
+static void load_folder(struct loading *l, const char *folder)
+{
+        struct dirent **files;
+        int n = scandir(folder, &files, is_entry, alphasort);
+
+        if (n < 0) {
+                if (errno != ENOENT) {
+                        log_error("%s: cannot read it: %s.", folder, strerror(errno));
+                        l->n_errors++;
+                }
+                return;
+        }
+        for (int i = 0; i < n; i++) {
+                char *copy;
+
+                if (!is_hidden(l, files[i]->d_name)) {
+                        copy = strdup(files[i]->d_name);
+                        if (!copy || array_reserve(&l->hidden, &l->cap, l->n_hidden + 1,
+                                                   sizeof(char *)) < 0)
+                                abort();
+                        l->hidden[l->n_hidden++] = copy;
+                        load_file(l, folder, copy);
+                }
+                free(files[i]);
+        }
+        free(files);
+}
+
+unsigned entries_load(struct entries *e, const char *path,
+                      bool (*is_taken)(void *userdata, const char *name, const char *instance),
+                      void *userdata)
+{
+        struct loading l = {.e = e, .is_taken = is_taken, .userdata = userdata};
+        struct entry *n, *next;
+        char folder[2048];
+
+        TAILQ_FOREACH (n, &e->list, entry)
+                n->seen = false;
+        while (list_next(&path, folder, sizeof(folder)))
+                load_folder(&l, folder);
+        TAILQ_FOREACH_SAFE (n, &e->list, entry, next)
+                if (!n->seen)
+                        withdraw(e, n);
+        for (size_t i = 0; i < l.n_hidden; i++)
+                free(l.hidden[i]);
+        free(l.hidden);
+        return l.n_errors;
+}

@@ -1,0 +1,216 @@
+/* Manager's methods about services and tags. */
+#include <stdio.h>
+
+#include "manager.h"
+#include "objects.h"
+
+#define REGISTER NAME ".register-service"
+#define SET_TAGS NAME ".set-tags"
+
+int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        int r;
+
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(sssxo)");
+        for (struct service *s = services_from(client_services(a->client), ""); r >= 0 && s;
+             s = services_next(s)) {
+                cleanup_(freep) char *path = NULL;
+
+                if (!service_path(s, &path))
+                        return -ENOMEM;
+                r = sd_bus_message_append(reply, "(sssxo)", s->name, s->node, s->instance,
+                                          s->mod_revision, path);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        cleanup_(freep) char *path = NULL;
+        const char *name, *node, *instance;
+        struct agent *a = userdata;
+        struct service *s;
+        int r;
+
+        r = sd_bus_message_read(m, "sss", &name, &node, &instance);
+        if (r < 0)
+                return r;
+        s = services_find(client_services(a->client), name, node, instance);
+        if (!s)
+                return sd_bus_error_setf(error, NAME ".NoSuchService",
+                                         "No service '%s'%s%s is on a node '%s'.", name,
+                                         *instance ? " " : "", instance, node);
+        if (!service_path(s, &path))
+                return -ENOMEM;
+        return sd_bus_reply_method_return(m, "o", path);
+}
+
+/* ---- programs register ---- */
+
+static int bad(sd_bus_error *error, const char *what)
+{
+        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "%s", what);
+}
+
+static int read_tags(sd_bus_message *m, char tags[static TAGS_MAX])
+{
+        const char *name, *value;
+        int r = sd_bus_message_enter_container(m, 'a', "{ss}"), q = 0;
+
+        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &name, &value)) > 0)
+                if (q == 0)
+                        q = tags_set(tags, name, value);
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        return r < 0 ? r : q;
+}
+
+static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_error *error)
+{
+        const char *name, *instance, *key, *text;
+        int r = sd_bus_message_read(m, "ss", &name, &instance);
+
+        *s = (struct service_record){0};
+        if (r < 0)
+                return r;
+        if (!service_name_is_valid(name) || (*instance && !service_name_is_valid(instance)))
+                return bad(error, "A service's and an instance's name are letters, digits and "
+                                  ". _ - : (at most 63).");
+        strcpy(s->name, name);
+        strcpy(s->instance, instance);
+        r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = sd_bus_message_read(m, "s", &key);
+                if (r < 0)
+                        break;
+                if (strcmp(key, "Port") == 0) {
+                        r = sd_bus_message_read(m, "v", "q", &s->port);
+                } else if (strcmp(key, "Address") == 0) {
+                        r = sd_bus_message_read(m, "v", "s", &text);
+                        if (r >= 0 &&
+                            (strlen(text) >= sizeof(s->address) || strpbrk(text, " \t\n,")))
+                                return bad(error, "Address is a host or an address.");
+                        if (r >= 0)
+                                strcpy(s->address, text);
+                } else if (strcmp(key, "Tags") == 0) {
+                        r = sd_bus_message_enter_container(m, 'v', "a{ss}");
+                        if (r >= 0)
+                                r = read_tags(m, s->tags);
+                        if (r == -EINVAL || r == -ENOSPC)
+                                return bad(error, "Tags' names are letters, digits and . _ -, "
+                                                  "their values without commas, at most 511 "
+                                                  "bytes in all.");
+                        if (r >= 0)
+                                r = sd_bus_message_exit_container(m);
+                } else {
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                                 "A service has no '%s'; it has Port, Address "
+                                                 "and Tags.",
+                                                 key);
+                }
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        return r;
+}
+
+static int do_register(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        struct service_record s;
+        int r;
+
+        r = sd_bus_message_rewind(m, 1);
+        if (r >= 0)
+                r = read_service(m, &s, error);
+        if (r < 0)
+                return r;
+        r = entries_have(&a->entries, s.name, s.instance) ? -EEXIST
+                                                          : registry_add(&a->registry, m, &s);
+        if (r == -EEXIST)
+                return sd_bus_error_setf(error, NAME ".ServiceExists",
+                                         "The service '%s'%s%s on this host is somebody "
+                                         "else's.",
+                                         s.name, *s.instance ? " " : "", s.instance);
+        if (r == -ENOSPC)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                         "This host has %d services; that is all.",
+                                         CLIENT_OFFERS_MAX);
+        return r < 0 ? r : sd_bus_reply_method_return(m, NULL);
+}
+
+int method_register_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        struct service_record s;
+        int r = read_service(m, &s, error); /* what cannot be, nobody is asked for */
+
+        return r < 0 ? r : authorize(&a->questions, m, REGISTER, do_register, a);
+}
+
+static int do_unregister(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        const char *name, *instance;
+        int r = sd_bus_message_rewind(m, 1);
+
+        if (r >= 0)
+                r = sd_bus_message_read(m, "ss", &name, &instance);
+        if (r < 0)
+                return r;
+        if (!registry_owner(&a->registry, name, instance))
+                return sd_bus_error_setf(error, NAME ".NoSuchService",
+                                         "No program has registered a service '%s'%s%s here.",
+                                         name, *instance ? " " : "", instance);
+        registry_remove(&a->registry, name, instance);
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+int method_unregister_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const char *name, *instance, *owner, *sender = sd_bus_message_get_sender(m);
+        struct agent *a = userdata;
+        int r = sd_bus_message_read(m, "ss", &name, &instance);
+
+        if (r < 0)
+                return r;
+        owner = registry_owner(&a->registry, name, instance);
+        if (!owner || (sender && strcmp(owner, sender) == 0))
+                return do_unregister(m, a, error);
+        return authorize(&a->questions, m, REGISTER, do_unregister, a);
+}
+
+/* ---- tags ---- */
+
+static int do_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        char tags[TAGS_MAX];
+        int r = sd_bus_message_rewind(m, 1);
+
+        memcpy(tags, a->registry.tags, sizeof(tags));
+        if (r >= 0)
+                r = read_tags(m, tags);
+        if (r == -EINVAL || r == -ENOSPC)
+                return bad(error, "Tags' names are letters, digits and . _ -, their values "
+                                  "without commas, at most 511 bytes in all.");
+        if (r < 0)
+                return r;
+        memcpy(a->registry.tags, tags, sizeof(tags));
+        registry_save(&a->registry);
+        agent_publish(a);
+        return sd_bus_reply_method_return(m, NULL);
+}
+
+int method_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+
+        return authorize(&a->questions, m, SET_TAGS, do_set_tags, a);
+}

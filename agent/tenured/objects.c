@@ -1,0 +1,311 @@
+#include "objects.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+#define NODES ROOT "/node"
+#define SERVICES ROOT "/service"
+#define SERVICE_TEMPLATE SERVICES "/%/%/%" /* name, node, instance */
+
+#define CHANGES SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE
+#define CONST SD_BUS_VTABLE_PROPERTY_CONST
+
+const char *node_path(const char *name, char **ret)
+{
+        *ret = NULL;
+        return sd_bus_path_encode(NODES, name, ret) >= 0 ? *ret : NULL;
+}
+
+const char *service_path(const struct service *s, char **ret)
+{
+        *ret = NULL;
+        return sd_bus_path_encode_many(ret, SERVICE_TEMPLATE, s->name, s->node, s->instance) >=
+                               0
+                       ? *ret
+                       : NULL;
+}
+
+static int append_list(sd_bus_message *reply, const char *list)
+{
+        char item[TAGS_MAX];
+        int r = sd_bus_message_open_container(reply, 'a', "s");
+
+        while (r >= 0 && list_next(&list, item, sizeof(item)))
+                r = sd_bus_message_append(reply, "s", item);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+static int append_tags(sd_bus_message *reply, const char *tags)
+{
+        char name[TAGS_MAX], value[TAGS_MAX];
+        int r = sd_bus_message_open_container(reply, 'a', "{ss}");
+
+        while (r >= 0 && tags_next(&tags, name, value))
+                r = sd_bus_message_append(reply, "{ss}", name, value);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+/* ---- Node ---- */
+
+static int find_node(sd_bus *bus unused_, const char *path, const char *interface unused_,
+                     void *userdata, void **ret, sd_bus_error *error unused_)
+{
+        cleanup_(freep) char *name = NULL;
+        struct agent *a = userdata;
+        struct member_node *n;
+        int r;
+
+        r = sd_bus_path_decode(path, NODES, &name);
+        if (r <= 0)
+                return r;
+        n = membership_find(client_membership(a->client), name);
+        if (!n)
+                return 0;
+        *ret = n;
+        return 1;
+}
+
+static int list_nodes(sd_bus *bus unused_, const char *prefix unused_, void *userdata,
+                      char ***ret, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+        const struct membership *m = client_membership(a->client);
+        char **paths = calloc(m->n + 1, sizeof(char *));
+        struct member_node *n;
+        size_t i = 0;
+
+        if (!paths)
+                return -ENOMEM;
+        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &m->nodes)
+                if (node_path(n->record.name, &paths[i]))
+                        i++;
+        *ret = paths;
+        return 1;
+}
+
+GETTER(get_string)
+{
+        return sd_bus_message_append(reply, "s", (const char *) userdata);
+}
+
+GETTER(get_list)
+{
+        return append_list(reply, userdata);
+}
+
+GETTER(get_tags)
+{
+        return append_tags(reply, userdata);
+}
+
+GETTER(get_node_ttl)
+{
+        const struct member_node *n = userdata;
+
+        return sd_bus_message_append(reply, "t",
+                                     (uint64_t) max_of(n->record.ttl_ms, (int64_t) 0) * 1000);
+}
+
+static int describe_node(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        const struct member_node *n = userdata;
+        cleanup_(buf_fini) struct buf b = {0};
+
+        node_record_write(&n->record, &b);
+        buf_add_u8(&b, 0);
+        if (buf_error(&b) < 0)
+                return -ENOMEM;
+        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+}
+
+#define NODE_FIELD(name, type, fn, field) \
+        SD_BUS_PROPERTY(name, type, fn, offsetof(struct member_node, record.field), CHANGES)
+
+static const sd_bus_vtable node_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        NODE_FIELD("Name", "s", get_string, name),
+        NODE_FIELD("Id", "s", get_string, id),
+        NODE_FIELD("Incarnation", "s", get_string, incarnation),
+        NODE_FIELD("BootId", "s", get_string, boot_id),
+        NODE_FIELD("Since", "s", get_string, since),
+        NODE_FIELD("AgentVersion", "s", get_string, version),
+        NODE_FIELD("Addresses", "as", get_list, addresses),
+        NODE_FIELD("Tags", "a{ss}", get_tags, tags),
+        NODE_FIELD("Degraded", "s", get_string, degraded),
+        SD_BUS_PROPERTY("TTLUSec", "t", get_node_ttl, 0, CHANGES),
+        SD_BUS_PROPERTY("LeaseId", "x", NULL, offsetof(struct member_node, lease), CHANGES),
+        SD_BUS_PROPERTY("JoinRevision", "x", NULL,
+                        offsetof(struct member_node, create_revision), CONST),
+        SD_BUS_PROPERTY("Revision", "x", NULL, offsetof(struct member_node, mod_revision),
+                        CHANGES),
+        SD_BUS_METHOD_WITH_ARGS("Describe", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", json),
+                                describe_node, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_VTABLE_END,
+};
+
+/* ---- Service ---- */
+
+static int find_service(sd_bus *bus unused_, const char *path, const char *interface unused_,
+                        void *userdata, void **ret, sd_bus_error *error unused_)
+{
+        cleanup_(freep) char *name = NULL, *node = NULL, *instance = NULL;
+        struct agent *a = userdata;
+        struct service *s;
+        int r;
+
+        r = sd_bus_path_decode_many(path, SERVICE_TEMPLATE, &name, &node, &instance);
+        if (r <= 0)
+                return r;
+        s = services_find(client_services(a->client), name, node, instance);
+        if (!s)
+                return 0;
+        *ret = s;
+        return 1;
+}
+
+static int list_services(sd_bus *bus unused_, const char *prefix unused_, void *userdata,
+                         char ***ret, sd_bus_error *error unused_)
+{
+        struct agent *a = userdata;
+        const struct services *all = client_services(a->client);
+        char **paths = calloc(all->n + 1, sizeof(char *));
+        size_t i = 0;
+
+        if (!paths)
+                return -ENOMEM;
+        for (struct service *s = services_from(all, ""); s; s = services_next(s))
+                if (service_path(s, &paths[i]))
+                        i++;
+        *ret = paths;
+        return 1;
+}
+
+GETTER(get_service_name)
+{
+        const struct service *s = userdata;
+
+        return sd_bus_message_append(reply, "s", s->name);
+}
+
+GETTER(get_service_node)
+{
+        const struct service *s = userdata;
+
+        return sd_bus_message_append(reply, "s", s->node);
+}
+
+GETTER(get_service_instance)
+{
+        const struct service *s = userdata;
+
+        return sd_bus_message_append(reply, "s", s->instance);
+}
+
+/* What is in the record, and not in its key. */
+static int get_service_field(sd_bus *bus unused_, const char *path unused_,
+                             const char *interface unused_, const char *property,
+                             sd_bus_message *reply, void *userdata, sd_bus_error *error unused_)
+{
+        struct service_record r;
+
+        service_read(userdata, &r);
+        if (strcmp(property, "Address") == 0)
+                return sd_bus_message_append(reply, "s", r.address);
+        if (strcmp(property, "Port") == 0)
+                return sd_bus_message_append(reply, "q", r.port);
+        if (strcmp(property, "Tags") == 0)
+                return append_tags(reply, r.tags);
+        if (strcmp(property, "Unit") == 0)
+                return sd_bus_message_append(reply, "s", r.unit);
+        if (strcmp(property, "State") == 0)
+                return sd_bus_message_append(reply, "s", r.state);
+        return sd_bus_message_append(reply, "s", r.since);
+}
+
+static int describe_service(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct service_record r;
+
+        service_read(userdata, &r);
+        service_record_write(&r, &b);
+        buf_add_u8(&b, 0);
+        if (buf_error(&b) < 0)
+                return -ENOMEM;
+        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+}
+
+static const sd_bus_vtable service_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_PROPERTY("Name", "s", get_service_name, 0, CONST),
+        SD_BUS_PROPERTY("Node", "s", get_service_node, 0, CONST),
+        SD_BUS_PROPERTY("Instance", "s", get_service_instance, 0, CONST),
+        SD_BUS_PROPERTY("Address", "s", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("Port", "q", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("Tags", "a{ss}", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("Unit", "s", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("State", "s", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("Since", "s", get_service_field, 0, CHANGES),
+        SD_BUS_PROPERTY("LeaseId", "x", NULL, offsetof(struct service, lease), CHANGES),
+        SD_BUS_PROPERTY("JoinRevision", "x", NULL, offsetof(struct service, create_revision),
+                        CONST),
+        SD_BUS_PROPERTY("Revision", "x", NULL, offsetof(struct service, mod_revision), CHANGES),
+        SD_BUS_METHOD_WITH_ARGS("Describe", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", json),
+                                describe_service, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_VTABLE_END,
+};
+
+/* ---- ---- */
+
+int objects_attach(struct agent *a)
+{
+        sd_bus *bus = bus_sd(a->bus);
+        int r;
+
+        r = sd_bus_add_fallback_vtable(bus, NULL, NODES, NODE, node_vtable, find_node, a);
+        if (r >= 0)
+                r = sd_bus_add_node_enumerator(bus, NULL, NODES, list_nodes, a);
+        if (r >= 0)
+                r = sd_bus_add_fallback_vtable(bus, NULL, SERVICES, SERVICE, service_vtable,
+                                               find_service, a);
+        if (r >= 0)
+                r = sd_bus_add_node_enumerator(bus, NULL, SERVICES, list_services, a);
+        if (r >= 0)
+                r = sd_bus_add_object_manager(bus, NULL, ROOT);
+        return r < 0 ? r : 0;
+}
+
+static void check(int r, const char *what)
+{
+        if (r < 0)
+                log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
+}
+
+void objects_added(struct agent *a, const char *path)
+{
+        check(sd_bus_emit_object_added(bus_sd(a->bus), path), "InterfacesAdded");
+}
+
+void objects_removed(struct agent *a, const char *path, const char *interface)
+{
+        check(sd_bus_emit_interfaces_removed(bus_sd(a->bus), path, interface, NULL),
+              "InterfacesRemoved");
+}
+
+void objects_node_changed(struct agent *a, const char *path)
+{
+        check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, NODE, "Incarnation",
+                                             "BootId", "Since", "AgentVersion", "Addresses",
+                                             "Tags", "Degraded", "TTLUSec", "LeaseId",
+                                             "Revision", NULL),
+              "PropertiesChanged");
+}
+
+void objects_service_changed(struct agent *a, const char *path)
+{
+        check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, SERVICE, "Address", "Port",
+                                             "Tags", "Unit", "State", "Since", "LeaseId",
+                                             "Revision", NULL),
+              "PropertiesChanged");
+}

@@ -1,0 +1,312 @@
+#include "registry.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define DBUS "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+
+struct registration {
+        TAILQ_ENTRY(registration) entry;
+        struct registry *registry;
+        struct service_record record;
+        char sender[256];
+        sd_bus_slot *match,
+                *asked; /* asked: of an earlier life, and not yet known to be there */
+};
+
+static void drop(struct registration *n)
+{
+        TAILQ_REMOVE(&n->registry->list, n, entry);
+        sd_bus_slot_unref(n->match);
+        sd_bus_slot_unref(n->asked);
+        free(n);
+}
+
+static void end(struct registration *n)
+{
+        client_withdraw(n->registry->client, n->record.name, n->record.instance);
+        drop(n);
+}
+
+static struct registration *find(const struct registry *r, const char *name,
+                                 const char *instance)
+{
+        struct registration *n;
+
+        TAILQ_FOREACH (n, &r->list, entry)
+                if (strcmp(n->record.name, name) == 0 &&
+                    strcmp(n->record.instance, instance) == 0)
+                        return n;
+        return NULL;
+}
+
+const char *registry_owner(const struct registry *r, const char *name, const char *instance)
+{
+        const struct registration *n = find(r, name, instance);
+
+        return n ? n->sender : NULL;
+}
+
+static void check_known(struct registry *r)
+{
+        struct registration *n;
+
+        TAILQ_FOREACH (n, &r->list, entry)
+                if (n->asked)
+                        return;
+        if (r->known)
+                return;
+        r->known = true;
+        r->now_known(r->userdata);
+}
+
+/* ---- to keep ---- */
+
+#define HEAD "# What programs have registered; nothing to edit."
+
+static void save_to(struct registry *r, FILE *f)
+{
+        const struct registration *n;
+
+        fprintf(f, HEAD "\nBUS\t%s\nTAGS\t%s\n", r->bus_id, r->tags);
+        TAILQ_FOREACH (n, &r->list, entry)
+                fprintf(f, "SERVICE\t%s\t%s\t%s\t%s\t%u\t%s\n", n->sender, n->record.name,
+                        n->record.instance, n->record.address, n->record.port, n->record.tags);
+}
+
+void registry_save(struct registry *r)
+{
+        char path[sizeof(r->file) + 8];
+        FILE *f;
+
+        if (!*r->file)
+                return;
+        snprintf(path, sizeof(path), "%s.new", r->file);
+        f = fopen(path, "we");
+        if (f) {
+                save_to(r, f);
+                if (fclose(f) == 0 && rename(path, r->file) == 0)
+                        return;
+        }
+        log_warning("%s: cannot write it: %s. A restart will forget what programs have "
+                    "registered.",
+                    path, strerror(errno));
+}
+
+/* The next of the fields between tabs; "" when there is none. */
+static const char *next_field(char **line)
+{
+        char *s = *line ? strsep(line, "\t") : NULL;
+
+        return s ? s : "";
+}
+
+/* ---- of an earlier life ---- */
+
+static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct registration *n = userdata;
+        struct registry *r = n->registry;
+
+        (void) error;
+        n->asked = sd_bus_slot_unref(n->asked);
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                end(n);
+                registry_save(r);
+        } else if (client_offer(r->client, &n->record) < 0) {
+                log_error("Cannot tell of the service %s any more.", n->record.name);
+                drop(n);
+        }
+        check_known(r);
+        return 0;
+}
+
+static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct registration *n = userdata;
+        struct registry *r = n->registry;
+        const char *name, *was, *is;
+
+        (void) error;
+        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
+                return 0;
+        log_info("The program that registered the service %s is gone.", n->record.name);
+        end(n);
+        registry_save(r);
+        check_known(r);
+        return 0;
+}
+
+/* First the match, then the question: one that goes in between is seen. */
+static int follow(struct registration *n)
+{
+        sd_bus *sd = n->registry->sd;
+        char match[512];
+        int q;
+
+        snprintf(match, sizeof(match),
+                 "type='signal',sender='" DBUS "',path='" DBUS_PATH "',interface='" DBUS
+                 "',member='NameOwnerChanged',arg0='%s'",
+                 n->sender);
+        q = sd_bus_add_match_async(sd, &n->match, match, on_gone, NULL, n);
+        if (q >= 0)
+                q = sd_bus_call_method_async(sd, &n->asked, DBUS, DBUS_PATH, DBUS,
+                                             "GetNameOwner", on_owner, n, "s", n->sender);
+        return q;
+}
+
+/* One line of what was kept. */
+static void restore(struct registry *r, char *line)
+{
+        struct service_record s = {0};
+        struct registration *n;
+        const char *sender = next_field(&line);
+
+        snprintf(s.name, sizeof(s.name), "%s", next_field(&line));
+        snprintf(s.instance, sizeof(s.instance), "%s", next_field(&line));
+        snprintf(s.address, sizeof(s.address), "%s", next_field(&line));
+        s.port = (uint16_t) strtoul(next_field(&line), NULL, 10);
+        if (!*sender || !service_name_is_valid(s.name) ||
+            tags_set_list(s.tags, next_field(&line)) < 0 || find(r, s.name, s.instance))
+                return;
+        n = calloc(1, sizeof(*n));
+        if (!n)
+                abort();
+        n->registry = r;
+        n->record = s;
+        snprintf(n->sender, sizeof(n->sender), "%s", sender);
+        TAILQ_INSERT_TAIL(&r->list, n, entry);
+        if (follow(n) < 0)
+                drop(n);
+}
+
+static void load(struct registry *r)
+{
+        FILE *f = *r->file ? fopen(r->file, "re") : NULL;
+        char *line = NULL;
+        size_t cap = 0;
+        bool same_bus = false;
+
+        while (f && getline(&line, &cap, f) > 0) {
+                char *rest = line;
+                const char *key;
+
+                line[strcspn(line, "\n")] = '\0';
+                key = next_field(&rest);
+                if (strcmp(key, "BUS") == 0)
+                        same_bus = strcmp(next_field(&rest), r->bus_id) == 0;
+                else if (strcmp(key, "TAGS") == 0)
+                        (void) !tags_set_list(r->tags, next_field(&rest));
+                else if (strcmp(key, "SERVICE") == 0 && same_bus && r->sd)
+                        restore(r, rest);
+        }
+        free(line);
+        if (f)
+                fclose(f);
+}
+
+/* ---- the bus ---- */
+
+static int on_id(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct registry *r = userdata;
+        const char *id = "";
+
+        (void) error;
+        r->asked = sd_bus_slot_unref(r->asked);
+        if (!sd_bus_message_is_method_error(m, NULL))
+                (void) !sd_bus_message_read(m, "s", &id);
+        snprintf(r->bus_id, sizeof(r->bus_id), "%s", id);
+        if (!r->known)
+                load(r);
+        check_known(r);
+        return 0;
+}
+
+void registry_attach(struct registry *r, sd_bus *sd)
+{
+        struct registration *n;
+        bool any = !TAILQ_EMPTY(&r->list);
+
+        r->asked = sd_bus_slot_unref(r->asked);
+        r->sd = sd;
+        if (sd && sd_bus_call_method_async(sd, &r->asked, DBUS, DBUS_PATH, DBUS, "GetId", on_id,
+                                           r, NULL) >= 0)
+                return;
+        while ((n = TAILQ_FIRST(&r->list)))
+                end(n);
+        if (any)
+                registry_save(r);
+        if (!r->known)
+                load(r); /* the tags */
+        check_known(r);
+}
+
+/* ---- ---- */
+
+void registry_init(struct registry *r, struct client *c, void (*now_known)(void *userdata),
+                   void *userdata)
+{
+        const char *dir = getenv("RUNTIME_DIRECTORY");
+
+        *r = (struct registry){.client = c, .now_known = now_known, .userdata = userdata};
+        TAILQ_INIT(&r->list);
+        if (dir && *dir && !strchr(dir, ':'))
+                snprintf(r->file, sizeof(r->file), "%s/registered", dir);
+}
+
+void registry_fini(struct registry *r)
+{
+        struct registration *n;
+
+        if (!r->client)
+                return;
+        r->asked = sd_bus_slot_unref(r->asked);
+        while ((n = TAILQ_FIRST(&r->list)))
+                drop(n);
+}
+
+int registry_add(struct registry *r, sd_bus_message *m, const struct service_record *s)
+{
+        struct registration *n = find(r, s->name, s->instance);
+        const char *sender = sd_bus_message_get_sender(m);
+        int q;
+
+        if (n && strcmp(n->sender, sender) != 0)
+                return -EEXIST;
+        q = client_offer(r->client, s);
+        if (q < 0)
+                return q;
+        if (!n) {
+                n = calloc(1, sizeof(*n));
+                if (!n) {
+                        client_withdraw(r->client, s->name, s->instance);
+                        return -ENOMEM;
+                }
+                n->registry = r;
+                snprintf(n->sender, sizeof(n->sender), "%s", sender);
+                TAILQ_INSERT_TAIL(&r->list, n, entry);
+                n->record = *s;
+                q = follow(n);
+                if (q < 0) {
+                        end(n);
+                        return q;
+                }
+        }
+        n->record = *s;
+        registry_save(r);
+        return 0;
+}
+
+void registry_remove(struct registry *r, const char *name, const char *instance)
+{
+        struct registration *n = find(r, name, instance);
+
+        if (!n)
+                return;
+        end(n);
+        registry_save(r);
+}

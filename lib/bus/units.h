@@ -1,0 +1,36 @@
+/*
+ * Units of systemd, followed: told when one starts, stops, reloads or starts again, without
+ * asking twice (org.freedesktop.systemd1(5), PropertiesChanged). Straight to the service
+ * manager, as in pid1.h; after a daemon-reload or -reexec everything is asked anew.
+ */
+#pragma once
+
+#include "base/base.h"
+
+struct loop;
+struct units;
+
+struct unit_state {
+        bool active;         /* active, or reloading */
+        char sub_state[32];  /* running, exited, reload, ... */
+        char invocation[64]; /* another one for every start; "" where it never ran */
+};
+
+/* @s: what it is now; told once it is known, and after that when it has changed. */
+typedef void (*unit_changed_fn)(void *userdata, const char *unit, const struct unit_state *s);
+
+/* Connects when there is something to follow. Returns 0 or -ENOMEM. */
+must_check_ int units_new(struct units **ret, struct loop *l, unit_changed_fn changed,
+                          void *userdata);
+struct units *units_free(struct units *u);
+DEFINE_CLEANUP(struct units *, units_free)
+
+/* As often as it is followed, it has to be left. Returns 0 or -ENOMEM. */
+must_check_ int units_follow(struct units *u, const char *unit);
+void units_leave(struct units *u, const char *unit);
+
+/* What is known of it; NULL: nothing yet. */
+const struct unit_state *units_state(const struct units *u, const char *unit);
+
+/* Each has been told of once. */
+bool units_known(const struct units *u);

@@ -1,0 +1,19 @@
+/*
+ * Attributes that a person or a program gives to a node or a service: "role=primary,zone=a", in
+ * the order of their names, each once. Pure.
+ */
+#pragma once
+
+#include "base/base.h"
+
+#define TAGS_MAX 512 /* of the whole text, with its end */
+
+/* Sets, or with an empty @value removes, one tag. A name is letters, digits and . _ - ; a value
+ * is printable, without a comma. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */
+must_check_ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value);
+
+/* Sets all of "a=1,b=2", as in a setting. Returns 0, -EINVAL or -ENOSPC. */
+must_check_ int tags_set_list(char tags[static TAGS_MAX], const char *list);
+
+/* Copies the next one and advances *@cursor; false at the end. */
+bool tags_next(const char **cursor, char name[static TAGS_MAX], char value[static TAGS_MAX]);

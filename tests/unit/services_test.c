@@ -1,0 +1,143 @@
+#include "client/services.h"
+#include "client/tags.h"
+#include "test.h"
+
+#define V(s) ((struct view){(const uint8_t *) (s), strlen(s)})
+
+TEST(tags_are_kept_in_order_and_once)
+{
+        char t[TAGS_MAX] = "", long_value[TAGS_MAX], k[TAGS_MAX], v[TAGS_MAX];
+        const char *cursor;
+
+        CHECK_EQ(tags_set(t, "role", "primary"), 0);
+        CHECK_EQ(tags_set(t, "zone", "b=c"), 0);
+        CHECK_EQ(tags_set(t, "arch", "x"), 0);
+        CHECK_EQ(tags_set(t, "role", "standby"), 0);
+        CHECK_EQ(strcmp(t, "arch=x,role=standby,zone=b=c"), 0);
+        cursor = t;
+        CHECK(tags_next(&cursor, k, v) && tags_next(&cursor, k, v) && tags_next(&cursor, k, v));
+        CHECK_EQ(strcmp(v, "b=c"), 0);
+        CHECK(!tags_next(&cursor, k, v));
+        CHECK_EQ(tags_set(t, "role", ""), 0);
+        CHECK_EQ(tags_set(t, "nobody", ""), 0);
+        CHECK_EQ(strcmp(t, "arch=x,zone=b=c"), 0);
+        CHECK_EQ(tags_set(t, "", "x"), -EINVAL);
+        CHECK_EQ(tags_set(t, "a b", "x"), -EINVAL);
+        CHECK_EQ(tags_set(t, "a", "x,y"), -EINVAL);
+        memset(long_value, 'x', sizeof(long_value));
+        long_value[TAGS_MAX - 1] = '\0';
+        CHECK_EQ(tags_set(t, "a", long_value), -ENOSPC);
+        CHECK_EQ(strcmp(t, "arch=x,zone=b=c"), 0); /* and nothing has changed */
+        CHECK_EQ(tags_set_list(t, "b=1,c"), -EINVAL);
+}
+
+TEST(keys_of_services)
+{
+        static const char *const bad[] = {"",     "a",       "/",     "a/",   "/b",     "a//c",
+                                          "a/b/", "a/b/c/d", "a b/c", ".a/b", "a/b/c,d"};
+        struct service_record s;
+        char text[200];
+
+        CHECK_EQ(service_record_read_key(&s, V("web/h1")), 0);
+        CHECK(strcmp(s.name, "web") == 0 && strcmp(s.node, "h1") == 0 && !*s.instance);
+        CHECK_EQ(service_record_read_key(&s, V("web/h1/main")), 0);
+        CHECK_EQ(strcmp(s.instance, "main"), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                CHECK_EQ(service_record_read_key(&s, V(bad[i])), -EBADMSG);
+        memset(text, 'a', sizeof(text));
+        CHECK_EQ(service_record_read_key(&s, (struct view){(uint8_t *) text, sizeof(text)}),
+                 -EBADMSG);
+        CHECK_EQ(service_record_read_key(&s, (struct view){(const uint8_t *) "a\0b/h", 5}),
+                 -EBADMSG);
+}
+
+static char said[1024];
+
+static void say(const char *what, const struct service *s, const char *reason)
+{
+        size_t n = strlen(said);
+
+        snprintf(said + n, sizeof(said) - n, "%s%s/%s%s%s%s ", what, s->name, s->node,
+                 *s->instance ? "/" : "", s->instance, reason);
+}
+
+static void added(const struct service *s, int64_t revision, void *u)
+{
+        (void) revision;
+        (void) u;
+        say("+", s, "");
+}
+
+static void removed(const struct service *s, const char *reason, int64_t revision, void *u)
+{
+        char why[64];
+
+        (void) revision;
+        (void) u;
+        snprintf(why, sizeof(why), "(%s)", reason);
+        say("-", s, why);
+}
+
+static void changed(const struct service *s, int64_t revision, void *u)
+{
+        (void) revision;
+        (void) u;
+        say("=", s, "");
+}
+
+static const struct services_ops ops = {added, removed, changed};
+
+#define SAID(text)                               \
+        do {                                     \
+                CHECK_EQ(strcmp(said, text), 0); \
+                said[0] = '\0';                  \
+        } while (0)
+
+static void put(struct services *v, const char *key, const char *value, int64_t lease,
+                int64_t create, int64_t mod)
+{
+        CHECK_EQ(services_put(v, V(key), V(value), lease, create, mod), 0);
+}
+
+TEST(services_come_and_go)
+{
+        struct services v;
+        struct service_record r;
+        struct service *s;
+
+        said[0] = '\0';
+        services_init(&v, &ops, NULL);
+        put(&v, "web/h1", "{\"port\":80,\"invocation\":\"a\"}", 7, 5, 5);
+        put(&v, "web/h2", "{}", 8, 6, 6);
+        put(&v, "db/h1/x", "{\"tags\":{\"a\":\"b\",\"c\":1}}", 7, 7, 7);
+        put(&v, "nonsense", "{}", 7, 7, 7);
+        SAID("+web/h1 +web/h2 +db/h1/x ");
+        put(&v, "web/h1", "{\"port\":81,\"invocation\":\"a\"}", 7, 5, 8);
+        put(&v, "web/h1", "{\"port\":81,\"invocation\":\"a\"}", 7, 5, 8); /* told before */
+        SAID("=web/h1 ");
+        put(&v, "web/h1", "{\"port\":81,\"invocation\":\"b\"}", 7, 5, 9);
+        SAID("-web/h1(restarted) +web/h1 ");
+        s = services_from(&v, "d");
+        CHECK(s && strcmp(s->name, "db") == 0);
+        service_read(s, &r);
+        CHECK(strcmp(r.tags, "a=b") == 0 && strcmp(r.instance, "x") == 0);
+        CHECK_EQ(services_find(&v, "web", "h1", "")->mod_revision, 9);
+        CHECK(!services_find(&v, "web", "h1", "x"));
+
+        /* Of a node that left, what hung on its lease goes; what is on another one stays. */
+        put(&v, "cache/h1", "{}", 9, 10, 10);
+        said[0] = '\0';
+        services_node_left(&v, "h1", 7, "expired", 11);
+        SAID("-db/h1/x(expired) -web/h1(expired) ");
+        CHECK_EQ(v.n, 2);
+        services_delete(&v, V("web/h1"), 11); /* the core says so, too */
+        services_delete(&v, V("cache/h1"), 12);
+        SAID("-cache/h1(stopped) ");
+
+        services_resync_begin(&v);
+        put(&v, "a/h3", "{}", 1, 20, 20);
+        services_resync_end(&v, 21);
+        SAID("+a/h3 -web/h2(stopped) ");
+        services_fini(&v);
+        CHECK_EQ(v.n, 0);
+}
