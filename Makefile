@@ -16,7 +16,7 @@ WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
 	-fstack-protector-strong -Ilib -isystem $(O)/gen $(CFLAGS)
-LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lsystemd -lpthread
+LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lmnl -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
 CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -118,6 +118,7 @@ install: build/.deps-build
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
 	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/dbus-1/interfaces conf/introspection/*.xml
 	install -D -m 644 conf/org.tenure.Membership1.policy $(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8

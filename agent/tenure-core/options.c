@@ -26,7 +26,7 @@ const struct conf_option options_table[] = {
         {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "where clients are served", 0, 0},
         {"Clients", "AdvertiseClientURLs", "advertise-client-urls", CONF_LIST, FIELD(advertise_client_urls), "", "where clients are told to come [the listen URLs]", 0, 0},
         {"Clients", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "certificate for clients (PEM)", 0, 0},
-        {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
+        {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0},
         {"Clients", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs clients' certificates (PEM)", 0, 0},
         {"Clients", "AuthTokenTTL", "auth-token-ttl", CONF_NSEC, FIELD(auth_token_ttl), "24h", "how long a login by password lasts", 1000 * MS, INT64_C(31536000000) * MS},
         {"Clients", "ClientCertAuth", "client-cert-auth", CONF_BOOL, FIELD(client_cert_auth), "no", "refuse clients without such a certificate", 0, 0},
@@ -36,7 +36,7 @@ const struct conf_option options_table[] = {
         {"Peers", "InitialClusterState", "initial-cluster-state", CONF_STRING, FIELD(initial_cluster_state), "new", "new, or existing for a replica that was added to a running cluster", 0, 0},
         {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "tells clusters apart that have the same URLs", 0, 0},
         {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate between replicas (PEM)", 0, 0},
-        {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM)", 0, 0},
+        {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0},
         {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "who signs replicas' certificates (PEM)", 0, 0},
         {"Peers", "PeerClientCertAuth", "peer-client-cert-auth", CONF_BOOL, FIELD(peer_client_cert_auth), "no", "refuse replicas without such a certificate", 0, 0},
 };

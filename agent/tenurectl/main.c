@@ -200,6 +200,14 @@ static int status(struct ctl *c, int argc, char **argv)
                 printf("     Lease: %s, TTL %g s, ends in %.1f s unless renewed\n",
                        ctl_text(o, "LeaseId"), (double) ctl_number(o, "TTLUSec") / 1e6,
                        (double) left / 1e6);
+        if (*ctl_text(o, "Degraded"))
+                printf("  Degraded: %s\n", ctl_text(o, "Degraded"));
+        if (ctl_number(o, "RestUntilUSec") > boot_usec())
+                printf("     Rests: %.0f s more, for it flapped; tenurectl join ends that\n",
+                       (double) (ctl_number(o, "RestUntilUSec") - boot_usec()) / 1e6);
+        if (json_object_get_boolean(json_object_object_get(o, "MassFailure")))
+                printf("   Failure: most of the nodes are gone at once; what moves work should "
+                       "wait\n");
         printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint") ? ctl_text(o, "CoreEndpoint")
                                                                 : "no endpoint answers");
         json_object_put(o);

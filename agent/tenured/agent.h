@@ -7,9 +7,12 @@
 #include "client/client.h"
 #include "entries.h"
 #include "fence.h"
+#include "health.h"
 #include "keep.h"
+#include "link/link.h"
 #include "options.h"
 #include "registry.h"
+#include "steady.h"
 
 struct wait;
 
@@ -45,10 +48,16 @@ struct agent {
         bool asleep;                                   /* to rest until the host wakes up */
         sd_bus_message *leave_call;                    /* who waits for that; NULL: nobody */
         struct logind logind;
-        struct units *units; /* NULL where we are no unit of systemd */
+        struct links *links; /* NULL where the kernel tells nothing */
+        struct link_table no_links;
+        char source[64];          /* the address that we publish for `core` */
+        const char *published_at; /* the endpoint that it was taken at */
+        struct units *units;      /* NULL where we are no unit of systemd */
+        struct health health;
         struct entries entries;
         struct registry registry;
         struct question_list questions;
+        struct steady steady;
         struct waits waits;
         enum session_state state;
         char why[512];
@@ -65,8 +74,12 @@ void agent_bus_refused(struct agent *a, const char *why);
 bool agent_rest(struct agent *a);
 bool agent_join(struct agent *a);
 
-/* main.c: what the node says of itself has changed. */
-void agent_publish(struct agent *a);
+/* publish.c: what this node says of itself and of its services. */
+must_check_ int publish_start(struct agent *a);
+void publish_reload(struct agent *a); /* the settings have changed */
+void publish_follow(struct agent *a); /* after each turn of the loop */
+void publish_stop(struct agent *a);
+void agent_publish(struct agent *a); /* something has changed */
 
 /* waits.c */
 void waits_init(struct waits *w, struct loop *l);
@@ -93,4 +106,5 @@ void manager_service_added(struct agent *a, const struct service *s, int64_t rev
 void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
                              int64_t revision);
 void manager_service_changed(struct agent *a, const struct service *s, int64_t revision);
+void manager_brake_changed(struct agent *a);
 void manager_session_changed(struct agent *a, enum session_state state, const char *why);

@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <systemd/sd-id128.h>
 
 #include "agent.h"
@@ -20,6 +22,7 @@
 #define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
 #define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
 #define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
+#define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
 #define MESSAGE_SERVICE_ADDED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a008"
 #define MESSAGE_SERVICE_REMOVED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a009"
 
@@ -49,15 +52,22 @@ static void log_node(const char *message_id, const struct member_node *n, const 
 
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
+        struct agent *a = userdata;
+
         log_node(MESSAGE_JOINED, n, NULL, revision);
-        manager_node_joined(userdata, n, revision);
+        manager_node_joined(a, n, revision);
+        steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
 }
 
 static void on_left(const struct member_node *n, const char *reason, int64_t revision,
                     void *userdata)
 {
+        struct agent *a = userdata;
+
         log_node(MESSAGE_LEFT, n, reason, revision);
-        manager_node_left(userdata, n, reason, revision);
+        manager_node_left(a, n, reason, revision);
+        steady_nodes(&a->steady, client_membership(a->client)->n,
+                     strcmp(reason, "expired") == 0, boot_now());
 }
 
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
@@ -102,6 +112,30 @@ static void on_service_changed(const struct service *s, int64_t revision, void *
         manager_service_changed(userdata, s, revision);
 }
 
+static void on_brake(struct steady *s)
+{
+        struct agent *a = container_of(s, struct agent, steady);
+        const char *fields[] = {MESSAGE_MASS, NULL};
+
+        if (s->brake.on)
+                log_full(LOG_WARNING, fields,
+                         "%u %% of the nodes or more are gone within %" PRId64
+                         " s; what moves work should wait.",
+                         s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
+        else
+                log_notice("The nodes that are there are most of the nodes again.");
+        manager_brake_changed(a);
+}
+
+/* From the settings. */
+static void set_steady(struct agent *a)
+{
+        a->steady.damping_cfg = (struct damping_config){(unsigned) a->opt.flap_limit,
+                                                        a->opt.flap_window, a->opt.flap_rest};
+        a->steady.brake_cfg = (struct brake_config){(unsigned) a->opt.mass_failure_percent,
+                                                    a->opt.mass_failure_window};
+}
+
 /* ---- our own place ---- */
 
 static void tell_status(struct agent *a)
@@ -112,6 +146,14 @@ static void tell_status(struct agent *a)
         a->told_nodes = n;
         switch (a->state) {
         case SESSION_JOINING:
+                if (boot_before(boot_now(), a->steady.damping.until)) {
+                        notify_status("Staying out for %" PRId64 " s after %" PRIu64
+                                      " losses; tenurectl join ends that.",
+                                      boot_diff(a->steady.damping.until, boot_now()) /
+                                              NSEC_PER_SEC,
+                                      a->opt.flap_limit);
+                        break;
+                }
                 notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
                               *a->why ? ": " : "", a->why);
                 break;
@@ -163,8 +205,17 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 break;
         case SESSION_LOST:
                 fields[0] = MESSAGE_LOST;
-                log_full(LOG_ERR, fields, "Node %s lost its place: %s; joining again.",
-                         a->opt.node_name, why);
+                if (steady_lost(&a->steady, boot_now())) {
+                        client_rest(a->client, a->steady.damping.until);
+                        log_full(LOG_ERR, fields,
+                                 "Node %s lost its place: %s; %" PRIu64
+                                 " times by now, so it stays out for %" PRId64 " s.",
+                                 a->opt.node_name, why, a->opt.flap_limit,
+                                 a->opt.flap_rest / NSEC_PER_SEC);
+                } else {
+                        log_full(LOG_ERR, fields, "Node %s lost its place: %s; joining again.",
+                                 a->opt.node_name, why);
+                }
                 break;
         case SESSION_JOINING:
                 if (*why && !again)
@@ -201,73 +252,6 @@ static const struct client_ops client_ops = {
         .session = on_session,
         .synced = on_synced,
 };
-
-/* ---- our own services, and what we say of ourselves ---- */
-
-static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
-{
-        char name[TAGS_MAX], value[TAGS_MAX];
-        const char *cursor = a->registry.tags;
-
-        tags[0] = '\0';
-        (void) !tags_set_list(tags, a->opt.tags);
-        while (tags_next(&cursor, name, value))
-                if (tags_set(tags, name, value) < 0)
-                        log_warning("The tag %s does not fit.", name);
-}
-
-void agent_publish(struct agent *a)
-{
-        char tags[TAGS_MAX];
-
-        merge_tags(a, tags);
-        client_set_self(a->client, "", tags, "");
-}
-
-/* A service that an earlier life of ours had told of is taken back only once we know that it
- * is not there any more. */
-static void check_known(struct agent *a)
-{
-        if (a->registry.known && (!a->units || units_known(a->units)))
-                client_offers_known(a->client);
-}
-
-static void on_unit(void *userdata, const char *unit, const struct unit_state *s)
-{
-        struct agent *a = userdata;
-
-        entries_follow(&a->entries, unit, s);
-        check_known(a);
-}
-
-static void on_registry_known(void *userdata)
-{
-        struct agent *a = userdata;
-
-        agent_publish(a);
-        check_known(a);
-}
-
-static bool is_registered(void *userdata, const char *name, const char *instance)
-{
-        struct agent *a = userdata;
-
-        return registry_owner(&a->registry, name, instance) != NULL;
-}
-
-static int make_services(struct agent *a)
-{
-        int r = a->pid1 ? units_new(&a->units, a->loop, on_unit, a) : 0;
-
-        if (r < 0)
-                return r;
-        entries_init(&a->entries, a->client, a->units);
-        registry_init(&a->registry, a->client, on_registry_known, a);
-        authorize_init(&a->questions);
-        waits_init(&a->waits, a->loop);
-        entries_load(&a->entries, a->opt.services_path, is_registered, a);
-        return 0;
-}
 
 /* ---- the bus: without it we go on, and take it when it comes ---- */
 
@@ -448,6 +432,8 @@ bool agent_join(struct agent *a)
                 return false;
         if (a->leaving)
                 a->then = THEN_JOIN;
+        steady_forgive(&a->steady);
+        client_rest(a->client, (struct boot_time){0});
         return true;
 }
 
@@ -479,6 +465,7 @@ static void on_hook(struct loop_hook *h)
                 keep_clear(&a->keep);
         if (client_membership(a->client)->n != a->told_nodes)
                 tell_status(a);
+        publish_follow(a);
         waits_pump(&a->waits, a->client, boot_now());
         fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
         go_on_leaving(a);
@@ -570,8 +557,19 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
 /* What can change while it runs. All else takes a restart, which keeps the place. */
 static bool is_live(const struct conf_option *o)
 {
-        static const char *const keys[] = {"TTL",      "FenceLead", "FenceAction",
-                                           "LogLevel", "Tags",      "ServicesPath"};
+        static const char *const keys[] = {"TTL",
+                                           "FenceLead",
+                                           "FenceAction",
+                                           "LogLevel",
+                                           "Tags",
+                                           "ServicesPath",
+                                           "Addresses",
+                                           "DegradedPressure",
+                                           "FlapLimit",
+                                           "FlapWindow",
+                                           "FlapRest",
+                                           "MassFailurePercent",
+                                           "MassFailureWindow"};
 
         for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
                 if (strcmp(o->key, keys[i]) == 0)
@@ -601,8 +599,8 @@ static void on_sighup(struct loop_signal *s)
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }
-                entries_load(&a->entries, a->opt.services_path, is_registered, a);
-                agent_publish(a);
+                publish_reload(a);
+                set_steady(a);
                 log_set_level(log_level_from_string(a->opt.log_level));
                 client_set_ttl(a->client, a->opt.ttl);
                 fence_set(&a->fence, a->opt.fence_lead,
@@ -632,6 +630,18 @@ static int make_tls(struct agent *a)
         if (r < 0)
                 log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
         return r;
+}
+
+/* What is paged out comes back too late, when memory is short. The unit's LimitMEMLOCK= says
+ * whether it may be locked; of what is never touched nothing is. */
+static void lock_memory(void)
+{
+        struct rlimit most;
+
+        if (getrlimit(RLIMIT_MEMLOCK, &most) < 0 || most.rlim_cur != RLIM_INFINITY)
+                return;
+        if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+                log_warning("Cannot lock memory: %s.", strerror(errno));
 }
 
 /* Only as the system's unit: an agent in a terminal has no business with the host's units. */
@@ -700,8 +710,15 @@ static int run(struct agent *a)
                 log_error("%s.", err);
                 return r;
         }
+        lock_memory();
         make_fence(a);
-        r = make_services(a);
+        set_steady(a);
+        steady_init(&a->steady, a->loop, on_brake);
+        if (a->steady.damping.until.ns > 0 && !a->resumed)
+                client_rest(a->client, a->steady.damping.until);
+        authorize_init(&a->questions);
+        waits_init(&a->waits, a->loop);
+        r = publish_start(a);
         if (r < 0)
                 return r;
         logind_init(&a->logind, on_sleep, a);
@@ -722,9 +739,8 @@ static void fini(struct agent *a)
         if (a->registry.client)
                 authorize_forget(&a->questions);
         waits_forget(&a->waits);
-        registry_fini(&a->registry);
-        entries_fini(&a->entries);
-        units_free(a->units);
+        publish_stop(a);
+        steady_fini(&a->steady);
         a->client = client_free(a->client);
         keep_close(&a->keep);
         a->leave_call = sd_bus_message_unref(a->leave_call);

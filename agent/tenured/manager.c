@@ -235,6 +235,28 @@ GETTER(get_n_nodes)
         return sd_bus_message_append(reply, "t", (uint64_t) client_membership(a->client)->n);
 }
 
+GETTER(get_brake)
+{
+        struct agent *a = userdata;
+
+        return sd_bus_message_append(reply, "b", (int) a->steady.brake.on);
+}
+
+GETTER(get_rest)
+{
+        struct agent *a = userdata;
+
+        return sd_bus_message_append(reply, "t",
+                                     (uint64_t) (a->steady.damping.until.ns / NSEC_PER_USEC));
+}
+
+GETTER(get_degraded)
+{
+        struct agent *a = userdata;
+
+        return sd_bus_message_append(reply, "s", client_self(a->client)->degraded);
+}
+
 GETTER(get_n_services)
 {
         struct agent *a = userdata;
@@ -271,6 +293,9 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_PROPERTY("Synced", "b", get_synced, 0, CHANGES),
         SD_BUS_PROPERTY("HeardUSec", "t", get_heard, 0, MOVES),
         SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, MOVES),
+        SD_BUS_PROPERTY("Degraded", "s", get_degraded, 0, MOVES),
+        SD_BUS_PROPERTY("MassFailure", "b", get_brake, 0, CHANGES),
+        SD_BUS_PROPERTY("RestUntilUSec", "t", get_rest, 0, MOVES),
         SD_BUS_PROPERTY("NNodes", "t", get_n_nodes, 0, MOVES),
         SD_BUS_PROPERTY("NServices", "t", get_n_services, 0, MOVES),
         SD_BUS_METHOD_WITH_ARGS("ListNodes", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssxo)", nodes),
@@ -405,6 +430,14 @@ void manager_service_changed(struct agent *a, const struct service *s, int64_t r
                                  s->name, s->node, s->instance, revision, path),
               "ServiceChanged");
         objects_service_changed(a, path);
+}
+
+void manager_brake_changed(struct agent *a)
+{
+        if (a->bus)
+                check(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER,
+                                                     "MassFailure", NULL),
+                      "PropertiesChanged");
 }
 
 void manager_session_changed(struct agent *a, enum session_state state, const char *why)

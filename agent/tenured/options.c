@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/url.h"
 #include "client/node_record.h"
+#include "link/table.h"
 
 #define FIELD(f) offsetof(struct options, f)
 #define MS NSEC_PER_MSEC
@@ -24,16 +25,23 @@ const struct conf_option options_table[] = {
         {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0},
         {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS},
         {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000},
+        {"Agent", "Addresses", "addresses", CONF_LIST, FIELD(addresses), "core", "where this node is reached: core (what the core is reached from), interface:NAME, a subnet such as 10.0.0.0/8, or an address or name", 0, 0},
         {"Agent", "Tags", "tags", CONF_LIST, FIELD(tags), "", "the node's attributes, name=value", 0, 0},
         {"Agent", "ServicesPath", "services-path", CONF_LIST, FIELD(services_path), "/etc/tenure/services.d,/run/tenure/services.d,/usr/local/lib/tenure/services.d,/usr/lib/tenure/services.d", "where NAME.service-entry files are; an earlier one hides a later one of its name", 0, 0},
+        {"Agent", "DegradedPressure", "degraded-pressure", CONF_UINT, FIELD(degraded_pressure), "60", "at how many percent of the last 10 s lost to memory, disk or processor pressure the node says that it is degraded; 0: never", 0, 100},
         {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0},
         {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "where that user's password is; a bare name: a credential of the unit", 0, 0},
         {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0},
         {"Fencing", "HeldTarget", "held-target", CONF_STRING, FIELD(held_target), "tenure-held.target", "the unit that is up while the place is held; empty: none", 0, 0},
         {"Fencing", "FenceLead", "fence-lead", CONF_NSEC, FIELD(fence_lead), "1s", "how long before the deadline it is stopped; at most a quarter of the TTL", 0, 3600000 * MS},
         {"Fencing", "FenceAction", "fence-action", CONF_STRING, FIELD(fence_action), "kill", "what becomes of what does not stop in time: kill, or reboot (kill, then reboot at the deadline)", 0, 0},
+        {"Steadiness", "FlapLimit", "flap-limit", CONF_UINT, FIELD(flap_limit), "0", "a node that has lost its place so often within FlapWindow stays out for FlapRest; 0: never", 0, 16},
+        {"Steadiness", "FlapWindow", "flap-window", CONF_NSEC, FIELD(flap_window), "1h", "see FlapLimit", 1000 * MS, 86400000 * MS},
+        {"Steadiness", "FlapRest", "flap-rest", CONF_NSEC, FIELD(flap_rest), "10min", "see FlapLimit", 1000 * MS, 86400000 * MS},
+        {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when so many percent of the nodes, of four at least, have expired within MassFailureWindow, the agent says MassFailure; 0: never", 0, 100},
+        {"Steadiness", "MassFailureWindow", "mass-failure-window", CONF_NSEC, FIELD(mass_failure_window), "1min", "see MassFailurePercent", 1000 * MS, 86400000 * MS},
         {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0},
-        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM)", 0, 0},
+        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0},
         {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0},
 };
 /* clang-format on */
@@ -95,6 +103,14 @@ int options_resolve(struct options *o, struct conf_error *err)
                 if (url_parse(text, &u) < 0) {
                         snprintf(err->text, sizeof(err->text),
                                  "Endpoints=: '%s' is not a URL such as http://10.0.0.1:2379",
+                                 text);
+                        return -EINVAL;
+                }
+        for (const char *at = o->addresses; list_next(&at, text, sizeof(text));)
+                if (!link_choice_is_valid(text)) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "Addresses= wants core, interface:NAME, a subnet such as "
+                                 "10.0.0.0/8, or an address, not '%.200s'",
                                  text);
                         return -EINVAL;
                 }

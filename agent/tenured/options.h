@@ -8,7 +8,10 @@ struct options {
         char *node_name, *node_id;
         nsec_t ttl;
         uint64_t drift_ppm;
-        char *tags, *services_path;
+        char *addresses, *tags, *services_path;
+        uint64_t degraded_pressure;
+        uint64_t flap_limit, mass_failure_percent;
+        nsec_t flap_window, flap_rest, mass_failure_window;
         char *held_target;
         nsec_t fence_lead;
         char *fence_action;

@@ -4,19 +4,25 @@
 #include <stdio.h>
 #include <unistd.h>
 
-int secret_read(const char *path, char *out, size_t size)
+const char *secret_path(const char *path, char out[static SECRET_PATH_MAX])
 {
         const char *credentials = getenv("CREDENTIALS_DIRECTORY");
-        char full[4096];
+
+        if (*path != '/' && credentials)
+                snprintf(out, SECRET_PATH_MAX, "%s/%s", credentials, path);
+        else
+                snprintf(out, SECRET_PATH_MAX, "%s", path);
+        return out;
+}
+
+int secret_read(const char *path, char *out, size_t size)
+{
+        char full[SECRET_PATH_MAX];
         size_t n = 0;
         ssize_t k = 1;
         int fd;
 
-        if (*path != '/' && credentials)
-                snprintf(full, sizeof(full), "%s/%s", credentials, path);
-        else
-                snprintf(full, sizeof(full), "%s", path);
-        fd = open(full, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        fd = open(secret_path(path, full), O_RDONLY | O_CLOEXEC | O_NOCTTY);
         if (fd < 0)
                 return -errno;
         while (k > 0 && n < size) {

@@ -276,6 +276,13 @@ void client_join(struct client *c)
                 abort();
 }
 
+void client_rest(struct client *c, struct boot_time until)
+{
+        session_rest(&c->session, until);
+        if (loop_timer_arm(&c->timer, boot_now()) < 0)
+                abort();
+}
+
 bool client_place(const struct client *c, struct place *ret)
 {
         *ret = (struct place){.self = c->self};
@@ -323,6 +330,29 @@ const char *client_endpoint(const struct client *c)
         const struct peer *p = &c->peers[c->current];
 
         return endpoint_rpc(p->ep) ? endpoint_name(p->ep) : "";
+}
+
+void client_source(const struct client *c, char *out, size_t size)
+{
+        endpoint_source(c->peers[c->current].ep, out, size);
+}
+
+/* A connection whose answers are due waits for TCP's next attempt, which may be seconds away;
+ * a new one does not. */
+void client_path_back(struct client *c)
+{
+        bool trouble = session_attempt(&c->session) > 0;
+
+        for (size_t i = 0; i < c->n_peers; i++) {
+                struct peer *p = &c->peers[i];
+
+                if (!endpoint_rpc(p->ep) || (trouble && p->n_sent > 0))
+                        endpoint_again(p->ep);
+        }
+        c->view_retry_at = (struct boot_time){0};
+        session_hurry(&c->session, boot_now());
+        if (loop_timer_arm(&c->timer, boot_now()) < 0)
+                abort();
 }
 
 uint64_t client_replica(const struct client *c)

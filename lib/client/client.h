@@ -55,6 +55,9 @@ void client_leave(struct client *c, const char *reason);
 /* After it has left: joins again, as a new incarnation. */
 void client_join(struct client *c);
 
+/* Stays out until then, once the place is lost; 0: joins as usual. */
+void client_rest(struct client *c, struct boot_time until);
+
 /* What a later life of this node can go on with, as of now; false while nothing is held. */
 bool client_place(const struct client *c, struct place *ret);
 
@@ -91,6 +94,12 @@ const struct services *client_services(const struct client *c);
 bool client_synced(const struct client *c);
 struct boot_time
 client_heard_at(const struct client *c); /* the last word from the core, of any kind */
+
+/* The address that we reach it from; "" while there is none. */
+void client_source(const struct client *c, char *out, size_t size);
+
+/* A link, an address or a route has come: what is stuck is tried anew, at once. */
+void client_path_back(struct client *c);
 
 /* The endpoint that answers us, "" when none does; and the member id of the replica behind it.
  */

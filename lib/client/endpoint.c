@@ -59,6 +59,8 @@ static void fail(struct endpoint *e, const char *why)
         e->backoff = min_of(2 * e->backoff, RETRY_MAX);
         if (was_up)
                 log_debug("Lost the core at %s: %s.", e->name, why);
+        else
+                log_debug("Cannot reach the core at %s: %s.", e->name, why);
         e->ops->down(e, why, e->userdata);
 }
 
@@ -283,6 +285,27 @@ void endpoint_drop(struct endpoint *e, const char *why)
 {
         if (e->up)
                 fail(e, why);
+}
+
+void endpoint_again(struct endpoint *e)
+{
+        bool wanted = e->up || e->stream || e->query || e->wanted;
+
+        if (e->up)
+                fail(e, "the network has changed");
+        e->backoff = RETRY_MIN;
+        if (!wanted)
+                return;
+        e->query = resolve_cancel(e->query);
+        close_connection(e);
+        connect_now(e);
+}
+
+void endpoint_source(const struct endpoint *e, char *out, size_t size)
+{
+        out[0] = '\0';
+        if (e->up)
+                stream_source(e->stream, out, size);
 }
 
 const char *endpoint_name(const struct endpoint *e)

@@ -39,6 +39,13 @@ void endpoint_want(struct endpoint *e);
 struct rpc_conn *endpoint_rpc(const struct endpoint *e);
 void endpoint_kick(struct endpoint *e);
 
+/* Begins a new connection at once, where one is wanted, connecting or up: the network has
+ * changed. Not from inside a handler. */
+void endpoint_again(struct endpoint *e);
+
+/* The address that we reach it from; "" while it is not up. */
+void endpoint_source(const struct endpoint *e, char *out, size_t size);
+
 /* Ends a connection that is of no use. */
 void endpoint_drop(struct endpoint *e, const char *why);
 

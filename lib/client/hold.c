@@ -221,7 +221,9 @@ static void keepalive_message(struct rpc_call *call, struct view m)
         if (r->ttl > 0) {
                 session_renewed(&c->session, r->id, sent_at);
         } else {
-                snprintf(c->why, sizeof(c->why), "the core says that the lease is gone");
+                if (r->id == c->session.lease) /* not of an earlier one */
+                        snprintf(c->why, sizeof(c->why),
+                                 "the core says that the lease is gone");
                 session_gone(&c->session, r->id);
         }
         pb_free(r);

@@ -12,7 +12,9 @@ struct loop {
         TAILQ_HEAD(, loop_hook) hooks;
         TAILQ_HEAD(loop_laters, loop_later) laters;
         struct boot_time armed_for; /* what the timerfd is set to */
-        struct loop_timer **heap;   /* owned array of borrowed timers */
+        bool armed_ahead;           /* which was in the future then */
+        nsec_t worst_lag;
+        struct loop_timer **heap; /* owned array of borrowed timers */
         size_t n, cap;
 };
 
@@ -121,6 +123,8 @@ static void on_timer_fd(struct loop_io *io, int events)
         (void) events;
         if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
                 abort(); /* a timerfd of ours that cannot be read is a bug of ours */
+        if (l->armed_ahead)
+                l->worst_lag = max_of(l->worst_lag, boot_diff(boot_now(), l->armed_for));
         l->armed_for = BOOT_TIME_NEVER;
         run_timers(l);
 }
@@ -142,6 +146,7 @@ static void arm(struct loop *l)
         }
         timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
         l->armed_for = when;
+        l->armed_ahead = boot_before(boot_now(), when);
 }
 
 /* One prepare watcher for everything: libev does not run one that is started by another in the
@@ -183,6 +188,14 @@ int loop_new(struct loop **ret)
         ev_prepare_start(l->ev, &l->prepare);
         *ret = take_ptr(l);
         return 0;
+}
+
+nsec_t loop_take_lag(struct loop *l)
+{
+        nsec_t lag = l->worst_lag;
+
+        l->worst_lag = 0;
+        return lag;
 }
 
 struct loop *loop_free(struct loop *l)

@@ -27,6 +27,10 @@ DEFINE_CLEANUP(struct loop *, loop_free)
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 
+/* By how much the latest of the timers since the last question came too late, those aside that
+ * were due when they were armed. */
+nsec_t loop_take_lag(struct loop *l);
+
 /* A descriptor. Embedded; lives until loop_io_stop(). @events: EV_READ, EV_WRITE. */
 struct loop_io {
         struct ev_io ev;

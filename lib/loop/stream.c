@@ -446,6 +446,19 @@ const char *stream_peer(const struct stream *s)
         return s->peer;
 }
 
+void stream_source(const struct stream *s, char *out, size_t size)
+{
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+
+        out[0] = '\0';
+        if (getsockname(s->fd, (struct sockaddr *) &a, &len) < 0 ||
+            getnameinfo((struct sockaddr *) &a, len, out, (socklen_t) size, NULL, 0,
+                        NI_NUMERICHOST) != 0)
+                out[0] = '\0';
+        out[strcspn(out, "%")] = '\0'; /* a link-local one names its link */
+}
+
 const char *stream_peer_name(struct stream *s)
 {
         X509 *cert = s->ssl ? SSL_get0_peer_certificate(s->ssl) : NULL;

@@ -57,6 +57,9 @@ void stream_close_after_tx(struct stream *s);
 /* "[::1]:2379", the other side; "?" while unknown. */
 const char *stream_peer(const struct stream *s);
 
+/* The address, without a port, that we reach the other side from; "" while unknown. */
+void stream_source(const struct stream *s, char *out, size_t size);
+
 /* The common name (RFC 5280, A.1) in the other side's certificate, which was verified; NULL
  * without one. Borrowed. */
 const char *stream_peer_name(struct stream *s);

@@ -3,6 +3,8 @@
 #include <openssl/err.h>
 #include <stdio.h>
 
+#include "base/secret.h"
+
 static int fail(struct tls_error *err, const char *what, const char *file)
 {
         char why[256];
@@ -27,19 +29,22 @@ static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_len
 
 static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
 {
+        char at[SECRET_PATH_MAX];
+
         SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
         SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
         /* A peer that closes without a goodbye is a closed connection, not a TLS error. */
         SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
-        if (f->cert && SSL_CTX_use_certificate_chain_file(ctx, f->cert) != 1)
+        if (f->cert && SSL_CTX_use_certificate_chain_file(ctx, secret_path(f->cert, at)) != 1)
                 return fail(err, "cannot use the certificate", f->cert);
-        if (f->key && SSL_CTX_use_PrivateKey_file(ctx, f->key, SSL_FILETYPE_PEM) != 1)
+        if (f->key &&
+            SSL_CTX_use_PrivateKey_file(ctx, secret_path(f->key, at), SSL_FILETYPE_PEM) != 1)
                 return fail(err, "cannot use the key", f->key);
         if (f->cert && f->key && SSL_CTX_check_private_key(ctx) != 1)
                 return fail(err, "the key does not belong to the certificate", f->cert);
-        if (f->ca ? SSL_CTX_load_verify_locations(ctx, f->ca, NULL) != 1
+        if (f->ca ? SSL_CTX_load_verify_locations(ctx, secret_path(f->ca, at), NULL) != 1
                   : SSL_CTX_set_default_verify_paths(ctx) != 1)
                 return fail(err, "cannot use the trusted CA file", f->ca);
         return 0;

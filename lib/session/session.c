@@ -111,7 +111,7 @@ static enum session_action join(struct session *s, struct boot_time now)
                 drop(s, SESSION_JOINING);
         if (s->busy && !boot_before(now, s->busy_until))
                 session_failed(s, now);
-        if (s->busy || boot_before(now, s->retry_at))
+        if (s->busy || boot_before(now, s->retry_at) || boot_before(now, s->rest_until))
                 return SESSION_WAIT;
         return begin(s, now, s->lease == 0 ? SESSION_GRANT : SESSION_REGISTER, REQUEST_TIMEOUT);
 }
@@ -179,7 +179,7 @@ struct boot_time session_wakeup(const struct session *s)
 {
         switch (s->state) {
         case SESSION_JOINING:
-                return s->busy ? s->busy_until : s->retry_at;
+                return s->busy ? s->busy_until : boot_max(s->retry_at, s->rest_until);
         case SESSION_HELD:
                 return boot_min(session_deadline(s),
                                 boot_min(t2(s), boot_max(t1(s), s->retry_at)));
@@ -281,6 +281,11 @@ void session_hurry(struct session *s, struct boot_time now)
 {
         if (s->attempt > 0)
                 s->retry_at = now;
+}
+
+void session_rest(struct session *s, struct boot_time until)
+{
+        s->rest_until = until;
 }
 
 void session_leave(struct session *s)

@@ -62,8 +62,9 @@ struct session {
         struct boot_time busy_until; /* it counts as failed after that */
         struct boot_time renewed_at; /* send time of the last acknowledged renewal */
         struct boot_time retry_at;
-        unsigned attempt; /* since the last success */
-        bool leave;       /* asked to leave */
+        unsigned attempt;            /* since the last success */
+        bool leave;                  /* asked to leave */
+        struct boot_time rest_until; /* nothing is asked for before */
 };
 
 void session_init(struct session *s, const struct session_config *cfg);
@@ -104,6 +105,9 @@ void session_left(struct session *s);
 
 /* A path came back, or an endpoint: try now rather than at the next interval. */
 void session_hurry(struct session *s, struct boot_time now);
+
+/* Stays out until then, once the place is lost; 0: joins as usual. */
+void session_rest(struct session *s, struct boot_time until);
 
 /* Begins to leave; SESSION_REVOKE follows if there is something to give back. */
 void session_leave(struct session *s);

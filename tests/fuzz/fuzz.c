@@ -15,6 +15,7 @@
 #include "client/service_record.h"
 #include "consensus/message.h"
 #include "lease/state.h"
+#include "link/table.h"
 #include "rpc/conn.h"
 #include "store/store.h"
 
@@ -143,6 +144,31 @@ static void fuzz_service(struct view in)
                 abort();
 }
 
+/* Messages of the kernel, one behind the other. */
+static void fuzz_netlink(struct view in)
+{
+        uint8_t b[1024] __attribute__((aligned(8)));
+        struct link_table t;
+        char out[64];
+
+        link_table_init(&t);
+        while (in.len > 4) {
+                size_t room = min_of(in.len, sizeof(b)), n = min_of((size_t) in.p[0] * 4, room);
+
+                if (n < 4)
+                        break;
+                memcpy(b, in.p, n);
+                memset(b + 1, 0, 3); /* its length, as nlmsg_len has it */
+                b[0] = (uint8_t) n;
+                if (n > 255)
+                        b[1] = (uint8_t) (n >> 8);
+                (void) link_table_feed(&t, b, n);
+                in = (struct view){in.p + n, in.len - n};
+        }
+        link_table_choose(&t, "core,interface:e,::/0,10.0.0.0/7", "", out, sizeof(out));
+        link_table_fini(&t);
+}
+
 /* With the checksum that belongs to it, or nothing would get past that. */
 static void fuzz_place(struct view in)
 {
@@ -240,6 +266,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         /* What came later has a number of its own, so that the corpus stays what it was. */
         if (p[0] == 0xfe)
                 fuzz_place((struct view){p + 1, n - 1});
+        else if (p[0] == 0xfc)
+                fuzz_netlink((struct view){p + 1, n - 1});
         else if (p[0] == 0xfd)
                 fuzz_service((struct view){p + 1, n - 1});
         else

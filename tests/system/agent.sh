@@ -87,6 +87,8 @@ for o in /org/tenure/Membership1:Manager /org/tenure/Membership1/node/web1:Node 
 	untold= n=0
 	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o##*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || untold+=" $m"; done
 	is "org.tenure.Membership1(5) tells all of ${o##*:}'s $n" "$([ $n -gt 5 ] || echo too few)$untold" ""
+	i=org.tenure.Membership1.${o##*:}
+	is "the shipped introspection of ${o##*:} is what is served" "$(call introspect --xml-interface org.tenure.Membership1 "${o%:*}" | sed -n "/<interface name=\"$i\">/,/<\/interface>/p" | diff - <(grep -v '^<' "$(dirname "$0")/../../conf/introspection/$i.xml"))" ""
 done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
@@ -180,6 +182,54 @@ start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile
 until_ok 10 ctl status && ok "the bus came back, so did the agent" || not_ok "the bus came back"
 is "with the same lease" "$(ctl status --json=short | jq -r .LeaseId)" "$L"
 
+# The wall clock is set back and forth by days, on both sides; leases do not look at it.
+kill -USR1 $AGENT; wait $AGENT; CLOCK=$(dirname "$BIN")/tests/system/wrong_clock.so; echo 0 >"$DIR/clock"
+if [ -e "$CLOCK" ]; then
+	export WRONG_CLOCK="$DIR/clock" ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+	start core2 env LD_PRELOAD="$CLOCK" "$BIN/tenure-core" --name x --data-dir "$DIR/core2" --listen-client-urls "http://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp"; CORE2=$PID
+	start agent2 env LD_PRELOAD="$CLOCK" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "http://127.0.0.1:$s"; AGENT=$PID
+	until_ok 10 ctl status; L=$(lease)
+	last() { call get-property $M LastRenewalUSec | cut -d' ' -f2; }
+	later() { [ "$(last)" -gt "$1" ]; }
+	for days in 3 -5 400 0; do echo $((days * 86400)) >"$DIR/clock"; r=$(last); until_ok 5 later "$r"; r=$(last); until_ok 5 later "$r"; done
+	is "the wall clock jumps by days: the lease is kept" "$(lease)" "$L"
+	has "it did jump" "$(etcdctl --endpoints "127.0.0.1:$s" get /tenure/default/nodes/web1 --print-value-only | jq -r .since; echo 31536000 >"$DIR/clock"; ctl set-tags z=1; ctl leave; ctl join; until_ok 5 ctl status; ctl nodes --json=short | jq -r '.[0].Since' | tr '\n' ' ')" "$(date -d '+365 days' +%Y)"
+	kill $AGENT; wait $AGENT; kill $CORE2; unset WRONG_CLOCK
+else skip "the wall clock jumps" "no $CLOCK"; fi
+agent; until_ok 5 ctl status
+
+# Memory is locked where the limit allows it.
+L=$(lease); kill -USR1 $AGENT; wait $AGENT
+case $BIN in
+*asan*) skip "memory is locked" "the sanitizer does not let it" ;;
+*) if (ulimit -l unlimited) 2>/dev/null; then
+	ulimit -l unlimited; agent; until_ok 5 ctl status
+	until_ok 5 grep -q 'VmLck:.*[1-9]' /proc/$AGENT/status && ok "memory is locked: $(awk '/VmLck|VmRSS/ {printf "%s %s kB ", $1, $2}' /proc/$AGENT/status)" || not_ok "memory is locked" "$(grep Vm /proc/$AGENT/status)"
+	kill -USR1 $AGENT; wait $AGENT
+else skip "memory is locked" "the limit cannot be raised here"; fi ;;
+esac
+agent; until_ok 5 ctl status
+
+# One that flaps stays out, until somebody lets it in; over a restart too.
+printf '[Steadiness]\nFlapLimit=2\nFlapWindow=1min\nFlapRest=1h\n' >>"$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q "FlapLimit= has changed" "$DIR/agent.log"
+lose() { local l; l=$(lease); etcdctl --endpoints "127.0.0.1:$c" lease revoke "$l" >/dev/null; }
+L=$(lease); lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status --json=short | jq -e '.State == \"held\" and .LeaseId != \"$L\"'" && ok "it loses its place, and joins again" || not_ok "it loses its place"
+lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Rests: 3[56].. s more, for it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
+has "the log says so" "$(cat "$DIR/agent.log")" "2 times by now, so it stays out for 3600 s"
+kill -USR1 $AGENT; wait $AGENT; agent
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Rests" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
+is "it has not joined" "$(call get-property $M State)" 's "joining"'
+ctl join; until_ok 5 ctl status && ok "tenurectl join lets it in" || not_ok "tenurectl join lets it in"
+
+# Most of the nodes gone at once: told as gone, and that it is odd.
+G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 1 | awk '{print $2}')
+for i in 1 2 3 4 5; do etcdctl --endpoints "127.0.0.1:$c" put --lease "$G" /tenure/default/nodes/mass$i '{"id":"i"}' >/dev/null; done
+mass() { [ "$(call get-property $M MassFailure)" = "b $1" ]; }
+until_ok 5 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS nodes --no-legend | wc -l) = 6 ]"; mass false && ok "many nodes, no failure" || not_ok "many nodes"
+until_ok 5 mass true && ok "most expire: MassFailure" || not_ok "MassFailure" "$(ctl nodes)"
+has "tenurectl status tells" "$(ctl status)" "most of the nodes are gone at once"
+is "and they are gone all the same" "$(ctl nodes --no-legend | wc -l)" 1
+
 # The core goes: jeopardy, lost, and back, without anybody's help.
 kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
@@ -195,9 +245,9 @@ is "and its key is gone" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/defau
 make_certificates
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
-start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" \
-	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem"
-until_ok 10 ctl status && ok "an agent over mutual TLS" || not_ok "an agent over mutual TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
+start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" \
+	--cert-file cert.pem --key-file key.pem --trusted-ca-file "$DIR/ca.pem"
+until_ok 10 ctl status && ok "an agent over mutual TLS, its key a credential" || not_ok "an agent over mutual TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
 
 # Settings that cannot be.
 printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"

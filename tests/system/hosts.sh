@@ -30,6 +30,9 @@ is "systemctl service-log-level" "$(on h4 systemctl service-log-level tenured)" 
 quietly "systemd executes itself anew" systemctl daemon-reexec
 quietly "an upgrade in place" sh -c 'cp /usr/bin/tenured /usr/bin/t.new && mv /usr/bin/t.new /usr/bin/tenured && systemctl daemon-reload && systemctl try-restart tenured'
 
+# As the unit says: in real time. (Locked memory: agent.sh; hosts in containers may not raise the limit.)
+is "SCHED_RR" "$(on h4 ps -o cls= -p "$(prop h4 tenured MainPID)" | tr -d ' ')" RR
+
 # Services. Every host hears of them, in milliseconds; each wakes up only for what happens.
 events() { tail -n "+$1" "$DIR/watch.$2.log" | grep '^{' | jq -r 'select(.event | startswith("Service")) | select(.node == "h4") | "\(.event) \(.name) \(.reason // "")"' | sed 's/ *$//' | tr '\n' ','; }
 svc() { # WHAT WANTED COMMAND...: on h4; what h1 hears
@@ -74,12 +77,55 @@ done
 D=$(sort -n "$DIR/delays" | tail -n 2 | head -n 1)
 if [ "${D:-9999}" -lt 250 ]; then ok "a killed process: every other host hears within $D ms (39th of 40; median $(sort -n "$DIR/delays" | sed -n 20p) ms)"; else not_ok "a killed process: heard after $D ms"; fi
 
+# The kernel's word: addresses as they come and go, and a cable that is back before the place is lost.
+addresses() { on h1 busctl get-property org.tenure.Membership1 /org/tenure/Membership1/node/h4 org.tenure.Membership1.Node Addresses; }
+reached_at() { [ "$(addresses)" = "$1" ]; }
+until_ok 5 reached_at 'as 1 "10.77.0.4"' && ok "a node tells where it is reached" || not_ok "a node tells where it is reached" "$(addresses)"
+on h4 sh -c 'sed -i "s|^\[Agent\]|[Agent]\nAddresses=core 10.99.0.0/16|" /etc/tenure/tenured.conf && systemctl reload tenured && ip address add 10.99.1.1/32 dev eth0'
+until_ok 5 reached_at 'as 2 "10.77.0.4" "10.99.1.1"' && ok "an address that is added" || not_ok "an address that is added" "$(addresses)"
+on h4 ip address del 10.99.1.1/32 dev eth0
+until_ok 5 reached_at 'as 1 "10.77.0.4"' && ok "and taken away" || not_ok "and taken away" "$(addresses)"
+# What slows it down is told: two busy loops for each processor.
+on h4 sh -c 'sed -i "s/^\[Agent\]/[Agent]\nDegradedPressure=1/" /etc/tenure/tenured.conf && systemctl reload tenured'
+for _ in 1 2 3 4; do start busy timeout 20 sh -c 'while :; do :; done'; done
+degraded() { on h1 tenurectl nodes h4 --json=short | jq -r '.[0].Degraded' | grep "pressure"; }
+until_ok 15 degraded && ok "a host that is starved says so: $(degraded)" || not_ok "a host that is starved says so"
+pkill -P $$ timeout 2>/dev/null; on h4 sh -c 'sed -i /DegradedPressure/d /etc/tenure/tenured.conf && systemctl reload tenured'
+until_ok 20 sh -c "! env RIG=$NAME '$RIG' exec h1 tenurectl nodes h4 --json=short | jq -r '.[0].Degraded' | grep pressure" && ok "and when it is well again" || not_ok "and when it is well again" "$(degraded)"
+
+# Back before the place is lost: tried at once, on new connections.
+on h4 sh -c 'sed -i "s/^TTL=.*/TTL=6s/" /etc/tenure/tenured.conf && systemctl stop tenured && systemctl start tenured'; until_ok 10 held h4; until_ok 5 all_there
+l=$(lease h4) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
+uptime_us() { local s; read -r s _ </proc/uptime; echo $((10#${s/./} * 10000)); }
+sleep_until_renewed h4; rig cut h4; T=$(uptime_us)
+past() { [ $(($(uptime_us) - $1)) -gt 3500000 ]; }; until_ok 5 past "$(renewal h4)"
+T=$(uptime_us); rig heal; until_ok 3 renewed_after h4 "$T"; ms=$((($(renewal h4) - T) / 1000))
+if [ $ms -gt 0 ] && [ $ms -lt 1600 ]; then ok "a cable that is back in time: renewed by what was sent $ms ms after"; else not_ok "a cable that is back in time: $ms ms"; fi
+is "the lease is kept" "$(lease h4)" "$l"
+has "by new connections" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 30)" "Lost the core at .*: the network has changed"
+is "and nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
+on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/" /etc/tenure/tenured.conf && systemctl stop tenured && systemctl start tenured'; back "TTL 2 s again"
+
 # A link that loses a third of what h4 sends, for ten renewals.
 l=$(lease h4) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log"); rig loss h4 30
 for _ in 1 2 3 4 5; do sleep_until_renewed h4; done
 rig heal; until_ok 10 held h4
 is "a link that loses 30 %: the lease is kept" "$(lease h4)" "$l"
 is "a link that loses 30 %: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
+
+# A slow link: 64 kbit/s, with a queue of 400 ms.
+l=$(lease h4) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
+on h4 tc qdisc replace dev eth0 root tbf rate 64kbit burst 2kb latency 400ms
+for _ in 1 2 3; do sleep_until_renewed h4; done
+on h4 tc qdisc del dev eth0 root
+is "a slow link: the lease is kept" "$(lease h4)" "$l"
+is "a slow link: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
+
+# No space where the agent keeps what a restart goes on with.
+on h4 sh -c 'mount -o remount,size=8M /run; dd if=/dev/zero of=/run/full bs=64k 2>/dev/null; df --output=avail /run | tail -n 1' >"$DIR/full.log"
+is "/run is full" "$(tr -d ' ' <"$DIR/full.log")" 0
+quietly "a full disk" systemctl restart tenured
+on h4 rm /run/full
 
 # lost WHAT LINE BEGAN [LATEST]: since BEGAN h4 has no word from the core; told within the TTL and some, stopped before that.
 lost() {

@@ -1,3 +1,4 @@
+#include "client/brake.h"
 #include "client/services.h"
 #include "client/tags.h"
 #include "test.h"
@@ -140,4 +141,34 @@ TEST(services_come_and_go)
         SAID("+a/h3 -web/h2(stopped) ");
         services_fini(&v);
         CHECK_EQ(v.n, 0);
+}
+
+#define AT(s) ((struct boot_time){(s) *NSEC_PER_SEC})
+
+TEST(most_of_the_nodes_gone_at_once)
+{
+        static struct brake b;
+        struct brake_config cfg = {55, 60 * NSEC_PER_SEC};
+
+        memset(&b, 0, sizeof(b));
+        CHECK(!brake_update(&b, &cfg, 10, AT(1)));
+        CHECK_EQ(brake_wakeup(&b, &cfg).ns, BOOT_TIME_NEVER.ns);
+        for (int i = 0; i < 5; i++)
+                brake_expired(&b, AT(10));
+        CHECK(!brake_update(&b, &cfg, 5, AT(10))); /* half of them */
+        brake_expired(&b, AT(11));
+        CHECK(brake_update(&b, &cfg, 4, AT(11)) && b.on);
+        CHECK_EQ(brake_wakeup(&b, &cfg).ns, AT(70).ns);
+        CHECK(!brake_update(&b, &cfg, 4, AT(69)));
+        CHECK(brake_update(&b, &cfg, 4, AT(70)) &&
+              !b.on); /* a minute later that is how it is */
+        for (int i = 0; i < 3; i++)
+                brake_expired(&b, AT(100));
+        CHECK(!brake_update(&b, &cfg, 0, AT(100))); /* three nodes are no mass */
+        for (int i = 0; i < 2 * BRAKE_KEEP; i++)
+                brake_expired(&b, AT(101));
+        CHECK(brake_update(&b, &cfg, 100, AT(101)));
+        CHECK(brake_update(&b, &cfg, 100000, AT(102)) && !b.on); /* they came back */
+        cfg.percent = 0;
+        CHECK(!brake_update(&b, &cfg, 0, AT(103)));
 }

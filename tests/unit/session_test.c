@@ -1,3 +1,5 @@
+#include "session/damping.h"
+#include "session/degraded.h"
 #include "session/session.h"
 #include "test.h"
 
@@ -169,4 +171,74 @@ TEST(a_lease_that_ages_while_it_is_registered_is_not_used)
         CHECK_EQ(session_next_action(&s, T(11000)), SESSION_GRANT);
         session_registered(&s); /* of the old one: too late */
         CHECK_EQ(s.state, SESSION_JOINING);
+}
+
+static bool reads(struct degraded *d, double memory, nsec_t lag, nsec_t at)
+{
+        static const struct degraded_config cfg = {60, 100 * NSEC_PER_MSEC};
+        struct degraded_reading r = {.cpu = 10, .memory = memory, .io = -1, .lag = lag};
+
+        return degraded_update(d, &cfg, &r, (struct boot_time){at});
+}
+
+TEST(what_slows_a_host_down)
+{
+        static const char text[] = "some avg10=1.50 avg60=2.00 avg300=3.00 total=4\n"
+                                   "full avg10=71.25 avg60=0.00 avg300=0.00 total=0\n";
+        struct degraded d = {0};
+
+        CHECK(pressure_parse(text, "full") > 71.2 && pressure_parse(text, "full") < 71.3);
+        CHECK(pressure_parse(text, "some") > 1.4 && pressure_parse(text, "some") < 1.6);
+        CHECK(pressure_parse("", "full") < 0 && pressure_parse("full", "full") < 0);
+        CHECK(pressure_parse("full avg10=x", "full") < 0);
+        CHECK(pressure_parse("full avg10=900", "full") < 0);
+
+        CHECK(!reads(&d, 59, 0, 0));
+        CHECK(reads(&d, 71, 0, NSEC_PER_SEC));
+        CHECK_EQ(strcmp(d.why, "memory pressure 71 %"), 0);
+        CHECK(!reads(&d, 90, 0, 2 * NSEC_PER_SEC));  /* no news */
+        CHECK(!reads(&d, 40, 0, 30 * NSEC_PER_SEC)); /* better, not well */
+        CHECK(!reads(&d, 80, 0, 35 * NSEC_PER_SEC));
+        CHECK(!reads(&d, 10, 0, 40 * NSEC_PER_SEC)); /* well, for 5 s */
+        CHECK(reads(&d, 10, 0, 46 * NSEC_PER_SEC));
+        CHECK_EQ(*d.why, 0);
+        CHECK(reads(&d, 0, 340 * NSEC_PER_MSEC, 50 * NSEC_PER_SEC));
+        CHECK_EQ(strcmp(d.why, "the agent ran 340 ms late"), 0);
+        CHECK(reads(&d, 0, 0, 61 * NSEC_PER_SEC));
+}
+
+TEST(who_flaps_stays_out)
+{
+        struct damping_config cfg = {3, 60 * NSEC_PER_SEC, 600 * NSEC_PER_SEC};
+        struct damping d = {0};
+
+        CHECK(!damping_lost(&d, &cfg, T(1000)));
+        CHECK(!damping_lost(&d, &cfg, T(2000)));
+        CHECK(!damping_lost(&d, &cfg, T(62500))); /* the first two are long ago */
+        CHECK(!damping_lost(&d, &cfg, T(63000)));
+        CHECK(damping_lost(&d, &cfg, T(64000)));
+        CHECK_EQ(d.until.ns, T(664000).ns);
+        CHECK(!damping_lost(&d, &cfg, T(665000)));
+        damping_forgive(&d);
+        CHECK(d.n == 0 && d.until.ns == 0);
+        cfg.limit = 0;
+        for (int i = 0; i < 100; i++)
+                CHECK(!damping_lost(&d, &cfg, T(700000)));
+        cfg.limit = 100; /* more than are kept: all of them */
+        for (int i = 1; i < DAMPING_LIMIT_MAX; i++)
+                CHECK(!damping_lost(&d, &cfg, T(700000)));
+        CHECK(damping_lost(&d, &cfg, T(700000)));
+}
+
+TEST(who_rests_does_not_join)
+{
+        struct session s;
+
+        session_init(&s, &(struct session_config){TTL, 1000, 50 * NSEC_PER_MSEC});
+        session_rest(&s, T(5000));
+        CHECK_EQ(session_next_action(&s, T(0)), SESSION_WAIT);
+        CHECK_EQ(session_wakeup(&s).ns, T(5000).ns);
+        session_hurry(&s, T(1000));
+        CHECK_EQ(session_next_action(&s, T(4999)), SESSION_WAIT);
+        CHECK_EQ(session_next_action(&s, T(5000)), SESSION_GRANT);
 }

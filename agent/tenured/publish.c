@@ -1,0 +1,179 @@
+/*
+ * What this node says of itself and of its services: from the settings, from the units and
+ * links that are followed, and from programs. Each of them may change it; client_offer() and
+ * client_set_self() bring it to the core.
+ */
+#include "agent.h"
+#include "base/log.h"
+
+/* Journal message ids, explained in conf/tenure.catalog. */
+#define MESSAGE_DEGRADED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00a"
+#define MESSAGE_WELL "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00b"
+
+#define LAG_MIN (50 * NSEC_PER_MSEC)
+
+static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
+{
+        char name[TAGS_MAX], value[TAGS_MAX];
+        const char *cursor = a->registry.tags;
+
+        tags[0] = '\0';
+        (void) !tags_set_list(tags, a->opt.tags);
+        while (tags_next(&cursor, name, value))
+                if (tags_set(tags, name, value) < 0)
+                        log_warning("The tag %s does not fit.", name);
+}
+
+/* The address towards the core stays what it is while this host has it: a core host that
+ * answers now instead of another one is no news. */
+static void choose_addresses(struct agent *a, char *out, size_t size)
+{
+        const struct link_table *t = a->links ? links_table(a->links) : &a->no_links;
+        char source[sizeof(a->source)];
+
+        client_source(a->client, source, sizeof(source));
+        if (*source && !link_table_has(t, a->source))
+                strcpy(a->source, source);
+        link_table_choose(t, a->opt.addresses, a->source, out, size);
+}
+
+void agent_publish(struct agent *a)
+{
+        const struct node_record *self = client_self(a->client);
+        char tags[TAGS_MAX], addresses[NODE_ADDRESSES_MAX], was[NODE_ADDRESSES_MAX];
+
+        a->published_at = client_endpoint(a->client);
+        merge_tags(a, tags);
+        strcpy(was, self->addresses);
+        choose_addresses(a, addresses, sizeof(addresses));
+        /* Without a link and without a core there is nobody to tell. */
+        client_set_self(a->client, *addresses ? addresses : was, tags, a->health.degraded.why);
+        if (strcmp(was, self->addresses) != 0)
+                log_info("This node is reached at %s.", self->addresses);
+}
+
+static void check_known(struct agent *a);
+
+static void on_links_changed(void *userdata)
+{
+        struct agent *a = userdata;
+
+        agent_publish(a);
+        check_known(a);
+}
+
+static void on_path_back(void *userdata)
+{
+        struct agent *a = userdata;
+
+        log_debug("The network has changed.");
+        client_path_back(a->client);
+}
+
+static const struct links_ops links_ops = {.changed = on_links_changed,
+                                           .path_back = on_path_back};
+
+static void make_links(struct agent *a)
+{
+        int r = links_new(&a->links, a->loop, &links_ops, a);
+
+        if (r < 0)
+                log_warning("Cannot listen to the kernel's word on addresses: %s.",
+                            strerror(-r));
+}
+
+/* A service that an earlier life of ours had told of is taken back only once we know that it
+ * is not there any more. */
+static void check_known(struct agent *a)
+{
+        if (a->registry.known && (!a->units || units_known(a->units)) &&
+            (!a->links || links_known(a->links)))
+                client_offers_known(a->client);
+}
+
+static void on_unit(void *userdata, const char *unit, const struct unit_state *s)
+{
+        struct agent *a = userdata;
+
+        entries_follow(&a->entries, unit, s);
+        check_known(a);
+}
+
+static void on_registry_known(void *userdata)
+{
+        struct agent *a = userdata;
+
+        agent_publish(a);
+        check_known(a);
+}
+
+static bool is_registered(void *userdata, const char *name, const char *instance)
+{
+        struct agent *a = userdata;
+
+        return registry_owner(&a->registry, name, instance) != NULL;
+}
+
+int publish_start(struct agent *a)
+{
+        int r = a->pid1 ? units_new(&a->units, a->loop, on_unit, a) : 0;
+
+        if (r < 0)
+                return r;
+        link_table_init(&a->no_links);
+        health_init(&a->health);
+        entries_init(&a->entries, a->client, a->units);
+        registry_init(&a->registry, a->client, on_registry_known, a);
+        make_links(a);
+        entries_load(&a->entries, a->opt.services_path, is_registered, a);
+        return 0;
+}
+
+void publish_reload(struct agent *a)
+{
+        entries_load(&a->entries, a->opt.services_path, is_registered, a);
+        agent_publish(a);
+}
+
+/* With every heartbeat, which wakes us up anyway. */
+static void look_at_health(struct agent *a)
+{
+        const struct session *s = client_session(a->client);
+        const struct degraded_config cfg = {(unsigned) a->opt.degraded_pressure,
+                                            max_of(s->ttl / 20, LAG_MIN)};
+        const char *fields[] = {NULL, NULL};
+
+        if (s->lease == 0 || s->renewed_at.ns == a->health.looked_at.ns)
+                return;
+        a->health.looked_at = s->renewed_at;
+        if (!health_look(&a->health, &cfg, loop_take_lag(a->loop), boot_now()))
+                return;
+        if (*a->health.degraded.why) {
+                fields[0] = MESSAGE_DEGRADED;
+                log_full(LOG_WARNING, fields, "This host is degraded: %s.",
+                         a->health.degraded.why);
+        } else {
+                fields[0] = MESSAGE_WELL;
+                log_full(LOG_NOTICE, fields, "This host is well again.");
+        }
+        agent_publish(a);
+}
+
+void publish_follow(struct agent *a)
+{
+        look_at_health(a);
+        if (client_endpoint(a->client) != a->published_at)
+                agent_publish(a);
+        if (a->links) /* who waits for a path, waits for a route as well */
+                links_want_routes(a->links,
+                                  a->state != SESSION_HELD || !client_synced(a->client));
+}
+
+void publish_stop(struct agent *a)
+{
+        health_fini(&a->health);
+        registry_fini(&a->registry);
+        entries_fini(&a->entries);
+        units_free(a->units);
+        links_free(a->links);
+}

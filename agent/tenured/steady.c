@@ -1,0 +1,97 @@
+#include "steady.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+
+/* Losses are instants of CLOCK_BOOTTIME, and /run goes with the boot. */
+static void load(struct steady *s)
+{
+        FILE *f = *s->file ? fopen(s->file, "re") : NULL;
+        struct damping *d = &s->damping;
+
+        if (!f)
+                return;
+        if (fscanf(f, "UNTIL %" SCNd64, &d->until.ns) != 1)
+                d->until.ns = 0;
+        while (d->n < DAMPING_LIMIT_MAX &&
+               fscanf(f, " LOST %" SCNd64, &d->losses[d->n].ns) == 1)
+                d->n++;
+        fclose(f);
+}
+
+static void save(const struct steady *s)
+{
+        char path[sizeof(s->file) + 8];
+        FILE *f;
+
+        if (!*s->file)
+                return;
+        snprintf(path, sizeof(path), "%s.new", s->file);
+        f = fopen(path, "we");
+        if (f) {
+                fprintf(f, "UNTIL %" PRId64 "\n", s->damping.until.ns);
+                for (size_t i = 0; i < s->damping.n; i++)
+                        fprintf(f, "LOST %" PRId64 "\n", s->damping.losses[i].ns);
+                if (fclose(f) == 0 && rename(path, s->file) == 0)
+                        return;
+        }
+        log_warning("%s: cannot write it: %s. A restart will forgive what was lost.", path,
+                    strerror(errno));
+}
+
+static void look(struct steady *s, struct boot_time now)
+{
+        if (brake_update(&s->brake, &s->brake_cfg, s->n_nodes, now))
+                s->brake_changed(s);
+        if (loop_timer_arm(&s->timer, brake_wakeup(&s->brake, &s->brake_cfg)) < 0)
+                abort();
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        look(container_of(t, struct steady, timer), boot_now());
+}
+
+void steady_init(struct steady *s, struct loop *l, void (*brake_changed)(struct steady *s))
+{
+        const char *dir = getenv("RUNTIME_DIRECTORY");
+
+        loop_timer_init(&s->timer, l, on_timer);
+        s->brake_changed = brake_changed;
+        if (dir && *dir && !strchr(dir, ':'))
+                snprintf(s->file, sizeof(s->file), "%s/losses", dir);
+        load(s);
+}
+
+void steady_fini(struct steady *s)
+{
+        if (s->timer.loop)
+                loop_timer_disarm(&s->timer);
+}
+
+bool steady_lost(struct steady *s, struct boot_time now)
+{
+        bool rest = damping_lost(&s->damping, &s->damping_cfg, now);
+
+        if (s->damping_cfg.limit > 0)
+                save(s);
+        return rest;
+}
+
+void steady_forgive(struct steady *s)
+{
+        if (s->damping.n == 0 && s->damping.until.ns == 0)
+                return;
+        damping_forgive(&s->damping);
+        save(s);
+}
+
+void steady_nodes(struct steady *s, size_t n_nodes, bool expired, struct boot_time now)
+{
+        s->n_nodes = n_nodes;
+        if (expired)
+                brake_expired(&s->brake, now);
+        look(s, now);
+}

@@ -1,0 +1,33 @@
+/*
+ * The kernel's word on this host's links, addresses and routes, on our loop: dumped once, then
+ * followed (rtnetlink(7), netlink(7)). A dump that a change has interrupted is begun again
+ * (NLM_F_DUMP_INTR); when the socket's buffer has overflowed (ENOBUFS), all is dumped anew.
+ * Nothing here waits.
+ */
+#pragma once
+
+#include "link/table.h"
+
+struct links;
+struct loop;
+
+struct links_ops {
+        /* The table is not what it was; also told once when it is known first. */
+        void (*changed)(void *userdata);
+        /* A carrier, an address or, while they are listened to, a route has come: what did not
+         * get through may do so now. */
+        void (*path_back)(void *userdata);
+};
+
+/* Returns 0 or a negative errno. */
+must_check_ int links_new(struct links **ret, struct loop *l, const struct links_ops *ops,
+                          void *userdata);
+struct links *links_free(struct links *k);
+DEFINE_CLEANUP(struct links *, links_free)
+
+/* Empty until the first dump has come. */
+const struct link_table *links_table(const struct links *k);
+bool links_known(const struct links *k);
+
+/* Routes are listened to only while somebody waits for one: a router may have a million. */
+void links_want_routes(struct links *k, bool want);

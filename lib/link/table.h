@@ -1,0 +1,70 @@
+/*
+ * Which links and addresses the kernel has, from its messages (rtnetlink(7)): a dump fills the
+ * table, notifications keep it. Pure: messages come in as bytes.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+
+struct link {
+        TAILQ_ENTRY(link) entry;
+        int index;
+        char name[16];
+        bool carrier; /* up, and something is at the other end */
+        bool loopback;
+        bool seen; /* during a dump */
+};
+
+struct address {
+        TAILQ_ENTRY(address) entry;
+        int index;      /* of its link */
+        uint8_t family; /* AF_INET, AF_INET6 */
+        uint8_t prefix_len;
+        uint8_t scope;     /* RT_SCOPE_UNIVERSE, ... */
+        bool usable;       /* neither tentative, nor deprecated, nor a duplicate */
+        uint8_t bytes[16]; /* network order; 4 of them for AF_INET */
+        bool seen;
+};
+
+struct link_table {
+        TAILQ_HEAD(, link) links;
+        TAILQ_HEAD(, address) addresses;
+        bool failed; /* out of memory: it has a hole; dump again */
+};
+
+/* What a message meant. */
+enum {
+        LINK_CHANGED = 1, /* a link or an address is not what it was */
+        LINK_PATH = 2,    /* a carrier, an address or a route has come */
+};
+
+void link_table_init(struct link_table *t);
+void link_table_fini(struct link_table *t);
+
+/* Takes one message: a whole nlmsghdr and what belongs to it, aligned as it came. Returns flags
+ * as above, 0 for what is of no interest, or -EBADMSG. */
+int link_table_feed(struct link_table *t, const void *message, size_t len);
+
+/* Around a dump of all links, or of all addresses: what it does not have any more, goes.
+ * Returns whether something went. */
+void link_table_dump_begin(struct link_table *t);
+bool link_table_dump_end(struct link_table *t);
+
+const struct link *link_table_find(const struct link_table *t, int index);
+
+/* Chooses what to publish, joined by commas, best first. @wanted is a list: `core` stands for
+ * @source, the address that we reach the core from ("" while unknown, and nothing if it is a
+ * loopback one), or while that is not known, for the first global address of a link with a
+ * carrier; `interface:NAME` for all global addresses of a link; `10.0.0.0/8` for all that are
+ * in a subnet; anything else is published as it is. */
+void link_table_choose(const struct link_table *t, const char *wanted, const char *source,
+                       char *out, size_t size);
+
+/* Whether an address, as text, is on this host, usable, on a link with a carrier. */
+bool link_table_has(const struct link_table *t, const char *text);
+
+/* Whether @item is something that link_table_choose() knows. */
+bool link_choice_is_valid(const char *item);

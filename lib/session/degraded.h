@@ -1,0 +1,33 @@
+/*
+ * Whether something slows this host down so much that its heartbeats are at risk, and what:
+ * pressure stall information (Documentation/accounting/psi.rst) and how late our own loop runs.
+ * Told before the place is lost, for who decides where work goes. Pure.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+struct degraded_config {
+        unsigned percent; /* of the last 10 s in which work stood still; 0: never degraded */
+        nsec_t lag;       /* how late our loop may run */
+};
+
+struct degraded {
+        struct boot_time since;
+        char why[96]; /* "" while the host is well; else what came first */
+};
+
+struct degraded_reading {
+        double cpu, memory, io; /* percent, avg10; negative: the kernel does not tell */
+        nsec_t lag;             /* the worst since the last reading */
+};
+
+/* The percentage behind `avg10=` in the line that begins with @kind, "some" or "full", of a
+ * file in /proc/pressure; -1 when there is none. */
+double pressure_parse(const char *text, const char *kind);
+
+/* Returns whether `why` has changed. It becomes "" again when all is below half of what made
+ * it, and not sooner than 10 s after. */
+bool degraded_update(struct degraded *d, const struct degraded_config *cfg,
+                     const struct degraded_reading *r, struct boot_time now);
