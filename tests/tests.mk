@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bus_load
 
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -13,6 +13,9 @@ $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 
 $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(O)/tests/fuzz/fuzz.o $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(O)/tests/system/bus_load: $(O)/tests/system/bus_load.o
+	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
 $(O)/tests/system/%.so: tests/system/%.c
 	@mkdir -p $(@D)

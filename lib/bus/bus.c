@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MESSAGES_AT_ONCE 16
 #define MANAGER_SOCKET "/run/systemd/private"
 
 struct bus {
@@ -45,14 +46,22 @@ static struct boot_time from_monotonic(uint64_t usec)
 static void on_hook(struct loop_hook *h)
 {
         struct bus *b = container_of(h, struct bus, hook);
-        int r, events, want = 0;
+        int r = 0, events, want = 0;
         uint64_t usec;
 
-        do {
+        /* A few at a time: whoever asks without end must not keep us from what is due. */
+        for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
                 r = sd_bus_process(b->sd, NULL);
-        } while (r > 0);
+                if (r <= 0)
+                        break;
+        }
         if (r < 0)
                 return die(b, r);
+        if (r > 0) {
+                if (loop_timer_arm(&b->timer, boot_now()) < 0)
+                        die(b, -ENOMEM);
+                return;
+        }
         events = sd_bus_get_events(b->sd);
         r = events < 0 ? events : sd_bus_get_timeout(b->sd, &usec);
         if (r < 0)

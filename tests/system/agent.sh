@@ -230,6 +230,21 @@ until_ok 5 mass true && ok "most expire: MassFailure" || not_ok "MassFailure" "$
 has "tenurectl status tells" "$(ctl status)" "most of the nodes are gone at once"
 is "and they are gone all the same" "$(ctl nodes --no-legend | wc -l)" 1
 
+# A thousand nodes, and a hundred programs that ask for all of them without end: no heartbeat waits for them.
+LOAD=$(dirname "$BIN")/tests/system/bus_load
+/usr/bin/python3 -c '
+import etcd3, sys
+e = etcd3.client(port=int(sys.argv[1]))
+for i in range(1000): e.put("/tenure/default/nodes/n%d" % i, "{\"id\":\"0123456789abcdef0123456789abcdef\",\"incarnation\":\"%032d\",\"ttl_ms\":10000}" % i)' "$c"
+until_ok 10 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 1001 ]" || not_ok "a thousand nodes"
+L=$(lease); ONE=$("$LOAD" "$BUS" 1 1); MANY=$("$LOAD" "$BUS" 100 5)
+has "a thousand nodes: ListNodes ($ONE)" "$ONE" "failed 0$"
+has "and a hundred who ask without end ($MANY)" "$MANY" "failed 0$"
+is "the lease is kept" "$(lease)" "$L"
+gap=$(sed 's/.* gap \([0-9]*\) .*/\1/' <<<"$MANY")
+if [ "${gap:-9999}" -lt 1500 ]; then ok "a renewal each $gap ms"; else not_ok "renewals" "$gap ms between two"; fi
+etcdctl --endpoints "127.0.0.1:$c" del --prefix /tenure/default/nodes/n >/dev/null
+
 # The core goes: jeopardy, lost, and back, without anybody's help.
 kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
