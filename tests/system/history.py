@@ -100,6 +100,8 @@ class Lease:
     renewed: float
     told_dead: float = 0  # when a renewal first answered that it is gone
     late: float = 0  # when the last renewal was sent that was acknowledged
+    answered: float = 0  # when that answer, or the grant's, had come: nothing of it happened later
+    unknown: bool = False  # a later renewal may have been accepted, or not
 
 
 def check_leases(leases, died):
@@ -114,6 +116,39 @@ def check_leases(leases, died):
         if le.told_dead and le.told_dead < le.renewed + le.ttl:
             wrong.append(f"{le.key} was said to be gone {le.renewed + le.ttl - le.told_dead:.3f} s before its time")
     return wrong
+
+
+def outages(ops, least):
+    """(from, to) of the times in which no call of any client got through: an estimate of when the core could not have
+    accepted a renewal, too long rather than too short. ops: all; each that was acknowledged was decided within its call."""
+    good = sorted((o for o in ops if o.ok), key=lambda o: o.end)
+    out, begin = [], None
+    for o in good:
+        if begin is not None and o.end - begin > least:
+            out.append((begin, o.end))
+        begin = o.begin if begin is None else max(begin, o.begin)
+    return out
+
+
+def check_undead(leases, died, ops, events, least, retry, slack):
+    """I2: a lease that is not renewed is gone after TTL + outage; @retry more for each outage. Returns what is wrong, and how
+    late each was beyond that. What nobody can know is left out."""
+    gone = {e.key: e.revision for e in events if e.value is None}
+    known = sorted(((o.revision, o.end) for o in ops if o.ok), reverse=True)
+    none, late, wrong = outages(ops, least), [], []
+    for le in leases:
+        if le.unknown or le.key not in gone:
+            continue
+        # A watch may tell late; who saw a later revision knows that it had happened.
+        when = min([end for revision, end in known if revision >= gone[le.key]] + [died.get(le.key, 1e18)])
+        if when > 1e17:
+            continue
+        excused = [(max(a, le.renewed), min(b, when)) for a, b in none if a < when and b > le.renewed]
+        x = when - le.answered - le.ttl - sum(b - a + retry for a, b in excused)
+        late.append(x)
+        if x > slack:
+            wrong.append(f"{le.key} outlived its time by {x:.3f} s, {len(excused)} outages excused")
+    return wrong, late
 
 
 def self_test():
@@ -132,6 +167,12 @@ def self_test():
     assert check_holds([Hold("x", 0, 1), Hold("y", 1, 2), Hold("z", 3, 4)]) == []
     assert check_holds([Hold("x", 0, 2), Hold("y", 1, 1.5)]) and check_holds([Hold("x", 0, 9), Hold("y", 1, 2), Hold("z", 3, 4)])
     assert check_leases([Lease("l", 2, 5, 0, 5)], {"l": 7.0}) == [] and check_leases([Lease("l", 2, 5, 0, 5)], {}) == []
+    ops = [Op("put", "a", str(i), i / 10, i / 10 + .01, True, i + 1) for i in range(100) if not 60 <= i < 70]
+    assert outages(ops, .5) == [(5.9, 7.01)]
+    gone = [Event(80, "l", None)]
+    assert check_undead([Lease("l", 1.8, 5, 0, 5, 5)], {"l": 9}, ops, gone, .5, .1, .2)[0] == []
+    assert check_undead([Lease("l", 1.5, 5, 0, 5, 5)], {"l": 9}, ops, gone, .5, .1, .2)[0]
+    assert check_undead([Lease("l", 1.5, 5, 0, 5, 5, True)], {"l": 9}, ops, gone, .5, .1, .2) == ([], [])
     assert check_leases([Lease("l", 2, 5, 0, 5)], {"l": 6.9}) and check_leases([Lease("l", 2, 5, 6)], {})
     assert check_leases([Lease("l", 2, 5, 0, 7.5)], {"l": 7.2})
 
