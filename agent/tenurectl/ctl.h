@@ -34,6 +34,12 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
 const char *ctl_text(struct json_object *o, const char *key);
 int64_t ctl_number(struct json_object *o, const char *key);
 
+struct core_options;
+
+/* lock.c */
+int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
+              char **argv);
+
 /* services.c: verbs. */
 int verb_services(struct ctl *c, int argc, char **argv);
 int verb_register(struct ctl *c, int argc, char **argv);

@@ -454,6 +454,8 @@ static int usage(FILE *f)
                 fprintf(f, "  %-13s %-20s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
         fprintf(f, "  %-13s %-20s %s\n", "core", "COMMAND",
                 "the lease core: members, snapshots");
+        fprintf(f, "  %-13s %-20s %s\n", "lock", "NAME -- COMMAND",
+                "run a command while this host has a lock");
         fprintf(f, "\nOptions:\n"
                    "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
                    "http://127.0.0.1:2379]\n"
@@ -468,7 +470,7 @@ static int usage(FILE *f)
                    "  -h, --help\n"
                    "  --version\n\n"
                    "Exit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
-                   "place.\n"
+                   "place, 3 (lock) it lost it.\n"
                    "See tenurectl(1).\n");
         return f == stdout ? 0 : 1;
 }
@@ -529,12 +531,18 @@ static bool core_option(struct core_options *o, const char *arg)
 int main(int argc, char **argv)
 {
         const char *env = getenv("TENURE_ENDPOINTS");
-        struct core_options core = {.endpoints = env && *env ? env : "http://127.0.0.1:2379"};
+        const char *given = "http://127.0.0.1:2379";
+        struct core_options core = {.endpoints = env && *env ? env : given};
         struct ctl c = {.legend = true};
         const char *address = NULL, *verb = "status";
         int n = 0, r;
 
         for (int i = 1; i < argc; i++) {
+                if (strcmp(argv[i], "--") == 0) { /* what comes after it is a command's */
+                        while (++i < argc)
+                                argv[n++] = argv[i];
+                        break;
+                }
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
                         return usage(stdout);
                 if (strcmp(argv[i], "--version") == 0) {
@@ -557,12 +565,21 @@ int main(int argc, char **argv)
                         return 1;
                 }
         }
+        argv[n] = NULL;
         if (n > 0)
                 verb = argv[0];
         if (strcmp(verb, "core") == 0) {
                 core.json = (int) c.json;
                 core.legend = c.legend;
                 return core_main(&core, n - 1, argv + 1);
+        }
+        if (strcmp(verb, "lock") == 0) {
+                r = open_bus(&c, address);
+                if (r == 0)
+                        r = lock_main(&c, &core, core.endpoints != given, max_of(n - 1, 0),
+                                      argv + 1);
+                sd_bus_flush_close_unref(c.bus);
+                return r < 0 ? 1 : r;
         }
         for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
                 if (strcmp(verbs[k].verb, verb) == 0) {

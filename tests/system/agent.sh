@@ -198,6 +198,20 @@ if [ -e "$CLOCK" ]; then
 else skip "the wall clock jumps" "no $CLOCK"; fi
 agent; until_ok 5 ctl status
 
+# A lock on the host's lease, around a command.
+E() { etcdctl --endpoints "127.0.0.1:$c" "$@" >/dev/null; }
+has "tenurectl lock: the command knows its place in the order" "$(ctl lock job -- sh -c 'echo "$TENURE_LOCK_KEY $TENURE_LOCK_REVISION"')" "^job/[0-9a-f]+ [1-9][0-9]*$"
+is "its exit status is the command's" "$(ctl lock job -- sh -c 'exit 7'; echo $?)" 7
+is "and its options" "$(ctl lock job -- echo --json -- x)" "--json -- x"
+has "a command that is none" "$(ctl lock job -- /nonexistent 2>&1; echo $?)" "cannot run /nonexistent"
+locked() { [ -n "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)" ]; }
+is "the lock is given back" "$(locked; echo $?)" 1
+G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 1; until_ok 5 locked
+T=$(date +%s%N); has "who comes second waits" "$(ctl lock job -- echo mine; echo "$((($(date +%s%N) - T) / 100000000))")" "^mine"
+until_ok 5 sh -c "! grep -q . /dev/null || true"; is "for the first to end" "$([ $((($(date +%s%N) - T) / 1000000)) -gt 300 ] && echo yes)" yes
+start locker ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill $LOCKER; wait $LOCKER; is "SIGTERM goes to the command" $? 143
+is "and the lock is given back" "$(locked; echo $?)" 1
+
 # Memory is locked where the limit allows it.
 L=$(lease); kill -USR1 $AGENT; wait $AGENT
 case $BIN in
@@ -246,11 +260,15 @@ if [ "${gap:-9999}" -lt 1500 ]; then ok "a renewal each $gap ms"; else not_ok "r
 etcdctl --endpoints "127.0.0.1:$c" del --prefix /tenure/default/nodes/n >/dev/null
 
 # The core goes: jeopardy, lost, and back, without anybody's help.
+start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; while :; do sleep 0.05; done'; LOCKER=$PID; until_ok 5 locked
 kill -STOP $(pgrep -f "$DIR/core ")
+until_ok 5 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
+is "while the place is still held" "$(call get-property $M State)" 's "jeopardy"'
 until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
 is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
 has "and with a word in the log" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
+wait $LOCKER; is "tenurectl lock ends with 3" $? 3
 until_ok 10 ctl status && ok "the core is back: it holds a place again" || not_ok "it comes back"
 
 kill $AGENT; wait $AGENT; is "SIGTERM ends with 0" $? 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a host of the rig one of ours, once, before its first boot. The rig calls it: hosts_prep.sh hI I ROOT; in the
-# environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; TTL.
+# environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; ENGINE, core or etcd; TTL.
 set -eu
 host=$1 i=$2 root=$3
 cp -a "$STAGE/." "$root/"
@@ -12,7 +12,16 @@ for n in $(seq "$CORES"); do
 	peers+=${peers:+,}h$n=http://10.77.0.$n:2380
 	clients+=${clients:+,}http://10.77.0.$n:2379
 done
-if [ "$i" -le "$CORES" ]; then
+if [ "$i" -le "$CORES" ] && [ "$ENGINE" = etcd ]; then
+	cat >"$root/usr/lib/systemd/system/real-etcd.service" <<END
+[Service]
+Type=notify
+TimeoutStartSec=infinity
+ExecStart=/usr/bin/etcd --name $host --data-dir /var/lib/real-etcd --listen-client-urls http://10.77.0.$i:2379 --advertise-client-urls http://10.77.0.$i:2379 \
+	--listen-peer-urls http://10.77.0.$i:2380 --initial-advertise-peer-urls http://10.77.0.$i:2380 --initial-cluster $peers
+END
+	enable real-etcd.service multi-user.target
+elif [ "$i" -le "$CORES" ]; then
 	printf '[Core]\nName=%s\n[Clients]\nListenClientURLs=http://10.77.0.%s:2379\n[Peers]\nListenPeerURLs=http://10.77.0.%s:2380\nInitialCluster=%s\n' \
 		"$host" "$i" "$i" "$peers" >"$root/etc/tenure/tenure-core.conf"
 	enable tenure-core.service multi-user.target

@@ -1,0 +1,204 @@
+#include "talk.h"
+
+#include <bsd/readpassphrase.h>
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "base/secret.h"
+
+#define TRY_FOR (5 * NSEC_PER_SEC)
+#define CALL_FOR (10 * NSEC_PER_SEC)
+
+static void finish(struct talk *t)
+{
+        t->done = true;
+        loop_stop(t->loop);
+}
+
+static void on_message(struct rpc_call *call, struct view m)
+{
+        struct talk *t = call->userdata;
+
+        pb_free(t->reply);
+        t->reply = protobuf_c_message_unpack(t->reply_type, NULL, m.len, m.p);
+        if (t->reply && t->each && t->failed == 0)
+                t->failed = t->each(t->arg, t->reply);
+}
+
+static void on_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct talk *t = call->userdata;
+
+        t->code = code;
+        snprintf(t->text, sizeof(t->text), "%s", message);
+        finish(t);
+}
+
+static void on_close(struct rpc_call *call)
+{
+        (void) call;
+}
+
+static const struct rpc_handler handler = {
+        .on_message = on_message, .on_status = on_status, .on_close = on_close};
+
+static void on_up(struct endpoint *e, void *userdata)
+{
+        struct talk *t = userdata;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct rpc_call *call;
+
+        if (t->sent)
+                return;
+        t->sent = true;
+        pb_append(&b, t->request);
+        if (buf_error(&b) < 0 ||
+            rpc_call_new(endpoint_rpc(e), t->path, false, &handler, t, &call) < 0 ||
+            rpc_call_send(call, b.data, buf_len(&b)) < 0) {
+                t->code = RPC_UNAVAILABLE;
+                snprintf(t->text, sizeof(t->text), "out of memory");
+                return finish(t);
+        }
+        rpc_call_end(call);
+        endpoint_kick(e);
+        if (loop_timer_arm(&t->timer,
+                           boot_add(boot_now(), t->limit > 0 ? t->limit : CALL_FOR)) < 0)
+                finish(t);
+}
+
+static void on_down(struct endpoint *e, const char *why, void *userdata)
+{
+        struct talk *t = userdata;
+
+        (void) e;
+        snprintf(t->down, sizeof(t->down), "%s", why);
+        if (!t->sent && !t->done)
+                finish(t);
+}
+
+static const struct endpoint_ops endpoint_ops = {.up = on_up, .down = on_down};
+
+static void on_timer(struct loop_timer *timer)
+{
+        finish(container_of(timer, struct talk, timer));
+}
+
+static int make_tls(const struct core_options *o, SSL_CTX **ret)
+{
+        struct tls_error err;
+
+        if (!strstr(o->endpoints, "https://"))
+                return 0;
+        if (tls_new_client(
+                    ret,
+                    &(struct tls_files){
+                            .cert = o->cert, .key = o->key, .ca = o->cacert, .http2 = true},
+                    &err) == 0)
+                return 0;
+        fprintf(stderr, "tenurectl: %s.\n", err.text);
+        return -EINVAL;
+}
+
+/* Who to log in as; @name and @password keep it. */
+static int make_login(const struct core_options *o, struct endpoint_login *ret, char name[256],
+                      char password[512])
+{
+        const char *colon = o->user ? strchr(o->user, ':') : NULL;
+        char prompt[300];
+        int r;
+
+        if (!o->user)
+                return 0;
+        snprintf(name, 256, "%.*s", (int) (colon ? colon - o->user : 255), o->user);
+        *ret = (struct endpoint_login){.user = name, .password = password};
+        if (colon) {
+                snprintf(password, 512, "%s", colon + 1);
+                return 0;
+        }
+        if (o->password_file) {
+                r = secret_read(o->password_file, password, 512);
+                if (r < 0)
+                        fprintf(stderr, "tenurectl: cannot read a password from %s: %s.\n",
+                                o->password_file, strerror(-r));
+                return r;
+        }
+        snprintf(prompt, sizeof(prompt), "Password of %s: ", name);
+        if (readpassphrase(prompt, password, 512, RPP_REQUIRE_TTY))
+                return 0;
+        fprintf(stderr,
+                "tenurectl: no terminal to ask for the password of %s; give "
+                "--password-file.\n",
+                name);
+        return -ENOTTY;
+}
+
+/* Asks one endpoint. Returns 0 when it answered, whatever it said. */
+static int ask(struct talk *t, const char *url)
+{
+        int r = loop_new(&t->loop);
+
+        if (r == 0)
+                r = resolver_new(&t->resolver, t->loop);
+        if (r < 0)
+                return r;
+        loop_timer_init(&t->timer, t->loop, on_timer);
+        t->sent = t->done = false;
+        t->code = RPC_UNAVAILABLE;
+        snprintf(t->text, sizeof(t->text), "no answer in time");
+        r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls,
+                         t->login.user ? &t->login : NULL, &endpoint_ops, t);
+        if (r == 0)
+                r = loop_timer_arm(&t->timer, boot_add(boot_now(), TRY_FOR));
+        if (r == 0) {
+                endpoint_want(t->ep);
+                loop_run(t->loop);
+                r = t->sent ? 0 : -EHOSTUNREACH;
+        }
+        loop_timer_disarm(&t->timer);
+        t->ep = endpoint_free(t->ep);
+        t->resolver = resolver_free(t->resolver);
+        t->loop = loop_free(t->loop);
+        return r;
+}
+
+int talk(const struct core_options *o, struct talk *t)
+{
+        const char *cursor = o->endpoints;
+        char url[320], name[256], password[512];
+        int r = make_login(o, &t->login, name, password);
+
+        if (r == 0)
+                r = make_tls(o, &t->tls);
+        if (r < 0)
+                return r;
+        r = -EINVAL;
+        while (r < 0 && list_next(&cursor, url, sizeof(url))) {
+                r = ask(t, url);
+                if (r < 0)
+                        fprintf(stderr, "tenurectl: no lease core answers at %s%s%s.\n", url,
+                                *t->down ? ": " : "", t->down);
+        }
+        t->tls = tls_free(t->tls);
+        explicit_bzero(password, sizeof(password));
+        if (r == 0 && t->code != RPC_OK) {
+                fprintf(stderr, "tenurectl: %s.\n", *t->text ? t->text : "the call failed");
+                r = -EIO;
+        } else if (r == 0 && !t->reply) {
+                fprintf(stderr, "tenurectl: the answer does not parse.\n");
+                r = -EBADMSG;
+        }
+        return r;
+}
+
+int talk_call(const struct core_options *o, const char *path, const ProtobufCMessage *request,
+              const ProtobufCMessageDescriptor *reply_type, void **ret)
+{
+        struct talk t = {.path = path, .request = request, .reply_type = reply_type};
+        int r = talk(o, &t);
+
+        if (r < 0)
+                t.reply = pb_free(t.reply);
+        else
+                *ret = t.reply;
+        return r;
+}
