@@ -16,7 +16,7 @@ WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
 	-fstack-protector-strong -Ilib -isystem $(O)/gen $(CFLAGS)
-LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lmnl -lsystemd -lpthread
+LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lresolv -lmnl -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
 CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -58,6 +58,8 @@ help:
 	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
+	@echo "make starve     real systemd hosts at TTL 1 s, starved of processors, memory, disks, for SECONDS=n each (root)"
+	@echo "make idle       what a host pays for being a member, beside serf, corosync and ZooKeeper (root; installs them)"
 	@echo "make fuzz       search for inputs that break a parser, for SECONDS=n"
 	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"
@@ -116,6 +118,8 @@ install: build/.deps-build
 		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; done
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/tenure-held.target
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
+	install -D -m 644 units/tenure.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf
+	install -D -m 644 conf/completion/tenurectl $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl
 	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/dbus-1/interfaces conf/introspection/*.xml

@@ -29,7 +29,7 @@ fuzz: build/.deps-test
 build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-.PHONY: tests-$(MODE) soak sim fuzz storm fence
+.PHONY: tests-$(MODE) soak sim fuzz storm fence starve idle
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -58,6 +58,11 @@ storm: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
 	@BIN=$(O)/bin DIR=$(abspath build)/storm SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
+# Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
+starve: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
+	@BIN=$(O)/bin DIR=$(abspath build)/starve SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
+
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
 fence: build/.deps-test
@@ -72,6 +77,11 @@ $(O)/tests/bench/leases: $(O)/tests/bench/leases.o $(O)/libtenure-all.a
 
 $(O)/tests/bench/floor: $(O)/tests/bench/floor.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# What a host pays for being a member, beside serf, corosync and ZooKeeper.
+idle: build/.deps-idle
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin DIR=$(abspath build)/idle tests/bench/idle.sh
 
 bench: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor

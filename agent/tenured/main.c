@@ -617,7 +617,7 @@ static int make_tls(struct agent *a)
         struct tls_error err;
         int r;
 
-        if (!strstr(a->opt.endpoints, "https://"))
+        if (!strstr(a->opt.endpoints, "https://") && !strstr(a->opt.endpoints, "srvs://"))
                 return 0;
         r = tls_new_client(&a->tls,
                            &(struct tls_files){

@@ -19,7 +19,7 @@
 
 /* clang-format off */
 const struct conf_option options_table[] = {
-        {"Agent", "Endpoints", "endpoints", CONF_LIST, FIELD(endpoints), "http://127.0.0.1:2379", "the core's client URLs, or those of an etcd cluster", 0, 0},
+        {"Agent", "Endpoints", "endpoints", CONF_LIST, FIELD(endpoints), "http://127.0.0.1:2379", "the core's client URLs, or those of an etcd cluster; or srv://DOMAIN, with TLS srvs://DOMAIN, for what DNS names", 0, 0},
         {"Agent", "Cluster", "cluster", CONF_STRING, FIELD(cluster), "default", "the cluster's name in the keys", 0, 0},
         {"Agent", "NodeName", "node-name", CONF_STRING, FIELD(node_name), NULL, "this node's name [the host name]", 0, 0},
         {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0},
@@ -63,7 +63,9 @@ int options_resolve(struct options *o, struct conf_error *err)
 {
         const char *cursor = o->endpoints;
         char text[320], tags[TAGS_MAX] = "";
+        char srv[256];
         struct url u;
+        bool tls;
         int r;
 
         if (!o->node_name) {
@@ -99,13 +101,21 @@ int options_resolve(struct options *o, struct conf_error *err)
                          "Cluster= wants letters, digits and . _ - :, not '%s'", o->cluster);
                 return -EINVAL;
         }
-        while (list_next(&cursor, text, sizeof(text)))
-                if (url_parse(text, &u) < 0) {
+        while (list_next(&cursor, text, sizeof(text))) {
+                r = url_parse_srv(text, srv, &tls);
+                if (r == 0 && strchr(o->endpoints, ',')) {
                         snprintf(err->text, sizeof(err->text),
-                                 "Endpoints=: '%s' is not a URL such as http://10.0.0.1:2379",
+                                 "Endpoints=: %s stands alone, without other URLs", text);
+                        return -EINVAL;
+                }
+                if (r == -EINVAL || (r == -ENOENT && url_parse(text, &u) < 0)) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "Endpoints=: '%s' is not a URL such as http://10.0.0.1:2379, "
+                                 "or srv://example.org",
                                  text);
                         return -EINVAL;
                 }
+        }
         for (const char *at = o->addresses; list_next(&at, text, sizeof(text));)
                 if (!link_choice_is_valid(text)) {
                         snprintf(err->text, sizeof(err->text),

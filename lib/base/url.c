@@ -48,6 +48,27 @@ int url_parse(const char *s, struct url *ret)
         return 0;
 }
 
+int url_parse_srv(const char *s, char name[static 256], bool *ret_tls)
+{
+        bool tls = strncmp(s, "srvs://", 7) == 0;
+        int n;
+
+        if (!tls && strncmp(s, "srv://", 6) != 0)
+                return -ENOENT;
+        s += tls ? 7 : 6;
+        if (!*s ||
+            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") !=
+                    strlen(s))
+                return -EINVAL;
+        n = snprintf(name, 256, "%s%s",
+                     *s == '_' ? ""
+                     : tls     ? "_etcd-client-ssl._tcp."
+                               : "_etcd-client._tcp.",
+                     s);
+        *ret_tls = tls;
+        return n < 256 ? 0 : -EINVAL;
+}
+
 const char *url_format(const struct url *u, char out[static 320])
 {
         bool v6 = strchr(u->host, ':') != NULL;

@@ -19,5 +19,11 @@ struct url {
  * scheme, a path. */
 must_check_ int url_parse(const char *s, struct url *ret);
 
+/* srv://example.org stands for what the SRV records of _etcd-client._tcp.example.org name, and
+ * srvs:// for those of _etcd-client-ssl._tcp, with TLS: the names that etcd's clients look for
+ * (RFC 2782). A name that begins with '_' is taken as it is. Returns 0 and the name to ask for,
+ * -ENOENT for another kind of URL, or -EINVAL. */
+must_check_ int url_parse_srv(const char *s, char name[static 256], bool *ret_tls);
+
 /* Writes scheme://host:port; returns @out. */
 const char *url_format(const struct url *u, char out[static 320]);

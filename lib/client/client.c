@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/conf.h"
+#include "base/log.h"
 #include "base/secret.h"
 #include "client/internal.h"
 
@@ -150,10 +151,12 @@ static void pump(struct client *c)
         if (!c->observe)
                 hold_pump(c, now);
         view_pump(c, now);
+        discover_pump(c, now);
         if (!c->observe)
                 offer_pump(c, now);
         next = c->observe ? BOOT_TIME_NEVER
                           : boot_min(session_wakeup(&c->session), offer_wakeup(c));
+        next = boot_min(next, discover_wakeup(c));
         if (!c->watch && !c->ranging)
                 next = boot_min(next, c->view_retry_at);
         if (loop_timer_arm(&c->timer, next) < 0)
@@ -169,6 +172,82 @@ static void on_timer(struct loop_timer *t)
 {
         (void) t; /* the hook does the work */
 }
+
+/* ---- endpoints ---- */
+
+static int make_endpoint(struct client *c, struct peer *p, const char *url)
+{
+        p->client = c;
+        return endpoint_new(&p->ep, c->loop, c->resolver, url, c->tls,
+                            c->user ? &c->login : NULL, &endpoint_ops, p);
+}
+
+static int add_peer(struct client *c, const char *url)
+{
+        int r = make_endpoint(c, &c->peers[c->n_peers], url);
+
+        if (r == 0)
+                c->n_peers++;
+        return r;
+}
+
+static bool has_url(const char *urls, const char *name)
+{
+        char url[320];
+
+        while (list_next(&urls, url, sizeof(url)))
+                if (strcmp(url, name) == 0)
+                        return true;
+        return false;
+}
+
+static bool has_peer(const struct client *c, const char *url)
+{
+        for (size_t i = 0; i < c->n_peers; i++)
+                if (strcmp(endpoint_name(c->peers[i].ep), url) == 0)
+                        return true;
+        return false;
+}
+
+/* The next of @urls that no peer has. */
+static bool next_new(const struct client *c, const char **urls, char url[static 320])
+{
+        while (list_next(urls, url, 320))
+                if (!has_peer(c, url))
+                        return true;
+        return false;
+}
+
+/* A peer stays where it is, since calls and the session count on it: one that is wanted no more
+ * becomes one that is new, or a second one to the first endpoint there is. */
+void client_replace_peers(struct client *c, const char *urls)
+{
+        const char *cursor = urls;
+        char url[320], first[320];
+        const char *at = urls;
+
+        if (!list_next(&at, first, sizeof(first)))
+                return;
+        for (size_t i = 0; i < c->n_peers; i++) {
+                struct peer *p = &c->peers[i];
+                bool is_new;
+
+                if (has_url(urls, endpoint_name(p->ep)))
+                        continue;
+                is_new = next_new(c, &cursor, url);
+                p->ep = endpoint_free(p->ep);
+                if (make_endpoint(c, p, is_new ? url : first) < 0 &&
+                    make_endpoint(c, p, "http://0.0.0.0:0") < 0)
+                        abort();
+        }
+        while (c->n_peers < CLIENT_ENDPOINTS_MAX && next_new(c, &cursor, url))
+                if (add_peer(c, url) < 0)
+                        log_warning("DNS names %s, which is no endpoint.", url);
+        session_hurry(&c->session, boot_now());
+        c->view_retry_at = (struct boot_time){0};
+}
+
+/* ---- ---- */
 
 int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
                const struct client_ops *ops, void *userdata, char *err, size_t err_size)
@@ -214,19 +293,18 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                         return -ENOMEM;
                 c->login = (struct endpoint_login){c->user, c->password};
         }
+        c->tls = cfg->tls;
+        r = discover_init(c, cfg->endpoints);
+        if (r == 0) /* until DNS has answered */
+                cursor = c->discovery.tls ? "https://0.0.0.0:0" : "http://0.0.0.0:0";
         while (c->n_peers < CLIENT_ENDPOINTS_MAX && list_next(&cursor, url, sizeof(url))) {
-                struct peer *p = &c->peers[c->n_peers];
-
-                p->client = c;
-                r = endpoint_new(&p->ep, l, c->resolver, url, cfg->tls,
-                                 c->user ? &c->login : NULL, &endpoint_ops, p);
+                r = add_peer(c, url);
                 if (r < 0) {
                         snprintf(err, err_size,
                                  "endpoint '%s' is not a URL such as http://10.0.0.1:2379",
                                  url);
                         return r;
                 }
-                c->n_peers++;
         }
         if (c->n_peers == 0) {
                 snprintf(err, err_size, "no endpoint is given");
@@ -249,6 +327,7 @@ struct client *client_free(struct client *c)
         c->view_op++;
         for (size_t i = 0; i < c->n_peers; i++)
                 endpoint_free(c->peers[i].ep);
+        discover_fini(c);
         resolver_free(c->resolver);
         offer_fini(&c->offers);
         membership_fini(&c->members);

@@ -20,7 +20,7 @@ struct client;
 
 struct client_config {
         const char *cluster;         /* the name in the keys */
-        const char *endpoints;       /* URLs joined by commas */
+        const char *endpoints;       /* URLs joined by commas; or srv://, see base/url.h */
         const char *user, *password; /* to log in as, where the core asks; NULL: nobody, or who
                                         our certificate says we are */
         SSL_CTX *tls;                /* for https:// ones; borrowed; NULL: none */

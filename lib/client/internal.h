@@ -54,11 +54,22 @@ struct offers {
         uint64_t self_version, self_sent, self_stored; /* of our node's record */
 };
 
+/* Endpoints by DNS; `name` is empty where they are listed. */
+struct discovery {
+        char name[256];
+        bool tls, failed;
+        struct resolve_query *query;
+        char *urls; /* owned; what DNS said last */
+        struct boot_time at;
+        nsec_t retry;
+};
+
 struct client {
         struct loop *loop;
         struct resolver *resolver;
         char *user, *password; /* owned */
         struct endpoint_login login;
+        SSL_CTX *tls; /* borrowed */
         const struct client_ops *ops;
         void *userdata;
         char *cluster, *prefix; /* "/tenure/<cluster>/" */
@@ -81,6 +92,7 @@ struct client {
         int64_t old_lease; /* of an incarnation of ours whose place we took */
 
         struct offers offers;
+        struct discovery discovery;
 
         struct membership members;
         struct services services;
@@ -101,6 +113,15 @@ must_check_ int
 client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessage *m,
             const ProtobufCMessageDescriptor *reply_type,
             void (*done)(struct unary *u, enum rpc_code code, const char *message));
+
+/* Endpoints of the list @urls instead of those that there are; what is in both goes on. */
+void client_replace_peers(struct client *c, const char *urls);
+
+/* discover.c. -ENOENT: @endpoints is no name for DNS. */
+must_check_ int discover_init(struct client *c, const char *endpoints);
+void discover_fini(struct client *c);
+void discover_pump(struct client *c, struct boot_time now);
+struct boot_time discover_wakeup(const struct client *c);
 
 /* An answer came: that endpoint is the one to use. */
 void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h);

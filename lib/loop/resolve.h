@@ -25,5 +25,13 @@ DEFINE_CLEANUP(struct resolver *, resolver_free)
 must_check_ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
                         struct resolve_query **ret);
 
+/* @targets: host:port of each record, joined by commas, in the order in which RFC 2782 wants
+ * them tried; borrowed. Every answer has 1 record at least; -ENOENT where there is none. */
+typedef void (*resolve_srv_fn)(int r, const char *targets, void *userdata);
+
+/* As resolve(), for the SRV records of @name. */
+must_check_ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn,
+                            void *userdata, struct resolve_query **ret);
+
 /* @fn will not be called. Accepts NULL; returns NULL. */
 struct resolve_query *resolve_cancel(struct resolve_query *q);

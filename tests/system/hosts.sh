@@ -164,6 +164,19 @@ T=$(since json | jq -r 'select(.MESSAGE | startswith("Stopped target")) | .__REA
 back "thawed"
 if [ -n "$T" ] && [ "$T" -gt "$t" ] && [ $(((T - t) / 1000)) -le 500 ]; then ok "thawed: what is bound to it is down after $(((T - t) / 1000)) ms"; else not_ok "thawed" "down after $(((${T:-0} - t) / 1000)) ms"; fi
 
+# Endpoints by DNS: none yet, then one, then others.
+on h1 sh -c "cat >/run/dns.py" <"$ROOT/tests/system/dns.py"; start dns env RIG="$NAME" "$RIG" exec h1 /usr/bin/python3 /run/dns.py 10.77.0.1 tenure.test /run/dns.hosts
+dns() { on h1 sh -c "cat >/run/dns.hosts" <<<"$1"; }
+dns ""; on h4 sh -c 'echo nameserver 10.77.0.1 >/etc/resolv.conf; sed -i "s|^Endpoints=.*|Endpoints=srv://tenure.test|" /etc/tenure/tenured.conf; systemctl stop tenured; systemctl --no-block start tenured'
+said() { on h4 journalctl -u tenured -o cat --no-pager | grep -q "$1"; }
+until_ok 10 said "No SRV record _etcd-client._tcp.tenure.test is found" && ok "no SRV record: it says so, and asks again" || not_ok "no SRV record" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 3)"
+dns "h2 10.77.0.2"; until_ok 10 held h4 && ok "a record comes: it joins" || not_ok "a record comes"
+is "by the endpoint that DNS names" "$(on h4 tenurectl status --json=short | jq -r .CoreEndpoint)" "http://h2.tenure.test:2379"
+dns "$(printf 'h1 10.77.0.1\nh3 10.77.0.3')"; l=$(lease h4); on h4 systemctl kill -s KILL tenured
+until_ok 10 said "core is at http://h1.tenure.test:2379,http://h3.tenure.test:2379"; until_ok 10 held h4; is "another life finds others, with the same lease" "$(lease h4)" "$l"
+has "and asks them" "$(on h4 tenurectl status --json=short | jq -r .CoreEndpoint)" "http://h[13].tenure.test:2379"
+on h4 sh -c 'sed -i "s|^Endpoints=.*|Endpoints=http://10.77.0.1:2379,http://10.77.0.2:2379,http://10.77.0.3:2379|" /etc/tenure/tenured.conf; systemctl restart tenured'; back "endpoints by DNS"
+
 # In peace: told at once, why, and after what is bound has stopped.
 peace() { # WHAT REASON COMMAND...
 	local what=$1 reason=$2 n left why ran

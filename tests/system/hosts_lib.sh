@@ -13,7 +13,7 @@ findmnt -rn -t cgroup2 >/dev/null || why="no cgroup2 is mounted"
 
 case $BIN in /*) ;; *) BIN=$PWD/$BIN ;; esac
 case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
-export TTL=2s CORES=3 ENGINE=${ENGINE:-core} STAGE=$DIR/stage PREP=$ROOT/tests/system/hosts_prep.sh STATE=$DIR/rig NAME=tenure-hosts-$$
+export TTL=${TTL:-2s} CORES=3 ENGINE=${ENGINE:-core} STAGE=$DIR/stage PREP=$ROOT/tests/system/hosts_prep.sh STATE=$DIR/rig NAME=tenure-hosts-$$
 TTL_MS=2000
 # How late the engine may be: ours is held to I2; etcd 3.4 looks every 500 ms, and counts a TTL from when it hears.
 LATE_MS=250; [ "$ENGINE" = core ] || LATE_MS=1500

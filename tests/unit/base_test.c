@@ -182,3 +182,24 @@ TEST(the_arena_gives_memory_that_is_zero_and_apart)
                 memset(p[i], 0xa5, n);
         }
 }
+
+TEST(names_for_dns)
+{
+        char name[256], text[400];
+        bool tls;
+
+        CHECK_EQ(url_parse_srv("srv://example.org", name, &tls), 0);
+        CHECK(strcmp(name, "_etcd-client._tcp.example.org") == 0 && !tls);
+        CHECK_EQ(url_parse_srv("srvs://example.org", name, &tls), 0);
+        CHECK(strcmp(name, "_etcd-client-ssl._tcp.example.org") == 0 && tls);
+        CHECK_EQ(url_parse_srv("srvs://_core._tcp.example.org", name, &tls), 0);
+        CHECK_EQ(strcmp(name, "_core._tcp.example.org"), 0);
+        CHECK_EQ(url_parse_srv("http://example.org:1", name, &tls), -ENOENT);
+        CHECK_EQ(url_parse_srv("srv://", name, &tls), -EINVAL);
+        CHECK_EQ(url_parse_srv("srv://a b", name, &tls), -EINVAL);
+        CHECK_EQ(url_parse_srv("srv://a:1", name, &tls), -EINVAL);
+        memset(text, 'a', sizeof(text));
+        memcpy(text, "srv://", 6);
+        text[sizeof(text) - 1] = '\0';
+        CHECK_EQ(url_parse_srv(text, name, &tls), -EINVAL);
+}
