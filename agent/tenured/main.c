@@ -33,8 +33,14 @@
 
 /* ---- membership ---- */
 
-static void log_node(const char *message_id, const struct member_node *n, const char *reason,
-                     int64_t revision)
+/* What was there before us is no news: a site may have 100,000 services. */
+static int news(const struct agent *a)
+{
+        return client_synced(a->client) ? LOG_INFO : LOG_DEBUG;
+}
+
+static void log_node(const struct agent *a, const char *message_id, const struct member_node *n,
+                     const char *reason, int64_t revision)
 {
         char f_node[NODE_NAME_MAX + 16], f_id[80], f_rev[48], f_reason[64];
         const char *fields[] = {message_id, f_node, f_id, f_rev, reason ? f_reason : NULL,
@@ -47,14 +53,14 @@ static void log_node(const char *message_id, const struct member_node *n, const 
         if (reason)
                 log_full(LOG_NOTICE, fields, "Node %s left: %s.", n->record.name, reason);
         else
-                log_full(LOG_INFO, fields, "Node %s joined.", n->record.name);
+                log_full(news(a), fields, "Node %s joined.", n->record.name);
 }
 
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
         struct agent *a = userdata;
 
-        log_node(MESSAGE_JOINED, n, NULL, revision);
+        log_node(a, MESSAGE_JOINED, n, NULL, revision);
         manager_node_joined(a, n, revision);
         steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
 }
@@ -64,7 +70,7 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
 {
         struct agent *a = userdata;
 
-        log_node(MESSAGE_LEFT, n, reason, revision);
+        log_node(a, MESSAGE_LEFT, n, reason, revision);
         manager_node_left(a, n, reason, revision);
         steady_nodes(&a->steady, client_membership(a->client)->n,
                      strcmp(reason, "expired") == 0, boot_now());
@@ -75,8 +81,8 @@ static void on_changed(const struct member_node *n, int64_t revision, void *user
         manager_node_changed(userdata, n, revision);
 }
 
-static void log_service(const char *message_id, const struct service *s, const char *reason,
-                        int64_t revision)
+static void log_service(const struct agent *a, const char *message_id, const struct service *s,
+                        const char *reason, int64_t revision)
 {
         char f_service[128], f_node[NODE_NAME_MAX + 16], f_instance[128], f_rev[48],
                 f_reason[64];
@@ -89,21 +95,21 @@ static void log_service(const char *message_id, const struct service *s, const c
         snprintf(f_instance, sizeof(f_instance), "INSTANCE=%s", s->instance);
         snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, revision);
         snprintf(f_reason, sizeof(f_reason), "REASON=%s", reason ? reason : "");
-        log_full(LOG_INFO, fields, "Service %s%s%s on %s %s%s.", s->name,
+        log_full(news(a), fields, "Service %s%s%s on %s %s%s.", s->name,
                  *s->instance ? " " : "", s->instance, s->node,
                  reason ? "is gone: " : "is there", reason ? reason : "");
 }
 
 static void on_service_added(const struct service *s, int64_t revision, void *userdata)
 {
-        log_service(MESSAGE_SERVICE_ADDED, s, NULL, revision);
+        log_service(userdata, MESSAGE_SERVICE_ADDED, s, NULL, revision);
         manager_service_added(userdata, s, revision);
 }
 
 static void on_service_removed(const struct service *s, const char *reason, int64_t revision,
                                void *userdata)
 {
-        log_service(MESSAGE_SERVICE_REMOVED, s, reason, revision);
+        log_service(userdata, MESSAGE_SERVICE_REMOVED, s, reason, revision);
         manager_service_removed(userdata, s, reason, revision);
 }
 

@@ -169,6 +169,8 @@ static void restore(struct registry *r, char *line)
         snprintf(s.instance, sizeof(s.instance), "%s", next_field(&line));
         snprintf(s.address, sizeof(s.address), "%s", next_field(&line));
         s.port = (uint16_t) strtoul(next_field(&line), NULL, 10);
+        /* Another program's is another life of it. */
+        snprintf(s.invocation, sizeof(s.invocation), "%s", sender);
         if (!*sender || !service_name_is_valid(s.name) ||
             tags_set_list(s.tags, next_field(&line)) < 0 || find(r, s.name, s.instance))
                 return;
@@ -269,7 +271,7 @@ void registry_fini(struct registry *r)
                 drop(n);
 }
 
-int registry_add(struct registry *r, sd_bus_message *m, const struct service_record *s)
+int registry_add(struct registry *r, sd_bus_message *m, struct service_record *s)
 {
         struct registration *n = find(r, s->name, s->instance);
         const char *sender = sd_bus_message_get_sender(m);
@@ -277,6 +279,7 @@ int registry_add(struct registry *r, sd_bus_message *m, const struct service_rec
 
         if (n && strcmp(n->sender, sender) != 0)
                 return -EEXIST;
+        snprintf(s->invocation, sizeof(s->invocation), "%s", sender);
         q = client_offer(r->client, s);
         if (q < 0)
                 return q;

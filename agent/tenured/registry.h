@@ -34,9 +34,8 @@ void registry_fini(struct registry *r);
 void registry_attach(struct registry *r, sd_bus *sd);
 
 /* For the sender of @m; what it registered before under this name says this now. Returns 0,
- * -EEXIST when somebody else has that name, -ENOSPC or -ENOMEM. */
-must_check_ int registry_add(struct registry *r, sd_bus_message *m,
-                             const struct service_record *s);
+ * and fills in `invocation`; -EEXIST when somebody else has that name, -ENOSPC or -ENOMEM. */
+must_check_ int registry_add(struct registry *r, sd_bus_message *m, struct service_record *s);
 void registry_remove(struct registry *r, const char *name, const char *instance);
 
 /* The bus name of who has registered it; NULL: nobody. */

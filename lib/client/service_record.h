@@ -7,8 +7,9 @@
  *      "port": 5432, "tags": {"role": "primary"}, "unit": "postgresql@15-main.service",
  *      "state": "running", "invocation": "<32 hex>", "since": "2026-11-21T02:00:00Z"}
  *
- * `invocation` is another one for every start of the unit: a service that was started again is
- * another life of it, even where nobody saw it down (systemd.exec(5), $INVOCATION_ID).
+ * `invocation` is another one for every start of the unit (systemd.exec(5), $INVOCATION_ID),
+ * and for every program that registers: a service that was started again is another life of
+ * it, even where nobody saw it down.
  */
 #pragma once
 

@@ -13,7 +13,7 @@ PIDS=()
 ns() { local i=$1; shift; ip netns exec "$P-$i" "$@"; }
 # start I NAME COMMAND...: on host I; the pid is in $PID.
 start() { local i=$1 name=$2; shift 2; ip netns exec "$P-$i" "$@" >>"$DIR/$name.log" 2>&1 & PID=$!; PIDS+=("$PID"); }
-end_all() { for p in "${PIDS[@]:-}"; do [ -z "$p" ] || kill -9 "$p" 2>/dev/null; done; wait 2>/dev/null; PIDS=(); }
+end_all() { for p in "${PIDS[@]:-}"; do [ -z "$p" ] || { disown "$p"; kill -9 "$p"; } 2>/dev/null; done; PIDS=(); sleep 0.5; }
 down() { end_all; for i in $(seq $N); do ip netns del "$P-$i" 2>/dev/null; done; ip netns del "$P-sw" 2>/dev/null; }
 trap down EXIT
 up() {
@@ -67,8 +67,8 @@ tenure() { # TTL
 		start $i "agent$i" env DBUS_SYSTEM_BUS_ADDRESS="$b" "$BIN/tenured" -c /dev/null --endpoints "$ends" --ttl "$1" --node-name h$i --node-id "$(printf %032d $i)"
 	done
 	local pid; for p in $(pgrep -P "$PID") $PID; do [ "$(cat /proc/"$p"/comm)" = tenured ] && pid=$p; done
-	there() { [ "$("$BIN/tenurectl" --bus="$bus" nodes --no-legend | wc -l)" = "$1" ]; }
-	ns 1 true; until_ok 20 there $N || { echo "tenured: not all there" >&2; return; }
+	there() { [ "$(ns 1 "$BIN/tenurectl" --bus="$bus" nodes --no-legend | wc -l)" = "$1" ]; }
+	until_ok 20 there $N || { echo "tenured: not all there" >&2; down; return; }
 	measure "tenured, TTL $1" "$pid"
 	death "$pid" there $((N - 1))
 	down
@@ -79,7 +79,7 @@ serf_() {
 	for i in $(seq $N); do start $i "serf$i" serf agent -node h$i -bind 10.88.0.$i:7946 -rpc-addr 127.0.0.1:7373 -profile lan $([ $i = 1 ] || echo -join 10.88.0.1 -retry-join 10.88.0.1); [ $i = 1 ] && sleep 1; done
 	local pid=$PID
 	there() { [ "$(ns 1 serf members -status alive | wc -l)" = "$1" ]; }
-	until_ok 20 there $N || { echo "serf: not all there" >&2; return; }
+	until_ok 20 there $N || { echo "serf: not all there" >&2; down; return; }
 	measure "serf, lan" "$pid"
 	death "$pid" there $((N - 1))
 	down
@@ -99,7 +99,7 @@ corosync_() {
 	done
 	local pid=$PID
 	there() { [ "$(nsenter -t "${PIDS[0]}" -m -n corosync-quorumtool -s 2>/dev/null | awk '/^Nodes:/ {print $2}')" = "$1" ]; }
-	until_ok 30 there $N || { echo "corosync: not all there" >&2; tail -n 3 "$DIR/corosync1.log" >&2; return; }
+	until_ok 30 there $N || { echo "corosync: not all there" >&2; tail -n 3 "$DIR/corosync1.log" >&2; down; return; }
 	measure "corosync, udpu" "$pid"
 	death "$pid" there $((N - 1))
 	down
@@ -127,7 +127,7 @@ END
 	for i in $(seq $N); do start $i "member$i" /usr/bin/python3 "$DIR/member.py" h$i "$DIR/seen$i"; done
 	local pid=$PID
 	there() { [ "$(cat "$DIR/seen1")" = "$1" ]; }
-	until_ok 60 there $N || { echo "zookeeper: not all there" >&2; tail -n 2 "$DIR/zk1.log" "$DIR/member1.log" >&2; return; }
+	until_ok 60 there $N || { echo "zookeeper: not all there" >&2; tail -n 2 "$DIR/zk1.log" "$DIR/member1.log" >&2; down; return; }
 	measure "ZooKeeper client (kazoo), session 10 s" "$pid"
 	death "$pid" there $((N - 1))
 	down

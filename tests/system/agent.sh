@@ -151,7 +151,7 @@ R=$(revision) MODS=$(mods)
 kill -USR1 $AGENT; wait $AGENT; is "SIGUSR1 ends it with 0" $? 0
 is "and leaves the place as it is" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
 agent; until_ok 1 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
-until_ok 5 sh -c "grep -q 'Service queue on web1 is there' '$DIR/agent.log'"; is "what a program has registered is there" "$(S queue/web1 | jq .port)" 1
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services queue"; is "what a program has registered is there" "$(S queue/web1 | jq .port)" 1
 is "there was nothing that others could have heard" "$(mods)" "$MODS"
 kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"

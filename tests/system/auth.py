@@ -249,14 +249,22 @@ def like_etcd(m):
 def random_permissions(r, n_users, n_calls):
     log_in("root logs in", "root", "secret")
     users = [f"u{i}" for i in range(n_users)]
+    granted, roles = {u: [] for u in users}, {u: [] for u in users}
     for i, u in enumerate(users):
         auth(None, "UserAdd", name=u, password=u)
         auth(None, "RoleAdd", name=f"role{i}")
         for _ in range(r.randrange(6)):
-            auth(None, "RoleGrantPermission", name=f"role{i}", perm=perm(r.randrange(3), key(r), r.choice([b"", b"", b"\0", b"c", b"b0", b"e", b"\xff\xff"])))
+            p = perm(r.randrange(3), key(r), r.choice([b"", b"", b"\0", b"c", b"b0", b"e", b"\xff\xff"]))
+            # Granted again, etcd forgets to take the first one away where another range begins at the same key.
+            if any(p.key == k and p.range_end == end for _, k, end in granted[u]):
+                continue
+            granted[u].append((("READ", "WRITE", "READWRITE")[p.permType], p.key, p.range_end))
+            auth(None, "RoleGrantPermission", name=f"role{i}", perm=p)
     for u in users:
         for _ in range(r.randrange(4)):
-            auth(None, "UserGrantRole", user=u, role=f"role{r.randrange(n_users)}")
+            i = r.randrange(n_users)
+            roles[u].append(users[i])
+            auth(None, "UserGrantRole", user=u, role=f"role{i}")
     for lease in LEASES[:3]:
         both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=lease, TTL=600), pb.LeaseGrantResponse)
     tokens = {}
@@ -278,7 +286,7 @@ def random_permissions(r, n_users, n_calls):
             different += 1
             if different < 4:
                 report(False, f"random call {i} of seed {args.seed}: {path} by {u}",
-                       f"{m}\n    tenure: {shown['tenure']!r}\n    etcd:   {shown['etcd']!r}")
+                       f"{m}\n    tenure: {shown['tenure']!r}\n    etcd:   {shown['etcd']!r}\n    its roles: {[granted[x] for x in roles[u]]}")
     report(different == 0, f"{n_calls} random calls by {n_users} random users of seed {args.seed}", f"{different} answered differently")
     report(n_calls // 10 < denied < n_calls * 9 // 10, "some of them were denied, and not all", f"{denied} of {n_calls}")
 
