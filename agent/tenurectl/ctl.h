@@ -2,6 +2,7 @@
 #pragma once
 
 #include <json-c/json.h>
+#include <sys/types.h>
 #include <systemd/sd-bus.h>
 
 #include "base/base.h"
@@ -33,6 +34,19 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
 /* A field of it; "" or 0 where it is not there. */
 const char *ctl_text(struct json_object *o, const char *key);
 int64_t ctl_number(struct json_object *o, const char *key);
+
+/* What is listed by a method of the Manager, and told of by the objects behind the paths. */
+struct listing {
+        const char *method;
+        const char *entry; /* its type: a name first, the path last */
+        const char *interface;
+        const char *things, *thing; /* for a person */
+        void (*head)(void);
+        void (*row)(struct json_object *o);
+};
+
+/* Prints those whose names are in @argv, or all. Returns how many, or -1 and has said why. */
+ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
 
 struct core_options;
 

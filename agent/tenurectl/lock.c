@@ -112,7 +112,6 @@ static int attend(struct locking *l, int sfd)
                 if (r < 0 && !l->ending) {
                         l->deadline = boot_now();
                         end_command(l, "the agent cannot be heard any more");
-                        p[1].fd = -1;
                 }
                 if (l->ending) {
                         nsec_t left = boot_diff(l->deadline, boot_now());

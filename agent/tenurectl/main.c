@@ -162,6 +162,82 @@ int64_t ctl_number(struct json_object *o, const char *key)
         return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : 0;
 }
 
+/* The name, which comes first, and the path, which comes last, of one entry. */
+static int read_entry(sd_bus_message *m, const char *entry, const char **name,
+                      const char **path)
+{
+        char between[16];
+        int r = sd_bus_message_enter_container(m, 'r', entry);
+
+        if (r <= 0)
+                return r;
+        snprintf(between, sizeof(between), "%.*s", (int) strlen(entry) - 2, entry + 1);
+        r = sd_bus_message_read(m, "s", name);
+        if (r >= 0)
+                r = sd_bus_message_skip(m, between);
+        if (r >= 0)
+                r = sd_bus_message_read(m, "o", path);
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        return r < 0 ? r : 1;
+}
+
+static bool is_wanted(const char *name, int argc, char **argv)
+{
+        for (int i = 0; i < argc; i++)
+                if (strcmp(argv[i], name) == 0)
+                        return true;
+        return argc == 0;
+}
+
+ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        struct json_object *all = json_object_new_array();
+        const char *name, *path;
+        char what[64], array[16];
+        ssize_t n = 0;
+        int r;
+
+        snprintf(array, sizeof(array), "(%s)", l->entry);
+        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, l->method, &error, &m, "");
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', array);
+        if (r < 0) {
+                json_object_put(all);
+                snprintf(what, sizeof(what), "cannot list %s", l->things);
+                return ctl_fail(what, r, &error);
+        }
+        if (c->json == JSON_OFF && c->legend)
+                l->head();
+        while ((r = read_entry(m, l->entry, &name, &path)) > 0) {
+                struct json_object *o;
+
+                if (!is_wanted(name, argc, argv) || ctl_get_all(c, path, l->interface, &o) < 0)
+                        continue;
+                n++;
+                if (c->json != JSON_OFF) {
+                        json_object_array_add(all, o);
+                        continue;
+                }
+                l->row(o);
+                json_object_put(o);
+        }
+        if (r < 0) {
+                json_object_put(all);
+                return ctl_fail("cannot read the agent's answer", r, NULL);
+        }
+        if (c->json != JSON_OFF) {
+                ctl_print(c, all);
+        } else {
+                json_object_put(all);
+                if (c->legend)
+                        printf("\n%zd %s(s).\n", n, l->thing);
+        }
+        return n;
+}
+
 /* ---- status ---- */
 
 static int64_t boot_usec(void)
@@ -246,62 +322,38 @@ static int join(struct ctl *c, int argc, char **argv)
 
 /* ---- nodes ---- */
 
+static void node_row(struct json_object *o)
+{
+        printf("%-24s %-16s %-8g %-20s %s\n", ctl_text(o, "Name"), first_of(o, "Addresses"),
+               (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"),
+               ctl_text(o, "Id"));
+        if (*ctl_text(o, "Degraded"))
+                printf("%-24s degraded: %s\n", "", ctl_text(o, "Degraded"));
+}
+
+static void node_head(void)
+{
+        printf("%-24s %-16s %-8s %-20s %s\n", "NODE", "ADDRESS", "TTL", "SINCE", "ID");
+}
+
 static int nodes(struct ctl *c, int argc, char **argv)
 {
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *all = json_object_new_array();
-        const char *name, *id, *path;
-        int64_t revision;
-        size_t n = 0;
-        int r;
+        static const struct listing listing = {.method = "ListNodes",
+                                               .entry = "ssxo",
+                                               .interface = NODE,
+                                               .things = "the nodes",
+                                               .thing = "node",
+                                               .head = node_head,
+                                               .row = node_row};
+        ssize_t n = ctl_list(c, &listing, argc, argv);
 
-        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "ListNodes", &error, &m, "");
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "(ssxo)");
-        if (r < 0) {
-                json_object_put(all);
-                return ctl_fail("cannot list the nodes", r, &error);
-        }
-        if (c->json == JSON_OFF && c->legend)
-                printf("%-24s %-16s %-8s %-20s %s\n", "NODE", "ADDRESS", "TTL", "SINCE", "ID");
-        while ((r = sd_bus_message_read(m, "(ssxo)", &name, &id, &revision, &path)) > 0) {
-                struct json_object *o;
-                bool wanted = argc == 0;
-
-                for (int i = 0; i < argc; i++)
-                        wanted = wanted || strcmp(argv[i], name) == 0;
-                if (!wanted || ctl_get_all(c, path, NODE, &o) < 0)
-                        continue;
-                n++;
-                if (c->json != JSON_OFF) {
-                        json_object_array_add(all, o);
-                        continue;
-                }
-                printf("%-24s %-16s %-8g %-20s %s\n", name, first_of(o, "Addresses"),
-                       (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"), id);
-                if (*ctl_text(o, "Degraded"))
-                        printf("%-24s degraded: %s\n", "", ctl_text(o, "Degraded"));
-                json_object_put(o);
-        }
-        if (r < 0) {
-                json_object_put(all);
-                return ctl_fail("cannot read the agent's answer", r, NULL);
-        }
-        if (c->json != JSON_OFF) {
-                ctl_print(c, all);
-        } else {
-                json_object_put(all);
-                if (c->legend)
-                        printf("\n%zu node(s).\n", n);
-        }
-        if (argc > 0 && n < (size_t) argc) {
+        if (n >= 0 && n < argc) {
                 fprintf(stderr,
-                        "tenurectl: %zu of the nodes asked for are not in the cluster.\n",
-                        (size_t) argc - n);
+                        "tenurectl: %zd of the nodes asked for are not in the cluster.\n",
+                        argc - n);
                 return -1;
         }
-        return 0;
+        return n < 0 ? -1 : 0;
 }
 
 /* ---- watch ---- */

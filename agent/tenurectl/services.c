@@ -92,65 +92,45 @@ int verb_describe(struct ctl *c, int argc, char **argv)
 
 /* ---- services ---- */
 
+static const char *or_dash(const char *s)
+{
+        return *s ? s : "-";
+}
+
+static void service_row(struct json_object *o)
+{
+        char port[16] = "-";
+
+        if (ctl_number(o, "Port") > 0)
+                snprintf(port, sizeof(port), "%" PRId64, ctl_number(o, "Port"));
+        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_text(o, "Name"),
+               ctl_text(o, "Node"), or_dash(ctl_text(o, "Instance")), port,
+               or_dash(ctl_text(o, "State")), ctl_text(o, "Since"),
+               or_dash(ctl_text(o, "Unit")));
+}
+
+static void service_head(void)
+{
+        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", "SERVICE", "NODE", "INSTANCE", "PORT",
+               "STATE", "SINCE", "UNIT");
+}
+
 int verb_services(struct ctl *c, int argc, char **argv)
 {
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *all = json_object_new_array();
-        const char *name, *node, *instance, *path;
-        int64_t revision;
-        size_t n = 0;
-        int r;
+        static const struct listing listing = {.method = "ListServices",
+                                               .entry = "sssxo",
+                                               .interface = SERVICE,
+                                               .things = "the services",
+                                               .thing = "service",
+                                               .head = service_head,
+                                               .row = service_row};
+        ssize_t n = ctl_list(c, &listing, argc, argv);
 
-        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "ListServices", &error, &m, "");
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "(sssxo)");
-        if (r < 0) {
-                json_object_put(all);
-                return ctl_fail("cannot list the services", r, &error);
-        }
-        if (c->json == JSON_OFF && c->legend)
-                printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", "SERVICE", "NODE", "INSTANCE",
-                       "PORT", "STATE", "SINCE", "UNIT");
-        while ((r = sd_bus_message_read(m, "(sssxo)", &name, &node, &instance, &revision,
-                                        &path)) > 0) {
-                struct json_object *o;
-                bool wanted = argc == 0;
-                char port[16] = "-";
-
-                for (int i = 0; i < argc; i++)
-                        wanted = wanted || strcmp(argv[i], name) == 0;
-                if (!wanted || ctl_get_all(c, path, SERVICE, &o) < 0)
-                        continue;
-                n++;
-                if (c->json != JSON_OFF) {
-                        json_object_array_add(all, o);
-                        continue;
-                }
-                if (ctl_number(o, "Port") > 0)
-                        snprintf(port, sizeof(port), "%" PRId64, ctl_number(o, "Port"));
-                printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", name, node,
-                       *instance ? instance : "-", port,
-                       *ctl_text(o, "State") ? ctl_text(o, "State") : "-", ctl_text(o, "Since"),
-                       *ctl_text(o, "Unit") ? ctl_text(o, "Unit") : "-");
-                json_object_put(o);
-        }
-        if (r < 0) {
-                json_object_put(all);
-                return ctl_fail("cannot read the agent's answer", r, NULL);
-        }
-        if (c->json != JSON_OFF) {
-                ctl_print(c, all);
-        } else {
-                json_object_put(all);
-                if (c->legend)
-                        printf("\n%zu service(s).\n", n);
-        }
-        if (argc > 0 && n == 0) {
+        if (n == 0 && argc > 0) {
                 fprintf(stderr, "tenurectl: no such service is in the cluster.\n");
                 return -1;
         }
-        return 0;
+        return n < 0 ? -1 : 0;
 }
 
 /* ---- register ---- */

@@ -219,7 +219,6 @@ struct loading {
         void *userdata;
         char **hidden; /* names of files that an earlier folder has */
         size_t n_hidden, cap;
-        unsigned n_errors;
 };
 
 static bool is_hidden(const struct loading *l, const char *file)
@@ -228,12 +227,6 @@ static bool is_hidden(const struct loading *l, const char *file)
                 if (strcmp(l->hidden[i], file) == 0)
                         return true;
         return false;
-}
-
-static void complain(struct loading *l, const char *text)
-{
-        l->n_errors++;
-        log_error("%s.", text);
 }
 
 static void load_file(struct loading *l, const char *folder, const char *file)
@@ -260,7 +253,7 @@ static void load_file(struct loading *l, const char *folder, const char *file)
                 }
         }
         if (q < 0) {
-                complain(l, *err.text ? err.text : strerror(-q));
+                log_error("%s.", *err.text ? err.text : strerror(-q));
                 if (was)
                         was->seen = true; /* what it said before still stands */
         }
@@ -280,10 +273,8 @@ static void load_folder(struct loading *l, const char *folder)
         int n = scandir(folder, &files, is_entry, alphasort);
 
         if (n < 0) {
-                if (errno != ENOENT) {
+                if (errno != ENOENT)
                         log_error("%s: cannot read it: %s.", folder, strerror(errno));
-                        l->n_errors++;
-                }
                 return;
         }
         for (int i = 0; i < n; i++) {
@@ -302,9 +293,9 @@ static void load_folder(struct loading *l, const char *folder)
         free(files);
 }
 
-unsigned entries_load(struct entries *e, const char *path,
-                      bool (*is_taken)(void *userdata, const char *name, const char *instance),
-                      void *userdata)
+void entries_load(struct entries *e, const char *path,
+                  bool (*is_taken)(void *userdata, const char *name, const char *instance),
+                  void *userdata)
 {
         struct loading l = {.e = e, .is_taken = is_taken, .userdata = userdata};
         struct entry *n, *next;
@@ -320,5 +311,4 @@ unsigned entries_load(struct entries *e, const char *path,
         for (size_t i = 0; i < l.n_hidden; i++)
                 free(l.hidden[i]);
         free(l.hidden);
-        return l.n_errors;
 }

@@ -26,11 +26,10 @@ void entries_fini(struct entries *e);
 /* Reads all files of @path, folders joined by commas; of two of one name the one in the earlier
  * folder counts, and one that is empty, such as a link to /dev/null, hides the others. May be
  * called again: what has not changed goes on, a file that cannot be read now says what it said
- * before. @is_taken: a name that somebody else has. Returns how many files have an error, each
- * told. */
-unsigned entries_load(struct entries *e, const char *path,
-                      bool (*is_taken)(void *userdata, const char *name, const char *instance),
-                      void *userdata);
+ * before, and is named in the log. @is_taken: a name that somebody else has. */
+void entries_load(struct entries *e, const char *path,
+                  bool (*is_taken)(void *userdata, const char *name, const char *instance),
+                  void *userdata);
 
 /* A unit has changed. */
 void entries_follow(struct entries *e, const char *unit, const struct unit_state *s);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "bus/notify.h"
+#include "runtime.h"
 
 #define FD_NAME "place"
 #define PLACE "/run/tenure/place" /* where the unit's RuntimeDirectory= puts it */
@@ -22,14 +23,12 @@ static bool lock(int fd)
 
 void keep_open(struct keep *k)
 {
-        const char *dir = getenv("RUNTIME_DIRECTORY");
-        char path[512];
+        char path[RUNTIME_PATH_MAX];
         bool stored;
 
         *k = (struct keep){.fd = notify_kept_fd(FD_NAME)};
         stored = k->fd >= 0;
-        if (!stored && dir && *dir && !strchr(dir, ':')) {
-                snprintf(path, sizeof(path), "%s/place", dir);
+        if (!stored && runtime_path("place", path)) {
                 k->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
                 if (k->fd < 0)
                         log_warning("%s: cannot open it: %s. A restart will lose the place.",

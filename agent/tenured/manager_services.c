@@ -7,6 +7,10 @@
 #define REGISTER NAME ".register-service"
 #define SET_TAGS NAME ".set-tags"
 
+#define BAD_TAGS                                                                           \
+        "Tags' names are letters, digits and . _ -, their values without commas, at most " \
+        "511 bytes in all."
+
 int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct agent *a = userdata;
@@ -103,9 +107,7 @@ static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_erro
                         if (r >= 0)
                                 r = read_tags(m, s->tags);
                         if (r == -EINVAL || r == -ENOSPC)
-                                return bad(error, "Tags' names are letters, digits and . _ -, "
-                                                  "their values without commas, at most 511 "
-                                                  "bytes in all.");
+                                return bad(error, BAD_TAGS);
                         if (r >= 0)
                                 r = sd_bus_message_exit_container(m);
                 } else {
@@ -198,8 +200,7 @@ static int do_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
         if (r >= 0)
                 r = read_tags(m, tags);
         if (r == -EINVAL || r == -ENOSPC)
-                return bad(error, "Tags' names are letters, digits and . _ -, their values "
-                                  "without commas, at most 511 bytes in all.");
+                return bad(error, BAD_TAGS);
         if (r < 0)
                 return r;
         memcpy(a->registry.tags, tags, sizeof(tags));

@@ -67,8 +67,9 @@ static void check_known(struct registry *r)
 
 #define HEAD "# What programs have registered; nothing to edit."
 
-static void save_to(struct registry *r, FILE *f)
+static void write_all(const void *userdata, FILE *f)
 {
+        const struct registry *r = userdata;
         const struct registration *n;
 
         fprintf(f, HEAD "\nBUS\t%s\nTAGS\t%s\n", r->bus_id, r->tags);
@@ -77,23 +78,9 @@ static void save_to(struct registry *r, FILE *f)
                         n->record.instance, n->record.address, n->record.port, n->record.tags);
 }
 
-void registry_save(struct registry *r)
+void registry_save(const struct registry *r)
 {
-        char path[sizeof(r->file) + 8];
-        FILE *f;
-
-        if (!*r->file)
-                return;
-        snprintf(path, sizeof(path), "%s.new", r->file);
-        f = fopen(path, "we");
-        if (f) {
-                save_to(r, f);
-                if (fclose(f) == 0 && rename(path, r->file) == 0)
-                        return;
-        }
-        log_warning("%s: cannot write it: %s. A restart will forget what programs have "
-                    "registered.",
-                    path, strerror(errno));
+        runtime_write(r->file, write_all, r, "forget what programs have registered");
 }
 
 /* The next of the fields between tabs; "" when there is none. */
@@ -252,12 +239,9 @@ void registry_attach(struct registry *r, sd_bus *sd)
 void registry_init(struct registry *r, struct client *c, void (*now_known)(void *userdata),
                    void *userdata)
 {
-        const char *dir = getenv("RUNTIME_DIRECTORY");
-
         *r = (struct registry){.client = c, .now_known = now_known, .userdata = userdata};
         TAILQ_INIT(&r->list);
-        if (dir && *dir && !strchr(dir, ':'))
-                snprintf(r->file, sizeof(r->file), "%s/registered", dir);
+        (void) runtime_path("registered", r->file);
 }
 
 void registry_fini(struct registry *r)

@@ -9,6 +9,7 @@
 #include <systemd/sd-bus.h>
 
 #include "client/client.h"
+#include "runtime.h"
 
 struct registration;
 TAILQ_HEAD(registration_list, registration);
@@ -22,8 +23,8 @@ struct registry {
         sd_bus_slot *asked;
         char bus_id[64];
         bool known;
-        char tags[TAGS_MAX]; /* set over D-Bus, over those of the settings */
-        char file[512];      /* "": nothing is kept */
+        char tags[TAGS_MAX];         /* set over D-Bus, over those of the settings */
+        char file[RUNTIME_PATH_MAX]; /* "": nothing is kept */
 };
 
 void registry_init(struct registry *r, struct client *c, void (*now_known)(void *userdata),
@@ -42,4 +43,4 @@ void registry_remove(struct registry *r, const char *name, const char *instance)
 const char *registry_owner(const struct registry *r, const char *name, const char *instance);
 
 /* The tags have changed. */
-void registry_save(struct registry *r);
+void registry_save(const struct registry *r);

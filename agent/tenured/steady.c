@@ -1,14 +1,11 @@
 #include "steady.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-
-#include "base/log.h"
 
 /* Losses are instants of CLOCK_BOOTTIME, and /run goes with the boot. */
 static void load(struct steady *s)
 {
-        FILE *f = *s->file ? fopen(s->file, "re") : NULL;
+        FILE *f = fopen(s->file, "re");
         struct damping *d = &s->damping;
 
         if (!f)
@@ -21,24 +18,18 @@ static void load(struct steady *s)
         fclose(f);
 }
 
+static void write_losses(const void *userdata, FILE *f)
+{
+        const struct damping *d = userdata;
+
+        fprintf(f, "UNTIL %" PRId64 "\n", d->until.ns);
+        for (size_t i = 0; i < d->n; i++)
+                fprintf(f, "LOST %" PRId64 "\n", d->losses[i].ns);
+}
+
 static void save(const struct steady *s)
 {
-        char path[sizeof(s->file) + 8];
-        FILE *f;
-
-        if (!*s->file)
-                return;
-        snprintf(path, sizeof(path), "%s.new", s->file);
-        f = fopen(path, "we");
-        if (f) {
-                fprintf(f, "UNTIL %" PRId64 "\n", s->damping.until.ns);
-                for (size_t i = 0; i < s->damping.n; i++)
-                        fprintf(f, "LOST %" PRId64 "\n", s->damping.losses[i].ns);
-                if (fclose(f) == 0 && rename(path, s->file) == 0)
-                        return;
-        }
-        log_warning("%s: cannot write it: %s. A restart will forgive what was lost.", path,
-                    strerror(errno));
+        runtime_write(s->file, write_losses, &s->damping, "forgive what was lost");
 }
 
 static void look(struct steady *s, struct boot_time now)
@@ -56,13 +47,10 @@ static void on_timer(struct loop_timer *t)
 
 void steady_init(struct steady *s, struct loop *l, void (*brake_changed)(struct steady *s))
 {
-        const char *dir = getenv("RUNTIME_DIRECTORY");
-
         loop_timer_init(&s->timer, l, on_timer);
         s->brake_changed = brake_changed;
-        if (dir && *dir && !strchr(dir, ':'))
-                snprintf(s->file, sizeof(s->file), "%s/losses", dir);
-        load(s);
+        if (runtime_path("losses", s->file))
+                load(s);
 }
 
 void steady_fini(struct steady *s)

@@ -7,6 +7,7 @@
 
 #include "client/brake.h"
 #include "loop/loop.h"
+#include "runtime.h"
 #include "session/damping.h"
 
 struct steady {
@@ -17,7 +18,7 @@ struct steady {
         struct loop_timer timer;
         void (*brake_changed)(struct steady *s);
         size_t n_nodes;
-        char file[512]; /* "": nothing is kept */
+        char file[RUNTIME_PATH_MAX]; /* "": nothing is kept */
 };
 
 void steady_init(struct steady *s, struct loop *l, void (*brake_changed)(struct steady *s));

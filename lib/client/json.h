@@ -13,6 +13,11 @@ struct json_text {
         size_t offset, size;
 };
 
+#define JSON_TEXT(type, key, field)                                     \
+        {                                                               \
+                key, offsetof(type, field), sizeof(((type *) 0)->field) \
+        }
+
 /* Those that are not empty. */
 void json_put_texts(struct json_object *o, const struct json_text *t, size_t n,
                     const void *record);

@@ -4,11 +4,7 @@
 
 #include "client/json.h"
 
-#define TEXT(key, field)                                          \
-        {                                                         \
-                key, offsetof(struct node_record, field),         \
-                        sizeof(((struct node_record *) 0)->field) \
-        }
+#define TEXT(key, field) JSON_TEXT(struct node_record, key, field)
 
 static const struct json_text texts[] = {
         TEXT("name", name),

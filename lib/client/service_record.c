@@ -2,11 +2,7 @@
 
 #include "client/json.h"
 
-#define TEXT(key, field)                                             \
-        {                                                            \
-                key, offsetof(struct service_record, field),         \
-                        sizeof(((struct service_record *) 0)->field) \
-        }
+#define TEXT(key, field) JSON_TEXT(struct service_record, key, field)
 
 static const struct json_text texts[] = {
         TEXT("service", name),    TEXT("node", node),   TEXT("instance", instance),

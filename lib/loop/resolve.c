@@ -94,6 +94,25 @@ static void drop(struct worker_job *job)
         free(q);
 }
 
+/* To be filled, and submitted. */
+static int query_new(struct resolver *rv, void (*fn)(struct worker_job *job), void *userdata,
+                     struct resolve_query **ret)
+{
+        struct resolve_query *q;
+        int r = rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
+
+        *ret = NULL;
+        if (r < 0)
+                return r;
+        q = calloc(1, sizeof(*q));
+        if (!q)
+                return -ENOMEM;
+        q->job = (struct worker_job){.run = fn, .done = done, .drop = drop};
+        q->userdata = userdata;
+        *ret = q;
+        return 0;
+}
+
 /* ---- SRV records ---- */
 
 struct srv {
@@ -182,21 +201,13 @@ static void run_srv(struct worker_job *job)
 int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn, void *userdata,
                 struct resolve_query **ret)
 {
-        struct resolve_query *q;
-        int r = rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
+        int r = query_new(rv, run_srv, userdata, ret);
 
-        *ret = NULL;
         if (r < 0)
                 return r;
-        q = calloc(1, sizeof(*q));
-        if (!q)
-                return -ENOMEM;
-        q->job = (struct worker_job){.run = run_srv, .done = done, .drop = drop};
-        snprintf(q->url.host, sizeof(q->url.host), "%s", name);
-        q->srv_fn = fn;
-        q->userdata = userdata;
-        *ret = q;
-        worker_submit(rv->worker, &q->job);
+        snprintf((*ret)->url.host, sizeof((*ret)->url.host), "%s", name);
+        (*ret)->srv_fn = fn;
+        worker_submit(rv->worker, &(*ret)->job);
         return 0;
 }
 
@@ -206,7 +217,6 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
             struct resolve_query **ret)
 {
         struct sockaddr_storage addr;
-        struct resolve_query *q;
         socklen_t len;
         int r;
 
@@ -215,20 +225,12 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
                 fn(0, (struct sockaddr *) &addr, len, userdata);
                 return 0;
         }
-        if (!rv->worker) {
-                r = worker_new(&rv->worker, rv->loop, "resolver");
-                if (r < 0)
-                        return r;
-        }
-        q = calloc(1, sizeof(*q));
-        if (!q)
-                return -ENOMEM;
-        q->job = (struct worker_job){.run = run, .done = done, .drop = drop};
-        q->url = *u;
-        q->fn = fn;
-        q->userdata = userdata;
-        *ret = q;
-        worker_submit(rv->worker, &q->job);
+        r = query_new(rv, run, userdata, ret);
+        if (r < 0)
+                return r;
+        (*ret)->url = *u;
+        (*ret)->fn = fn;
+        worker_submit(rv->worker, &(*ret)->job);
         return 0;
 }
 

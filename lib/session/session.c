@@ -295,7 +295,8 @@ void session_leave(struct session *s)
 
 void session_join(struct session *s)
 {
+        struct session_config cfg = s->cfg;
+
         if (s->state == SESSION_LEFT)
-                session_init(s, &(struct session_config){s->cfg.ttl, s->cfg.drift_ppm,
-                                                         s->cfg.retry});
+                session_init(s, &cfg);
 }

@@ -25,20 +25,20 @@ up() {
 		ip -n "$P-$i" link set lo up; ip -n "$P-$i" link set eth0 up; ip -n "$P-$i" address add "10.88.0.$i/24" dev eth0
 	done
 }
-until_ok() { local end=$(($(date +%s) + $1)); shift; until "$@" >/dev/null 2>&1; do [ "$(date +%s)" -lt "$end" ] || return 1; sleep 0.1; done; }
+until_ok() { local end=$(($(date +%s) + $1)); shift; until "$@" >/dev/null 2>&1; do [ "$(date +%s)" -lt "$end" ] || return 1; sleep 0.02; done; }
 
-# All threads of a process: wake-ups, clock ticks of processor time; and bytes of its host's link.
+# All threads of a process: wake-ups, nanoseconds of processor time; and bytes of its host's link.
+ran() { awk '{s += $1} END {print s}' /proc/"$1"/task/*/schedstat; }
 wakeups() { cat /proc/"$1"/task/*/status | awk '/^voluntary_ctxt/ {n += $2} END {print n}'; }
-ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 octets() { ns "$N" cat /sys/class/net/eth0/statistics/rx_bytes /sys/class/net/eth0/statistics/tx_bytes | paste -sd+ | bc; }
 measure() { # NAME PID DETECTION
 	local w c o r
 	sleep 10
-	w=$(wakeups "$2") c=$(awk '{s += $1} END {print s}' /proc/"$2"/task/*/schedstat) o=$(octets)
+	w=$(wakeups "$2") c=$(ran "$2") o=$(octets)
 	sleep "$SECONDS_IDLE"
 	r=$(awk '/VmRSS/ {print $2}' "/proc/$2/status")
 	printf '| %s | %.1f | %.0f | %.1f | %.1f |' "$1" "$(bc -l <<<"$r / 1024")" "$(bc -l <<<"($(wakeups "$2") - $w) * 60 / $SECONDS_IDLE")" \
-		"$(bc -l <<<"($(awk '{s += $1} END {print s}' /proc/"$2"/task/*/schedstat) - $c) / 1000000000 * 86400 / $SECONDS_IDLE")" \
+		"$(bc -l <<<"($(ran "$2") - $c) / 1000000000 * 86400 / $SECONDS_IDLE")" \
 		"$(bc -l <<<"($(octets) - $o) * 86400 / $SECONDS_IDLE / 1048576")"
 }
 # death PID COMMAND...: from the end of host N, its link first, to when COMMAND succeeds on another; in seconds.
@@ -47,10 +47,9 @@ death() {
 	shift
 	t=$(date +%s%N)
 	ip -n "$P-$N" link set eth0 down; kill -9 "$pid"
-	until_fast 60 "$@" || { echo " - |"; return; }
+	until_ok 60 "$@" || { echo " - |"; return; }
 	printf ' %.1f |\n' "$(bc -l <<<"($(date +%s%N) - $t) / 1000000000")"
 }
-until_fast() { local end=$(($(date +%s) + $1)); shift; until "$@" >/dev/null 2>&1; do [ "$(date +%s)" -lt "$end" ] || return 1; sleep 0.02; done; }
 
 echo "| member | RSS, MB | wake-ups a minute | processor s a day | MB on the wire a day | death told after, s |"
 echo "| --- | --- | --- | --- | --- | --- |"

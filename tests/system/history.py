@@ -134,7 +134,7 @@ def check_undead(leases, died, ops, events, least, retry, slack):
     """I2: a lease that is not renewed is gone after TTL + outage; @retry more for each outage. Returns what is wrong, and how
     late each was beyond that. What nobody can know is left out."""
     gone = {e.key: e.revision for e in events if e.value is None}
-    known = sorted(((o.revision, o.end) for o in ops if o.ok), reverse=True)
+    known = [(o.revision, o.end) for o in ops if o.ok]
     none, late, wrong = outages(ops, least), [], []
     for le in leases:
         if le.unknown or le.key not in gone:

@@ -1,0 +1,34 @@
+#include "runtime.h"
+
+#include "base/log.h"
+
+bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX])
+{
+        const char *dir = getenv("RUNTIME_DIRECTORY");
+
+        path[0] = '\0';
+        /* Of several directories none is ours. */
+        if (!dir || !*dir || strchr(dir, ':'))
+                return false;
+        snprintf(path, RUNTIME_PATH_MAX, "%s/%s", dir, name);
+        return true;
+}
+
+void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
+                   const void *userdata, const char *loss)
+{
+        char fresh[RUNTIME_PATH_MAX + 8];
+        FILE *f;
+
+        if (!*path)
+                return;
+        snprintf(fresh, sizeof(fresh), "%s.new", path);
+        f = fopen(fresh, "we");
+        if (f) {
+                fn(userdata, f);
+                if (fclose(f) == 0 && rename(fresh, path) == 0)
+                        return;
+        }
+        log_warning("%s: cannot write it: %s. A restart will %s.", fresh, strerror(errno),
+                    loss);
+}

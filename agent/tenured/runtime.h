@@ -1,0 +1,16 @@
+/* Small files that outlive this process, in $RUNTIME_DIRECTORY (systemd.exec(5)). */
+#pragma once
+
+#include <stdio.h>
+
+#include "base/base.h"
+
+#define RUNTIME_PATH_MAX 512
+
+/* Where the file @name is; false, and "", where nothing can be kept. */
+bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX]);
+
+/* Writes the file anew by @fn: who reads it finds the old text, or the new one. Does nothing
+ * for "". Tells why it cannot be, and @loss, what a restart will forget. */
+void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
+                   const void *userdata, const char *loss);
