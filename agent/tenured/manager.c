@@ -110,6 +110,8 @@ static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *erro
         struct agent *a = userdata;
         const struct session *s = client_session(a->client);
         const struct membership *all = client_membership(a->client);
+        const struct links_counts kernel =
+                a->links ? links_counts(a->links) : (struct links_counts){0};
         cleanup_(buf_fini) struct buf b = {0};
         struct member_node *n;
         bool first = true;
@@ -129,7 +131,10 @@ static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *erro
                 node_record_write(&n->record, &b);
                 first = false;
         }
-        buf_printf(&b, "],\"services\":[");
+        buf_printf(&b,
+                   "],\"netlink\":{\"dumps\":%" PRIu64 ",\"interrupted\":%" PRIu64
+                   ",\"overflows\":%" PRIu64 "},\"services\":[",
+                   kernel.dumps, kernel.interrupted, kernel.overflows);
         for (struct service *v = services_from(client_services(a->client), ""); v;
              v = services_next(v)) {
                 struct service_record r;

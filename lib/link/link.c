@@ -8,6 +8,10 @@
 #include "loop/loop.h"
 
 #define RETRY NSEC_PER_SEC
+/* A dump is begun again at once, and later and later while it is interrupted each time. */
+#define AGAIN_STEP (10 * NSEC_PER_MSEC)
+/* Reads at a time: heartbeats are on this loop, too. */
+#define READS_MAX 4
 
 /* What is asked for, one after the other: addresses are of links. */
 enum phase { LINKS, ADDRESSES, FOLLOWING };
@@ -21,6 +25,8 @@ struct links {
         enum phase phase;
         uint32_t seq;     /* of the dump under way */
         bool interrupted; /* it has holes */
+        unsigned n_again; /* dumps in a row that had */
+        struct links_counts counts;
         bool known;
         bool wants_routes;
         const struct links_ops *ops;
@@ -30,9 +36,9 @@ struct links {
         uint8_t buffer[32768] __attribute__((aligned(8)));
 };
 
-static void retry_later(struct links *k)
+static void retry_in(struct links *k, nsec_t t)
 {
-        if (loop_timer_arm(&k->retry, boot_add(boot_now(), RETRY)) < 0)
+        if (loop_timer_arm(&k->retry, boot_add(boot_now(), t)) < 0)
                 abort();
 }
 
@@ -48,7 +54,7 @@ static void ask(struct links *k)
                                                         : sizeof(struct ifaddrmsg));
         if (mnl_socket_sendto(k->nl, h, h->nlmsg_len) < 0) {
                 log_warning("netlink: cannot ask for addresses: %s.", strerror(errno));
-                retry_later(k);
+                retry_in(k, RETRY);
         }
 }
 
@@ -56,6 +62,7 @@ static void dump(struct links *k)
 {
         k->phase = LINKS;
         k->interrupted = false;
+        k->counts.dumps++;
         link_table_dump_begin(&k->table);
         ask(k);
 }
@@ -72,7 +79,8 @@ static int on_done(struct links *k)
 
         if (k->interrupted || k->table.failed) {
                 log_debug("netlink: the dump was interrupted; once more.");
-                dump(k);
+                k->counts.interrupted++;
+                retry_in(k, min_of(k->n_again++ * AGAIN_STEP, RETRY));
                 return 0;
         }
         if (k->phase == LINKS) {
@@ -81,6 +89,7 @@ static int on_done(struct links *k)
                 return 0;
         }
         k->phase = FOLLOWING;
+        k->n_again = 0;
         k->known = true;
         return link_table_dump_end(&k->table) || first ? LINK_CHANGED : 0;
 }
@@ -97,10 +106,22 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
                 return k->phase == FOLLOWING ? 0 : on_done(k);
         if (answer && h->nlmsg_type == NLMSG_ERROR) {
                 log_warning("netlink: the kernel tells no addresses.");
-                retry_later(k);
+                retry_in(k, RETRY);
                 return 0;
         }
         return max_of(link_table_feed(&k->table, h, h->nlmsg_len), 0);
+}
+
+/* Something was lost. A dump under way cannot be asked for anew before it has ended, and ends
+ * always: the kernel goes on with it as it is read. */
+static void on_overflow(struct links *k)
+{
+        log_debug("netlink: the buffer has overflowed; all again.");
+        k->counts.overflows++;
+        if (k->phase == FOLLOWING)
+                dump(k);
+        else
+                k->interrupted = true;
 }
 
 static void on_io(struct loop_io *io, int events)
@@ -110,20 +131,19 @@ static void on_io(struct loop_io *io, int events)
         int what = 0;
 
         (void) events;
-        for (;;) {
+        for (int reads = 0; reads < READS_MAX; reads++) {
                 ssize_t n = mnl_socket_recvfrom(k->nl, k->buffer, sizeof(k->buffer));
                 int left = (int) n;
 
                 if (n < 0 && errno == EINTR)
                         continue;
-                if (n < 0 && errno == ENOBUFS) { /* something was lost */
-                        log_debug("netlink: the buffer has overflowed; all again.");
-                        dump(k);
+                if (n < 0 && errno == ENOBUFS) {
+                        on_overflow(k);
                         continue;
                 }
                 if (n < 0 && errno != EAGAIN) {
                         log_warning("netlink: %s.", strerror(errno));
-                        retry_later(k);
+                        retry_in(k, RETRY);
                 }
                 if (n <= 0)
                         break;
@@ -182,6 +202,11 @@ const struct link_table *links_table(const struct links *k)
 bool links_known(const struct links *k)
 {
         return k->known;
+}
+
+struct links_counts links_counts(const struct links *k)
+{
+        return k->counts;
 }
 
 void links_want_routes(struct links *k, bool want)

@@ -9,22 +9,55 @@
 
 #define SUBNET_MAX 128
 
+static int order(int a, int b)
+{
+        return (a > b) - (a < b);
+}
+
+static int link_cmp(const struct link *a, const struct link *b)
+{
+        return order(a->index, b->index);
+}
+
+static int address_cmp(const struct address *a, const struct address *b)
+{
+        int c = order(a->index, b->index);
+
+        if (c == 0)
+                c = order(a->family, b->family);
+        if (c == 0)
+                c = order(a->prefix_len, b->prefix_len);
+        return c ? c : memcmp(a->bytes, b->bytes, sizeof(a->bytes));
+}
+
+/* libbsd's tree macros compare with plain ints and unused results; they are not ours to mend.
+ */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+RB_PROTOTYPE(link_tree, link, by_index, link_cmp)
+RB_PROTOTYPE(address_tree, address, by_id, address_cmp)
+RB_GENERATE(link_tree, link, by_index, link_cmp)
+RB_GENERATE(address_tree, address, by_id, address_cmp)
+#pragma GCC diagnostic pop
+
 void link_table_init(struct link_table *t)
 {
         *t = (struct link_table){0};
-        TAILQ_INIT(&t->links);
+        RB_INIT(&t->links);
+        RB_INIT(&t->ids);
         TAILQ_INIT(&t->addresses);
 }
 
 static void drop_link(struct link_table *t, struct link *k)
 {
-        TAILQ_REMOVE(&t->links, k, entry);
+        RB_REMOVE(link_tree, &t->links, k);
         free(k);
 }
 
 static void drop_address(struct link_table *t, struct address *a)
 {
         TAILQ_REMOVE(&t->addresses, a, entry);
+        RB_REMOVE(address_tree, &t->ids, a);
         free(a);
 }
 
@@ -33,7 +66,7 @@ void link_table_fini(struct link_table *t)
         struct link *k;
         struct address *a;
 
-        while ((k = TAILQ_FIRST(&t->links)))
+        while ((k = RB_ROOT(&t->links)))
                 drop_link(t, k);
         while ((a = TAILQ_FIRST(&t->addresses)))
                 drop_address(t, a);
@@ -41,12 +74,9 @@ void link_table_fini(struct link_table *t)
 
 static struct link *find(const struct link_table *t, int index)
 {
-        struct link *k;
+        struct link like = {.index = index};
 
-        TAILQ_FOREACH (k, &t->links, entry)
-                if (k->index == index)
-                        return k;
-        return NULL;
+        return RB_FIND(link_tree, (struct link_tree *) (uintptr_t) &t->links, &like);
 }
 
 const struct link *link_table_find(const struct link_table *t, int index)
@@ -93,7 +123,7 @@ static int feed_link(struct link_table *t, const struct nlmsghdr *h)
                         return 0;
                 }
                 k->index = i->ifi_index;
-                TAILQ_INSERT_TAIL(&t->links, k, entry);
+                RB_INSERT(link_tree, &t->links, k);
         }
         was = *k;
         k->carrier = (i->ifi_flags & IFF_UP) && (i->ifi_flags & IFF_LOWER_UP);
@@ -112,7 +142,10 @@ static int feed_address(struct link_table *t, const struct nlmsghdr *h)
         size_t n = i->ifa_family == AF_INET ? 4 : 16;
         const struct nlattr *at;
         struct attributes a = {0};
-        struct address *f;
+        struct address like = {.index = (int) i->ifa_index,
+                               .family = i->ifa_family,
+                               .prefix_len = i->ifa_prefixlen},
+                       *f;
         uint32_t flags = i->ifa_flags;
         bool usable, was_usable;
 
@@ -126,11 +159,8 @@ static int feed_address(struct link_table *t, const struct nlmsghdr *h)
                 return -EBADMSG;
         if (a.of[IFA_FLAGS] && mnl_attr_validate(a.of[IFA_FLAGS], MNL_TYPE_U32) >= 0)
                 flags = mnl_attr_get_u32(a.of[IFA_FLAGS]);
-        TAILQ_FOREACH (f, &t->addresses, entry)
-                if (f->index == (int) i->ifa_index && f->family == i->ifa_family &&
-                    f->prefix_len == i->ifa_prefixlen &&
-                    memcmp(f->bytes, mnl_attr_get_payload(at), n) == 0)
-                        break;
+        memcpy(like.bytes, mnl_attr_get_payload(at), n);
+        f = RB_FIND(address_tree, &t->ids, &like);
         if (h->nlmsg_type == RTM_DELADDR) {
                 if (!f)
                         return 0;
@@ -138,15 +168,13 @@ static int feed_address(struct link_table *t, const struct nlmsghdr *h)
                 return LINK_CHANGED;
         }
         if (!f) {
-                f = calloc(1, sizeof(*f));
+                f = malloc(sizeof(*f));
                 if (!f) {
                         t->failed = true;
                         return 0;
                 }
-                f->index = (int) i->ifa_index;
-                f->family = i->ifa_family;
-                f->prefix_len = i->ifa_prefixlen;
-                memcpy(f->bytes, mnl_attr_get_payload(at), n);
+                *f = like;
+                RB_INSERT(address_tree, &t->ids, f);
                 TAILQ_INSERT_TAIL(&t->addresses, f, entry);
         }
         was_usable = f->usable;
@@ -192,7 +220,7 @@ void link_table_dump_begin(struct link_table *t)
         struct address *a;
 
         t->failed = false;
-        TAILQ_FOREACH (k, &t->links, entry)
+        RB_FOREACH (k, link_tree, &t->links)
                 k->seen = false;
         TAILQ_FOREACH (a, &t->addresses, entry)
                 a->seen = false;
@@ -204,7 +232,7 @@ bool link_table_dump_end(struct link_table *t)
         struct address *a, *a_next;
         bool any = false;
 
-        TAILQ_FOREACH_SAFE (k, &t->links, entry, k_next)
+        RB_FOREACH_SAFE (k, link_tree, &t->links, k_next)
                 if (!k->seen) {
                         drop_link(t, k);
                         any = true;

@@ -5,12 +5,13 @@
 #pragma once
 
 #include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
 
 #include "base/base.h"
 #include "base/buf.h"
 
 struct link {
-        TAILQ_ENTRY(link) entry;
+        RB_ENTRY(link) by_index;
         int index;
         char name[16];
         bool carrier; /* up, and something is at the other end */
@@ -19,7 +20,8 @@ struct link {
 };
 
 struct address {
-        TAILQ_ENTRY(address) entry;
+        TAILQ_ENTRY(address) entry; /* as the kernel tells them: the first ones first */
+        RB_ENTRY(address) by_id;
         int index;      /* of its link */
         uint8_t family; /* AF_INET, AF_INET6 */
         uint8_t prefix_len;
@@ -30,8 +32,10 @@ struct address {
 };
 
 struct link_table {
-        TAILQ_HEAD(, link) links;
+        RB_HEAD(link_tree, link) links;
         TAILQ_HEAD(, address) addresses;
+        RB_HEAD(address_tree, address)
+        ids;         /* of the same: a host of containers has thousands */
         bool failed; /* out of memory: it has a hole; dump again */
 };
 

@@ -80,6 +80,7 @@ R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.rev
 is "tenurectl wait-revision, of a change elsewhere" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
 has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not come"
 is "tenurectl describe" "$(ctl describe | jq -c '[.state, .node, .nodes[0].name, .services[0].service, .services[0].port]')" '["held","web1","web1","www",81]'
+is "and what the kernel told" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
 
 # The manual page tells every method, signal and property that is served.
 PAGE=$(cat "$(dirname "$0")/../../agent/tenured/org.tenure.Membership1.5")

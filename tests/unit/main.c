@@ -5,10 +5,13 @@
 #include "base/rnd.h"
 #include "test.h"
 
+enum result { OK, NOT_OK, SKIPPED, N_RESULTS };
+
 static struct test *tests;
 static jmp_buf failed;
 static struct rnd random_numbers;
 static uint64_t seed;
+static const char *reason;
 
 void test_register(struct test *t)
 {
@@ -30,24 +33,35 @@ void test_fail(const char *file, int line, const char *fmt, ...)
         vfprintf(stderr, fmt, ap);
         va_end(ap);
         fprintf(stderr, " (seed %" PRIu64 ")\n", seed);
-        longjmp(failed, 1);
+        longjmp(failed, NOT_OK);
 }
 
-static bool run(const struct test *t)
+void test_skip(const char *why)
+{
+        reason = why;
+        longjmp(failed, SKIPPED);
+}
+
+static enum result run(const struct test *t)
 {
         rnd_init(&random_numbers, seed);
-        if (setjmp(failed) != 0) {
+        switch (setjmp(failed)) {
+        case OK:
+                t->fn();
+                return OK;
+        case SKIPPED:
+                printf("skipped %s: %s\n", t->name, reason);
+                return SKIPPED;
+        default:
                 fprintf(stderr, "not ok %s %s: run it again with --seed %" PRIu64 " %s\n",
                         t->file, t->name, seed, t->name);
-                return false;
+                return NOT_OK;
         }
-        t->fn();
-        return true;
 }
 
 int main(int argc, char **argv)
 {
-        unsigned ok = 0, not_ok = 0;
+        unsigned n[N_RESULTS] = {0};
         const char *only = NULL;
 
         seed = (uint64_t) time(NULL);
@@ -60,11 +74,8 @@ int main(int argc, char **argv)
         for (const struct test *t = tests; t; t = t->next) {
                 if (only && strcmp(t->name, only) != 0)
                         continue;
-                if (run(t))
-                        ok++;
-                else
-                        not_ok++;
+                n[run(t)]++;
         }
-        printf("%u passed, %u failed\n", ok, not_ok);
-        return not_ok > 0 || ok == 0;
+        printf("%u passed, %u failed, %u skipped\n", n[OK], n[NOT_OK], n[SKIPPED]);
+        return n[NOT_OK] > 0 || n[OK] + n[SKIPPED] == 0;
 }

@@ -1,7 +1,7 @@
 /*
  * A test is a function that registers itself; it fails at its first CHECK that does not hold,
- * and the others go on. All randomness comes from rnd(), seeded by --seed, which a failure
- * prints.
+ * and the others go on; SKIP() ends one that cannot run here. All randomness comes from rnd(),
+ * seeded by --seed, which a failure prints.
  */
 #pragma once
 
@@ -19,6 +19,7 @@ struct test {
 
 void test_register(struct test *t);
 void test_fail(const char *file, int line, const char *fmt, ...) printf_(3, 4) noreturn_;
+void test_skip(const char *why) noreturn_;
 
 /* A number in [lo, hi]. */
 uint64_t rnd(uint64_t lo, uint64_t hi);
@@ -32,6 +33,8 @@ uint64_t rnd(uint64_t lo, uint64_t hi);
                 test_register(&t);                                             \
         }                                                                      \
         static void test_##name_(void)
+
+#define SKIP(why) test_skip(why)
 
 #define CHECK(cond)                                                 \
         do {                                                        \
