@@ -24,12 +24,12 @@ struct entry {
 
 /* clang-format off */
 static const struct conf_option table[] = {
-        {"Service", "Name", NULL, CONF_STRING, FIELD(name), NULL, "the service's name [the file's]", 0, 0},
-        {"Service", "Instance", NULL, CONF_STRING, FIELD(instance), "", "tells several of one name on one host apart", 0, 0},
-        {"Service", "Unit", NULL, CONF_STRING, FIELD(unit), "", "the unit whose ActiveState= decides; empty: there as long as the host is", 0, 0},
-        {"Service", "Address", NULL, CONF_STRING, FIELD(address), "", "where it listens; empty: where the host is reached", 0, 0},
-        {"Service", "Port", NULL, CONF_UINT, FIELD(port), "0", "where it listens; 0: nothing to tell", 0, 65535},
-        {"Service", "Tags", NULL, CONF_LIST, FIELD(tags), "", "attributes, name=value", 0, 0},
+        {"Service", "Name", NULL, CONF_STRING, FIELD(name), NULL, "the service's name [the file's]", 0, 0, true},
+        {"Service", "Instance", NULL, CONF_STRING, FIELD(instance), "", "tells several of one name on one host apart", 0, 0, true},
+        {"Service", "Unit", NULL, CONF_STRING, FIELD(unit), "", "the unit whose ActiveState= decides; empty: there as long as the host is", 0, 0, true},
+        {"Service", "Address", NULL, CONF_STRING, FIELD(address), "", "where it listens; empty: where the host is reached", 0, 0, true},
+        {"Service", "Port", NULL, CONF_UINT, FIELD(port), "0", "where it listens; 0: nothing to tell", 0, 65535, true},
+        {"Service", "Tags", NULL, CONF_LIST, FIELD(tags), "", "attributes, name=value", 0, 0, true},
 };
 /* clang-format on */
 

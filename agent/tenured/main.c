@@ -560,29 +560,6 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
 
 /* ---- settings, read once more ---- */
 
-/* What can change while it runs. All else takes a restart, which keeps the place. */
-static bool is_live(const struct conf_option *o)
-{
-        static const char *const keys[] = {"TTL",
-                                           "FenceLead",
-                                           "FenceAction",
-                                           "LogLevel",
-                                           "Tags",
-                                           "ServicesPath",
-                                           "Addresses",
-                                           "DegradedPressure",
-                                           "FlapLimit",
-                                           "FlapWindow",
-                                           "FlapRest",
-                                           "MassFailurePercent",
-                                           "MassFailureWindow"};
-
-        for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-                if (strcmp(o->key, keys[i]) == 0)
-                        return true;
-        return false;
-}
-
 static void on_sighup(struct loop_signal *s)
 {
         struct agent *a = container_of(s, struct agent, sighup);
@@ -598,10 +575,10 @@ static void on_sighup(struct loop_signal *s)
 
                         if (!conf_differs(o, &a->opt, &fresh))
                                 continue;
-                        if (is_live(o))
+                        if (o->live) /* all else takes a restart, which keeps the place */
                                 conf_swap(o, &a->opt, &fresh);
                         log_notice("%s= has changed%s.", o->key,
-                                   !is_live(o) ? "; that takes a restart, which keeps the place"
+                                   !o->live ? "; that takes a restart, which keeps the place"
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }

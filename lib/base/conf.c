@@ -506,7 +506,8 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                         o[i].help + 1, type_words[o[i].type][0] - 32,
                         type_words[o[i].type] + 1);
                 man_range(&o[i], f);
-                fprintf(f, "; option\n.Fl -%s .\n", o[i].flag);
+                fprintf(f, "; option\n.Fl -%s%s.\n", o[i].flag,
+                        o[i].live ? " ;\na reload brings a change in force" : " ");
         }
         fprintf(f, ".El\n.Sh SEE ALSO\n.Xr %s 8\n", program);
 }

@@ -34,6 +34,7 @@ struct conf_option {
         const char *def;  /* as it would be written; NULL: unset */
         const char *help; /* one line */
         int64_t min, max;
+        bool live; /* a reload brings it in force; else a restart does */
 };
 
 /* A message for a person: what, where, what to do. */

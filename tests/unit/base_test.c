@@ -98,12 +98,14 @@ struct settings {
 };
 
 static const struct conf_option table[] = {
-        {"A", "Name", "name", CONF_STRING, offsetof(struct settings, name), "x", "", 0, 0},
-        {"A", "List", "list", CONF_LIST, offsetof(struct settings, list), "", "", 0, 0},
-        {"B", "Flag", "flag", CONF_BOOL, offsetof(struct settings, flag), "no", "", 0, 0},
-        {"B", "N", "n", CONF_UINT, offsetof(struct settings, n), "5", "", 1, 10},
+        {"A", "Name", "name", CONF_STRING, offsetof(struct settings, name), "x", "", 0, 0,
+         false},
+        {"A", "List", "list", CONF_LIST, offsetof(struct settings, list), "", "", 0, 0, false},
+        {"B", "Flag", "flag", CONF_BOOL, offsetof(struct settings, flag), "no", "", 0, 0,
+         false},
+        {"B", "N", "n", CONF_UINT, offsetof(struct settings, n), "5", "", 1, 10, false},
         {"B", "T", "t", CONF_NSEC, offsetof(struct settings, t), "1s", "", 1,
-         100 * NSEC_PER_SEC},
+         100 * NSEC_PER_SEC, false},
 };
 
 static int read_text(const char *text, struct settings *s, struct conf_error *err)
