@@ -28,6 +28,11 @@
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
 
+struct certificates {
+        struct tls *clients; /* each NULL where its URLs are http:// */
+        struct tls *peers_in, *peers_out;
+};
+
 struct program {
         struct options opt;
         struct options_cluster cluster;
@@ -44,11 +49,11 @@ struct program {
         struct worker *passwords;
         struct api *api;
         struct server *server;
-        SSL_CTX *tls_server, *tls_peer_server, *tls_peer_client;
+        struct certificates tls;
         struct loop_hook hook;
         struct loop_later watchers;
         struct loop_timer timer, stop_timer;
-        struct loop_signal sigterm, sigint;
+        struct loop_signal sigterm, sigint, sighup;
         uint64_t leader; /* the one last logged */
         bool stopping, removed;
         int exit_code;
@@ -309,15 +314,21 @@ static void on_sigint(struct loop_signal *s)
         stop(container_of(s, struct program, sigint));
 }
 
-static int make_tls(struct program *p)
+static void certificates_fini(struct certificates *c)
 {
-        const struct options *o = &p->opt;
+        tls_free(c->clients);
+        tls_free(c->peers_in);
+        tls_free(c->peers_out);
+}
+
+static int certificates_read(struct certificates *c, const struct options *o)
+{
         struct tls_error err;
         int r = 0;
 
         if (o->cert_file && o->key_file)
                 r = tls_new_server(
-                        &p->tls_server,
+                        &c->clients,
                         &(struct tls_files){
                                 .cert = o->cert_file,
                                 .key = o->key_file,
@@ -334,13 +345,35 @@ static int make_tls(struct program *p)
                         .verify_clients = o->peer_client_cert_auth || o->peer_trusted_ca_file,
                 };
 
-                r = tls_new_server(&p->tls_peer_server, &f, &err);
+                r = tls_new_server(&c->peers_in, &f, &err);
                 if (r == 0)
-                        r = tls_new_client(&p->tls_peer_client, &f, &err);
+                        r = tls_new_client(&c->peers_out, &f, &err);
         }
         if (r < 0)
                 log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
         return r;
+}
+
+/* Certificates are renewed under the names that they have: connections from now on show and
+ * trust what is in the files now. All or nothing. */
+static void on_sighup(struct loop_signal *s)
+{
+        struct program *p = container_of(s, struct program, sighup);
+        cleanup_(certificates_fini) struct certificates fresh = {0};
+
+        notify_reloading();
+        if (certificates_read(&fresh, &p->opt) < 0) {
+                log_error("The certificates stay what they were.");
+        } else {
+                if (fresh.clients)
+                        tls_replace(p->tls.clients, take_ptr(fresh.clients));
+                if (fresh.peers_in)
+                        tls_replace(p->tls.peers_in, take_ptr(fresh.peers_in));
+                if (fresh.peers_out)
+                        tls_replace(p->tls.peers_out, take_ptr(fresh.peers_out));
+                log_notice("The certificates have been read again.");
+        }
+        notify_ready();
 }
 
 static int open_data_dir(struct program *p)
@@ -403,7 +436,7 @@ static int join(struct program *p)
                 r = join_new(&j, p->loop, p->resolver,
                              &(struct join_config){.urls = (const char *) buf_head(&urls),
                                                    .self = self->url,
-                                                   .tls = p->tls_peer_client},
+                                                   .tls = p->tls.peers_out},
                              on_joined, p);
         if (r < 0)
                 return r;
@@ -525,13 +558,13 @@ static int make_ports(struct program *p)
                               .cluster_id = p->cluster_id,
                               .member_id = p->member_id,
                               .listen_urls = p->opt.listen_peer_urls,
-                              .tls_server = p->tls_peer_server,
-                              .tls_client = p->tls_peer_client,
+                              .tls_server = p->tls.peers_in,
+                              .tls_client = p->tls.peers_out,
                       },
                       &peers_ops, p, err, sizeof(err));
         if (r == 0)
                 r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
-                               p->tls_server, p->opt.max_request_bytes, err, sizeof(err));
+                               p->tls.clients, p->opt.max_request_bytes, err, sizeof(err));
         if (r < 0)
                 log_error("%s.", err);
         return r;
@@ -545,7 +578,7 @@ static int run(struct program *p)
         if (r == 0)
                 r = resolver_new(&p->resolver, p->loop);
         if (r == 0)
-                r = make_tls(p);
+                r = certificates_read(&p->tls, &p->opt);
         if (r == 0)
                 r = open_data_dir(p);
         if (r < 0)
@@ -554,6 +587,7 @@ static int run(struct program *p)
         loop_timer_init(&p->stop_timer, p->loop, on_stop_timeout);
         loop_signal_start(&p->sigterm, p->loop, SIGTERM, on_sigterm);
         loop_signal_start(&p->sigint, p->loop, SIGINT, on_sigint);
+        loop_signal_start(&p->sighup, p->loop, SIGHUP, on_sighup);
         r = identify(p);
         if (r == 0)
                 r = make_replica(p);
@@ -597,9 +631,7 @@ static void fini(struct program *p)
         disk_free(p->disk);
         replica_free(p->replica);
         resolver_free(p->resolver);
-        tls_free(p->tls_server);
-        tls_free(p->tls_peer_server);
-        tls_free(p->tls_peer_client);
+        certificates_fini(&p->tls);
         loop_free(p->loop);
         conf_clear(options_table, n_options, &p->opt);
 }

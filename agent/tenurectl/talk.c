@@ -83,7 +83,7 @@ static void on_timer(struct loop_timer *timer)
         finish(container_of(timer, struct talk, timer));
 }
 
-static int make_tls(const struct core_options *o, SSL_CTX **ret)
+static int make_tls(const struct core_options *o, struct tls **ret)
 {
         struct tls_error err;
 

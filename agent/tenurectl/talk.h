@@ -11,7 +11,7 @@ struct talk {
         struct loop *loop;
         struct resolver *resolver;
         struct endpoint *ep;
-        SSL_CTX *tls;
+        struct tls *tls;
         struct endpoint_login login; /* user NULL: none */
         struct loop_timer timer;
         const char *path;

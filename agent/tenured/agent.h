@@ -27,7 +27,7 @@ struct waits {
 struct agent {
         struct options opt;
         struct loop *loop;
-        SSL_CTX *tls;
+        struct tls *tls;
         struct client *client;
         struct bus *bus; /* NULL while there is none */
         bool bus_missing_told;

@@ -558,16 +558,38 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
         return r;
 }
 
+/* Nothing where no endpoint wants it. */
+static int make_tls(const struct options *o, struct tls **ret)
+{
+        struct tls_error err;
+        int r;
+
+        if (!strstr(o->endpoints, "https://") && !strstr(o->endpoints, "srvs://"))
+                return 0;
+        r = tls_new_client(ret,
+                           &(struct tls_files){
+                                   .cert = o->cert_file,
+                                   .key = o->key_file,
+                                   .ca = o->trusted_ca_file,
+                                   .http2 = true,
+                           },
+                           &err);
+        if (r < 0)
+                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
+        return r;
+}
+
 /* ---- settings, read once more ---- */
 
 static void on_sighup(struct loop_signal *s)
 {
         struct agent *a = container_of(s, struct agent, sighup);
+        cleanup_(tls_freep) struct tls *tls = NULL;
         struct options fresh = {0};
         bool test = false;
 
         notify_reloading();
-        if (parse(&fresh, a->argc, a->argv, &test) < 0) {
+        if (parse(&fresh, a->argc, a->argv, &test) < 0 || make_tls(&fresh, &tls) < 0) {
                 log_error("The settings stay what they were.");
         } else {
                 for (size_t i = 0; i < n_options; i++) {
@@ -582,6 +604,11 @@ static void on_sighup(struct loop_signal *s)
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }
+                /* Under the same names there may be others in the files. */
+                if (a->tls && tls) {
+                        tls_replace(a->tls, take_ptr(tls));
+                        log_info("The certificates have been read again.");
+                }
                 publish_reload(a);
                 set_steady(a);
                 log_set_level(log_level_from_string(a->opt.log_level));
@@ -593,26 +620,6 @@ static void on_sighup(struct loop_signal *s)
         /* READY=1 ends the reload; before the first one nothing is ready. */
         if (a->ready)
                 notify_ready();
-}
-
-static int make_tls(struct agent *a)
-{
-        struct tls_error err;
-        int r;
-
-        if (!strstr(a->opt.endpoints, "https://") && !strstr(a->opt.endpoints, "srvs://"))
-                return 0;
-        r = tls_new_client(&a->tls,
-                           &(struct tls_files){
-                                   .cert = a->opt.cert_file,
-                                   .key = a->opt.key_file,
-                                   .ca = a->opt.trusted_ca_file,
-                                   .http2 = true,
-                           },
-                           &err);
-        if (r < 0)
-                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
-        return r;
 }
 
 /* What is paged out comes back too late, when memory is short. The unit's LimitMEMLOCK= says
@@ -677,7 +684,7 @@ static int run(struct agent *a)
                 return -errno;
         r = loop_new(&a->loop);
         if (r == 0)
-                r = make_tls(a);
+                r = make_tls(&a->opt, &a->tls);
         if (r < 0)
                 return r;
         cfg.tls = a->tls;

@@ -40,9 +40,9 @@ const struct conf_option options_table[] = {
         {"Steadiness", "FlapRest", "flap-rest", CONF_NSEC, FIELD(flap_rest), "10min", "see FlapLimit", 1000 * MS, 86400000 * MS, true},
         {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when so many percent of the nodes, of four at least, have expired within MassFailureWindow, the agent says MassFailure; 0: never", 0, 100, true},
         {"Steadiness", "MassFailureWindow", "mass-failure-window", CONF_NSEC, FIELD(mass_failure_window), "1min", "see MassFailurePercent", 1000 * MS, 86400000 * MS, true},
-        {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0, false},
-        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false},
-        {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0, false},
+        {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0, true},
+        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, true},
+        {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0, true},
 };
 /* clang-format on */
 const size_t n_options = ARRAY_SIZE(options_table);

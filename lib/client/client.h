@@ -23,7 +23,7 @@ struct client_config {
         const char *endpoints;       /* URLs joined by commas; or srv://, see base/url.h */
         const char *user, *password; /* to log in as, where the core asks; NULL: nobody, or who
                                         our certificate says we are */
-        SSL_CTX *tls;                /* for https:// ones; borrowed; NULL: none */
+        struct tls *tls;             /* for https:// ones; borrowed; NULL: none */
         struct node_record self;     /* what to register: name, id, boot_id, version */
         const struct place *resume;  /* what an earlier life of ours left; NULL: nothing */
         bool observe;                /* follow only; hold nothing */

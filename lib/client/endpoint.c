@@ -17,7 +17,7 @@ struct endpoint {
         struct resolver *resolver;
         struct url url;
         char name[320];
-        SSL_CTX *tls;
+        struct tls *tls;
         const struct endpoint_login *login; /* NULL: as nobody */
         const struct endpoint_ops *ops;
         void *userdata;
@@ -226,7 +226,7 @@ static void on_timer(struct loop_timer *t)
 }
 
 int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, const char *url,
-                 SSL_CTX *tls, const struct endpoint_login *login,
+                 struct tls *tls, const struct endpoint_login *login,
                  const struct endpoint_ops *ops, void *userdata)
 {
         cleanup_(endpoint_freep) struct endpoint *e = calloc(1, sizeof(*e));

@@ -24,8 +24,9 @@ struct endpoint_ops {
 };
 
 must_check_ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv,
-                             const char *url, SSL_CTX *tls, const struct endpoint_login *login,
-                             const struct endpoint_ops *ops, void *userdata);
+                             const char *url, struct tls *tls,
+                             const struct endpoint_login *login, const struct endpoint_ops *ops,
+                             void *userdata);
 struct endpoint *endpoint_free(struct endpoint *e);
 DEFINE_CLEANUP(struct endpoint *, endpoint_free)
 

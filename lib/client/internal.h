@@ -69,7 +69,7 @@ struct client {
         struct resolver *resolver;
         char *user, *password; /* owned */
         struct endpoint_login login;
-        SSL_CTX *tls; /* borrowed */
+        struct tls *tls; /* borrowed */
         const struct client_ops *ops;
         void *userdata;
         char *cluster, *prefix; /* "/tenure/<cluster>/" */

@@ -12,7 +12,7 @@ struct join {
         struct resolver *resolver;
         char *urls, *self;
         const char *cursor; /* the next to ask */
-        SSL_CTX *tls;
+        struct tls *tls;
         join_fn fn;
         void *userdata;
         struct url url;

@@ -26,7 +26,7 @@ struct join;
 struct join_config {
         const char *urls; /* of the other members, joined by commas */
         const char *self; /* our peer URL, as they were told */
-        SSL_CTX *tls;     /* NULL: plaintext; borrowed */
+        struct tls *tls;  /* NULL: plaintext; borrowed */
 };
 
 /* Called once, with what is known, or again and again, with NULL and why not, while it goes on.

@@ -100,7 +100,7 @@ static const struct stream_ops out_ops = {
 static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
 {
         struct link_out *o = userdata;
-        SSL_CTX *tls = o->url.tls ? o->peers->cfg.tls_client : NULL;
+        struct tls *tls = o->url.tls ? o->peers->cfg.tls_client : NULL;
 
         o->query = NULL;
         if (r == 0)

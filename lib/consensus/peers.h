@@ -30,8 +30,8 @@ struct peers_ops {
 
 struct peers_config {
         uint64_t cluster_id, member_id;
-        const char *listen_urls;          /* joined by commas */
-        SSL_CTX *tls_server, *tls_client; /* NULL: plaintext; borrowed */
+        const char *listen_urls;             /* joined by commas */
+        struct tls *tls_server, *tls_client; /* NULL: plaintext; borrowed */
 };
 
 must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,

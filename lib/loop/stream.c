@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -329,7 +330,7 @@ static void on_io(struct loop_io *io, int events)
                 watch(s);
 }
 
-static int stream_new(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                       const struct stream_ops *ops, void *userdata)
 {
         struct stream *s = calloc(1, sizeof(*s));
@@ -337,7 +338,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
         if (!s)
                 return -ENOMEM;
         if (tls) {
-                s->ssl = SSL_new(tls);
+                s->ssl = tls_connection(tls);
                 if (!s->ssl || SSL_set_fd(s->ssl, fd) != 1) {
                         SSL_free(s->ssl);
                         free(s);
@@ -354,7 +355,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
         return 0;
 }
 
-int stream_accept(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                   const struct stream_ops *ops, void *userdata)
 {
         struct sockaddr_storage a;
@@ -390,7 +391,7 @@ static int expect_name(SSL *ssl, const char *name)
 }
 
 int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
-                   socklen_t addr_len, SSL_CTX *tls, const char *name,
+                   socklen_t addr_len, struct tls *tls, const char *name,
                    const struct stream_ops *ops, void *userdata)
 {
         struct sockaddr_storage a = {0};

@@ -32,12 +32,12 @@ struct stream_ops {
 
 /* Takes over the connected @fd. @tls NULL: plaintext. Returns 0, or a negative errno and @fd is
  * closed. */
-must_check_ int stream_accept(struct stream **ret, struct loop *l, int fd, SSL_CTX *tls,
+must_check_ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                               const struct stream_ops *ops, void *userdata);
 
 /* Begins to connect to a numeric address; @name is what a TLS certificate must be for. */
 must_check_ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
-                               socklen_t addr_len, SSL_CTX *tls, const char *name,
+                               socklen_t addr_len, struct tls *tls, const char *name,
                                const struct stream_ops *ops, void *userdata);
 
 /* Closes at once. Accepts NULL; returns NULL. */

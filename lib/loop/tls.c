@@ -1,9 +1,14 @@
 #include "loop/tls.h"
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 
 #include "base/secret.h"
+
+struct tls {
+        SSL_CTX *ctx;
+};
 
 static int fail(struct tls_error *err, const char *what, const char *file)
 {
@@ -50,44 +55,69 @@ static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
         return 0;
 }
 
-int tls_new_server(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err)
+static int make(struct tls **ret, const SSL_METHOD *method, const struct tls_files *f,
+                struct tls_error *err)
 {
-        cleanup_(tls_freep) SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+        cleanup_(tls_freep) struct tls *t = calloc(1, sizeof(*t));
         int r;
 
-        if (!ctx)
+        if (!t)
                 return -ENOMEM;
-        r = load(ctx, f, err);
+        t->ctx = SSL_CTX_new(method);
+        if (!t->ctx)
+                return -ENOMEM;
+        r = load(t->ctx, f, err);
+        if (r == 0)
+                *ret = take_ptr(t);
+        return r;
+}
+
+int tls_new_server(struct tls **ret, const struct tls_files *f, struct tls_error *err)
+{
+        int r = make(ret, TLS_server_method(), f, err);
+
         if (r < 0)
                 return r;
         if (f->http2)
-                SSL_CTX_set_alpn_select_cb(ctx, choose_h2, NULL);
+                SSL_CTX_set_alpn_select_cb((*ret)->ctx, choose_h2, NULL);
         if (f->verify_clients)
-                SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                                   NULL);
-        *ret = take_ptr(ctx);
+                SSL_CTX_set_verify((*ret)->ctx,
+                                   SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
         return 0;
 }
 
-int tls_new_client(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err)
+int tls_new_client(struct tls **ret, const struct tls_files *f, struct tls_error *err)
 {
-        cleanup_(tls_freep) SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
-        int r;
+        cleanup_(tls_freep) struct tls *t = NULL;
+        int r = make(&t, TLS_client_method(), f, err);
 
-        if (!ctx)
-                return -ENOMEM;
-        r = load(ctx, f, err);
         if (r < 0)
                 return r;
-        if (f->http2 && SSL_CTX_set_alpn_protos(ctx, (const unsigned char *) "\x02h2", 3) != 0)
+        if (f->http2 &&
+            SSL_CTX_set_alpn_protos(t->ctx, (const unsigned char *) "\x02h2", 3) != 0)
                 return -ENOMEM;
-        SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-        *ret = take_ptr(ctx);
+        SSL_CTX_set_verify(t->ctx, SSL_VERIFY_PEER, NULL);
+        *ret = take_ptr(t);
         return 0;
 }
 
-SSL_CTX *tls_free(SSL_CTX *ctx)
+void tls_replace(struct tls *t, struct tls *fresh)
 {
-        SSL_CTX_free(ctx);
+        SSL_CTX_free(t->ctx);
+        t->ctx = take_ptr(fresh->ctx);
+        tls_free(fresh);
+}
+
+struct ssl_st *tls_connection(const struct tls *t)
+{
+        return SSL_new(t->ctx);
+}
+
+struct tls *tls_free(struct tls *t)
+{
+        if (!t)
+                return NULL;
+        SSL_CTX_free(t->ctx);
+        free(t);
         return NULL;
 }

@@ -1,14 +1,14 @@
 /*
  * TLS 1.2 and 1.3 by OpenSSL: certificates, trust and who must show one.
  *
- * A context is shared by every stream made with it and may be freed once they have it. Errors
- * name the file and OpenSSL's reason.
+ * One is shared by the streams that are made with it and outlives them. Errors name the file
+ * and OpenSSL's reason.
  */
 #pragma once
 
-#include <openssl/ssl.h>
-
 #include "base/base.h"
+
+struct tls;
 
 struct tls_files {
         const char *cert;    /* PEM chain; NULL: none */
@@ -24,9 +24,17 @@ struct tls_error {
 };
 
 /* Returns 0, -EINVAL with the reason in *@err, or -ENOMEM. */
-must_check_ int tls_new_server(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err);
-must_check_ int tls_new_client(SSL_CTX **ret, const struct tls_files *f, struct tls_error *err);
+must_check_ int tls_new_server(struct tls **ret, const struct tls_files *f,
+                               struct tls_error *err);
+must_check_ int tls_new_client(struct tls **ret, const struct tls_files *f,
+                               struct tls_error *err);
+
+/* Puts @fresh in the place of what @t was, for connections from now on; frees the rest. */
+void tls_replace(struct tls *t, struct tls *fresh);
+
+/* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
+struct ssl_st *tls_connection(const struct tls *t);
 
 /* Accepts NULL; returns NULL. */
-SSL_CTX *tls_free(SSL_CTX *ctx);
-DEFINE_CLEANUP(SSL_CTX *, tls_free)
+struct tls *tls_free(struct tls *t);
+DEFINE_CLEANUP(struct tls *, tls_free)

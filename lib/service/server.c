@@ -28,7 +28,7 @@ struct port {
 struct server {
         struct loop *loop;
         struct api *api;
-        SSL_CTX *tls;
+        struct tls *tls;
         size_t request_max;
         struct listener *listeners[8];
         struct port ports[8];
@@ -151,7 +151,7 @@ static const char *common_name(struct rpc_conn *rpc, void *arg)
 }
 
 int server_new(struct server **ret, struct loop *l, struct api *api, const char *urls,
-               SSL_CTX *tls, size_t request_max, char *err, size_t err_size)
+               struct tls *tls, size_t request_max, char *err, size_t err_size)
 {
         cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
         const char *cursor = urls;

@@ -14,7 +14,7 @@ struct server;
 /* @urls joined by commas; @tls for the https:// ones, borrowed. The reason of a failure is in
  * @err. */
 must_check_ int server_new(struct server **ret, struct loop *l, struct api *api,
-                           const char *urls, SSL_CTX *tls, size_t request_max, char *err,
+                           const char *urls, struct tls *tls, size_t request_max, char *err,
                            size_t err_size);
 struct server *server_free(struct server *s);
 DEFINE_CLEANUP(struct server *, server_free)

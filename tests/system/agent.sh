@@ -282,6 +282,19 @@ start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" 
 	--cert-file cert.pem --key-file key.pem --trusted-ca-file "$DIR/ca.pem"
 until_ok 10 ctl status && ok "an agent over mutual TLS, its key a credential" || not_ok "an agent over mutual TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
 
+renewals() { call get-property $M DeadlineUSec | cut -d' ' -f2; }
+renewed() { [ "$(renewals)" -gt $(($1 + 3000000)) ]; }
+BEFORE=$(ctl status --json=short | jq .LeaseId)
+make_certificates ec ec_paramgen_curve:prime256v1
+kill -HUP "$(pgrep -f "$DIR/tls ")" "$(pgrep -f "endpoints https://127.0.0.1:$s")"
+until_ok 5 grep -q "certificates have been read again" "$DIR/tls-core.log"; until_ok 5 grep -q "certificates have been read again" "$DIR/tls-agent.log" && ok "SIGHUP: the agent reads its certificates again" || not_ok "SIGHUP: the agent reads its certificates again"
+pid=$(pgrep -f "$DIR/tls "); kill -9 "$pid"; wait "$pid" 2>/dev/null
+start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
+	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
+at=$(renewals); until_ok 10 renewed "$at" && ok "and goes on with them once it has to connect again" || not_ok "and goes on with them" "$(tail -n 2 "$DIR/tls-agent.log")"
+is "with its place kept" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
+pkill -P $$ -f "endpoints https://127.0.0.1:$s"
+
 # Settings that cannot be.
 printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"
 is "a wrong line" "$("$BIN/tenured" -c "$DIR/bad.conf" 2>&1)" "tenured: $DIR/bad.conf:2: TTL= wants a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."

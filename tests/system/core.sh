@@ -175,6 +175,25 @@ until_ok 15 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret v
 is "TLS: put and get" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls get secret >/dev/null 2>&1; then not_ok "TLS: a client without a certificate" "it got in"; else ok "TLS: a client without a certificate is refused"; fi
 if timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get secret >/dev/null 2>&1; then not_ok "TLS: a plaintext client" "it got in"; else ok "TLS: a plaintext client is refused"; fi
+# Certificates are renewed under their names, here by a new CA and keys of another kind, without a restart.
+mkdir "$DIR/old" && cp "$DIR"/*.pem "$DIR/old"
+hup() { for n in 1 2 3; do kill -HUP "$(pgrep -f "$DIR/s$n ")"; done; }
+log_has() { for n in 1 2 3; do grep -q "$1" "$DIR/s$n.log" || return 1; done; }
+echo nonsense >"$DIR/key.pem"; hup
+until_ok 5 log_has "The certificates stay what they were" && ok "SIGHUP with a key that is none changes nothing" || not_ok "SIGHUP with a key that is none"
+has "and tells which" "$(cat "$DIR/s1.log")" "cannot use the key '$DIR/key.pem'"
+is "who was trusted still is" "$(tls --cert "$DIR/cert.pem" --key "$DIR/old/key.pem" get secret --print-value-only)" v
+make_certificates ec ec_paramgen_curve:prime256v1; hup
+until_ok 5 log_has "The certificates have been read again" && ok "SIGHUP: certificates are read again" || not_ok "SIGHUP: certificates are read again" "$(tail -n 2 "$DIR/s1.log")"
+is "a new client gets in" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
+if tls --cert "$DIR/old/cert.pem" --key "$DIR/old/key.pem" get secret >/dev/null 2>&1; then not_ok "one of the old CA" "it got in"; else ok "one of the old CA does not"; fi
+has "the server shows the new one" "$(openssl s_client -connect "127.0.0.1:$c2" -CAfile "$DIR/ca.pem" -cert "$DIR/cert.pem" -key "$DIR/key.pem" </dev/null 2>&1)" "id-ecPublicKey|EC, 256 bit|Peer signature type: ECDSA"
+pid=$(pgrep -f "$DIR/s3 "); kill "$pid"; wait "$pid"
+start s3 "$BIN/tenure-core" --name s3 --data-dir "$DIR/s3" --listen-client-urls "https://127.0.0.1:$c3" --listen-peer-urls "https://127.0.0.1:$p3" \
+	--initial-cluster "$SECURE" --cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth \
+	--peer-cert-file "$DIR/cert.pem" --peer-key-file "$DIR/key.pem" --peer-trusted-ca-file "$DIR/ca.pem" --peer-client-cert-auth
+c2=$c3; until_ok 10 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret w && ok "a replica that comes back talks to the others" || not_ok "a replica that comes back" "$(tail -n 2 "$DIR/s3.log")"
+
 # ---- the manual page has every option ----
 MAN=$(cd "$(dirname "$0")/../.." && pwd)/agent/tenure-core/tenure-core.8
 for flag in $("$BIN/tenure-core" --help | grep -oE '^  --[a-z-]+' | sort -u); do
