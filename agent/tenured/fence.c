@@ -1,6 +1,8 @@
 #include "fence.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -44,6 +46,11 @@ void fence_fini(struct fence *f)
                 loop_timer_disarm(&f->timer);
 }
 
+bool fence_is_settled(const struct fence *f)
+{
+        return !f->pid1 || f->stuck || (f->state == FENCE_UP && f->known);
+}
+
 bool fence_is_down(const struct fence *f)
 {
         return f->state == FENCE_DOWN;
@@ -62,6 +69,10 @@ static void on_down(void *userdata, int r)
 
         f->asked = false;
         f->seen_up |= r == 0;
+        if (r == 0 && f->state == FENCE_STOPPING && !f->told) {
+                f->told = true;
+                pid1_stop(f->pid1, f->target);
+        }
         if (r <= 0 || f->state != FENCE_STOPPING)
                 return;
         f->state = FENCE_DOWN;
@@ -77,14 +88,43 @@ static void on_down(void *userdata, int r)
                          ms(boot_diff(now, f->began)));
 }
 
+static bool open_gate(struct fence *f)
+{
+        int fd = open(FENCE_GATE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+
+        if (fd < 0 && !f->stuck)
+                log_error("%s: cannot make it: %s. %s stays down.", FENCE_GATE, strerror(errno),
+                          f->target);
+        f->stuck = fd < 0;
+        if (fd >= 0)
+                close(fd);
+        return fd >= 0;
+}
+
+/* Returns whether it was open. */
+static bool close_gate(void)
+{
+        if (unlink(FENCE_GATE) == 0)
+                return true;
+        if (errno != ENOENT)
+                log_error("%s: cannot remove it: %s.", FENCE_GATE, strerror(errno));
+        return errno != ENOENT;
+}
+
 static void stop(struct fence *f, struct boot_time now)
 {
+        bool open = close_gate();
+
         f->state = FENCE_STOPPING;
         f->began = f->ask_at = now;
         f->asked = f->seen_up = f->killed = f->rebooted = false;
         if (f->known)
                 log_info("Stopping %s.", f->target);
-        pid1_stop(f->pid1, f->target);
+        /* At boot the target may wait for us to be ready, with units that wait for it: a stop
+         * would be the end of their start. So what need not be up is looked at first. */
+        f->told = f->known || open;
+        if (f->told)
+                pid1_stop(f->pid1, f->target);
 }
 
 static void press(struct fence *f, struct boot_time now)
@@ -130,12 +170,13 @@ void fence_follow(struct fence *f, const struct session *s, bool leave, struct b
                 f->kill_at = boot_add(f->deadline, -lead / 2);
         else if (f->state == FENCE_UP)
                 f->kill_at = f->deadline = now;
-        if (up && f->state == FENCE_DOWN) {
+        if (up && f->state == FENCE_DOWN && open_gate(f)) {
                 f->state = FENCE_UP;
                 f->known = true;
                 log_info("Starting %s.", f->target);
                 pid1_start(f->pid1, f->target);
-        } else if (up && f->state == FENCE_UP && !f->known) { /* an earlier life's */
+        } else if (up && f->state == FENCE_UP && !f->known && open_gate(f)) {
+                /* An earlier life's. */
                 f->known = true;
                 pid1_start(f->pid1, f->target);
         } else if (!up && f->state == FENCE_UP) {

@@ -235,10 +235,6 @@ static void on_session(void *userdata, enum session_state state, const char *why
         }
         manager_session_changed(a, state, why);
         tell_status(a);
-        if (state == SESSION_HELD && !a->ready) {
-                a->ready = true;
-                notify_ready();
-        }
 }
 
 static void on_synced(void *userdata, bool synced)
@@ -474,6 +470,12 @@ static void on_hook(struct loop_hook *h)
         publish_follow(a);
         waits_pump(&a->waits, a->client, boot_now());
         fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
+        /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
+         */
+        if (!a->ready && a->state == SESSION_HELD && fence_is_settled(&a->fence)) {
+                a->ready = true;
+                notify_ready();
+        }
         go_on_leaving(a);
 }
 

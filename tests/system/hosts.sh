@@ -188,17 +188,21 @@ peace() { # WHAT REASON COMMAND...
 	is "$what: the others are told why" "$why" "$reason"
 	if [ -z "$ran" ] || [ "$ran" -lt "$left" ]; then ok "$what: it had stopped before"; else not_ok "$what: it ran twice"; fi
 }
+waited() { is "$1: what multi-user.target wants has waited for the place" "$(on h4 journalctl -b -o cat --no-pager | grep -E "Dependency failed for only-one|asserts failed|only-one.*(cancel|result)")" ""; }
 peace "systemctl stop tenured" left on h4 systemctl stop tenured
 is "systemctl stop tenured: the target is down" "$(prop h4 tenure-held.target ActiveState)" inactive
 on h4 systemctl start tenured; back "systemctl start tenured"
 peace "tenurectl leave" left on h4 tenurectl leave
 is "tenurectl leave: the target is down when it returns" "$(prop h4 tenure-held.target ActiveState)" inactive
 has "tenurectl leave is not for everybody" "$(on h4 setpriv --reuid nobody tenurectl leave 2>&1)" "cannot leave: (only root may|polkit wants somebody to authenticate)"
+is "without the place nobody can start what is bound to it" "$(on h4 systemctl start only-one >/dev/null 2>&1; echo $? "$(prop h4 only-one ActiveState)")" "1 inactive"
+has "systemctl says why" "$(on h4 systemctl status --no-pager tenure-held.target)" "AssertPathExists=/run/tenure/held was not met"
+is "nor the target" "$(on h4 systemctl start tenure-held.target >/dev/null 2>&1; prop h4 tenure-held.target ActiveState)" inactive
 on h4 tenurectl join; back "tenurectl join"
 peace "systemctl reboot" reboot on h4 systemctl --no-block reboot
-back "systemctl reboot"
+back "systemctl reboot"; waited "reboot"
 peace "systemctl poweroff" shutdown on h4 systemctl --no-block poweroff
-until_ok 10 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; back "systemctl poweroff"
+until_ok 10 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; back "systemctl poweroff"; waited "poweroff"
 
 INCARNATION=$(etcd get /tenure/default/nodes/h4 --print-value-only | jq -r .incarnation)
 sleep_for() { start suspend env RIG="$NAME" "$RIG" suspend h4 "$1"; }
@@ -210,7 +214,7 @@ has "and the next sleep will wait for it too" "$(on h4 systemd-inhibit --list --
 n=$(lines); t=$(now_us); rig kill h4
 until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ms=$(((left - t) / 1000))
 if [ "$reason" = expired ] && [ $ms -ge $((TTL_MS / 2 - 100)) ] && [ $ms -le $((TTL_MS + LATE_MS)) ]; then ok "power failure: the others are told $ms ms after"; else not_ok "power failure" "told after $ms ms: $reason"; fi
-rig start h4 >/dev/null; back "power failure"
+rig start h4 >/dev/null; back "power failure"; waited "power failure"
 
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 exposure() { systemd-analyze security --offline=yes --no-pager "$STAGE/usr/lib/systemd/system/$1.service" 2>/dev/null | sed -n 's/.*exposure level for.*: \([0-9.]*\) .*/\1/p'; }

@@ -48,6 +48,7 @@ After=tenure-held.target
 ExecStart=/usr/bin/only-one
 END
 enable only-one.service tenure-held.target
+enable only-one.service multi-user.target # at boot it waits for the place
 
 # A service that others find.
 printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n' >"$root/usr/lib/systemd/system/web.service"
