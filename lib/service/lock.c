@@ -5,8 +5,9 @@
  * create_revision holds. A waiter waits for one key only, the one just before its own, so that
  * a release wakes one and not all. Before it is told that it holds, a linearizable read makes
  * sure that its key, and so its lease, is still there (A38). A client that goes away while it
- * waits takes its key with it. The create_revision is the fencing token: guard writes with a
- * compare of it.
+ * waits takes its key with it, unless somebody has written to the key since: the same holder
+ * may have come back by another replica, and have it. The create_revision is the fencing token:
+ * guard writes with a compare of it.
  */
 #include "service/internal.h"
 
@@ -29,6 +30,7 @@ struct waiter {
         bool waits;
         bool election;
         int64_t lease, rev; /* rev: the create_revision of our key */
+        int64_t mod;        /* its mod_revision, as our claim left it */
         struct buf prefix, key, value;
         struct buf before; /* the key that we wait for */
 };
@@ -162,20 +164,17 @@ static struct kv_key *first_or_before(const struct kv *kv, const struct buf *pre
 
 /* ---- the guarded writes ---- */
 
-/* Txn: if create_revision(@key) is @rev, then @yes, else a look at the key. */
-static void write_guarded(struct request *q, const struct buf *key, int64_t rev,
+/* Txn: if @guard holds for @key, then @yes, else a look at the key. */
+static void write_guarded(struct request *q, const struct buf *key, Pb__Compare *guard,
                           Pb__RequestOp *yes,
                           void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
         Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
         Pb__RequestOp no = PB__REQUEST_OP__INIT, *yes_ops[] = {yes}, *no_ops[] = {&no};
-        Pb__Compare c = PB__COMPARE__INIT, *cs[] = {&c};
+        Pb__Compare *cs[] = {guard};
 
-        c.key = get.key = bytes_of(key);
-        c.target = PB__COMPARE__COMPARE_TARGET__CREATE;
-        c.target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
-        c.create_revision = rev;
+        guard->key = get.key = bytes_of(key);
         no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
         no.request_range = &get;
         txn.compare = cs;
@@ -186,22 +185,43 @@ static void write_guarded(struct request *q, const struct buf *key, int64_t rev,
         request_write(q, CMD_TXN, &txn.base);
 }
 
+static Pb__Compare created_at(int64_t rev)
+{
+        Pb__Compare c = PB__COMPARE__INIT;
+
+        c.target = PB__COMPARE__COMPARE_TARGET__CREATE;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+        c.create_revision = rev;
+        return c;
+}
+
+static Pb__Compare modified_at(int64_t rev)
+{
+        Pb__Compare c = PB__COMPARE__INIT;
+
+        c.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        c.mod_revision = rev;
+        return c;
+}
+
 static void put_guarded(struct request *q, const struct buf *key, int64_t rev,
                         const struct buf *value, int64_t lease,
                         void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__RequestOp op = PB__REQUEST_OP__INIT;
+        Pb__Compare guard = created_at(rev);
 
         put.key = bytes_of(key);
         put.value = bytes_of(value);
         put.lease = lease;
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
         op.request_put = &put;
-        write_guarded(q, key, rev, &op, wrote);
+        write_guarded(q, key, &guard, &op, wrote);
 }
 
-static void delete_guarded(struct request *q, const struct buf *key, int64_t rev,
+static void delete_guarded(struct request *q, const struct buf *key, Pb__Compare guard,
                            void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
@@ -210,7 +230,25 @@ static void delete_guarded(struct request *q, const struct buf *key, int64_t rev
         del.key = bytes_of(key);
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
         op.request_delete_range = &del;
-        write_guarded(q, key, rev, &op, wrote);
+        write_guarded(q, key, &guard, &op, wrote);
+}
+
+/* When the key was written to last, as that Txn's answer tells: 0 when it is not there. */
+static int64_t written_at(struct view reply)
+{
+        cleanup_(pb_freep) Pb__TxnResponse *p =
+                pb__txn_response__unpack(NULL, reply.len, reply.p);
+        const Pb__RangeResponse *r;
+
+        if (!p)
+                return 0;
+        if (p->succeeded)
+                return p->header->revision;
+        r = p->n_responses > 0 && p->responses[0]->response_case ==
+                                          PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE
+                    ? p->responses[0]->response_range
+                    : NULL;
+        return r && r->n_kvs > 0 ? r->kvs[0]->mod_revision : 0;
 }
 
 static bool txn_held(struct view reply)
@@ -314,14 +352,15 @@ static void abandon(struct request *q)
         q->gone = NULL;
         if (w->rev == 0)
                 return request_fail(q, status_ok);
-        delete_guarded(q, &w->key, w->rev, NULL);
+        delete_guarded(q, &w->key, modified_at(w->mod), NULL);
 }
 
 static void proclaimed(struct request *q, struct status st, struct view reply)
 {
         struct waiter *w = q->data;
 
-        (void) reply;
+        if (st.code == RPC_OK)
+                w->mod = written_at(reply);
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
@@ -337,6 +376,8 @@ static void claimed(struct request *q, struct status st, struct view reply)
 
         if (st.code == RPC_OK && k && kv_live(k))
                 w->rev = k->newest->create_revision;
+        if (st.code == RPC_OK)
+                w->mod = written_at(reply);
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
@@ -456,7 +497,7 @@ static void resign(struct request *q)
         if (key_of(m->leader, &key) < 0)
                 return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
                                                        "\"leader\" field must be provided"});
-        delete_guarded(q, &key, m->leader->rev, let_go);
+        delete_guarded(q, &key, created_at(m->leader->rev), let_go);
 }
 
 static void told(struct request *q, struct status st, struct view reply)

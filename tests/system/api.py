@@ -255,6 +255,27 @@ def maintenance():
     report(blob.startswith(b"TENSNAP1") and len(blob) > 100, "snapshot", f"{len(blob)} bytes")
 
 
+def lock_twice():
+    """A claim that was given up takes nothing from its holder who came back meanwhile, by another connection, and wrote to the key.
+
+    etcd deletes the key whoever has it by now, and with it the lock.
+    """
+    e = ENGINES["tenure"]
+    for lease in (511, 512):
+        e.call(LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=lease, TTL=300), pb.LeaseGrantResponse)
+    e.call(LOCK + "Lock", pb.LockRequest(name=b"twice", lease=511), pb.LockResponse)
+    first = e.future(LOCK + "Lock", pb.LockRequest(name=b"twice", lease=512), pb.LockResponse)
+    until(lambda: count(e, b"twice/", b"twice0") == 2)
+    e.call(KV + "Put", pb.PutRequest(key=b"twice/200", value=b"me", lease=512), pb.PutResponse)
+    again = e.future(LOCK + "Lock", pb.LockRequest(name=b"twice", lease=512), pb.LockResponse)
+    first.cancel()
+    third = e.future(LOCK + "Lock", pb.LockRequest(name=b"gate", lease=511), pb.LockResponse)  # the cancelling is through
+    third.result()
+    e.call(LOCK + "Unlock", pb.UnlockRequest(key=b"twice/1ff"), pb.UnlockResponse)
+    report(again.result().key == b"twice/200", "lock: who comes back has its turn")
+    report(not until(lambda: count(e, b"twice/", b"twice0") == 0, 1), "lock: and keeps it, when its first claim is given up")
+
+
 def limits():
     many = pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"t%d" % i, value=b"")) for i in range(129)])
     both("limits: 129 operations", KV + "Txn", many, pb.TxnResponse)
@@ -277,4 +298,5 @@ locks()
 limits()
 maintenance()
 streamed()
+lock_twice()
 finish()
