@@ -3,12 +3,15 @@
 
 #include <stdbool.h>
 
+#include "base/clock.h"
+
 struct core_options {
         const char *endpoints; /* joined by commas */
         const char *cacert, *cert, *key;
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
-        bool voter; /* add: at once, not as a learner */
+        bool voter;  /* add: at once, not as a learner */
+        nsec_t wait; /* lock: for so long; -1: until it is ours */
         bool legend;
         int json; /* enum json_mode of main.c: 0 off, 1 short, 2 pretty */
 };

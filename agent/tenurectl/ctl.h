@@ -53,6 +53,8 @@ struct core_options;
 /* lock.c */
 int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
               char **argv);
+int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
+                char **argv);
 
 /* services.c: verbs. */
 int verb_services(struct ctl *c, int argc, char **argv);

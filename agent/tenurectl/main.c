@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/conf.h"
 #include "core.h"
 #include "ctl.h"
 
@@ -508,6 +509,8 @@ static int usage(FILE *f)
                 "the lease core: members, snapshots");
         fprintf(f, "  %-13s %-20s %s\n", "lock", "NAME -- COMMAND",
                 "run a command while this host has a lock");
+        fprintf(f, "  %-13s %-20s %s\n", "unlock", "NAME",
+                "give back a lock whose command was killed");
         fprintf(f, "\nOptions:\n"
                    "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
                    "http://127.0.0.1:2379]\n"
@@ -515,6 +518,7 @@ static int usage(FILE *f)
                    "  --user=NAME[:PASSWORD]    (core) log in; the password is asked for if "
                    "neither given here\n"
                    "  --password-file=FILE      (core) nor in this file\n"
+                   "  --wait=TIME               (lock) give up after it [never]\n"
                    "  --json=short|pretty|off   print JSON [off]\n"
                    "  --no-legend               no headings and totals\n"
                    "  --no-pager                accepted; there is no pager\n"
@@ -522,7 +526,7 @@ static int usage(FILE *f)
                    "  -h, --help\n"
                    "  --version\n\n"
                    "Exit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
-                   "place, 3 (lock) it lost it.\n"
+                   "place, 3 (lock) it lost it,\n4 (lock) somebody else has the lock.\n"
                    "See tenurectl(1).\n");
         return f == stdout ? 0 : 1;
 }
@@ -572,6 +576,8 @@ static bool core_option(struct core_options *o, const char *arg)
 
         if (strcmp(arg, "--voter") == 0)
                 return o->voter = true;
+        if (strncmp(arg, "--wait=", 7) == 0)
+                return nsec_parse(arg + 7, &o->wait) == 0 && o->wait >= 0;
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
                 if (strncmp(arg, names[i], strlen(names[i])) == 0) {
                         *fields[i] = arg + strlen(names[i]);
@@ -584,7 +590,7 @@ int main(int argc, char **argv)
 {
         const char *env = getenv("TENURE_ENDPOINTS");
         const char *given = "http://127.0.0.1:2379";
-        struct core_options core = {.endpoints = env && *env ? env : given};
+        struct core_options core = {.endpoints = env && *env ? env : given, .wait = -1};
         struct ctl c = {.legend = true};
         const char *address = NULL, *verb = "status";
         int n = 0, r;
@@ -625,11 +631,11 @@ int main(int argc, char **argv)
                 core.legend = c.legend;
                 return core_main(&core, n - 1, argv + 1);
         }
-        if (strcmp(verb, "lock") == 0) {
+        if (strcmp(verb, "lock") == 0 || strcmp(verb, "unlock") == 0) {
                 r = open_bus(&c, address);
                 if (r == 0)
-                        r = lock_main(&c, &core, core.endpoints != given, max_of(n - 1, 0),
-                                      argv + 1);
+                        r = (*verb == 'l' ? lock_main : unlock_main)(
+                                &c, &core, core.endpoints != given, n - 1, argv + 1);
                 sd_bus_flush_close_unref(c.bus);
                 return r < 0 ? 1 : r;
         }

@@ -80,7 +80,21 @@ static const struct endpoint_ops endpoint_ops = {.up = on_up, .down = on_down};
 
 static void on_timer(struct loop_timer *timer)
 {
-        finish(container_of(timer, struct talk, timer));
+        struct talk *t = container_of(timer, struct talk, timer);
+
+        if (t->sent && t->limit > 0)
+                t->gave_up = -ETIMEDOUT;
+        finish(t);
+}
+
+static void on_broken(struct loop_io *io, int events)
+{
+        struct talk *t = container_of(io, struct talk, broken);
+
+        (void) events;
+        t->gave_up = t->on_break(t->break_arg);
+        if (t->gave_up < 0)
+                finish(t);
 }
 
 static int make_tls(const struct core_options *o, struct tls **ret)
@@ -151,7 +165,11 @@ static int ask(struct talk *t, const char *url)
                 r = loop_timer_arm(&t->timer, boot_add(boot_now(), TRY_FOR));
         if (r == 0) {
                 endpoint_want(t->ep);
+                if (t->break_fd > 0)
+                        loop_io_start(&t->broken, t->loop, t->break_fd, EV_READ, on_broken);
                 loop_run(t->loop);
+                if (t->break_fd > 0)
+                        loop_io_stop(&t->broken);
                 r = t->sent ? 0 : -EHOSTUNREACH;
         }
         loop_timer_disarm(&t->timer);
@@ -172,14 +190,16 @@ int talk(const struct core_options *o, struct talk *t)
         if (r < 0)
                 return r;
         r = -EINVAL;
-        while (r < 0 && list_next(&cursor, url, sizeof(url))) {
+        while (r < 0 && t->gave_up == 0 && list_next(&cursor, url, sizeof(url))) {
                 r = ask(t, url);
-                if (r < 0)
+                if (r < 0 && t->gave_up == 0)
                         fprintf(stderr, "tenurectl: no lease core answers at %s%s%s.\n", url,
                                 *t->down ? ": " : "", t->down);
         }
         t->tls = tls_free(t->tls);
         explicit_bzero(password, sizeof(password));
+        if (t->gave_up < 0)
+                return t->gave_up;
         if (r == 0 && t->code != RPC_OK) {
                 fprintf(stderr, "tenurectl: %s.\n", *t->text ? t->text : "the call failed");
                 r = -EIO;

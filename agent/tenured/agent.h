@@ -106,5 +106,6 @@ void manager_service_added(struct agent *a, const struct service *s, int64_t rev
 void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
                              int64_t revision);
 void manager_service_changed(struct agent *a, const struct service *s, int64_t revision);
-void manager_brake_changed(struct agent *a);
+/* A property that tells when it changes has changed. */
+void manager_changed(struct agent *a, const char *property);
 void manager_session_changed(struct agent *a, enum session_state state, const char *why);

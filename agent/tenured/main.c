@@ -130,7 +130,7 @@ static void on_brake(struct steady *s)
                          s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         else
                 log_notice("The nodes that are there are most of the nodes again.");
-        manager_brake_changed(a);
+        manager_changed(a, "MassFailure");
 }
 
 /* From the settings. */

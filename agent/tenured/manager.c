@@ -297,7 +297,7 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_PROPERTY("Revision", "x", get_revision, 0, MOVES),
         SD_BUS_PROPERTY("Synced", "b", get_synced, 0, CHANGES),
         SD_BUS_PROPERTY("HeardUSec", "t", get_heard, 0, MOVES),
-        SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, MOVES),
+        SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, CHANGES),
         SD_BUS_PROPERTY("Degraded", "s", get_degraded, 0, MOVES),
         SD_BUS_PROPERTY("MassFailure", "b", get_brake, 0, CHANGES),
         SD_BUS_PROPERTY("RestUntilUSec", "t", get_rest, 0, MOVES),
@@ -437,11 +437,11 @@ void manager_service_changed(struct agent *a, const struct service *s, int64_t r
         objects_service_changed(a, path);
 }
 
-void manager_brake_changed(struct agent *a)
+void manager_changed(struct agent *a, const char *property)
 {
         if (a->bus)
-                check(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER,
-                                                     "MassFailure", NULL),
+                check(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER, property,
+                                                     NULL),
                       "PropertiesChanged");
 }
 

@@ -162,8 +162,10 @@ static void look_at_health(struct agent *a)
 void publish_follow(struct agent *a)
 {
         look_at_health(a);
-        if (client_endpoint(a->client) != a->published_at)
+        if (client_endpoint(a->client) != a->published_at) {
                 agent_publish(a);
+                manager_changed(a, "CoreEndpoint");
+        }
         if (a->links) /* who waits for a path, waits for a route as well */
                 links_want_routes(a->links,
                                   a->state != SESSION_HELD || !client_synced(a->client));

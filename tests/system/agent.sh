@@ -212,6 +212,27 @@ is "for the first to end" "$([ $((($(date +%s%N) - T) / 1000000)) -gt 300 ] && e
 start locker ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill $LOCKER; wait $LOCKER; is "SIGTERM goes to the command" $? 143
 is "and the lock is given back" "$(locked; echo $?)" 1
 
+start first ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked
+is "a second one on the same host does not get it" "$(ctl --wait=0 lock job -- echo mine 2>&1; echo $?)" "tenurectl: somebody else has the lock 'job'.
+4"
+start second ctl_forever lock job -- echo turn; SECOND=$PID
+is "unlock takes it from nobody" "$(ctl unlock job 2>&1; echo $?)" "tenurectl: a command on this host has the lock 'job'.
+4"
+locked && ! grep -q turn "$DIR/second.log" && ok "nor may it" || not_ok "two have the lock" "$(cat "$DIR/second.log")"
+kill $LOCKER; wait $LOCKER; wait $SECOND; is "its turn comes" "$(cat "$DIR/second.log")" turn
+start killed ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill -9 $LOCKER; wait $LOCKER 2>/dev/null
+until_ok 5 sh -c "! pgrep -P $LOCKER sleep"
+start heir timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- echo heir; HEIR=$PID
+is "SIGKILL leaves the lock with the place" "$(locked; echo $?)" 0
+ctl unlock job; is "unlock gives it back" $? 0; wait $HEIR; is "for the next one" "$(cat "$DIR/heir.log")" heir
+G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock2 timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 60; OTHER=$PID; until_ok 5 locked
+is "--wait: another host's lock" "$(ctl --wait=100ms lock job -- echo mine 2>/dev/null; echo $?)" 4
+waiters() { [ "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only | grep -c job)" = "$1" ]; }
+start waiter ctl_forever lock job -- echo mine; LOCKER=$PID; until_ok 5 waiters 2; kill $LOCKER; wait $LOCKER; is "SIGTERM while it waits" $? 143
+until_ok 5 waiters 1 && ok "leaves nothing behind" || not_ok "leaves nothing behind" "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)"
+kill $OTHER; etcdctl --endpoints "127.0.0.1:$c" del --prefix job/ >/dev/null
+is "it ends by the signal that ended its command" "$(BIN="$BIN" BUS="$BUS" /usr/bin/python3 -c 'import os, subprocess; print(subprocess.run([os.environ["BIN"] + "/tenurectl", "--bus=" + os.environ["BUS"], "lock", "job", "--", "sh", "-c", "kill -TERM $$"]).returncode)')" -15
+
 # Memory is locked where the limit allows it.
 L=$(lease); kill -USR1 $AGENT; wait $AGENT
 case $BIN in

@@ -1,0 +1,67 @@
+#include "host_lock.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "loop/loop.h"
+
+#define BACKLOG 4096 /* who waits is in it */
+
+/* Two names of one hash wait for each other, which does no harm. */
+static socklen_t address_of(int64_t lease, const char *name, struct sockaddr_un *ret)
+{
+        *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+        return (socklen_t) (offsetof(struct sockaddr_un, sun_path) + 1) +
+               (socklen_t) snprintf(ret->sun_path + 1, sizeof(ret->sun_path) - 1,
+                                    "tenure-lock-%016" PRIx64 "-%016" PRIx64, (uint64_t) lease,
+                                    hash_end(hash_add(HASH_START, name, strlen(name))));
+}
+
+/* Until whoever has the address lets it go. Returns 0, or why not. */
+static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break_fd,
+                          struct boot_time deadline)
+{
+        struct pollfd p[] = {{.fd = -1, .events = POLLIN}, {.fd = break_fd, .events = POLLIN}};
+        nsec_t left = boot_diff(deadline, boot_now());
+        int r;
+
+        if (left <= 0)
+                return -ETIMEDOUT;
+        p[0].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (p[0].fd < 0)
+                return -errno;
+        /* Gone meanwhile, or its backlog is full: look again soon. */
+        if (connect(p[0].fd, (const void *) sa, len) < 0) {
+                close(p[0].fd);
+                p[0].fd = -1;
+                left = min_of(left, 100 * NSEC_PER_MSEC);
+        }
+        r = poll(p, 2, (int) min_of((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, INT32_MAX));
+        r = r < 0 && errno != EINTR ? -errno : p[1].revents ? -EINTR : 0;
+        if (p[0].fd >= 0)
+                close(p[0].fd);
+        return r;
+}
+
+int host_lock(int64_t lease, const char *name, int break_fd, struct boot_time deadline)
+{
+        struct sockaddr_un sa;
+        socklen_t len = address_of(lease, name, &sa);
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0), r = 0;
+
+        if (fd < 0)
+                return -errno;
+        while (r == 0 && bind(fd, (const void *) &sa, len) < 0)
+                r = errno == EADDRINUSE ? wait_for_other(&sa, len, break_fd, deadline) : -errno;
+        if (r == 0 && listen(fd, BACKLOG) < 0)
+                r = -errno;
+        if (r == 0)
+                return fd;
+        close(fd);
+        return r;
+}

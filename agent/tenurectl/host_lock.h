@@ -1,0 +1,18 @@
+/*
+ * One command on this host at a time: the core's locks tell hosts apart, by their leases, and
+ * would let a host have twice what it has once.
+ *
+ * An address in the abstract namespace (unix(7)), bound while the lock is had: the kernel frees
+ * it with the last process that has the descriptor, and who waits hears that at once.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+/* Waits until @name is ours, for the place that is @lease. Returns a descriptor, which a
+ * command may inherit and so goes on having it; -EINTR once @break_fd is readable; -ETIMEDOUT
+ * at
+ * @deadline; or another negative errno. */
+must_check_ int host_lock(int64_t lease, const char *name, int break_fd,
+                          struct boot_time deadline);
