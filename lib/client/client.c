@@ -25,7 +25,17 @@ static void on_down(struct endpoint *e, const char *why, void *userdata)
         hold_peer_down(c, p);
 }
 
-static const struct endpoint_ops endpoint_ops = {.up = on_up, .down = on_down};
+static void on_silent(struct endpoint *e, void *userdata)
+{
+        struct peer *p = userdata;
+
+        (void) e;
+        if (p == &p->client->peers[p->client->view_peer])
+                view_move(p->client);
+}
+
+static const struct endpoint_ops endpoint_ops = {
+        .up = on_up, .down = on_down, .silent = on_silent};
 
 struct peer *client_peer(struct client *c, size_t from)
 {

@@ -31,6 +31,8 @@ struct endpoint {
         struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
         nsec_t backoff;
         uint64_t pings;
+        bool probing; /* the timer is the end of a probe's time */
+        bool silent;
 };
 
 static void arm(struct endpoint *e, nsec_t after)
@@ -76,6 +78,7 @@ static void set_up(struct endpoint *e)
         e->up = true;
         e->backoff = RETRY_MIN;
         e->pings = 0;
+        e->probing = e->silent = false;
         arm(e, PING_EVERY);
         log_debug("Connected to the core at %s.", e->name);
         e->ops->up(e, e->userdata);
@@ -153,12 +156,27 @@ static void on_open(struct stream *s)
                 set_up(e);
 }
 
+static bool is_waiting(const struct endpoint *e)
+{
+        return e->pings > rpc_conn_pongs(e->rpc);
+}
+
+static void heard(struct endpoint *e)
+{
+        if (!e->up || e->failing[0] || is_waiting(e))
+                return;
+        if (e->probing)
+                arm(e, PING_EVERY);
+        e->probing = e->silent = false;
+}
+
 static void on_data(struct stream *s, struct view data)
 {
         struct endpoint *e = stream_userdata(s);
 
         if (rpc_conn_input(e->rpc, data.p, data.len) < 0)
                 return fail(e, "it does not speak gRPC");
+        heard(e);
         stream_kick(s);
 }
 
@@ -200,6 +218,14 @@ static void connect_now(struct endpoint *e)
                 fail(e, "out of memory");
 }
 
+static void ping(struct endpoint *e)
+{
+        if (rpc_conn_ping(e->rpc) < 0)
+                return fail_soon(e, "out of memory");
+        e->pings++;
+        stream_kick(e->stream);
+}
+
 static void on_timer(struct loop_timer *t)
 {
         struct endpoint *e = container_of(t, struct endpoint, timer);
@@ -216,13 +242,41 @@ static void on_timer(struct loop_timer *t)
                         connect_now(e);
                 return;
         }
-        if (e->pings > rpc_conn_pongs(e->rpc))
-                return fail(e, "it does not answer");
-        if (rpc_conn_ping(e->rpc) < 0)
-                return fail(e, "out of memory");
-        e->pings++;
-        stream_kick(e->stream);
         arm(e, PING_EVERY);
+        if (e->probing) {
+                e->probing = false;
+                e->silent = true;
+                return e->ops->silent(e, e->userdata);
+        }
+        if (is_waiting(e))
+                return fail(e, "it does not answer");
+        ping(e);
+}
+
+void endpoint_probe(struct endpoint *e, nsec_t within)
+{
+        if (!e->up || e->probing || e->silent || e->failing[0])
+                return;
+        e->probing = true;
+        arm(e, within);
+        if (!is_waiting(e))
+                ping(e);
+}
+
+void endpoint_suspect(struct endpoint *e)
+{
+        if (!e->up || e->silent || e->failing[0])
+                return;
+        e->silent = true;
+        e->probing = false;
+        arm(e, PING_EVERY);
+        if (!is_waiting(e))
+                ping(e);
+}
+
+bool endpoint_is_silent(const struct endpoint *e)
+{
+        return e->silent;
 }
 
 int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, const char *url,

@@ -21,6 +21,8 @@ struct endpoint_ops {
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
         void (*down)(struct endpoint *e, const char *why, void *userdata);
+        /* It is up, and has not answered a probe in time. */
+        void (*silent)(struct endpoint *e, void *userdata);
 };
 
 must_check_ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv,
@@ -39,6 +41,12 @@ void endpoint_want(struct endpoint *e);
 /* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls. */
 struct rpc_conn *endpoint_rpc(const struct endpoint *e);
 void endpoint_kick(struct endpoint *e);
+
+/* Asks a connection that is up whether somebody is still there. One that does not say so within
+ * that time is silent, until it says something or is given up; so is one that is suspected. */
+void endpoint_probe(struct endpoint *e, nsec_t within);
+void endpoint_suspect(struct endpoint *e);
+bool endpoint_is_silent(const struct endpoint *e);
 
 /* Begins a new connection at once, where one is wanted, connecting or up: the network has
  * changed. Not from inside a handler. */

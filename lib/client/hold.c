@@ -5,6 +5,10 @@
 #include "base/log.h"
 #include "client/internal.h"
 
+/* How long a replica may take to say that it is there. */
+#define PATIENCE_SHARE 16 /* of the TTL, ... */
+#define PATIENCE_MIN (250 * NSEC_PER_MSEC)
+
 static void announce(struct client *c)
 {
         if (c->session.state == c->told)
@@ -203,6 +207,27 @@ static int register_node(struct client *c, struct peer *p)
 
 /* ---- renew ---- */
 
+/* Another one has answered what was sent later: the one that our watch is on is gone, or as
+ * good as that. */
+static void suspect_view(struct client *c, const struct peer *answered,
+                         struct boot_time sent_at)
+{
+        struct peer *v = &c->peers[c->view_peer];
+
+        if (v == answered || v->n_sent == 0 || !boot_before(v->sent[0], sent_at))
+                return;
+        endpoint_suspect(v->ep);
+        view_move(c);
+}
+
+/* A replica whose host lost its power says nothing, and a watch only listens. We are awake for
+ * the heartbeat, so we ask. */
+static void probe_view(struct client *c)
+{
+        endpoint_probe(c->peers[c->view_peer].ep,
+                       max_of(c->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
+}
+
 static void keepalive_message(struct rpc_call *call, struct view m)
 {
         struct peer *p = call->userdata;
@@ -220,6 +245,7 @@ static void keepalive_message(struct rpc_call *call, struct view m)
         client_heard(c, p, r->header);
         if (r->ttl > 0) {
                 session_renewed(&c->session, r->id, sent_at);
+                suspect_view(c, p, sent_at);
         } else {
                 if (r->id == c->session.lease) /* not of an earlier one */
                         snprintf(c->why, sizeof(c->why),
@@ -353,6 +379,7 @@ void hold_pump(struct client *c, struct boot_time now)
                         p = client_peer(c, c->current + session_attempt(&c->session));
                         if (p)
                                 renew_on(c, p, now);
+                        probe_view(c);
                         session_sent(&c->session, now);
                         break;
                 case SESSION_RENEW_ALL:

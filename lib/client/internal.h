@@ -140,3 +140,5 @@ struct boot_time offer_wakeup(const struct client *c);
 
 /* view.c: keeps the membership current. */
 void view_pump(struct client *c, struct boot_time now);
+/* The replica that it is followed at says nothing: on to another one. */
+void view_move(struct client *c);

@@ -222,13 +222,38 @@ static void start_range(struct client *c, struct peer *p)
         c->ranging = true;
 }
 
+/* The next one from @from on that is up and says something. */
+static struct peer *speaking_peer(struct client *c, size_t from)
+{
+        for (size_t i = 0; i < c->n_peers; i++) {
+                struct peer *p = &c->peers[(from + i) % c->n_peers];
+
+                if (endpoint_rpc(p->ep) && !endpoint_is_silent(p->ep))
+                        return p;
+                endpoint_want(p->ep);
+        }
+        return NULL;
+}
+
+void view_move(struct client *c)
+{
+        if (!c->watch && !c->ranging)
+                return;
+        c->view_op++;
+        c->ranging = false;
+        if (c->watch)
+                rpc_call_cancel(c->watch);
+        again(c, "the replica is silent");
+        c->view_retry_at = boot_now();
+}
+
 void view_pump(struct client *c, struct boot_time now)
 {
         struct peer *p;
 
         if (c->watch || c->ranging || boot_before(now, c->view_retry_at))
                 return;
-        p = client_peer(c, c->view_peer);
+        p = speaking_peer(c, c->view_peer);
         if (!p) {
                 c->view_retry_at = boot_add(now, RETRY);
                 return;
