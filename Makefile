@@ -55,10 +55,12 @@ help:
 	@echo "make test       everything: unit, sanitizer, simulation and integration tests"
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
-	@echo "make sim        one simulated world again, SEED=n; make soak: fresh worlds for SECONDS=n"
+	@echo "make sim        one simulated world again, SEED=n; make worlds: fresh ones for SECONDS=n"
+	@echo "make soak       fresh worlds, then storm, then starve, each for SECONDS=n (root)"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
 	@echo "make starve     real systemd hosts at TTL 1 s, starved of processors, memory, disks, for SECONDS=n each (root)"
+	@echo "make recipes    a singleton, a virtual address and a PostgreSQL primary, as they are shipped (root)"
 	@echo "make idle       what a host pays for being a member, beside serf, corosync and ZooKeeper (root; installs them)"
 	@echo "make fuzz       search for inputs that break a parser, for SECONDS=n"
 	@echo "make format     lay out the C as CI wants it"
@@ -128,6 +130,10 @@ install: build/.deps-build
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/tenure/examples conf/examples/*.service
+	install -m 755 conf/examples/vip $(DESTDIR)$(PREFIX)/share/doc/tenure/examples
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/tenure/examples/postgresql conf/examples/postgresql/*
+	chmod 755 $(DESTDIR)$(PREFIX)/share/doc/tenure/examples/postgresql/tenure-postgresql
 	install -d $(DESTDIR)/etc/tenure $(DESTDIR)/etc/tenure/services.d
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done
 

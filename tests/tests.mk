@@ -29,7 +29,7 @@ fuzz: build/.deps-test
 build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-.PHONY: tests-$(MODE) soak sim fuzz storm fence starve idle
+.PHONY: tests-$(MODE) soak sim worlds fuzz storm fence starve recipes idle
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -42,16 +42,22 @@ check: build/.deps-test
 test: build/.deps-test
 	@.ci/test all
 
-# make sim SEED=n runs one world again; make soak SECONDS=n goes on with fresh ones.
+# make sim SEED=n runs one world again; make worlds SECONDS=n goes on with fresh ones.
 SEED ?= 1
 SECONDS ?= 600
 sim: build/.deps-build
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/sim/sim
 	@$(O)/tests/sim/sim --seed $(SEED)
 
-soak: build/.deps-build
+worlds: build/.deps-build
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/sim/sim
 	@$(O)/tests/sim/sim --from $$(date +%s)000 --seconds $(SECONDS)
+
+# What takes long, one after the other, each for SECONDS=n: fresh worlds, processes under faults, starved hosts.
+soak:
+	@$(MAKE) --no-print-directory worlds
+	@$(MAKE) --no-print-directory storm
+	@$(MAKE) --no-print-directory starve
 
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
@@ -62,6 +68,11 @@ storm: build/.deps-test
 starve: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
 	@BIN=$(O)/bin DIR=$(abspath build)/starve SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
+
+# The recipes of tenured(8), as they are shipped, on real hosts.
+recipes: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin DIR=$(abspath build)/recipes tests/system/recipes.sh
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
