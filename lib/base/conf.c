@@ -498,8 +498,11 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                         section = o[i].section;
                         fprintf(f, ".Ss [%s]\n.Bl -tag -width Ds\n", section);
                 }
-                fprintf(f, ".It Ar %s Ns = Ns %s\n", o[i].key,
-                        o[i].def && *o[i].def ? o[i].def : "");
+                fprintf(f, ".It Ar %s Ns = Ns ", o[i].key);
+                for (const char *p = o[i].def ? o[i].def : ""; *p; p++)
+                        fprintf(f, "%c%s", *p,
+                                *p == ',' ? "\\:" : ""); /* a line may end there */
+                fputc('\n', f);
                 fprintf(f, "%c%s.\n%c%s",
                         o[i].help[0] >= 'a' && o[i].help[0] <= 'z' ? o[i].help[0] - 32
                                                                    : o[i].help[0],

@@ -43,7 +43,7 @@ for ((run = 1; run <= RUNS; run++)); do
 		[ "$ms" -gt "$longest" ] && longest=$ms
 		if [ -z "$stopped" ] || [ "$ms" -gt 300 ]; then twice=$((twice + 1)); not_ok "run $run of seed $SEED: $kind" "down ${ms} ms after it went on"; fi
 	else
-		ran=$(last_run); ms=$(((left - ran) / 1000))
+		ran=$(last_run); ran=${ran:-$left}; ms=$(((left - ran) / 1000))
 		[ "$ms" -lt "$closest" ] && closest=$ms
 		if [ "$ran" -ge "$left" ]; then twice=$((twice + 1)); not_ok "run $run of seed $SEED: $kind" "it ran twice, for $((-ms)) ms"; fi
 	fi

@@ -43,7 +43,7 @@ etcd del /tenure/default/nodes/probe >/dev/null
 
 # The times that count, in microseconds of the wall clock that all hosts share: when only-one.service last ran on h4, and when
 # h1 was told that h4 had left.
-last_run() { cat "/proc/$(rig_init h4)/root/run/only-one" 2>/dev/null; }
+last_run() { cat "/proc/$(rig_init h4)"/root/run/only-one.[01] 2>/dev/null | sort -n | tail -n 1; }
 rig_init() { local p; { read -r p <"$CG/$1/payload/init.scope/cgroup.procs"; } 2>/dev/null; echo "$p"; }
 CG=$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)/$NAME
 told_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep '^{' | jq -r 'select(.event == "NodeLeft" and .name == "h4") | "\(.realtime_usec) \(.reason)"' | head -n 1; }

@@ -33,11 +33,13 @@ enable tenured.service multi-user.target
 mkdir -p "$root/etc/systemd/system.conf.d"
 printf '[Manager]\nDefaultEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$root/etc/systemd/system.conf.d/sanitizers.conf"
 
-# What must not run on two hosts: says all the time that it does, on the clock that all hosts share.
+# What must not run on two hosts: says all the time that it does, on the clock that all hosts share; in one file after the other,
+# since it may be stopped while it has emptied one.
 cat >"$root/usr/bin/only-one" <<'END'
 #!/bin/bash
 mkfifo "/run/only-one.$$" && exec 3<>"/run/only-one.$$" && rm "/run/only-one.$$"
-while :; do echo "${EPOCHREALTIME/./}" >/run/only-one; read -rt 0.005 -u 3; done
+i=0
+while :; do echo "${EPOCHREALTIME/./}" >"/run/only-one.$((i = 1 - i))"; read -rt 0.005 -u 3; done
 END
 chmod 755 "$root/usr/bin/only-one"
 cat >"$root/usr/lib/systemd/system/only-one.service" <<'END'

@@ -46,7 +46,8 @@ end_memory() {
 	done
 }
 
-# One replica's disk after the other stands still, for up to 0.9 s each time that something has to be on it.
+# One replica's disk after the other stands still, for up to 0.9 s each time that something has to be on it; the next one only
+# once nothing of the last one's stands still any more: two of three at a time are an outage, which TTL 1 s does not outlive.
 begin_disk() {
 	for h in h1 h2 h3; do
 		cp "$SLOW_SYNC" "/proc/$(rig_init $h)/root/usr/lib/slow_sync.so"
@@ -55,7 +56,7 @@ begin_disk() {
 	done
 	LEFT=$(lefts)
 	( while :; do for h in h1 h2 h3; do
-		on $h sh -c "echo $((100 + RANDOM % 800)) >/run/slow"; sleep $((1 + RANDOM % 4)); on $h sh -c 'echo 0 >/run/slow'; sleep 0.$((RANDOM % 10))
+		on $h sh -c "echo $((100 + RANDOM % 800)) >/run/slow"; sleep $((1 + RANDOM % 4)); on $h sh -c 'echo 0 >/run/slow'; sleep 1.$((RANDOM % 10))
 	done; done ) & STARVERS+=($!)
 }
 end_disk() { end_cpu; for h in h1 h2 h3; do on $h sh -c 'echo 0 >/run/slow'; done; }
