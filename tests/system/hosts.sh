@@ -221,8 +221,9 @@ told_of() { tail -n "+$3" "$DIR/watch.$1.log" | grep '^{' | jq -r "select(.event
 was_told() { [ -n "$(told_of "$@")" ]; }
 worst=0
 for dead in h3 h2; do
-	start watch.h4 env RIG="$NAME" "$RIG" exec h4 tenurectl watch --json=short; W=$PID
-	etcd put /tenure/default/nodes/probe '{}' >/dev/null; until_ok 5 sh -c "tail -n 1 '$DIR/watch.h4.log' | grep -q probe" || not_ok "h4 listens"; etcd del /tenure/default/nodes/probe >/dev/null
+	k=$(wc -l <"$DIR/watch.h4.log"); start watch.h4 env RIG="$NAME" "$RIG" exec h4 tenurectl watch --json=short; W=$PID
+	listens() { etcd put /tenure/default/nodes/probe '{}' >/dev/null; tail -n "+$((k + 1))" "$DIR/watch.h4.log" | grep -q probe; }
+	until_ok 10 listens || not_ok "h4 listens"; etcd del /tenure/default/nodes/probe >/dev/null
 	n1=$(wc -l <"$DIR/watch.h1.log") n4=$(wc -l <"$DIR/watch.h4.log"); t=$(now_us); rig kill $dead
 	for w in "h1 $((n1 + 1))" "h4 $((n4 + 1))"; do
 		until_ok 15 was_told "${w% *}" $dead "${w#* }"; ms=$((($(told_of "${w% *}" $dead "${w#* }") - t) / 1000))
