@@ -221,11 +221,12 @@ static void suspect_view(struct client *c, const struct peer *answered,
 }
 
 /* A replica whose host lost its power says nothing, and a watch only listens. We are awake for
- * the heartbeat, so we ask. */
-static void probe_view(struct client *c)
+ * the heartbeat, so we ask, unless the heartbeat itself goes there. */
+static void probe_view(struct client *c, const struct peer *renewed_on)
 {
-        endpoint_probe(c->peers[c->view_peer].ep,
-                       max_of(c->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
+        if (renewed_on != &c->peers[c->view_peer])
+                endpoint_probe(c->peers[c->view_peer].ep,
+                               max_of(c->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
 }
 
 static void keepalive_message(struct rpc_call *call, struct view m)
@@ -379,7 +380,7 @@ void hold_pump(struct client *c, struct boot_time now)
                         p = client_peer(c, c->current + session_attempt(&c->session));
                         if (p)
                                 renew_on(c, p, now);
-                        probe_view(c);
+                        probe_view(c, p);
                         session_sent(&c->session, now);
                         break;
                 case SESSION_RENEW_ALL:

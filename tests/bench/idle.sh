@@ -65,7 +65,8 @@ tenure() { # TTL
 		b=$bus; case $i in 1) ;; $N) start $i bus$i dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile ;; *) b=unix:path=/nonexistent ;; esac
 		start $i "agent$i" env DBUS_SYSTEM_BUS_ADDRESS="$b" "$BIN/tenured" -c /dev/null --endpoints "$ends" --ttl "$1" --node-name h$i --node-id "$(printf %032d $i)"
 	done
-	local pid; for p in $(pgrep -P "$PID") $PID; do [ "$(cat /proc/"$p"/comm)" = tenured ] && pid=$p; done
+	local pid=; find_pid() { for p in $(pgrep -P "$PID") $PID; do [ "$(cat /proc/"$p"/comm)" = tenured ] && pid=$p; done; [ -n "$pid" ]; }
+	until_ok 5 find_pid
 	there() { [ "$(ns 1 "$BIN/tenurectl" --bus="$bus" nodes --no-legend | wc -l)" = "$1" ]; }
 	until_ok 20 there $N || { echo "tenured: not all there" >&2; down; return; }
 	measure "tenured, TTL $1" "$pid"
