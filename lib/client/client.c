@@ -37,17 +37,27 @@ static void on_silent(struct endpoint *e, void *userdata)
 static const struct endpoint_ops endpoint_ops = {
         .up = on_up, .down = on_down, .silent = on_silent};
 
-struct peer *client_peer(struct client *c, size_t from)
+static struct peer *peer_that_is_up(struct client *c, size_t from, bool speaking)
 {
         for (size_t i = 0; i < c->n_peers; i++) {
                 struct peer *p = &c->peers[(from + i) % c->n_peers];
 
-                if (endpoint_rpc(p->ep))
+                if (endpoint_rpc(p->ep) && !(speaking && endpoint_is_silent(p->ep)))
                         return p;
                 if (i == 0)
                         endpoint_want(p->ep); /* for the next try */
         }
         return NULL;
+}
+
+struct peer *client_peer(struct client *c, size_t from)
+{
+        return peer_that_is_up(c, from, false);
+}
+
+struct peer *client_speaking_peer(struct client *c, size_t from)
+{
+        return peer_that_is_up(c, from, true);
 }
 
 void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)

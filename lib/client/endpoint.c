@@ -226,6 +226,18 @@ static void ping(struct endpoint *e)
         stream_kick(e->stream);
 }
 
+void endpoint_suspect(struct endpoint *e)
+{
+        if (!e->up || e->silent || e->failing[0])
+                return;
+        e->silent = true;
+        e->probing = false;
+        arm(e, PING_EVERY);
+        if (!is_waiting(e))
+                ping(e);
+        e->ops->silent(e, e->userdata);
+}
+
 static void on_timer(struct loop_timer *t)
 {
         struct endpoint *e = container_of(t, struct endpoint, timer);
@@ -242,14 +254,11 @@ static void on_timer(struct loop_timer *t)
                         connect_now(e);
                 return;
         }
-        arm(e, PING_EVERY);
-        if (e->probing) {
-                e->probing = false;
-                e->silent = true;
-                return e->ops->silent(e, e->userdata);
-        }
+        if (e->probing)
+                return endpoint_suspect(e);
         if (is_waiting(e))
                 return fail(e, "it does not answer");
+        arm(e, PING_EVERY);
         ping(e);
 }
 
@@ -259,17 +268,6 @@ void endpoint_probe(struct endpoint *e, nsec_t within)
                 return;
         e->probing = true;
         arm(e, within);
-        if (!is_waiting(e))
-                ping(e);
-}
-
-void endpoint_suspect(struct endpoint *e)
-{
-        if (!e->up || e->silent || e->failing[0])
-                return;
-        e->silent = true;
-        e->probing = false;
-        arm(e, PING_EVERY);
         if (!is_waiting(e))
                 ping(e);
 }

@@ -214,10 +214,8 @@ static void suspect_view(struct client *c, const struct peer *answered,
 {
         struct peer *v = &c->peers[c->view_peer];
 
-        if (v == answered || v->n_sent == 0 || !boot_before(v->sent[0], sent_at))
-                return;
-        endpoint_suspect(v->ep);
-        view_move(c);
+        if (v != answered && v->n_sent > 0 && boot_before(v->sent[0], sent_at))
+                endpoint_suspect(v->ep);
 }
 
 /* A replica whose host lost its power says nothing, and a watch only listens. We are awake for

@@ -107,6 +107,8 @@ struct client {
 /* The endpoint to use, from number @from on, that is up; NULL when none is, and then those are
  * connected. */
 struct peer *client_peer(struct client *c, size_t from);
+/* ... and that is not silent. */
+struct peer *client_speaking_peer(struct client *c, size_t from);
 
 /* Begins a call; @done comes later, or never when it returns a negative errno. */
 must_check_ int

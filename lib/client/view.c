@@ -222,22 +222,6 @@ static void start_range(struct client *c, struct peer *p)
         c->ranging = true;
 }
 
-/* The next one that is up and says something. Without one, another one is tried each time: a
- * connection that is not needed costs as much as one that is. */
-static struct peer *speaking_peer(struct client *c)
-{
-        for (size_t i = 0; i < c->n_peers; i++) {
-                struct peer *p = &c->peers[(c->view_peer + i) % c->n_peers];
-
-                if (endpoint_rpc(p->ep) && !endpoint_is_silent(p->ep))
-                        return p;
-                if (i == 0)
-                        endpoint_want(p->ep);
-        }
-        c->view_peer = (c->view_peer + 1) % c->n_peers;
-        return NULL;
-}
-
 void view_move(struct client *c)
 {
         if (!c->watch && !c->ranging)
@@ -256,8 +240,9 @@ void view_pump(struct client *c, struct boot_time now)
 
         if (c->watch || c->ranging || boot_before(now, c->view_retry_at))
                 return;
-        p = speaking_peer(c);
-        if (!p) {
+        p = client_speaking_peer(c, c->view_peer);
+        if (!p) { /* then another one: a connection that is not needed is not made */
+                c->view_peer = (c->view_peer + 1) % c->n_peers;
                 c->view_retry_at = boot_add(now, RETRY);
                 return;
         }
