@@ -5,10 +5,7 @@ static int member_node_cmp(const struct member_node *a, const struct member_node
         return strcmp(a->record.name, b->record.name);
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE(member_tree, member_node, by_name, member_node_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(member_tree, member_node, by_name, member_node_cmp)
 
 void membership_init(struct membership *m, const struct membership_ops *ops, void *userdata)
 {

@@ -6,9 +6,8 @@
  */
 #pragma once
 
-#include <bsd/sys/tree.h>
-
 #include "base/base.h"
+#include "base/tree.h"
 #include "client/node_record.h"
 
 struct member_node {

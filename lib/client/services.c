@@ -16,11 +16,8 @@ static int service_cmp_node(const struct service *a, const struct service *b)
         return c != 0 ? c : service_cmp_name(a, b);
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE(service_names, service, by_name, service_cmp_name)
-RB_GENERATE(service_nodes, service, by_node, service_cmp_node)
-#pragma GCC diagnostic pop
+TREE_GENERATE(service_names, service, by_name, service_cmp_name)
+TREE_GENERATE(service_nodes, service, by_node, service_cmp_node)
 
 void services_init(struct services *v, const struct services_ops *ops, void *userdata)
 {

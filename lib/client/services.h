@@ -6,8 +6,7 @@
  */
 #pragma once
 
-#include <bsd/sys/tree.h>
-
+#include "base/tree.h"
 #include "client/service_record.h"
 
 struct service {

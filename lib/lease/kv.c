@@ -9,12 +9,7 @@ static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
         return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
 }
 
-/* libbsd's tree macros compare with plain ints and unused results; they are not ours to mend.
- */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
 
 struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end)
 {

@@ -8,10 +8,10 @@
 #pragma once
 
 #include <bsd/sys/queue.h>
-#include <bsd/sys/tree.h>
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/tree.h"
 #include "wire/pb.h"
 
 struct lease;

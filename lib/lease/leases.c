@@ -10,11 +10,8 @@ static int lease_name_cmp(const struct lease *a, const struct lease *b)
         return bytes_cmp(a->name, a->name_len, b->name, b->name_len);
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
-RB_GENERATE(lease_names, lease, by_name, lease_name_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
+TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 
 void leases_init(struct leases *t)
 {

@@ -8,9 +8,9 @@
 #pragma once
 
 #include <bsd/sys/queue.h>
-#include <bsd/sys/tree.h>
 
 #include "base/base.h"
+#include "base/tree.h"
 #include "lease/kv.h"
 
 struct lease {

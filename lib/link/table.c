@@ -30,15 +30,8 @@ static int address_cmp(const struct address *a, const struct address *b)
         return c ? c : memcmp(a->bytes, b->bytes, sizeof(a->bytes));
 }
 
-/* libbsd's tree macros compare with plain ints and unused results; they are not ours to mend.
- */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_PROTOTYPE(link_tree, link, by_index, link_cmp)
-RB_PROTOTYPE(address_tree, address, by_id, address_cmp)
-RB_GENERATE(link_tree, link, by_index, link_cmp)
-RB_GENERATE(address_tree, address, by_id, address_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(link_tree, link, by_index, link_cmp)
+TREE_GENERATE(address_tree, address, by_id, address_cmp)
 
 void link_table_init(struct link_table *t)
 {

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <bsd/sys/queue.h>
-#include <bsd/sys/tree.h>
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/tree.h"
 
 struct link {
         RB_ENTRY(link) by_index;

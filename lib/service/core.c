@@ -80,13 +80,8 @@ static int read_cmp(const struct core_read *a, const struct core_read *b)
         return a->id < b->id ? -1 : a->id > b->id;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_PROTOTYPE(core_writes, core_write, by_seq, write_cmp)
-RB_PROTOTYPE(core_reads, core_read, by_id, read_cmp)
-RB_GENERATE(core_writes, core_write, by_seq, write_cmp)
-RB_GENERATE(core_reads, core_read, by_id, read_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(core_writes, core_write, by_seq, write_cmp)
+TREE_GENERATE(core_reads, core_read, by_id, read_cmp)
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
 {

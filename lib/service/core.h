@@ -9,10 +9,10 @@
 #pragma once
 
 #include <bsd/sys/queue.h>
-#include <bsd/sys/tree.h>
 
 #include "base/base.h"
 #include "base/rnd.h"
+#include "base/tree.h"
 #include "consensus/replica.h"
 #include "lease/state.h"
 #include "service/changes.h"

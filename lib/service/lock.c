@@ -12,9 +12,10 @@
 #include "service/internal.h"
 
 #include <bsd/sys/queue.h>
-#include <bsd/sys/tree.h>
 #include <inttypes.h>
 #include <stdio.h>
+
+#include "base/tree.h"
 
 #define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd */
 
@@ -63,11 +64,7 @@ static int waiter_cmp(const struct waiter *a, const struct waiter *b)
         return c != 0 ? c : (uintptr_t) a < (uintptr_t) b ? -1 : (uintptr_t) a > (uintptr_t) b;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
-RB_PROTOTYPE(lock_waiters, waiter, by_before, waiter_cmp)
-RB_GENERATE(lock_waiters, waiter, by_before, waiter_cmp)
-#pragma GCC diagnostic pop
+TREE_GENERATE(lock_waiters, waiter, by_before, waiter_cmp)
 
 int lock_hub_new(struct lock_hub **ret, struct api *a)
 {
