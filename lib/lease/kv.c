@@ -9,7 +9,36 @@ static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
         return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
 }
 
+static bool is_live(const struct kv_key *k)
+{
+        return k->newest && kv_live(k);
+}
+
+static size_t live_below(const struct kv_key *k)
+{
+        return k ? k->n_live : 0;
+}
+
+static void count_again(struct kv_key *k)
+{
+        k->n_live = (uint32_t) (is_live(k) + live_below(RB_LEFT(k, by_key)) +
+                                live_below(RB_RIGHT(k, by_key)));
+}
+
+/* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
+ * a new or a removed one. So a key is not live when it comes and when it goes, which changes
+ * the count of nobody above it, and count_up() tells what becomes of it in between. */
+#undef RB_AUGMENT
+#define RB_AUGMENT(k) count_again(k)
+
 TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
+
+/* @k has come to life, or has died. */
+static void count_up(struct kv_key *k)
+{
+        for (; k; k = RB_PARENT(k, by_key))
+                count_again(k);
+}
 
 struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end)
 {
@@ -80,6 +109,7 @@ void kv_fini(struct kv *kv)
 
         while ((k = RB_ROOT(&kv->keys))) {
                 versions_free(kv, k->newest);
+                k->newest = NULL;
                 key_free(kv, k);
         }
         free(kv->history);
@@ -125,6 +155,43 @@ struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
         return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
 }
 
+/* How many live keys are less than @bound. */
+static size_t live_before(const struct kv *kv, struct view bound)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys);
+        size_t n = 0;
+
+        while (k) {
+                if (bytes_cmp(k->bytes, k->len, bound.p, bound.len) < 0) {
+                        n += is_live(k) + live_below(RB_LEFT(k, by_key));
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return n;
+}
+
+size_t kv_span_count(const struct kv *kv, const struct kv_span *span)
+{
+        size_t end, from;
+
+        if (span->single) {
+                const struct kv_key *k = kv_find(kv, span->from.p, span->from.len);
+
+                return k && kv_live(k);
+        }
+        from = live_before(kv, span->from);
+        end = span->to_end ? kv->n_keys : live_before(kv, span->end);
+        return end > from ? end - from : 0;
+}
+
+bool kv_is_newest(const struct kv *kv, int64_t revision)
+{
+        return revision <= 0 || kv->history_from == kv->history_to ||
+               kv->history[kv->history_to - 1]->mod_revision <= revision;
+}
+
 const struct kv_version *kv_at(const struct kv_key *k, int64_t revision)
 {
         const struct kv_version *v = k->newest;
@@ -167,6 +234,7 @@ static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32
                        const void *value, size_t value_len, int64_t lease, bool deletion)
 {
         struct kv_version *v;
+        bool was_live;
 
         if (history_reserve(kv) < 0)
                 return -ENOMEM;
@@ -194,7 +262,10 @@ static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32
                 v->create_revision = 0;
                 kv->n_keys--;
         }
+        was_live = is_live(k);
         k->newest = v;
+        if (kv_live(k) != was_live)
+                count_up(k);
         kv->history[kv->history_to++] = v;
         kv->bytes += version_cost(v);
         return 0;
@@ -211,15 +282,14 @@ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key, size_
                 if (!k)
                         return -ENOMEM;
         }
+        if (fresh)
+                RB_INSERT(kv_tree, &kv->keys, fresh);
         r = version_add(kv, k, revision, sub, value, value_len, lease, false);
         if (r < 0) {
                 if (fresh)
-                        kv->bytes -= sizeof(*fresh) + fresh->len;
-                free(fresh);
+                        key_free(kv, fresh);
                 return r;
         }
-        if (fresh)
-                RB_INSERT(kv_tree, &kv->keys, fresh);
         *ret = k;
         return 0;
 }
@@ -373,10 +443,12 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
                         return -ENOMEM;
                 RB_INSERT(kv_tree, &kv->keys, k);
         }
-        was_live = k->newest && kv_live(k);
+        was_live = is_live(k);
         v->key = k;
         v->older = k->newest;
         k->newest = v;
+        if (kv_live(k) != was_live)
+                count_up(k);
         kv->bytes += version_cost(v);
         kv->n_keys += (size_t) (v->version > 0) - (size_t) was_live;
         return 0;

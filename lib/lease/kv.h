@@ -3,7 +3,8 @@
  *
  * Owns every version of every key since the last compaction, an index by key and the order of
  * changes. Knows nothing of consensus; the caller decides revisions. Pure and single-threaded.
- * Look-up, put and delete cost O(log keys); a watch that resumes costs O(events since).
+ * Look-up, put, delete and counting a range cost O(log keys); a watch that resumes costs
+ * O(events since).
  */
 #pragma once
 
@@ -35,6 +36,7 @@ struct kv_key {
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
         struct lease *lease;       /* borrowed; the lease that the live value hangs on */
         LIST_ENTRY(kv_key) of_lease;
+        uint32_t n_live; /* live keys in the subtree of `by_key` that begins here */
         uint32_t len;
         uint8_t bytes[];
 };
@@ -74,6 +76,12 @@ struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
  * the end. */
 struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
+
+/* How many keys of @span are live now. Costs O(log keys), however many they are. */
+size_t kv_span_count(const struct kv *kv, const struct kv_span *span);
+
+/* True when nothing has changed after @revision (0: now): what was then, is so still. */
+bool kv_is_newest(const struct kv *kv, int64_t revision);
 
 /* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
  * next compaction. */

@@ -69,6 +69,7 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
         /* With a target and no order, etcd sorts what the limit has left. */
         bool all = filtered || (sorted && q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE);
         size_t keep = all || limit == SIZE_MAX ? SIZE_MAX : limit + 1;
+        bool counted;
 
         *ret_nomem = false;
         if (q->revision > s->revision)
@@ -76,12 +77,20 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
         if (q->revision > 0 && q->revision < s->kv.compacted)
                 return STATE_E_COMPACTED;
 
-        for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
+        /* How many there are now, the tree knows; how many there were, only a walk tells. */
+        counted = kv_is_newest(&s->kv, q->revision);
+        if (counted)
+                out->count = (int64_t) kv_span_count(&s->kv, &span);
+        if (counted && q->count_only)
+                return STATE_OK;
+        for (struct kv_key *k = kv_span_first(&s->kv, &span); k && !(counted && n >= keep);
+             k = kv_span_next(&span, k)) {
                 const struct kv_version *v = kv_at(k, q->revision);
 
                 if (!v)
                         continue;
-                out->count++;
+                if (!counted)
+                        out->count++;
                 if (q->count_only || n >= keep || !wanted(q, v))
                         continue;
                 if (array_reserve(&found, &cap, n + 1, sizeof(*found)) < 0)
