@@ -90,6 +90,7 @@ static void on_data(struct stream *s, struct view data)
                 snprintf(j->why, sizeof(j->why), "%s answers what is no answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
+                j->stream = stream_free(j->stream); /* once is enough */
                 return j->fn(j->userdata, &who, "");
         } else {
                 snprintf(j->why, sizeof(j->why),
@@ -126,13 +127,13 @@ static void resolved(int r, const struct sockaddr *addr, socklen_t addr_len, voi
 static void on_timer(struct loop_timer *t)
 {
         struct join *j = container_of(t, struct join, timer);
+        char why[sizeof(j->why)];
 
         j->stream = stream_free(j->stream);
         resolve_cancel(j->query);
         j->query = NULL;
         buf_clear(&j->rx);
-        if (*j->why)
-                j->fn(j->userdata, NULL, j->why);
+        strcpy(why, j->why);
         *j->why = '\0';
         if (!list_next(&j->cursor, j->asked, sizeof(j->asked))) {
                 j->cursor = j->urls;
@@ -142,6 +143,8 @@ static void on_timer(struct loop_timer *t)
                 (void) !resolve(j->resolver, &j->url, resolved, j, &j->query);
         if (loop_timer_arm(&j->timer, boot_add(boot_now(), TRY_FOR)) < 0)
                 abort();
+        if (*why)
+                j->fn(j->userdata, NULL, why); /* last: it may end us */
 }
 
 int join_new(struct join **ret, struct loop *l, struct resolver *rv,

@@ -30,7 +30,7 @@ struct join_config {
 };
 
 /* Called once, with what is known, or again and again, with NULL and why not, while it goes on.
- */
+ * May call join_free(). */
 typedef void (*join_fn)(void *userdata, const struct joined *who, const char *why);
 
 must_check_ int join_new(struct join **ret, struct loop *l, struct resolver *rv,

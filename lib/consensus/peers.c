@@ -35,6 +35,7 @@ struct link_in {
         struct peers *peers;
         struct stream *stream;
         bool greeted;
+        bool reading, freed; /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
         struct loop_timer timeout;
@@ -48,6 +49,7 @@ struct peers {
         void *userdata;
         struct listener *listeners[8];
         size_t n_listeners;
+        bool stopped;
         LIST_HEAD(, link_out) out;
         LIST_HEAD(, link_in) in;
 };
@@ -138,6 +140,8 @@ int peers_add(struct peers *p, uint64_t id, const char *url)
         struct url u;
         int r;
 
+        if (p->stopped)
+                return 0;
         r = url_parse(url, &u);
         if (r < 0)
                 return r;
@@ -196,13 +200,22 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
 
 /* ---- inwards ---- */
 
+static void in_destroy(struct link_in *i)
+{
+        buf_fini(&i->rx);
+        free(i);
+}
+
+/* The owner may end all links from inside of a frame of one, which is still being read. */
 static void in_free(struct link_in *i)
 {
         LIST_REMOVE(i, next);
         loop_timer_disarm(&i->timeout);
-        stream_free(i->stream);
-        buf_fini(&i->rx);
-        free(i);
+        i->stream = stream_free(i->stream);
+        if (i->reading)
+                i->freed = true;
+        else
+                in_destroy(i);
 }
 
 /* One that joins: tells it who it is, and that is all. Returns false when that link is over. */
@@ -221,6 +234,8 @@ static bool greet_joiner(struct link_in *i)
         url[len] = '\0';
         buf_clear(&i->rx);
         p->ops->who(p->userdata, url, &who);
+        if (i->freed)
+                return true;
         log_info("A replica at %s asked who it is: %016" PRIx64 ".", url, who.member_id);
         join_answer(&who, stream_tx(i->stream));
         stream_close_after_tx(i->stream);
@@ -262,48 +277,60 @@ static bool greet(struct link_in *i)
         return true;
 }
 
-static void in_data(struct stream *s, struct view data)
+/* Takes what has come whole. Returns false when that link is over. After a frame nothing may be
+ * there any more but the link itself, when it was freed. */
+static bool take(struct link_in *i)
 {
-        struct link_in *i = stream_userdata(s);
-
-        buf_add(&i->rx, data.p, data.len);
-        if (buf_error(&i->rx) < 0)
-                return in_free(i);
         if (!i->greeted) {
                 /* Garbage is told by its first bytes. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
                 if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&
                     memcmp(buf_head(&i->rx), JOIN_MAGIC, n) != 0)
-                        return in_free(i);
+                        return false;
                 if (buf_len(&i->rx) < GREETING)
-                        return;
-                if (memcmp(buf_head(&i->rx), JOIN_MAGIC, n) == 0) {
-                        if (!greet_joiner(i))
-                                in_free(i);
-                        return;
-                }
+                        return true;
+                if (memcmp(buf_head(&i->rx), JOIN_MAGIC, n) == 0)
+                        return greet_joiner(i);
                 if (!greet(i))
-                        return in_free(i);
+                        return false;
         }
-        while (buf_len(&i->rx) >= 4) {
+        while (!i->freed && buf_len(&i->rx) >= 4) {
                 size_t len = le32_get(buf_head(&i->rx));
+                int r;
 
                 if (len > FRAME_MAX)
-                        return in_free(i);
+                        return false;
                 if (buf_len(&i->rx) < 4 + len)
                         break;
-                if (i->peers->ops->frame(i->peers->userdata, i->id,
-                                         (struct view){buf_head(&i->rx) + 4, len}) < 0) {
+                r = i->peers->ops->frame(i->peers->userdata, i->id,
+                                         (struct view){buf_head(&i->rx) + 4, len});
+                if (r < 0 && !i->freed)
                         log_warning("Ended the link from member %016" PRIx64
                                     " at %s: it sent a malformed frame.",
-                                    i->id, stream_peer(s));
-                        return in_free(i);
-                }
+                                    i->id, stream_peer(i->stream));
+                if (r < 0)
+                        return false;
                 buf_consume(&i->rx, 4 + len);
         }
         if (buf_len(&i->rx) == 0 && i->rx.cap > (1 << 20))
                 buf_fini(&i->rx);
+        return true;
+}
+
+static void in_data(struct stream *s, struct view data)
+{
+        struct link_in *i = stream_userdata(s);
+        bool go_on;
+
+        buf_add(&i->rx, data.p, data.len);
+        i->reading = true;
+        go_on = buf_error(&i->rx) == 0 && take(i);
+        i->reading = false;
+        if (i->freed)
+                in_destroy(i);
+        else if (!go_on)
+                in_free(i);
 }
 
 static void in_close(struct stream *s, const char *why)
@@ -384,6 +411,7 @@ void peers_stop(struct peers *p)
         struct link_out *o;
         struct link_in *i;
 
+        p->stopped = true;
         for (size_t k = 0; k < p->n_listeners; k++)
                 listener_free(p->listeners[k]);
         p->n_listeners = 0;
