@@ -37,6 +37,7 @@ struct replica_config {
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
         size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
+        size_t segment_size;       /* of the log's files; 0: the default */
 };
 
 /* What the programs show of us. */

@@ -156,6 +156,8 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         k = store_open(&r->store, d, &replica_store_ops, r, err);
         if (k < 0)
                 return k;
+        if (cfg->segment_size > 0)
+                store_set_segment_size(r->store, cfg->segment_size);
         for (size_t i = 0; i < cfg->n_peers; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);

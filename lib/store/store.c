@@ -57,6 +57,7 @@ struct store {
         uint64_t meta_version;
         STAILQ_HEAD(, segment) segments; /* the last one is written to */
         uint64_t next_seq;
+        size_t segment_size;
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
         uint64_t last;   /* the last index queued */
@@ -492,6 +493,7 @@ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, 
         s->userdata = userdata;
         STAILQ_INIT(&s->segments);
         s->next_seq = 1;
+        s->segment_size = SEGMENT_SIZE;
         err->text[0] = '\0';
         r = recover(s, err);
         name_error(r, err);
@@ -499,6 +501,11 @@ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, 
                 return r;
         *ret = take_ptr(s);
         return 0;
+}
+
+void store_set_segment_size(struct store *s, size_t size)
+{
+        s->segment_size = size;
 }
 
 const struct store_recovered *store_recovered(const struct store *s)
@@ -564,13 +571,13 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         if (first)
                 add_record(&record, 1, first);
         seg->seq = s->next_seq++;
-        seg->size = SEGMENT_SIZE;
+        seg->size = s->segment_size;
         seg->last = first ? first->index : 0;
         segment_name(seg->seq, seg->name);
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         r = buf_error(&record);
         if (r == 0)
-                r = s->disk->ops->create(s->disk, seg->name, SEGMENT_SIZE);
+                r = s->disk->ops->create(s->disk, seg->name, s->segment_size);
         if (r == 0 && first)
                 r = s->disk->ops->write(s->disk, seg->name, 0, record.data, buf_len(&record));
         /* Both slots of `meta` are there before the first is filled, so that an empty one is
@@ -748,8 +755,8 @@ static int next_segment(struct store *s, size_t need)
         if (!seg)
                 return -ENOMEM;
         seg->seq = s->next_seq;
-        seg->size = max_of(SEGMENT_SIZE, need);
-        if (s->spare && seg->size == SEGMENT_SIZE)
+        seg->size = max_of(s->segment_size, need);
+        if (s->spare && seg->size == s->segment_size)
                 segment_name(seg->seq, seg->name);
         else
                 r = create_segment(s, JOB_CREATE, seg->seq, seg->size, seg->name);
@@ -802,10 +809,10 @@ void store_flush(struct store *s)
         /* Zero-filling takes tens of milliseconds: the next one is made before it is needed.
          * Where there is no room for it, it is tried again further on. */
         if (!s->spare && s->offset > max_of(s->spare_at, seg->size / 2)) {
-                if (create_segment(s, JOB_SPARE, s->next_seq, SEGMENT_SIZE, name) < 0)
+                if (create_segment(s, JOB_SPARE, s->next_seq, s->segment_size, name) < 0)
                         return fail(s, name, -ENOMEM);
                 s->spare = true;
-                s->spare_at = s->offset + SEGMENT_SIZE / 16;
+                s->spare_at = s->offset + s->segment_size / 16;
         }
 }
 

@@ -70,6 +70,8 @@ struct store_error {
  * or a negative errno, told too. */
 must_check_ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops,
                            void *userdata, struct store_error *err);
+/* New files of the log get this size, rather than 8 MiB; for tests. */
+void store_set_segment_size(struct store *s, size_t size);
 const struct store_recovered *store_recovered(const struct store *s);
 void store_recovered_free(struct store *s);
 
