@@ -83,7 +83,7 @@ struct replica {
         struct store *store;
         struct log log;
         struct boot_time now;
-        uint64_t applied, durable;
+        uint64_t applied;
         uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
         bool ready;
         struct replica_status told; /* what `changed` last announced */

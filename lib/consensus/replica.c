@@ -263,10 +263,7 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         struct store_entry *se;
         bool changes = false;
 
-        if (first <= log_last(&r->log)) {
-                log_cut(&r->log, first);
-                r->durable = min_of(r->durable, first - 1);
-        }
+        log_cut(&r->log, first);
         se = calloc(u->entries.n, sizeof(*se));
         if (!se)
                 return replica_fatal(r, "out of memory");
@@ -359,11 +356,6 @@ static void on_persisted(void *userdata, uint64_t index)
         struct replica *r = userdata;
         struct raft_event ev = {.type = RAFT_PERSISTED_ENTRIES};
 
-        /* Never what was cut off meanwhile, nor anything during an install. */
-        index = min_of(index, log_last(&r->log));
-        if (r->installing || index <= r->durable)
-                return;
-        r->durable = index;
         ev.persisted_entries.index = index;
         replica_step(r, &ev);
         words_run(r);

@@ -263,7 +263,6 @@ void snapshot_install(struct replica *r, struct raft_update *u)
         raft_free(u->snapshot.chunk.base);
         log_cut(&r->log, 0);
         r->log.first = r->pending.index + 1;
-        r->durable = 0;
         r->pending_data = blob_new(&data);
         if (!r->pending_data || to_store(r, r->pending_data, true) < 0)
                 replica_fatal(r, "out of memory");
@@ -389,7 +388,7 @@ static void installed(struct replica *r, uint64_t index)
         r->pending_data = blob_free(r->pending_data);
         if (k < 0)
                 return replica_fatal(r, "the leader's snapshot does not load");
-        r->applied = r->durable = index;
+        r->applied = index;
         r->ops->skipped(r->userdata);
         ev.persisted_snapshot.metadata = r->pending;
         ev.persisted_snapshot.last = true;

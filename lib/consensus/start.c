@@ -211,7 +211,6 @@ int replica_start(struct replica *r)
         ev.start.start_index = r->log.first;
         ev.start.entries = e;
         ev.start.n_entries = (unsigned) r->log.n;
-        r->durable = log_last(&r->log);
         replica_step(r, &ev);
         raft_free(e);
         return r->dead ? -EIO : 0;

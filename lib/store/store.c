@@ -40,7 +40,7 @@ struct job {
         struct buf bytes;
         struct blob *data; /* of a snapshot: what follows `bytes` */
         size_t size;
-        uint64_t index; /* persisted with it */
+        uint64_t index; /* of a snapshot */
         int r;
 };
 
@@ -60,11 +60,13 @@ struct store {
         size_t segment_size;
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
-        uint64_t last;   /* the last index queued */
-        bool spare;      /* a segment behind the current one is made already */
-        size_t spare_at; /* the offset from which on to make one */
+        uint64_t last;    /* the last index queued */
+        uint64_t durable; /* up to here each entry is on the disk, as it is now */
+        bool spare;       /* a segment behind the current one is made already */
+        size_t spare_at;  /* the offset from which on to make one */
         struct buf queued;
-        uint64_t queued_index;
+        uint64_t queued_index;  /* when that is written, all up to here is durable... */
+        uint64_t writing_index; /* ...and with the write under way, up to here */
         bool writing;
         bool failed;
         uint64_t snapshot_index;
@@ -442,10 +444,10 @@ static int recover(struct store *s, struct store_error *err)
         /* So was one that tells another story up to there; a crash kept it from being cut off
          * (Raft section 7). That is made up for with the next write. */
         if (contradicts(&s->rec)) {
-                struct store_entry cut = {.index = 1, .type = TYPE_TRUNCATE};
+                struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
 
                 s->rec.n_entries = 0;
-                add_record(&s->queued, s->batch + 1, &cut);
+                add_record(&s->queued, s->batch + 1, &all_void);
                 s->queued_index = s->rec.snapshot.index;
                 if (buf_error(&s->queued) < 0)
                         return -ENOMEM;
@@ -454,6 +456,7 @@ static int recover(struct store *s, struct store_error *err)
                 return refuse(err, all.name[0], 0, "the entries before it are missing");
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
+        s->durable = s->last;
         return 0;
 }
 
@@ -589,7 +592,7 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
                 r = write_meta(s, term, 0);
         s->batch = 1;
         s->offset = buf_len(&record);
-        s->last = seg->last;
+        s->last = s->durable = seg->last;
         return r;
 }
 
@@ -684,7 +687,10 @@ static void job_done(struct disk_job *dj)
         if (j->kind == JOB_LOG)
                 s->writing = false;
         if (!s->failed && j->kind == JOB_LOG) {
-                s->ops->persisted(s->userdata, j->index);
+                if (s->writing_index > s->durable) {
+                        s->durable = s->writing_index;
+                        s->ops->persisted(s->userdata, s->durable);
+                }
                 store_flush(s);
         } else if (!s->failed && j->r == 0 &&
                    (j->kind == JOB_SNAPSHOT || j->kind == JOB_INSTALL)) {
@@ -697,6 +703,8 @@ static void job_done(struct disk_job *dj)
                 }
                 s->snapshot_index = j->index;
                 s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
+                if (j->kind == JOB_INSTALL)
+                        s->durable = j->index; /* and it is all there is */
                 s->ops->snapshot_done(s->userdata, j->index);
         }
         job_drop(dj);
@@ -772,13 +780,22 @@ static int next_segment(struct store *s, size_t need)
         return 0;
 }
 
+/* Queues the word that entries from @from on are void. A write of theirs that is under way goes
+ * on, but stands for what comes before them only: its end says nothing of their successors
+ * (I5). */
+static void cut(struct store *s, uint64_t from)
+{
+        struct store_entry e = {.index = from, .type = TYPE_TRUNCATE};
+
+        add_record(&s->queued, s->batch + 1, &e);
+        s->writing_index = min_of(s->writing_index, from - 1);
+        s->durable = min_of(s->durable, from - 1);
+}
+
 int store_append(struct store *s, const struct store_entry *e, size_t n)
 {
-        if (n > 0 && e[0].index <= s->last) {
-                struct store_entry cut = {.index = e[0].index, .type = TYPE_TRUNCATE};
-
-                add_record(&s->queued, s->batch + 1, &cut);
-        }
+        if (n > 0 && e[0].index <= s->last)
+                cut(s, e[0].index);
         for (size_t i = 0; i < n; i++)
                 add_record(&s->queued, s->batch + 1, &e[i]);
         if (n > 0)
@@ -804,7 +821,8 @@ void store_flush(struct store *s)
         s->batch++;
         seg->last = max_of(seg->last, s->queued_index);
         s->writing = true;
-        if (submit(s, JOB_LOG, seg->name, at, &s->queued, 0, s->queued_index) < 0)
+        s->writing_index = s->queued_index;
+        if (submit(s, JOB_LOG, seg->name, at, &s->queued, 0, 0) < 0)
                 return fail(s, seg->name, -ENOMEM);
         /* Zero-filling takes tens of milliseconds: the next one is made before it is needed.
          * Where there is no room for it, it is tried again further on. */
@@ -841,9 +859,7 @@ int store_save_blob(struct store *s, const struct store_snapshot *snap, struct b
         if (r == 0 && reset) {
                 /* The log goes on behind the snapshot; what it held before is void once the
                  * snapshot is durable. */
-                struct store_entry cut = {.index = 1, .type = TYPE_TRUNCATE};
-
-                add_record(&s->queued, s->batch + 1, &cut);
+                cut(s, 1);
                 s->last = s->queued_index = snap->index;
                 r = buf_error(&s->queued);
         }

@@ -51,7 +51,9 @@ struct store_recovered {
 };
 
 struct store_ops {
-        /* Entries up to @index are durable. */
+        /* Entries up to @index are durable, as they were appended last: a write of what was
+         * overwritten meanwhile tells nothing of what took its place. @index only rises, but
+         * for what store_append() cuts off, and a snapshot that resets the log. */
         void (*persisted)(void *userdata, uint64_t index);
         /* The snapshot up to @index is durable. */
         void (*snapshot_done)(void *userdata, uint64_t index);

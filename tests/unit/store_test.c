@@ -310,3 +310,69 @@ TEST(a_full_disk_is_met_as_late_as_can_be)
         store_free(s);
         failures = 0;
 }
+
+/* I5: what a write under way still stands for goes down with what is cut off, however often;
+ * `persisted` never names an entry of which only a predecessor is on the disk. */
+TEST(a_cut_takes_along_what_is_on_its_way)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+
+        persisted = 0;
+        append(s, 2, 10, 1, 8);
+        append(s, 6, 8, 2, 8); /* queued */
+        append(s, 4, 7, 3, 8); /* and cut while it is */
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 3);
+        append(s, 5, 5, 4, 8); /* the second write is under way */
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 4);
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 5);
+        /* Below what was told already: nothing is told again. */
+        append(s, 6, 9, 4, 8);
+        persisted = 0;
+        append(s, 3, 3, 5, 8);
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 0);
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 3);
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->n_entries, 3);
+        CHECK_EQ(store_recovered(s)->entries[2].term, 5);
+        store_free(s);
+}
+
+/* At any moment of any such history: what was told is what a restart finds. */
+TEST(what_is_told_is_what_is_there)
+{
+        for (int round = 0; round < 100; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                uint64_t term_of[64] = {0, 1}, last = 1, told;
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                persisted = 1;
+                for (uint64_t term = 2; term < 12; term++) {
+                        uint64_t from = rnd(2, last + 1), to = from + rnd(0, 4);
+
+                        persisted = min_of(persisted, from - 1);
+                        append(s, from, to, term, rnd(0, 600));
+                        for (uint64_t i = from; i <= to; i++)
+                                term_of[i] = term;
+                        last = to;
+                        if (rnd(0, 1) == 0)
+                                sim_disk_finish(d);
+                }
+                told = persisted;
+                sim_disk_crash(d, &r);
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK(store_recovered(s)->n_entries >= told);
+                for (uint64_t i = 1; i <= told; i++)
+                        CHECK_EQ(store_recovered(s)->entries[i - 1].term, term_of[i]);
+                store_free(s);
+        }
+}

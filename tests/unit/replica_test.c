@@ -1,0 +1,270 @@
+/* One replica, driven by frames: what it says to a leader, and when. */
+#include "consensus/replica.h"
+
+#include <raft.h>
+
+#include "../sim/world.h"
+#include "consensus/message.h"
+#include "test.h"
+
+#define STAMP 8
+
+static struct {
+        struct disk *disk;
+        struct replica *replica;
+        uint64_t told;      /* the highest index that it said to have */
+        uint64_t told_term; /* in which term */
+        struct boot_time now;
+} w;
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        struct raft_message m;
+        uint8_t type;
+
+        (void) u;
+        (void) peer;
+        CHECK_EQ(view_u8(&frame, &type), 0);
+        if (type != FRAME_RAFT)
+                return;
+        CHECK_EQ(message_decode(frame, &m), 0);
+        if (m.type == RAFT_APPEND_ENTRIES_RESULT && m.append_entries_result.rejected == 0) {
+                w.told = max_of(w.told, (uint64_t) m.append_entries_result.last_log_index);
+                w.told_term = m.append_entries_result.term;
+        }
+        message_discard(&m);
+}
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                    struct view commands)
+{
+        (void) u;
+        (void) index;
+        (void) term;
+        (void) at;
+        (void) commands;
+        return 0;
+}
+
+static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
+{
+        (void) u;
+        (void) snapshot;
+        *ret_at = (struct lease_time){0};
+        return 0;
+}
+
+static void on_event(void *u)
+{
+        (void) u;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+}
+
+static const struct replica_ops ops = {
+        .send = on_send,
+        .apply = on_apply,
+        .load = on_load,
+        .changed = on_event,
+        .skipped = on_event,
+        .fatal = on_fatal,
+};
+
+static void boot(void)
+{
+        static const struct replica_peer peers[] = {
+                {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+        struct store_error err;
+
+        CHECK_EQ(replica_new(&w.replica,
+                             &(struct replica_config){
+                                     .id = 1,
+                                     .cluster_id = 7,
+                                     .peers = peers,
+                                     .n_peers = 3,
+                                     .election = 500 * MSEC,
+                                     .heartbeat = 50 * MSEC,
+                                     .seed = 1,
+                             },
+                             w.disk, &ops, NULL, w.now, &err),
+                 0);
+        CHECK_EQ(replica_start(w.replica), 0);
+        w.told = w.told_term = 0;
+}
+
+static void begin(void)
+{
+        memset(&w, 0, sizeof(w));
+        w.now = (struct boot_time){1000 * NSEC_PER_SEC};
+        w.disk = sim_disk_new();
+        boot();
+}
+
+static void end(void)
+{
+        replica_free(w.replica);
+        disk_free(w.disk);
+}
+
+static void finish(void)
+{
+        sim_disk_finish(w.disk);
+        replica_flush(w.replica, w.now);
+}
+
+struct sent {
+        uint64_t term;
+        uint8_t data[STAMP + 1];
+};
+
+static bool entry_of(void *u, uint64_t index, uint64_t *ret_term, uint8_t *ret_type,
+                     struct view *ret_data)
+{
+        struct sent *s = u;
+
+        s->data[STAMP] = (uint8_t) index;
+        *ret_term = s->term;
+        *ret_type = RAFT_COMMAND;
+        *ret_data = (struct view){s->data, sizeof(s->data)};
+        return true;
+}
+
+/* @peer, leader of @term, sends entries @from to @to, of that term. */
+static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uint64_t prev_term)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
+        struct sent s = {.term = term};
+
+        m.append_entries.term = term;
+        m.append_entries.prev_log_index = from - 1;
+        m.append_entries.prev_log_term = prev_term;
+        m.append_entries.n_entries = (unsigned) (to - from + 1);
+        CHECK_EQ(message_encode(&m, entry_of, &s, 0, &f), 0);
+        CHECK_EQ(
+                replica_input(w.replica, peer, (struct view){buf_head(&f), buf_len(&f)}, w.now),
+                0);
+        replica_flush(w.replica, w.now);
+}
+
+static void install(uint64_t peer, uint64_t term, uint64_t index)
+{
+        cleanup_(buf_fini) struct buf f = {0}, part = {0};
+        struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+        struct view whole;
+
+        raft_configuration_init(&m.install_snapshot.conf);
+        for (unsigned i = 1; i <= 3; i++)
+                CHECK_EQ(raft_configuration_add(&m.install_snapshot.conf, i,
+                                                i == 1   ? "http://1:1"
+                                                : i == 2 ? "http://2:1"
+                                                         : "http://3:1",
+                                                RAFT_VOTER),
+                         0);
+        m.install_snapshot.term = term;
+        m.install_snapshot.last_index = index;
+        m.install_snapshot.last_term = term;
+        m.install_snapshot.conf_index = 1;
+        CHECK_EQ(message_encode(&m, NULL, NULL, 1, &f), 0);
+        raft_configuration_close(&m.install_snapshot.conf);
+        buf_add_u8(&f, 'x');
+        buf_consume(&f, 1);
+        whole = (struct view){buf_head(&f), buf_len(&f)};
+        buf_add_u8(&part, FRAME_SNAPSHOT);
+        buf_add_u64(&part, term);
+        buf_add_u64(&part, index);
+        buf_add_u64(&part, whole.len);
+        buf_add_u64(&part, 0);
+        buf_add(&part, whole.p, whole.len);
+        CHECK_EQ(replica_input(w.replica, peer, (struct view){buf_head(&part), buf_len(&part)},
+                               w.now),
+                 0);
+        replica_flush(w.replica, w.now);
+}
+
+/* I5: the old leader's entries 2 to 10 are on their way to the disk when a new leader
+ * overwrites them. The end of that write says nothing of the new ones. */
+TEST(a_write_of_what_was_overwritten_acknowledges_nothing)
+{
+        begin();
+        append(2, 2, 2, 10, 1);
+        append(3, 3, 2, 4, 1);
+        CHECK(sim_disk_busy(w.disk));
+        finish();
+        CHECK_EQ(w.told, 0);
+        finish();
+        CHECK_EQ(w.told, 4);
+        CHECK_EQ(w.told_term, 3);
+        append(3, 3, 5, 6, 3);
+        finish();
+        CHECK_EQ(w.told, 6);
+        end();
+}
+
+/* What stood before the place of the cut is acknowledged by that write, and no more. */
+TEST(a_write_acknowledges_what_is_left_of_it)
+{
+        begin();
+        append(2, 2, 2, 10, 1);
+        append(3, 3, 6, 8, 2);
+        finish();
+        CHECK_EQ(w.told, 5);
+        append(3, 3, 9, 9, 3);
+        finish();
+        CHECK_EQ(w.told, 8);
+        finish();
+        CHECK_EQ(w.told, 9);
+        end();
+}
+
+/* What a crash leaves is what was acknowledged, wherever the two writes were. */
+TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
+{
+        for (int round = 0; round < 40; round++) {
+                struct rnd r;
+                uint64_t told, term;
+
+                begin();
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                append(2, 2, 2, 2 + rnd(1, 8), 1);
+                append(3, 3, 2, 1 + rnd(1, 8), 1);
+                for (uint64_t n = rnd(0, 2); n > 0; n--)
+                        finish();
+                told = w.told;
+                term = w.told_term;
+                sim_disk_crash(w.disk, &r);
+                replica_free(w.replica);
+                boot();
+                CHECK(replica_status(w.replica).last >= told);
+                /* The next leader finds out what is there: it has what the old one had. */
+                if (told > 0)
+                        append(3, term + 1, told + 1, told + 1, term);
+                finish();
+                CHECK_EQ(w.told, told > 0 ? told + 1 : 0);
+                end();
+        }
+}
+
+/* A snapshot takes the place of the log, the write under way included. */
+TEST(a_write_that_an_install_overtakes_acknowledges_nothing)
+{
+        begin();
+        append(2, 2, 2, 30, 1);
+        install(3, 3, 20);
+        finish(); /* the write */
+        CHECK_EQ(w.told, 0);
+        finish(); /* the snapshot */
+        CHECK_EQ(w.told, 20);
+        append(3, 3, 21, 22, 3);
+        while (sim_disk_busy(w.disk))
+                finish();
+        CHECK_EQ(w.told, 22);
+        replica_free(w.replica);
+        boot();
+        CHECK_EQ(replica_status(w.replica).last, 22);
+        end();
+}
