@@ -1,33 +1,9 @@
-/*
- * One thing: recovery and writing share the record format and the list of segments; they stay
- * in one file for that.
- */
+/* Writing: the log, term and vote, snapshots. */
 #include "store/store.h"
-
-#include <bsd/sys/queue.h>
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "base/crc32c.h"
 #include "base/le.h"
-
-#define FORMAT 1
-#define SEGMENT_SIZE ((size_t) 8 << 20)
-#define SECTOR 512
-#define RECORD_HEADER 32
-#define RECORD_MAX ((uint32_t) 1 << 30)
-#define META_SLOT 4096
-#define META_SIZE 48
-#define SNAPSHOT_HEADER 48
-#define TYPE_TRUNCATE 0
-
-struct segment {
-        STAILQ_ENTRY(segment) next;
-        char name[32];
-        uint64_t seq;
-        uint64_t last; /* highest index in it, ever */
-        size_t size;
-};
+#include "store/internal.h"
 
 enum job_kind { JOB_LOG, JOB_SNAPSHOT, JOB_INSTALL, JOB_CREATE, JOB_SPARE, JOB_REMOVE };
 
@@ -44,488 +20,14 @@ struct job {
         int r;
 };
 
-struct store {
-        struct disk *disk;
-        const struct store_ops *ops;
-        void *userdata;
-        struct store_recovered rec;
-        struct buf snapshot_bytes; /* what rec.snapshot points into */
-        struct buf *entry_bytes;   /* what rec.entries point into: one for each segment */
-        size_t n_entry_bytes;
-
-        struct store_identity id;
-        uint64_t meta_version;
-        STAILQ_HEAD(, segment) segments; /* the last one is written to */
-        uint64_t next_seq;
-        size_t segment_size;
-        size_t offset; /* in the last segment, queued bytes included */
-        uint32_t batch;
-        uint64_t last;    /* the last index queued */
-        uint64_t durable; /* up to here each entry is on the disk, as it is now */
-        bool spare;       /* a segment behind the current one is made already */
-        size_t spare_at;  /* the offset from which on to make one */
-        struct buf queued;
-        uint64_t queued_index;  /* when that is written, all up to here is durable... */
-        uint64_t writing_index; /* ...and with the write under way, up to here */
-        bool writing;
-        bool failed;
-        uint64_t snapshot_index;
-        uint64_t snapshot_size;
-};
-
-static int refuse(struct store_error *err, const char *file, uint64_t at, const char *what)
-{
-        snprintf(err->text, sizeof(err->text),
-                 "%s is damaged at byte %" PRIu64
-                 " (%s); nothing was changed. Restore it from a backup, or remove this "
-                 "replica's data directory and let it rejoin as a new member.",
-                 file, at, what);
-        return -EBADMSG;
-}
-
-static void segment_name(uint64_t seq, char out[static 32])
+void store_segment_name(uint64_t seq, char out[static 32])
 {
         snprintf(out, 32, "log-%016" PRIx64, seq);
-}
-
-/* ---- records ---- */
-
-static void add_record(struct buf *b, uint32_t batch, const struct store_entry *e)
-{
-        static const uint8_t zeroes[8] = {0};
-        uint8_t h[RECORD_HEADER] = {0};
-
-        le32_put(h + 4, (uint32_t) e->data.len);
-        le64_put(h + 8, e->index);
-        le64_put(h + 16, e->term);
-        le32_put(h + 24, batch);
-        h[28] = e->type;
-        h[29] = buf_len(b) == 0; /* the first of its batch */
-        le32_put(h, crc32c(crc32c(0, h + 4, sizeof(h) - 4), e->data.p, e->data.len));
-        buf_add(b, h, sizeof(h));
-        buf_add(b, e->data.p, e->data.len);
-        buf_add(b, zeroes, (8 - e->data.len % 8) % 8);
-}
-
-static size_t record_size(size_t len)
-{
-        return RECORD_HEADER + (len + 7) / 8 * 8;
-}
-
-/* Reads the record at @at. Returns its size, or 0 when none checks there. */
-struct record {
-        struct store_entry entry;
-        uint32_t batch;
-        bool first; /* of its batch */
-};
-
-static size_t read_record(const uint8_t *file, size_t size, size_t at, struct record *rec)
-{
-        const uint8_t *h = file + at;
-        uint32_t len;
-
-        if (size - at < RECORD_HEADER)
-                return 0;
-        len = le32_get(h + 4);
-        if (len > RECORD_MAX || record_size(len) > size - at)
-                return 0;
-        if (crc32c(0, h + 4, RECORD_HEADER - 4 + len) != le32_get(h))
-                return 0;
-        rec->entry = (struct store_entry){
-                .index = le64_get(h + 8),
-                .term = le64_get(h + 16),
-                .type = h[28],
-                .data = {h + RECORD_HEADER, len},
-        };
-        rec->batch = le32_get(h + 24);
-        rec->first = h[29] == 1;
-        return rec->entry.index > 0 ? record_size(len) : 0;
-}
-
-static bool all_zero(const uint8_t *p, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                if (p[i])
-                        return false;
-        return true;
-}
-
-/* Is the record that does not check at @at one that a crash cut short? */
-static bool is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_batch)
-{
-        uint32_t len = size - at >= RECORD_HEADER ? le32_get(file + at + 4) : 0;
-        size_t end = at + RECORD_HEADER + (len <= RECORD_MAX ? len : 0);
-        bool hole = false;
-
-        if (size - at < RECORD_HEADER ||
-            (!all_zero(file + at, RECORD_HEADER) && (len > RECORD_MAX || end > size)))
-                return false;
-        /* A sector that was not written is zero to its end. */
-        for (size_t a = at; a < min_of(end, size); a = (a / SECTOR + 1) * SECTOR) {
-                size_t sector_end = (a / SECTOR + 1) * SECTOR;
-
-                hole = hole || all_zero(file + a, min_of(sector_end, size) - a);
-        }
-        if (!hole)
-                return false;
-        /* A write that follows was begun only after this one had been synced: then the disk
-         * lost it, not a crash. */
-        for (size_t a = (at + 8) & ~(size_t) 7; a < size; a += 8) {
-                struct record rec;
-
-                if (read_record(file, size, a, &rec) > 0 &&
-                    (rec.batch > last_batch + 1 || (rec.batch == last_batch + 1 && rec.first)))
-                        return false;
-        }
-        return true;
-}
-
-/* ---- recovery ---- */
-
-struct names {
-        char (*name)[32];
-        size_t n, cap;
-};
-
-static int collect_name(const char *name, void *arg)
-{
-        struct names *all = arg;
-
-        if (strncmp(name, "log-", 4) != 0 && strncmp(name, "snapshot-", 9) != 0)
-                return 0;
-        if (strlen(name) >= sizeof(*all->name) || strstr(name, ".tmp"))
-                return 0;
-        if (array_reserve(&all->name, &all->cap, all->n + 1, sizeof(*all->name)) < 0)
-                return -ENOMEM;
-        strcpy(all->name[all->n++], name);
-        return 0;
-}
-
-static void names_fini(struct names *n)
-{
-        free(n->name);
-}
-
-static int name_cmp(const void *a, const void *b)
-{
-        return strcmp(a, b);
-}
-
-static int read_meta(struct store *s, struct store_error *err)
-{
-        cleanup_(buf_fini) struct buf b = {0};
-        int r = s->disk->ops->read(s->disk, "meta", &b);
-
-        if (r == -ENOENT) {
-                s->rec.fresh = true;
-                return 0;
-        }
-        if (r < 0)
-                return r;
-        for (size_t at = 0; at + META_SIZE <= buf_len(&b); at += META_SLOT) {
-                const uint8_t *p = b.data + at;
-
-                if (crc32c(0, p + 4, META_SIZE - 4) != le32_get(p) ||
-                    le64_get(p + 4) <= s->meta_version)
-                        continue;
-                if (le32_get(p + 12) != FORMAT)
-                        return refuse(err, "meta", at, "its format is of another version");
-                s->meta_version = le64_get(p + 4);
-                s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
-                s->rec.term = le64_get(p + 32);
-                s->rec.vote = le64_get(p + 40);
-        }
-        if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
-                s->rec.fresh = true; /* a first start that was cut short */
-                return 0;
-        }
-        if (s->meta_version == 0)
-                return refuse(err, "meta", 0, "neither of its two slots checks");
-        s->rec.identity = s->id;
-        return 0;
-}
-
-static int read_snapshot(struct store *s, const char *name, struct store_error *err)
-{
-        struct buf *b = &s->snapshot_bytes;
-        uint64_t conf_len, data_len;
-        const uint8_t *p;
-        int r;
-
-        r = s->disk->ops->read(s->disk, name, b);
-        if (r < 0)
-                return r;
-        p = b->data;
-        if (buf_len(b) < SNAPSHOT_HEADER)
-                return refuse(err, name, 0, "it is too short");
-        conf_len = le64_get(p + 32);
-        data_len = le64_get(p + 40);
-        if (conf_len > buf_len(b) || data_len > buf_len(b) ||
-            SNAPSHOT_HEADER + conf_len + data_len != buf_len(b))
-                return refuse(err, name, 32, "its length is wrong");
-        if (crc32c(0, p + 4, buf_len(b) - 4) != le32_get(p))
-                return refuse(err, name, 0, "its checksum does not match");
-        if (le32_get(p + 4) != FORMAT)
-                return refuse(err, name, 4, "its format is of another version");
-        s->rec.snapshot = (struct store_snapshot){
-                .index = le64_get(p + 8),
-                .term = le64_get(p + 16),
-                .conf_index = le64_get(p + 24),
-                .conf = {p + SNAPSHOT_HEADER, conf_len},
-                .data = {p + SNAPSHOT_HEADER + conf_len, data_len},
-        };
-        s->snapshot_index = s->rec.snapshot.index;
-        s->snapshot_size = buf_len(b);
-        return 0;
-}
-
-static int replay(struct store *s, const struct store_entry *e, size_t *cap)
-{
-        struct store_recovered *rec = &s->rec;
-
-        while (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index >= e->index)
-                rec->n_entries--;
-        if (e->type == TYPE_TRUNCATE)
-                return 0;
-        /* A gap is where a snapshot was installed: what came before it is in the snapshot. */
-        if (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index + 1 != e->index)
-                rec->n_entries = 0;
-        if (array_reserve(&rec->entries, cap, rec->n_entries + 1, sizeof(*rec->entries)) < 0)
-                return -ENOMEM;
-        rec->entries[rec->n_entries++] = *e;
-        return 0;
-}
-
-static int read_segment(struct store *s, const char *name, bool last, size_t *cap,
-                        struct store_error *err)
-{
-        struct buf *b = &s->entry_bytes[s->n_entry_bytes];
-        struct segment *seg;
-        size_t at = 0, n;
-        struct record rec;
-        int r;
-
-        r = s->disk->ops->read(s->disk, name, b);
-        if (r < 0)
-                return r;
-        s->n_entry_bytes++;
-        seg = calloc(1, sizeof(*seg));
-        if (!seg)
-                return -ENOMEM;
-        strcpy(seg->name, name);
-        seg->seq = strtoull(name + 4, NULL, 16);
-        seg->size = buf_len(b);
-        STAILQ_INSERT_TAIL(&s->segments, seg, next);
-        s->next_seq = seg->seq + 1;
-
-        while (at < seg->size && (n = read_record(b->data, seg->size, at, &rec)) > 0) {
-                r = replay(s, &rec.entry, cap);
-                if (r < 0)
-                        return r;
-                seg->last = max_of(seg->last, rec.entry.index);
-                s->batch = rec.batch;
-                at += n;
-        }
-        s->offset = at;
-        if (at >= seg->size || all_zero(b->data + at, seg->size - at))
-                return 0;
-        if (!is_torn(b->data, seg->size, at, s->batch))
-                return refuse(err, name, at, "a record's checksum does not match");
-        if (!last)
-                return refuse(err, name, at,
-                              "it ends in the middle of a record, and another segment follows");
-        memset(b->data + at, 0, seg->size - at);
-        return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
-}
-
-/* A segment made in advance holds nothing but zeroes; then the one before it is the last. */
-static int segment_is_empty(struct store *s, const char *name, bool *ret)
-{
-        cleanup_(buf_fini) struct buf b = {0};
-        int r = s->disk->ops->read(s->disk, name, &b);
-
-        *ret = r == 0 && all_zero(b.data, buf_len(&b));
-        return r;
-}
-
-/* What store_init() leaves when it is cut short: no more than the first record. */
-static int is_first_start(struct store *s, const char *name, bool *ret)
-{
-        cleanup_(buf_fini) struct buf b = {0};
-        struct record rec;
-        size_t at = 0;
-        int r = s->disk->ops->read(s->disk, name, &b);
-
-        if (r < 0)
-                return r;
-        if (read_record(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)
-                at = record_size(rec.entry.data.len);
-        *ret = all_zero(b.data + at, buf_len(&b) - at) ||
-               (at == 0 && is_torn(b.data, buf_len(&b), 0, 0));
-        return 0;
-}
-
-/* The log has the snapshot's last entry, of another term. */
-static bool contradicts(const struct store_recovered *rec)
-{
-        uint64_t at = rec->snapshot.index;
-
-        return at > 0 && rec->n_entries > 0 && rec->entries[0].index <= at &&
-               rec->entries[rec->n_entries - 1].index >= at &&
-               rec->entries[at - rec->entries[0].index].term != rec->snapshot.term;
-}
-
-static int recover(struct store *s, struct store_error *err)
-{
-        cleanup_(names_fini) struct names all = {0};
-        size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
-        int r;
-
-        r = read_meta(s, err);
-        if (r < 0)
-                return r;
-        r = s->disk->ops->list(s->disk, collect_name, &all);
-        if (r < 0)
-                return r;
-        if (s->rec.fresh && all.n > 0) {
-                bool first_start = false;
-
-                r = all.n == 1 ? is_first_start(s, all.name[0], &first_start) : 0;
-                if (r < 0)
-                        return r;
-                return first_start
-                               ? 0
-                               : refuse(err, "meta", 0, "it is missing, but there is a log");
-        }
-        if (all.n > 0)
-                qsort(all.name, all.n, sizeof(*all.name), name_cmp);
-        while (n_logs < all.n && strncmp(all.name[n_logs], "log-", 4) == 0)
-                n_logs++;
-        if (n_logs < all.n)
-                latest = all.n - 1;
-        if (latest != SIZE_MAX) {
-                r = read_snapshot(s, all.name[latest], err);
-                if (r < 0)
-                        return r;
-        }
-        s->entry_bytes = calloc(n_logs + 1, sizeof(*s->entry_bytes));
-        if (!s->entry_bytes)
-                return -ENOMEM;
-        for (size_t i = 0; i < n_logs; i++) {
-                bool last = i + 1 == n_logs, empty = false;
-
-                if (i + 2 == n_logs) {
-                        r = segment_is_empty(s, all.name[i + 1], &empty);
-                        if (r < 0)
-                                return r;
-                        if (empty)
-                                last = true;
-                }
-                r = read_segment(s, all.name[i], last, &cap, err);
-                if (r < 0)
-                        return r;
-                if (empty) {
-                        s->spare = true;
-                        break;
-                }
-        }
-        /* Snapshots that a newer one replaced. */
-        for (size_t i = n_logs; i < all.n; i++)
-                if (i != latest) {
-                        r = s->disk->ops->remove(s->disk, all.name[i]);
-                        if (r < 0)
-                                return r;
-                }
-        /* A log that ends before the snapshot was overtaken by an install: the snapshot stands
-         * alone. */
-        if (s->rec.n_entries > 0 &&
-            s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
-                s->rec.n_entries = 0;
-        /* So was one that tells another story up to there; a crash kept it from being cut off
-         * (Raft section 7). That is made up for with the next write. */
-        if (contradicts(&s->rec)) {
-                struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
-
-                s->rec.n_entries = 0;
-                add_record(&s->queued, s->batch + 1, &all_void);
-                s->queued_index = s->rec.snapshot.index;
-                if (buf_error(&s->queued) < 0)
-                        return -ENOMEM;
-        }
-        if (s->rec.n_entries > 0 && s->rec.entries[0].index > s->rec.snapshot.index + 1)
-                return refuse(err, all.name[0], 0, "the entries before it are missing");
-        s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
-                                       : s->rec.snapshot.index;
-        s->durable = s->last;
-        return 0;
-}
-
-/* What went wrong, where nothing more exact was said. */
-static void name_error(int r, struct store_error *err)
-{
-        if (r < 0 && err->text[0] == '\0')
-                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
-                         strerror(-r));
-}
-
-int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)
-{
-        struct store s = {.disk = d};
-        int r;
-
-        err->text[0] = '\0';
-        r = read_meta(&s, err);
-        name_error(r, err);
-        if (r == 0 && s.rec.fresh)
-                return -ENOENT;
-        if (r == 0)
-                *ret = s.rec.identity;
-        return r;
-}
-
-int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, void *userdata,
-               struct store_error *err)
-{
-        cleanup_(store_freep) struct store *s = calloc(1, sizeof(*s));
-        int r;
-
-        if (!s)
-                return -ENOMEM;
-        s->disk = d;
-        s->ops = ops;
-        s->userdata = userdata;
-        STAILQ_INIT(&s->segments);
-        s->next_seq = 1;
-        s->segment_size = SEGMENT_SIZE;
-        err->text[0] = '\0';
-        r = recover(s, err);
-        name_error(r, err);
-        if (r < 0)
-                return r;
-        *ret = take_ptr(s);
-        return 0;
 }
 
 void store_set_segment_size(struct store *s, size_t size)
 {
         s->segment_size = size;
-}
-
-const struct store_recovered *store_recovered(const struct store *s)
-{
-        return &s->rec;
-}
-
-void store_recovered_free(struct store *s)
-{
-        for (size_t i = 0; i < s->n_entry_bytes; i++)
-                buf_fini(&s->entry_bytes[i]);
-        free(s->entry_bytes);
-        s->entry_bytes = NULL;
-        s->n_entry_bytes = 0;
-        buf_fini(&s->snapshot_bytes);
-        free(s->rec.entries);
-        s->rec = (struct store_recovered){0};
 }
 
 struct store *store_free(struct store *s)
@@ -572,11 +74,11 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         if (!seg)
                 return -ENOMEM;
         if (first)
-                add_record(&record, 1, first);
+                record_add(&record, 1, first);
         seg->seq = s->next_seq++;
         seg->size = s->segment_size;
         seg->last = first ? first->index : 0;
-        segment_name(seg->seq, seg->name);
+        store_segment_name(seg->seq, seg->name);
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         r = buf_error(&record);
         if (r == 0)
@@ -749,7 +251,7 @@ static int submit(struct store *s, enum job_kind kind, const char *name, uint64_
 static int create_segment(struct store *s, enum job_kind kind, uint64_t seq, size_t size,
                           char name[static 32])
 {
-        segment_name(seq, name);
+        store_segment_name(seq, name);
         return submit(s, kind, name, 0, NULL, size, 0);
 }
 
@@ -765,7 +267,7 @@ static int next_segment(struct store *s, size_t need)
         seg->seq = s->next_seq;
         seg->size = max_of(s->segment_size, need);
         if (s->spare && seg->size == s->segment_size)
-                segment_name(seg->seq, seg->name);
+                store_segment_name(seg->seq, seg->name);
         else
                 r = create_segment(s, JOB_CREATE, seg->seq, seg->size, seg->name);
         if (r < 0) {
@@ -787,7 +289,7 @@ static void cut(struct store *s, uint64_t from)
 {
         struct store_entry e = {.index = from, .type = TYPE_TRUNCATE};
 
-        add_record(&s->queued, s->batch + 1, &e);
+        record_add(&s->queued, s->batch + 1, &e);
         s->writing_index = min_of(s->writing_index, from - 1);
         s->durable = min_of(s->durable, from - 1);
 }
@@ -797,7 +299,7 @@ int store_append(struct store *s, const struct store_entry *e, size_t n)
         if (n > 0 && e[0].index <= s->last)
                 cut(s, e[0].index);
         for (size_t i = 0; i < n; i++)
-                add_record(&s->queued, s->batch + 1, &e[i]);
+                record_add(&s->queued, s->batch + 1, &e[i]);
         if (n > 0)
                 s->last = s->queued_index = e[n - 1].index;
         return buf_error(&s->queued);

@@ -1,0 +1,355 @@
+/* From the files of a directory to what was persisted, and a store that goes on with it. */
+#include "base/crc32c.h"
+#include "base/le.h"
+#include "store/internal.h"
+
+static int refuse(struct store_error *err, const char *file, uint64_t at, const char *what)
+{
+        snprintf(err->text, sizeof(err->text),
+                 "%s is damaged at byte %" PRIu64
+                 " (%s); nothing was changed. Restore it from a backup, or remove this "
+                 "replica's data directory and let it rejoin as a new member.",
+                 file, at, what);
+        return -EBADMSG;
+}
+
+struct names {
+        char (*name)[32];
+        size_t n, cap;
+};
+
+static int collect_name(const char *name, void *arg)
+{
+        struct names *all = arg;
+
+        if (strncmp(name, "log-", 4) != 0 && strncmp(name, "snapshot-", 9) != 0)
+                return 0;
+        if (strlen(name) >= sizeof(*all->name) || strstr(name, ".tmp"))
+                return 0;
+        if (array_reserve(&all->name, &all->cap, all->n + 1, sizeof(*all->name)) < 0)
+                return -ENOMEM;
+        strcpy(all->name[all->n++], name);
+        return 0;
+}
+
+static void names_fini(struct names *n)
+{
+        free(n->name);
+}
+
+static int name_cmp(const void *a, const void *b)
+{
+        return strcmp(a, b);
+}
+
+static int read_meta(struct store *s, struct store_error *err)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        int r = s->disk->ops->read(s->disk, "meta", &b);
+
+        if (r == -ENOENT) {
+                s->rec.fresh = true;
+                return 0;
+        }
+        if (r < 0)
+                return r;
+        for (size_t at = 0; at + META_SIZE <= buf_len(&b); at += META_SLOT) {
+                const uint8_t *p = b.data + at;
+
+                if (crc32c(0, p + 4, META_SIZE - 4) != le32_get(p) ||
+                    le64_get(p + 4) <= s->meta_version)
+                        continue;
+                if (le32_get(p + 12) != FORMAT)
+                        return refuse(err, "meta", at, "its format is of another version");
+                s->meta_version = le64_get(p + 4);
+                s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
+                s->rec.term = le64_get(p + 32);
+                s->rec.vote = le64_get(p + 40);
+        }
+        if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
+                s->rec.fresh = true; /* a first start that was cut short */
+                return 0;
+        }
+        if (s->meta_version == 0)
+                return refuse(err, "meta", 0, "neither of its two slots checks");
+        s->rec.identity = s->id;
+        return 0;
+}
+
+static int read_snapshot(struct store *s, const char *name, struct store_error *err)
+{
+        struct buf *b = &s->snapshot_bytes;
+        uint64_t conf_len, data_len;
+        const uint8_t *p;
+        int r;
+
+        r = s->disk->ops->read(s->disk, name, b);
+        if (r < 0)
+                return r;
+        p = b->data;
+        if (buf_len(b) < SNAPSHOT_HEADER)
+                return refuse(err, name, 0, "it is too short");
+        conf_len = le64_get(p + 32);
+        data_len = le64_get(p + 40);
+        if (conf_len > buf_len(b) || data_len > buf_len(b) ||
+            SNAPSHOT_HEADER + conf_len + data_len != buf_len(b))
+                return refuse(err, name, 32, "its length is wrong");
+        if (crc32c(0, p + 4, buf_len(b) - 4) != le32_get(p))
+                return refuse(err, name, 0, "its checksum does not match");
+        if (le32_get(p + 4) != FORMAT)
+                return refuse(err, name, 4, "its format is of another version");
+        s->rec.snapshot = (struct store_snapshot){
+                .index = le64_get(p + 8),
+                .term = le64_get(p + 16),
+                .conf_index = le64_get(p + 24),
+                .conf = {p + SNAPSHOT_HEADER, conf_len},
+                .data = {p + SNAPSHOT_HEADER + conf_len, data_len},
+        };
+        s->snapshot_index = s->rec.snapshot.index;
+        s->snapshot_size = buf_len(b);
+        return 0;
+}
+
+static int replay(struct store *s, const struct store_entry *e, size_t *cap)
+{
+        struct store_recovered *rec = &s->rec;
+
+        while (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index >= e->index)
+                rec->n_entries--;
+        if (e->type == TYPE_TRUNCATE)
+                return 0;
+        /* A gap is where a snapshot was installed: what came before it is in the snapshot. */
+        if (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index + 1 != e->index)
+                rec->n_entries = 0;
+        if (array_reserve(&rec->entries, cap, rec->n_entries + 1, sizeof(*rec->entries)) < 0)
+                return -ENOMEM;
+        rec->entries[rec->n_entries++] = *e;
+        return 0;
+}
+
+static int read_segment(struct store *s, const char *name, bool last, size_t *cap,
+                        struct store_error *err)
+{
+        struct buf *b = &s->entry_bytes[s->n_entry_bytes];
+        struct segment *seg;
+        size_t at = 0, n;
+        struct record rec;
+        int r;
+
+        r = s->disk->ops->read(s->disk, name, b);
+        if (r < 0)
+                return r;
+        s->n_entry_bytes++;
+        seg = calloc(1, sizeof(*seg));
+        if (!seg)
+                return -ENOMEM;
+        strcpy(seg->name, name);
+        seg->seq = strtoull(name + 4, NULL, 16);
+        seg->size = buf_len(b);
+        STAILQ_INSERT_TAIL(&s->segments, seg, next);
+        s->next_seq = seg->seq + 1;
+
+        while (at < seg->size && (n = record_read(b->data, seg->size, at, &rec)) > 0) {
+                r = replay(s, &rec.entry, cap);
+                if (r < 0)
+                        return r;
+                seg->last = max_of(seg->last, rec.entry.index);
+                s->batch = rec.batch;
+                at += n;
+        }
+        s->offset = at;
+        if (at >= seg->size || all_zero(b->data + at, seg->size - at))
+                return 0;
+        if (!record_is_torn(b->data, seg->size, at, s->batch))
+                return refuse(err, name, at, "a record's checksum does not match");
+        if (!last)
+                return refuse(err, name, at,
+                              "it ends in the middle of a record, and another segment follows");
+        memset(b->data + at, 0, seg->size - at);
+        return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
+}
+
+/* A segment made in advance holds nothing but zeroes; then the one before it is the last. */
+static int segment_is_empty(struct store *s, const char *name, bool *ret)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        int r = s->disk->ops->read(s->disk, name, &b);
+
+        *ret = r == 0 && all_zero(b.data, buf_len(&b));
+        return r;
+}
+
+/* What store_init() leaves when it is cut short: no more than the first record. */
+static int is_first_start(struct store *s, const char *name, bool *ret)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct record rec;
+        size_t at = 0;
+        int r = s->disk->ops->read(s->disk, name, &b);
+
+        if (r < 0)
+                return r;
+        if (record_read(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)
+                at = record_size(rec.entry.data.len);
+        *ret = all_zero(b.data + at, buf_len(&b) - at) ||
+               (at == 0 && record_is_torn(b.data, buf_len(&b), 0, 0));
+        return 0;
+}
+
+/* The log has the snapshot's last entry, of another term. */
+static bool contradicts(const struct store_recovered *rec)
+{
+        uint64_t at = rec->snapshot.index;
+
+        return at > 0 && rec->n_entries > 0 && rec->entries[0].index <= at &&
+               rec->entries[rec->n_entries - 1].index >= at &&
+               rec->entries[at - rec->entries[0].index].term != rec->snapshot.term;
+}
+
+static int recover(struct store *s, struct store_error *err)
+{
+        cleanup_(names_fini) struct names all = {0};
+        size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
+        int r;
+
+        r = read_meta(s, err);
+        if (r < 0)
+                return r;
+        r = s->disk->ops->list(s->disk, collect_name, &all);
+        if (r < 0)
+                return r;
+        if (s->rec.fresh && all.n > 0) {
+                bool first_start = false;
+
+                r = all.n == 1 ? is_first_start(s, all.name[0], &first_start) : 0;
+                if (r < 0)
+                        return r;
+                return first_start
+                               ? 0
+                               : refuse(err, "meta", 0, "it is missing, but there is a log");
+        }
+        if (all.n > 0)
+                qsort(all.name, all.n, sizeof(*all.name), name_cmp);
+        while (n_logs < all.n && strncmp(all.name[n_logs], "log-", 4) == 0)
+                n_logs++;
+        if (n_logs < all.n)
+                latest = all.n - 1;
+        if (latest != SIZE_MAX) {
+                r = read_snapshot(s, all.name[latest], err);
+                if (r < 0)
+                        return r;
+        }
+        s->entry_bytes = calloc(n_logs + 1, sizeof(*s->entry_bytes));
+        if (!s->entry_bytes)
+                return -ENOMEM;
+        for (size_t i = 0; i < n_logs; i++) {
+                bool last = i + 1 == n_logs, empty = false;
+
+                if (i + 2 == n_logs) {
+                        r = segment_is_empty(s, all.name[i + 1], &empty);
+                        if (r < 0)
+                                return r;
+                        if (empty)
+                                last = true;
+                }
+                r = read_segment(s, all.name[i], last, &cap, err);
+                if (r < 0)
+                        return r;
+                if (empty) {
+                        s->spare = true;
+                        break;
+                }
+        }
+        /* Snapshots that a newer one replaced. */
+        for (size_t i = n_logs; i < all.n; i++)
+                if (i != latest) {
+                        r = s->disk->ops->remove(s->disk, all.name[i]);
+                        if (r < 0)
+                                return r;
+                }
+        /* A log that ends before the snapshot was overtaken by an install: the snapshot stands
+         * alone. */
+        if (s->rec.n_entries > 0 &&
+            s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
+                s->rec.n_entries = 0;
+        /* So was one that tells another story up to there; a crash kept it from being cut off
+         * (Raft section 7). That is made up for with the next write. */
+        if (contradicts(&s->rec)) {
+                struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
+
+                s->rec.n_entries = 0;
+                record_add(&s->queued, s->batch + 1, &all_void);
+                s->queued_index = s->rec.snapshot.index;
+                if (buf_error(&s->queued) < 0)
+                        return -ENOMEM;
+        }
+        if (s->rec.n_entries > 0 && s->rec.entries[0].index > s->rec.snapshot.index + 1)
+                return refuse(err, all.name[0], 0, "the entries before it are missing");
+        s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
+                                       : s->rec.snapshot.index;
+        s->durable = s->last;
+        return 0;
+}
+
+/* What went wrong, where nothing more exact was said. */
+static void name_error(int r, struct store_error *err)
+{
+        if (r < 0 && err->text[0] == '\0')
+                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
+                         strerror(-r));
+}
+
+int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)
+{
+        struct store s = {.disk = d};
+        int r;
+
+        err->text[0] = '\0';
+        r = read_meta(&s, err);
+        name_error(r, err);
+        if (r == 0 && s.rec.fresh)
+                return -ENOENT;
+        if (r == 0)
+                *ret = s.rec.identity;
+        return r;
+}
+
+int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, void *userdata,
+               struct store_error *err)
+{
+        cleanup_(store_freep) struct store *s = calloc(1, sizeof(*s));
+        int r;
+
+        if (!s)
+                return -ENOMEM;
+        s->disk = d;
+        s->ops = ops;
+        s->userdata = userdata;
+        STAILQ_INIT(&s->segments);
+        s->next_seq = 1;
+        s->segment_size = SEGMENT_SIZE;
+        err->text[0] = '\0';
+        r = recover(s, err);
+        name_error(r, err);
+        if (r < 0)
+                return r;
+        *ret = take_ptr(s);
+        return 0;
+}
+
+const struct store_recovered *store_recovered(const struct store *s)
+{
+        return &s->rec;
+}
+
+void store_recovered_free(struct store *s)
+{
+        for (size_t i = 0; i < s->n_entry_bytes; i++)
+                buf_fini(&s->entry_bytes[i]);
+        free(s->entry_bytes);
+        s->entry_bytes = NULL;
+        s->n_entry_bytes = 0;
+        buf_fini(&s->snapshot_bytes);
+        free(s->rec.entries);
+        s->rec = (struct store_recovered){0};
+}
