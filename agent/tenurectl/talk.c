@@ -20,7 +20,7 @@ static void on_message(struct rpc_call *call, struct view m)
         struct talk *t = call->userdata;
 
         pb_free(t->reply);
-        t->reply = protobuf_c_message_unpack(t->reply_type, NULL, m.len, m.p);
+        t->unread = pb_unpack(t->reply_type, m, &t->reply);
         if (t->reply && t->each && t->failed == 0)
                 t->failed = t->each(t->arg, t->reply);
 }
@@ -204,8 +204,9 @@ int talk(const struct core_options *o, struct talk *t)
                 fprintf(stderr, "tenurectl: %s.\n", *t->text ? t->text : "the call failed");
                 r = -EIO;
         } else if (r == 0 && !t->reply) {
-                fprintf(stderr, "tenurectl: the answer does not parse.\n");
-                r = -EBADMSG;
+                fprintf(stderr, "tenurectl: %s.\n",
+                        t->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
+                r = t->unread < 0 ? t->unread : -EBADMSG;
         }
         return r;
 }

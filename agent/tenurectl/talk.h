@@ -28,6 +28,7 @@ struct talk {
         void *break_arg;
         bool sent, done;
         int failed;  /* of `each` */
+        int unread;  /* why there is no `reply`: a negative errno */
         int gave_up; /* 0, -ETIMEDOUT, or what on_break said */
         enum rpc_code code;
         char text[512];

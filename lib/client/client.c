@@ -76,7 +76,7 @@ static void unary_message(struct rpc_call *call, struct view m)
         struct unary *u = call->userdata;
 
         u->reply = pb_free(u->reply);
-        u->reply = protobuf_c_message_unpack(u->type, NULL, m.len, m.p);
+        u->unread = pb_unpack(u->type, m, &u->reply);
 }
 
 static void unary_status(struct rpc_call *call, enum rpc_code code, const char *message)
@@ -86,7 +86,8 @@ static void unary_status(struct rpc_call *call, enum rpc_code code, const char *
         if (code == RPC_UNAUTHENTICATED)
                 endpoint_log_in_again(u->peer->ep);
         if (code == RPC_OK && !u->reply)
-                u->done(u, RPC_INTERNAL, "the answer does not parse");
+                u->done(u, RPC_INTERNAL,
+                        u->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
         else
                 u->done(u, code, message);
 }

@@ -89,10 +89,14 @@ static void set_up(struct endpoint *e)
 static void login_message(struct rpc_call *call, struct view m)
 {
         struct endpoint *e = call->userdata;
-        Pb__AuthenticateResponse *p = pb__authenticate_response__unpack(NULL, m.len, m.p);
+        Pb__AuthenticateResponse *p = NULL;
+        int r = pb_unpack(&pb__authenticate_response__descriptor, m, &p);
 
-        if (p && rpc_conn_set_token(e->rpc, p->token) < 0)
-                fail_soon(e, "out of memory");
+        if (r == 0)
+                r = rpc_conn_set_token(e->rpc, p->token);
+        if (r < 0)
+                fail_soon(e, r == -ENOMEM ? "out of memory"
+                                          : "what answers the login does not parse");
         pb_free(p);
 }
 

@@ -231,10 +231,12 @@ static void keepalive_message(struct rpc_call *call, struct view m)
 {
         struct peer *p = call->userdata;
         struct client *c = p->client;
-        Pb__LeaseKeepAliveResponse *r = pb__lease_keep_alive_response__unpack(NULL, m.len, m.p);
+        Pb__LeaseKeepAliveResponse *r = NULL;
         struct boot_time sent_at;
 
-        if (!r || p->n_sent == 0) {
+        /* One that cannot be read acknowledges nothing: the next counts for an older one. */
+        if (pb_unpack(&pb__lease_keep_alive_response__descriptor, m, &r) < 0 ||
+            p->n_sent == 0) {
                 pb_free(r);
                 return;
         }

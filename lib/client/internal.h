@@ -27,6 +27,7 @@ struct unary {
         struct boot_time sent_at;
         const ProtobufCMessageDescriptor *type;
         void *reply; /* unpacked; owned */
+        int unread;  /* why there is none: a negative errno */
         void (*done)(struct unary *u, enum rpc_code code, const char *message);
 };
 

@@ -93,11 +93,13 @@ static void feed_events(struct client *c, Pb__Event **events, size_t n)
 static void watch_message(struct rpc_call *call, struct view m)
 {
         struct client *c = call->userdata;
-        Pb__WatchResponse *r = pb__watch_response__unpack(NULL, m.len, m.p);
+        Pb__WatchResponse *r;
 
-        if (!r) {
-                pb_free(r);
-                return;
+        if (pb_unpack(&pb__watch_response__descriptor, m, &r) < 0) {
+                /* What it told is lost to us: from the top. */
+                c->members.revision = 0;
+                set_synced(c, false);
+                return rpc_call_cancel(call);
         }
         c->heard_at = boot_now();
         if (r->canceled) {

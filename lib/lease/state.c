@@ -453,25 +453,15 @@ static int set_member(struct state *s, const Pb__Member *m)
         return state_set_member(s, m->id, m->name, (const char *) urls.data);
 }
 
-static void *scratch_alloc(void *scratch, size_t n)
-{
-        return arena_alloc(scratch, n);
-}
-
-static void scratch_free(void *scratch, void *p)
-{
-        (void) scratch; /* all at once, before the next command */
-        (void) p;
-}
-
-/* Unpacks the body as message @type into @m, in scratch memory, or leaves with an outcome. */
-#define UNPACK(m, type)                                                                 \
-        void *m = protobuf_c_message_unpack(                                            \
-                &type, &(ProtobufCAllocator){scratch_alloc, scratch_free, &s->scratch}, \
-                c->body.len, c->body.p);                                                \
-        if (!m) {                                                                       \
-                reply->outcome = STATE_E_MALFORMED;                                     \
-                return 0;                                                               \
+/* Unpacks the body as message @type into @m, in scratch memory, or leaves: with an outcome that
+ * follows from the bytes alone, or because memory ran out, which is none (I4). */
+#define UNPACK(m, type)                                               \
+        void *m;                                                      \
+        int unpacked = pb_unpack_in(&s->scratch, &type, c->body, &m); \
+                                                                      \
+        if (unpacked < 0) {                                           \
+                reply->outcome = STATE_E_MALFORMED;                   \
+                return unpacked == -ENOMEM ? unpacked : 0;            \
         }
 
 void state_begin(struct state *s, uint64_t index, struct lease_time at)

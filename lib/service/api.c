@@ -224,12 +224,13 @@ static void on_message(struct rpc_call *call, struct view m)
 {
         struct request *q = call->userdata;
         struct status st;
+        int r;
 
         if (!q || q->msg) /* answered already, or a second message on a unary call */
                 return;
-        q->msg = protobuf_c_message_unpack(q->method->request, NULL, m.len, m.p);
-        if (!q->msg)
-                return request_fail(q, status_malformed);
+        r = pb_unpack(q->method->request, m, &q->msg);
+        if (r < 0)
+                return request_fail(q, status_unpacked(r));
         if (call->want_leader && core_status(q->api->core).leader_id == 0)
                 return request_fail(q, status_no_leader);
         q->own = m;

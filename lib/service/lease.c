@@ -174,11 +174,15 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
 static void keepalive_message(struct rpc_call *call, struct view m)
 {
         struct keepalive *ka = call->userdata;
-        Pb__LeaseKeepAliveRequest *q = pb__lease_keep_alive_request__unpack(NULL, m.len, m.p);
+        Pb__LeaseKeepAliveRequest *q;
         struct renewal *r;
+        struct status st;
+        int unpacked = pb_unpack(&pb__lease_keep_alive_request__descriptor, m, &q);
 
-        if (!q)
-                return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        if (unpacked < 0) {
+                st = status_unpacked(unpacked);
+                return rpc_call_finish(call, st.code, st.text);
+        }
         r = ka->outstanding < OUTSTANDING_MAX ? calloc(1, sizeof(*r)) : NULL;
         if (!r) {
                 pb_free(q);

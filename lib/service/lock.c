@@ -230,30 +230,30 @@ static void delete_guarded(struct request *q, const struct buf *key, Pb__Compare
         write_guarded(q, key, &guard, &op, wrote);
 }
 
-/* When the key was written to last, as that Txn's answer tells: 0 when it is not there. */
-static int64_t written_at(struct view reply)
+/* What a Txn of ours answered: did its guard hold, and when was the key written to last, 0 when
+ * it is not there? @st is how it went, and becomes `out of memory` when we cannot read it. */
+static struct status read_txn(struct status st, struct view reply, bool *ret_held,
+                              int64_t *ret_written)
 {
-        cleanup_(pb_freep) Pb__TxnResponse *p =
-                pb__txn_response__unpack(NULL, reply.len, reply.p);
+        cleanup_(pb_freep) Pb__TxnResponse *p = NULL;
         const Pb__RangeResponse *r;
 
-        if (!p)
-                return 0;
-        if (p->succeeded)
-                return p->header->revision;
+        *ret_held = false;
+        *ret_written = 0;
+        if (st.code != RPC_OK)
+                return st;
+        if (pb_unpack(&pb__txn_response__descriptor, reply, &p) < 0)
+                return status_nomem;
+        *ret_held = p->succeeded;
         r = p->n_responses > 0 && p->responses[0]->response_case ==
                                           PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE
                     ? p->responses[0]->response_range
                     : NULL;
-        return r && r->n_kvs > 0 ? r->kvs[0]->mod_revision : 0;
-}
-
-static bool txn_held(struct view reply)
-{
-        cleanup_(pb_freep) Pb__TxnResponse *p =
-                pb__txn_response__unpack(NULL, reply.len, reply.p);
-
-        return p && p->succeeded;
+        if (p->succeeded)
+                *ret_written = p->header->revision;
+        else if (r && r->n_kvs > 0)
+                *ret_written = r->kvs[0]->mod_revision;
+        return st;
 }
 
 /* ---- to hold ---- */
@@ -355,9 +355,12 @@ static void abandon(struct request *q)
 static void proclaimed(struct request *q, struct status st, struct view reply)
 {
         struct waiter *w = q->data;
+        int64_t written;
+        bool held;
 
+        st = read_txn(st, reply, &held, &written);
         if (st.code == RPC_OK)
-                w->mod = written_at(reply);
+                w->mod = written;
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
@@ -371,10 +374,14 @@ static void claimed(struct request *q, struct status st, struct view reply)
         struct kv_key *k =
                 kv_find(&core_state(q->api->core)->kv, buf_head(&w->key), buf_len(&w->key));
 
+        int64_t written;
+        bool held;
+
         if (st.code == RPC_OK && k && kv_live(k))
                 w->rev = k->newest->create_revision;
+        st = read_txn(st, reply, &held, &written);
         if (st.code == RPC_OK)
-                w->mod = written_at(reply);
+                w->mod = written;
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
@@ -382,7 +389,7 @@ static void claimed(struct request *q, struct status st, struct view reply)
         if (w->rev == 0)
                 return request_fail(w->q, status_session_gone);
         /* It was ours before: a candidate may bring another value. */
-        if (w->election && !txn_held(reply) &&
+        if (w->election && !held &&
             bytes_cmp(k->newest->value, k->newest->value_len, buf_head(&w->value),
                       buf_len(&w->value)) != 0)
                 return put_guarded(q, &w->key, w->rev, &w->value, w->lease, proclaimed);
@@ -499,9 +506,13 @@ static void resign(struct request *q)
 
 static void told(struct request *q, struct status st, struct view reply)
 {
+        int64_t written;
+        bool held;
+
+        st = read_txn(st, reply, &held, &written);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (!txn_held(reply))
+        if (!held)
                 return request_fail(q, status_no_longer);
         request_reply_header(q);
 }
@@ -578,11 +589,12 @@ static void observe(struct observer *o)
 static void on_observe(struct rpc_call *call, struct view m)
 {
         struct observer *o = call->userdata;
-        cleanup_(pb_freep) Pb__LeaderRequest *q = pb__leader_request__unpack(NULL, m.len, m.p);
+        cleanup_(pb_freep) Pb__LeaderRequest *q = NULL;
         struct status st;
+        int r = pb_unpack(&pb__leader_request__descriptor, m, &q);
 
-        if (!q)
-                return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        if (r < 0)
+                return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
         if (o->asked)
                 return;
         o->asked = true;

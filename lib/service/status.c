@@ -14,6 +14,8 @@ const struct status status_not_leader = {RPC_FAILED_PRECONDITION, "etcdserver: n
 const struct status status_bad_transferee = {RPC_FAILED_PRECONDITION,
                                              "etcdserver: bad leader transferee"};
 const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
+const struct status status_too_large = {RPC_INVALID_ARGUMENT,
+                                        "etcdserver: request is too large"};
 
 static const struct status of_outcome[] = {
         [STATE_OK] = {RPC_OK, ""},
@@ -61,4 +63,9 @@ struct status status_of(enum state_outcome o)
 {
         assert((size_t) o < ARRAY_SIZE(of_outcome));
         return of_outcome[o];
+}
+
+struct status status_unpacked(int r)
+{
+        return r == -ENOMEM ? status_nomem : r == -E2BIG ? status_too_large : status_malformed;
 }

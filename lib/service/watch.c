@@ -502,12 +502,13 @@ static void on_message(struct rpc_call *call, struct view m)
         struct watch_stream *s = call->userdata;
         Pb__WatchRequest *q;
         struct watch *w;
+        int r;
 
         if (s->waits)
                 return hold(s, m);
-        q = pb__watch_request__unpack(NULL, m.len, m.p);
-        if (!q)
-                return rpc_call_finish(call, status_malformed.code, status_malformed.text);
+        r = pb_unpack(&pb__watch_request__descriptor, m, &q);
+        if (r < 0)
+                return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
         if (asks_for_now(s, q)) {
                 pb_free(q);
                 return hold(s, m);

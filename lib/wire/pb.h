@@ -1,14 +1,34 @@
 /*
- * The generated protobuf-c messages (rpc.proto), without their warnings, and three
- * conveniences.
+ * The generated protobuf-c messages (rpc.proto), without their warnings, and the only way to
+ * unpack one.
  *
- * pb_unpack_X() and friends do not exist: call pb__x__unpack() and pb__x__free_unpacked() of
- * the generated header.
+ * protobuf-c goes down with a message as deep as that nests, and makes of two bytes a hundred:
+ * so whoever sends bytes would choose how much stack and memory we need. pb_unpack() walks over
+ * the bytes first, with a stack of its own, and refuses what is too much; nobody else calls
+ * protobuf-c's unpack (.ci/layers holds it). Pure; the cost is a pass over the bytes.
  */
 #pragma once
 
+#include "base/arena.h"
 #include "base/buf.h"
 #include "wire/rpc.pb-c.h"
+
+/* How deep messages nest: 128 transactions, each in an operation of the next, which is what
+ * etcd's own limit of operations lets through, and their puts. */
+#define PB_DEPTH_MAX 300
+
+/* Makes a message of @type of @bytes, which are copied; @ret is a pointer to a pointer to its
+ * struct, and the caller's to end with pb_free(). Returns 0; -EBADMSG: that is no such message;
+ * -E2BIG: it nests deeper than PB_DEPTH_MAX, or would take far more memory than bytes; or
+ * -ENOMEM. What is refused is the same everywhere, by the bytes alone (I4). */
+must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
+
+/* The same, in @a: it ends with that, and is not freed. */
+must_check_ int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type,
+                             struct view bytes, void *ret);
+
+/* Only the look before: 0, -EBADMSG or -E2BIG. What it lets through need not unpack. */
+must_check_ int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes);
 
 /* Appends @m, packed. Allocation failure shows in buf_error(). */
 static inline void pb_append(struct buf *b, const ProtobufCMessage *m)

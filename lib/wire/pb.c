@@ -1,0 +1,186 @@
+#include "wire/pb.h"
+
+/* What a message may take in memory: so much, and so many times its bytes. The densest that a
+ * client means - thousands of operations on keys of four bytes - takes 25 times. */
+#define COST_BASE ((size_t) 64 << 10)
+#define COST_RATIO 32
+#define UNKNOWN_MAX 256 /* fields of one message that are none of ours */
+#define BLOCK 32        /* what a block of memory costs beside its bytes */
+
+enum wire_type {
+        WIRE_VARINT = 0,
+        WIRE_64 = 1,
+        WIRE_BYTES = 2,
+        WIRE_32 = 5,
+};
+
+struct level {
+        const ProtobufCMessageDescriptor *type;
+        struct view rest;
+        uint64_t seen; /* messages that may come once, by their number in `type` */
+        size_t n_unknown;
+};
+
+struct walk {
+        struct level levels[PB_DEPTH_MAX];
+        size_t n;
+        size_t cost, cost_max;
+};
+
+static int enter(struct walk *w, const ProtobufCMessageDescriptor *type, struct view bytes)
+{
+        if (w->n == PB_DEPTH_MAX)
+                return -E2BIG;
+        w->levels[w->n++] = (struct level){.type = type, .rest = bytes};
+        w->cost += type->sizeof_message + BLOCK;
+        return 0;
+}
+
+/* Takes what follows the tag; @ret is it where it has a length of its own. */
+static int take_value(struct view *from, enum wire_type wire, struct view *ret)
+{
+        uint64_t n;
+        int r;
+
+        *ret = (struct view){0};
+        switch (wire) {
+        case WIRE_VARINT:
+                return view_varint(from, &n);
+        case WIRE_64:
+                return view_take(from, 8, ret);
+        case WIRE_32:
+                return view_take(from, 4, ret);
+        case WIRE_BYTES:
+                r = view_varint(from, &n);
+                if (r == 0 && n > from->len)
+                        r = -EBADMSG;
+                return r < 0 ? r : view_take(from, (size_t) n, ret);
+        default:
+                return -EBADMSG; /* groups: no message of ours ever had any */
+        }
+}
+
+/* A message field that may come once must: protobuf would have the two merged, which copies
+ * what was there each time, and nobody sends that. Of a oneof the last one counts. */
+static int first_time(struct level *l, const ProtobufCFieldDescriptor *f)
+{
+        size_t i = (size_t) (f - l->type->fields);
+
+        if (f->label == PROTOBUF_C_LABEL_REPEATED || f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF ||
+            i >= 64)
+                return 0;
+        if (l->seen >> i & 1)
+                return -EBADMSG;
+        l->seen |= UINT64_C(1) << i;
+        return 0;
+}
+
+static int take_field(struct walk *w)
+{
+        struct level *l = &w->levels[w->n - 1];
+        const ProtobufCFieldDescriptor *f;
+        struct view value;
+        uint64_t tag;
+        int r = view_varint(&l->rest, &tag);
+
+        if (r == 0 && tag > UINT32_MAX)
+                r = -EBADMSG;
+        if (r == 0)
+                r = take_value(&l->rest, (enum wire_type)(tag & 7), &value);
+        if (r < 0)
+                return r;
+        f = protobuf_c_message_descriptor_get_field(l->type, (unsigned) (tag >> 3));
+        if (!f) {
+                w->cost += sizeof(ProtobufCMessageUnknownField) + value.len + BLOCK;
+                return ++l->n_unknown > UNKNOWN_MAX ? -E2BIG : 0;
+        }
+        if (f->label == PROTOBUF_C_LABEL_REPEATED)
+                w->cost += sizeof(ProtobufCBinaryData);
+        if ((tag & 7) != WIRE_BYTES)
+                return 0;
+        switch (f->type) {
+        case PROTOBUF_C_TYPE_MESSAGE:
+                r = first_time(l, f);
+                return r < 0 ? r : enter(w, f->descriptor, value);
+        case PROTOBUF_C_TYPE_BYTES:
+        case PROTOBUF_C_TYPE_STRING:
+                w->cost += value.len + BLOCK;
+                return 0;
+        default:
+                w->cost += value.len * sizeof(uint64_t); /* packed numbers, of a byte each */
+                return 0;
+        }
+}
+
+int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
+{
+        struct walk w;
+        int r;
+
+        w.n = w.cost = 0;
+        w.cost_max = bytes.len < (SIZE_MAX - COST_BASE) / COST_RATIO
+                             ? COST_BASE + bytes.len * COST_RATIO
+                             : SIZE_MAX;
+        r = enter(&w, type, bytes);
+        while (r == 0 && w.n > 0) {
+                if (w.cost > w.cost_max)
+                        r = -E2BIG;
+                else if (w.levels[w.n - 1].rest.len == 0)
+                        w.n--;
+                else
+                        r = take_field(&w);
+        }
+        return r;
+}
+
+/* ---- to unpack ---- */
+
+struct memory {
+        struct arena *arena; /* NULL: from malloc() */
+        bool failed;
+};
+
+static void *memory_alloc(void *userdata, size_t n)
+{
+        struct memory *m = userdata;
+        void *p = m->arena ? arena_alloc(m->arena, n) : malloc(n > 0 ? n : 1);
+
+        m->failed = m->failed || !p;
+        return p;
+}
+
+static void memory_free(void *userdata, void *p)
+{
+        struct memory *m = userdata;
+
+        if (!m->arena) /* which frees all at once */
+                free(p);
+}
+
+static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes,
+                  struct arena *arena, void *ret)
+{
+        struct memory memory = {.arena = arena};
+        ProtobufCAllocator from = {memory_alloc, memory_free, &memory};
+        ProtobufCMessage *m;
+        int r = pb_check(type, bytes);
+
+        if (r < 0)
+                return r;
+        m = protobuf_c_message_unpack(type, &from, bytes.len, bytes.p);
+        if (!m)
+                return memory.failed ? -ENOMEM : -EBADMSG;
+        memcpy(ret, &m, sizeof(m));
+        return 0;
+}
+
+int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret)
+{
+        return unpack(type, bytes, NULL, ret);
+}
+
+int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type, struct view bytes,
+                 void *ret)
+{
+        return unpack(type, bytes, a, ret);
+}

@@ -1,0 +1,123 @@
+#include "test.h"
+#include "wire/pb.h"
+
+/* @n transactions, each in an operation of the one before; the innermost puts. */
+static void nested_txns(struct buf *out, size_t n)
+{
+        cleanup_(buf_fini) struct buf in = {0};
+
+        buf_add(out, "\x12\x05\x12\x03\x0a\x01k", 7); /* success { request_put { key } } */
+        for (size_t i = 1; i < n; i++) {
+                cleanup_(buf_fini) struct buf op = {0};
+
+                buf_add_u8(&op, 0x22); /* request_txn */
+                buf_add_bytes(&op, buf_head(out), buf_len(out));
+                buf_clear(out);
+                buf_add_u8(out, 0x12);
+                buf_add_bytes(out, buf_head(&op), buf_len(&op));
+        }
+        CHECK_EQ(buf_error(out), 0);
+}
+
+static int unpack(const ProtobufCMessageDescriptor *type, const struct buf *b)
+{
+        void *m = NULL;
+        int r = pb_unpack(type, (struct view){buf_head(b), buf_len(b)}, &m);
+
+        CHECK_EQ(m != NULL, r == 0);
+        pb_free(m);
+        return r;
+}
+
+TEST(a_message_nests_so_deep_and_no_deeper)
+{
+        const struct {
+                size_t n;
+                int r;
+        } cases[] = {{1, 0}, {8, 0}, {128, 0}, {149, 0}, {150, -E2BIG}, {20000, -E2BIG}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                nested_txns(&b, cases[i].n);
+                CHECK_EQ(unpack(&pb__txn_request__descriptor, &b), cases[i].r);
+        }
+}
+
+/* Two bytes on the wire are a hundred in memory: so many compares, or fields that nobody knows,
+ * are not what a client means. */
+TEST(a_message_takes_no_more_memory_than_its_bytes_explain)
+{
+        cleanup_(buf_fini) struct buf compares = {0}, unknown = {0}, few = {0};
+
+        for (unsigned i = 0; i < 100000; i++)
+                buf_add(&compares, "\x0a\x00", 2);
+        CHECK_EQ(unpack(&pb__txn_request__descriptor, &compares), -E2BIG);
+        for (unsigned i = 0; i < 257; i++) {
+                if (i == 256)
+                        buf_add(&few, buf_head(&unknown), buf_len(&unknown));
+                buf_add(&unknown, "\xf8\x7f\x01", 3);
+        }
+        CHECK_EQ(unpack(&pb__put_request__descriptor, &few), 0);
+        CHECK_EQ(unpack(&pb__put_request__descriptor, &unknown), -E2BIG);
+}
+
+/* The densest that is meant: operations on short keys, ten thousand of them, pass. */
+TEST(ten_thousand_short_operations_unpack)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        for (unsigned i = 0; i < 10000; i++) {
+                const char op[] = {0x12, 8,   0x1a, 6, 0x0a, 4, (char) ('a' + i % 26),
+                                   'b',  'c', 'd'};
+
+                buf_add(&b, op, sizeof(op));
+        }
+        CHECK_EQ(unpack(&pb__txn_request__descriptor, &b), 0);
+}
+
+/* protobuf merges a message that comes again with the one before, which copies all of that each
+ * time. */
+TEST(a_message_that_may_come_once_comes_once)
+{
+        cleanup_(buf_fini) struct buf twice = {0}, other = {0};
+
+        buf_add(&twice, "\x12\x03\x12\x01k\x12\x03\x12\x01l", 10);
+        CHECK_EQ(unpack(&pb__auth_role_grant_permission_request__descriptor, &twice), -EBADMSG);
+        /* Of a oneof the last one counts. */
+        buf_add(&other, "\x12\x03\x0a\x01k\x12\x03\x0a\x01l", 10);
+        CHECK_EQ(unpack(&pb__request_op__descriptor, &other), 0);
+}
+
+/* Whatever bytes: what protobuf-c alone takes, and is not too much, we take, and the other way
+ * round. */
+TEST(a_look_ahead_changes_no_answer)
+{
+        const ProtobufCMessageDescriptor *types[] = {
+                &pb__txn_request__descriptor, &pb__range_request__descriptor,
+                &pb__watch_request__descriptor, &pb__auth_change__descriptor,
+                &pb__range_response__descriptor};
+        unsigned n_good = 0;
+
+        for (unsigned i = 0; i < 20000; i++) {
+                const ProtobufCMessageDescriptor *type = types[rnd(0, ARRAY_SIZE(types) - 1)];
+                uint8_t bytes[48];
+                size_t n = rnd(0, sizeof(bytes));
+                ProtobufCMessage *alone;
+                void *m = NULL;
+                int r;
+
+                for (size_t k = 0; k < n; k++)
+                        bytes[k] = (uint8_t) (rnd(0, 3) ? rnd(0, 40) : rnd(0, 255));
+                alone = protobuf_c_message_unpack(type, NULL, n, bytes);
+                r = pb_unpack(type, (struct view){bytes, n}, &m);
+                CHECK(r != -ENOMEM && r != -E2BIG);
+                if (r == 0) {
+                        CHECK(alone);
+                        n_good++;
+                }
+                pb_free(alone);
+                pb_free(m);
+        }
+        CHECK(n_good > 500);
+}
