@@ -27,6 +27,8 @@
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
+#define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: told in the journal... */
+#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 
 struct certificates {
         struct tls *clients; /* each NULL where its URLs are http:// */
@@ -55,6 +57,8 @@ struct program {
         struct loop_timer timer, stop_timer;
         struct loop_signal sigterm, sigint, sighup;
         uint64_t leader; /* the one last logged */
+        struct boot_time turn_told_at;
+        uint64_t long_turns; /* since then */
         bool stopping, removed;
         int exit_code;
 };
@@ -66,6 +70,7 @@ static void on_watchers(struct loop_later *d)
         struct boot_time next;
 
         api_flush(p->api, boot_now());
+        loop_lap(p->loop, "watchers, locks and scans", NULL);
         next = boot_min(replica_next(p->replica),
                         boot_min(core_next(p->core), api_next(p->api)));
         if (loop_timer_arm(&p->timer, next) < 0) {
@@ -81,9 +86,13 @@ static void on_hook(struct loop_hook *h)
         struct boot_time now = boot_now();
 
         replica_tick(p->replica, now);
+        loop_lap(p->loop, "consensus", NULL);
         core_tick(p->core, now);
+        loop_lap(p->loop, "expiry, timeouts and upkeep", NULL);
         core_flush(p->core, now);
+        loop_lap(p->loop, "renewals and proposals", NULL);
         replica_flush(p->replica, now);
+        loop_lap(p->loop, "replication, reads and snapshots", NULL);
         loop_later(&p->watchers, p->loop, on_watchers);
         if (p->stopping && !replica_status(p->replica).leader)
                 loop_stop(p->loop);
@@ -92,6 +101,24 @@ static void on_hook(struct loop_hook *h)
 static void on_timer(struct loop_timer *t)
 {
         (void) t; /* the hook, which runs in every iteration, does the work */
+}
+
+/* The next heartbeat waits for the end of a turn. */
+static void on_long_turn(const struct loop_turn *t, void *arg)
+{
+        struct program *p = arg;
+        struct boot_time now = boot_now();
+
+        p->long_turns++;
+        if (boot_before(now, p->turn_told_at))
+                return;
+        p->turn_told_at = boot_add(now, LONG_TURN_EVERY);
+        log_warning("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
+                    " of them with %s%s%s%s; so long %" PRIu64
+                    " time(s) since this was last told.",
+                    t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
+                    *t->who ? " (" : "", t->who, *t->who ? ")" : "", p->long_turns);
+        p->long_turns = 0;
 }
 
 static const char *name_of(const struct program *p, uint64_t id)
@@ -614,6 +641,7 @@ static int run(struct program *p)
                  p->opt.name, p->member_id, p->cluster_id, p->opt.listen_client_urls,
                  p->opt.data_dir);
         notify_ready();
+        loop_watch_turns(p->loop, LONG_TURN, on_long_turn, p);
         loop_run(p->loop);
         return 0;
 }

@@ -96,8 +96,10 @@ static void out_close(struct stream *s, const char *why)
         out_retry(o);
 }
 
-static const struct stream_ops out_ops = {
-        .on_open = out_open, .on_data = out_data, .on_close = out_close};
+static const struct stream_ops out_ops = {.what = "a link to a replica",
+                                          .on_open = out_open,
+                                          .on_data = out_data,
+                                          .on_close = out_close};
 
 static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
 {
@@ -345,7 +347,8 @@ static void in_close(struct stream *s, const char *why)
                 p->ops->down(p->userdata, id);
 }
 
-static const struct stream_ops in_ops = {.on_data = in_data, .on_close = in_close};
+static const struct stream_ops in_ops = {
+        .what = "a link from a replica", .on_data = in_data, .on_close = in_close};
 
 static void in_timeout(struct loop_timer *t)
 {

@@ -1,16 +1,34 @@
 #include "loop/loop.h"
 
+#include <stdio.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+
+/* What those who share may take of a turn, before the hooks and after them: with both used up,
+ * and the longest piece behind, the next heartbeat is not 10 ms away. */
+#define SHARE_IN (3 * NSEC_PER_MSEC)
+#define SHARE_OUT (3 * NSEC_PER_MSEC)
+#define MINUTE (60 * NSEC_PER_SEC)
 
 struct loop {
         struct ev_loop *ev;
         int timer_fd;
         struct loop_io timer_io;
         struct ev_prepare prepare;
+        struct ev_check check;
+        struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
         TAILQ_HEAD(, loop_hook) hooks;
-        TAILQ_HEAD(loop_laters, loop_later) laters;
+        struct loop_laters inputs, laters, kept;
+
+        struct boot_time turn_at; /* when this turn began */
+        struct boot_time lap_at;
+        struct loop_turn turn; /* this one, so far */
+        struct boot_time minute_at;
+        nsec_t longest, longest_before; /* turn of this minute, of the one before */
+        nsec_t watch_least;
+        void (*watch_fn)(const struct loop_turn *t, void *arg);
+        void *watch_arg;
         struct boot_time armed_for; /* what the timerfd is set to */
         bool armed_ahead;           /* which was in the future then */
         nsec_t worst_lag;
@@ -149,23 +167,152 @@ static void arm(struct loop *l)
         l->armed_ahead = boot_before(boot_now(), when);
 }
 
+struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
+{
+        struct boot_time now = boot_now();
+        nsec_t took = boot_diff(now, l->lap_at);
+
+        l->lap_at = now;
+        if (took > l->turn.piece) {
+                l->turn.piece = took;
+                l->turn.what = what;
+                l->turn.who[0] = '\0';
+                if (who && took >= NSEC_PER_MSEC)
+                        snprintf(l->turn.who, sizeof(l->turn.who), "%s", who);
+        }
+        return now;
+}
+
+static void turn_begins(struct loop *l)
+{
+        l->turn = (struct loop_turn){.what = "nothing"};
+        l->turn_at = l->lap_at = boot_now();
+        if (boot_diff(l->turn_at, l->minute_at) >= MINUTE) {
+                l->longest_before =
+                        boot_diff(l->turn_at, l->minute_at) < 2 * MINUTE ? l->longest : 0;
+                l->longest = 0;
+                l->minute_at = l->turn_at;
+        }
+}
+
+static void turn_ends(struct loop *l)
+{
+        l->turn.took = boot_diff(loop_lap(l, "the loop itself", NULL), l->turn_at);
+        l->longest = max_of(l->longest, l->turn.took);
+        if (l->watch_fn && l->turn.took >= l->watch_least)
+                l->watch_fn(&l->turn, l->watch_arg);
+}
+
+void loop_watch_turns(struct loop *l, nsec_t least,
+                      void (*fn)(const struct loop_turn *t, void *arg), void *arg)
+{
+        l->watch_least = least;
+        l->watch_fn = fn;
+        l->watch_arg = arg;
+}
+
+nsec_t loop_longest_turn(struct loop *l)
+{
+        return max_of(l->longest, l->longest_before);
+}
+
+static void put_aside(struct loop *l, struct loop_later *d)
+{
+        TAILQ_REMOVE(d->list, d, next);
+        d->list = &l->kept;
+        TAILQ_INSERT_TAIL(d->list, d, next);
+}
+
+/* Those who were put aside are the first of the next turn. */
+static void put_back(struct loop *l, struct loop_laters *list)
+{
+        struct loop_later *d;
+
+        while ((d = TAILQ_LAST(&l->kept, loop_laters))) {
+                TAILQ_REMOVE(&l->kept, d, next);
+                d->list = list;
+                TAILQ_INSERT_HEAD(d->list, d, next);
+        }
+}
+
+static void run_inputs(struct loop *l)
+{
+        struct boot_time end = boot_add(loop_lap(l, "the loop itself", NULL), SHARE_IN);
+        struct loop_later *d;
+
+        /* Who asks again gets the next turn. */
+        TAILQ_FOREACH (d, &l->inputs, next)
+                d->list = &l->kept;
+        TAILQ_CONCAT(&l->kept, &l->inputs, next);
+        while ((d = TAILQ_FIRST(&l->kept))) {
+                if (d->patient && !boot_before(l->lap_at, end)) {
+                        /* Only who is not patient is served still. */
+                        while (d && d->patient)
+                                d = TAILQ_NEXT(d, next);
+                        if (!d)
+                                break;
+                }
+                loop_later_cancel(d);
+                d->fn(d);
+        }
+        put_back(l, &l->inputs);
+}
+
+static void run_laters(struct loop *l)
+{
+        nsec_t shared = 0;
+        struct loop_later *d;
+
+        while ((d = TAILQ_FIRST(&l->laters))) {
+                struct boot_time from = l->lap_at;
+                bool patient = d->patient;
+
+                if (patient && shared >= SHARE_OUT) {
+                        put_aside(l, d);
+                        continue;
+                }
+                loop_later_cancel(d);
+                d->fn(d);
+                if (patient)
+                        shared += boot_diff(l->lap_at, from);
+        }
+        put_back(l, &l->laters);
+}
+
 /* One prepare watcher for everything: libev does not run one that is started by another in the
  * same iteration. */
 static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
 {
         struct loop *l = container_of(w, struct loop, prepare);
         struct loop_hook *h, *h_next;
-        struct loop_later *d;
 
+        (void) events;
+        run_inputs(l);
+        TAILQ_FOREACH_SAFE (h, &l->hooks, next, h_next) {
+                h->fn(h);
+                loop_lap(l, "a hook", NULL);
+        }
+        run_laters(l);
+        arm(l);
+        if (TAILQ_EMPTY(&l->inputs) && TAILQ_EMPTY(&l->laters))
+                ev_idle_stop(ev, &l->idle);
+        else
+                ev_idle_start(ev, &l->idle);
+        turn_ends(l);
+}
+
+static void on_check(struct ev_loop *ev, struct ev_check *w, int events)
+{
         (void) ev;
         (void) events;
-        TAILQ_FOREACH_SAFE (h, &l->hooks, next, h_next)
-                h->fn(h);
-        while ((d = TAILQ_FIRST(&l->laters))) {
-                loop_later_cancel(d);
-                d->fn(d);
-        }
-        arm(l);
+        turn_begins(container_of(w, struct loop, check));
+}
+
+static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
+{
+        (void) ev;
+        (void) w;
+        (void) events;
 }
 
 int loop_new(struct loop **ret)
@@ -183,9 +330,17 @@ int loop_new(struct loop **ret)
         l->armed_for = BOOT_TIME_NEVER;
         loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
         TAILQ_INIT(&l->hooks);
+        TAILQ_INIT(&l->inputs);
         TAILQ_INIT(&l->laters);
+        TAILQ_INIT(&l->kept);
         ev_prepare_init(&l->prepare, on_prepare);
         ev_prepare_start(l->ev, &l->prepare);
+        ev_check_init(&l->check, on_check);
+        ev_set_priority(&l->check, EV_MAXPRI); /* ahead of what the poll has brought */
+        ev_check_start(l->ev, &l->check);
+        ev_idle_init(&l->idle, on_idle);
+        l->minute_at = boot_now();
+        turn_begins(l);
         *ret = take_ptr(l);
         return 0;
 }
@@ -205,6 +360,8 @@ struct loop *loop_free(struct loop *l)
         if (l->ev) {
                 loop_io_stop(&l->timer_io);
                 ev_prepare_stop(l->ev, &l->prepare);
+                ev_check_stop(l->ev, &l->check);
+                ev_idle_stop(l->ev, &l->idle);
                 ev_loop_destroy(l->ev);
         }
         if (l->timer_fd >= 0)
@@ -216,6 +373,7 @@ struct loop *loop_free(struct loop *l)
 
 void loop_run(struct loop *l)
 {
+        turn_begins(l);
         ev_run(l->ev, 0);
 }
 
@@ -227,9 +385,12 @@ void loop_stop(struct loop *l)
 static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
 {
         struct loop_io *io = container_of(w, struct loop_io, ev);
+        const char *what = io->what ? io->what : "a descriptor";
+        struct loop *l = io->loop;
 
         (void) ev;
-        io->fn(io, events & (EV_READ | EV_WRITE));
+        io->fn(io, events & (EV_READ | EV_WRITE)); /* which may be the end of @io */
+        loop_lap(l, what, NULL);
 }
 
 void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
@@ -273,21 +434,39 @@ void loop_hook_stop(struct loop_hook *h)
         h->loop = NULL;
 }
 
+static void queue(struct loop_later *d, struct loop_laters *list, bool patient,
+                  void (*fn)(struct loop_later *d))
+{
+        if (d->list)
+                return;
+        d->list = list;
+        d->patient = patient;
+        d->fn = fn;
+        TAILQ_INSERT_TAIL(list, d, next);
+}
+
 void loop_later(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
 {
-        if (d->loop)
-                return;
-        d->loop = l;
-        d->fn = fn;
-        TAILQ_INSERT_TAIL(&l->laters, d, next);
+        queue(d, &l->laters, false, fn);
+}
+
+void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
+{
+        queue(d, &l->laters, true, fn);
+}
+
+void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
+                      void (*fn)(struct loop_later *d))
+{
+        queue(d, &l->inputs, patient, fn);
 }
 
 void loop_later_cancel(struct loop_later *d)
 {
-        if (!d->loop)
+        if (!d->list)
                 return;
-        TAILQ_REMOVE(&d->loop->laters, d, next);
-        d->loop = NULL;
+        TAILQ_REMOVE(d->list, d, next);
+        d->list = NULL;
 }
 
 static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)

@@ -27,6 +27,30 @@ DEFINE_CLEANUP(struct loop *, loop_free)
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 
+/* ---- how long its turns are ----
+ *
+ * A turn is what runs between two sleeps. No turn should be long: the next heartbeat waits for
+ * its end. Who serves many hands work over in pieces, see loop_share(). */
+
+/* The longest turn: how long, and which piece of it was the longest. */
+struct loop_turn {
+        nsec_t took;
+        nsec_t piece;     /* of that, the longest piece */
+        const char *what; /* what ran in it, for a person */
+        char who[80];     /* for whom; may be "" */
+};
+
+/* Calls @fn at the end of each turn that took @least or longer. */
+void loop_watch_turns(struct loop *l, nsec_t least,
+                      void (*fn)(const struct loop_turn *t, void *arg), void *arg);
+
+/* The longest turn of this minute and the one before. */
+nsec_t loop_longest_turn(struct loop *l);
+
+/* Says what the time since the last such word went into; descriptors, hooks and what waits for
+ * its turn are told apart without. Returns the time. */
+struct boot_time loop_lap(struct loop *l, const char *what, const char *who);
+
 /* By how much the latest of the timers since the last question came too late, those aside that
  * were due when they were armed. */
 nsec_t loop_take_lag(struct loop *l);
@@ -35,6 +59,7 @@ nsec_t loop_take_lag(struct loop *l);
 struct loop_io {
         struct ev_io ev;
         struct loop *loop;
+        const char *what; /* the owner's, before the start; NULL: no name. See loop_lap() */
         void (*fn)(struct loop_io *io, int events);
 };
 
@@ -73,15 +98,29 @@ void loop_hook_stop(struct loop_hook *h);
 
 /* Runs once, after the hooks and before the loop sleeps: the place to send in one go. Embedded.
  */
+TAILQ_HEAD(loop_laters, loop_later);
+
 struct loop_later {
         TAILQ_ENTRY(loop_later) next;
-        struct loop *loop; /* NULL while not queued */
+        struct loop_laters *list; /* NULL while not queued */
+        bool patient;             /* the loop's: see loop_share() */
         void (*fn)(struct loop_later *d);
 };
 
 void loop_later(struct loop_later *d, struct loop *l,
                 void (*fn)(struct loop_later *d)); /* may be queued already */
 void loop_later_cancel(struct loop_later *d);
+
+/* The same for what many may want at once, and what the others, timers and hooks must not wait
+ * for: runs in this turn or in a later one, in the order of asking, a few milliseconds of all
+ * such in each turn. @fn does a small piece (LOOP_PIECE), and asks again if there is more. */
+#define LOOP_PIECE (500 * NSEC_PER_USEC)
+void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d));
+
+/* The same before the hooks, for what brings input: at most once in a turn. Not @patient: in
+ * each turn, whatever the others took. */
+void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
+                      void (*fn)(struct loop_later *d));
 
 struct loop_signal {
         struct ev_signal ev;

@@ -9,9 +9,25 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define READ_SIZE (64 * 1024)
+#include "base/log.h"
+
+#define READ_SIZE (64 * 1024) /* at once */
+/* Who is patient reads less at once, and less the more each byte costs: how many bytes cost
+ * LOOP_PIECE is known only afterwards. */
+#define SLICE_MIN ((size_t) 1024)
+#define SLICE_MAX ((size_t) 16 * 1024)
+#define EVENT_BYTES                                                               \
+        ((size_t) 256 * 1024) /* read, and written, before others have their turn \
+                               */
+#define EVENT_BYTES_URGENT ((size_t) 4 << 20)
+#define EVENT_URGENT (2 * NSEC_PER_MSEC)
+#define TLS_WRITE ((size_t) 256 * 1024)
+#define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
+#define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
+#define COMPLAIN_EVERY (60 * NSEC_PER_SEC)
 #define USER_TIMEOUT_MS 5000
 #define LISTEN_BACKLOG 512
 
@@ -28,7 +44,10 @@ struct stream {
         enum stream_state state;
         SSL *ssl;
         struct loop_io io;
-        struct loop_later flush_later;
+        struct loop_later flush_later, input;
+        int ready;    /* events that wait for their turn */
+        size_t slice; /* bytes to read at once */
+        bool paused;
         bool in_callback; /* stream_free() waits for the outermost callback to return */
         bool freed;
         bool close_after_tx;
@@ -82,6 +101,7 @@ static void shut(struct stream *s)
                 return;
         loop_io_stop(&s->io);
         loop_later_cancel(&s->flush_later);
+        loop_later_cancel(&s->input);
         SSL_free(s->ssl);
         s->ssl = NULL;
         close(s->fd);
@@ -137,7 +157,7 @@ static const char *tls_reason(void)
 
 static void watch(struct stream *s)
 {
-        int events = EV_READ;
+        int events = s->paused ? 0 : EV_READ;
 
         if (s->state == STREAM_CLOSED)
                 return;
@@ -158,7 +178,7 @@ static ssize_t write_some(struct stream *s)
                 int r;
 
                 ERR_clear_error();
-                r = SSL_write(s->ssl, buf_head(&s->tx), (int) min_of(len, (size_t) (1 << 20)));
+                r = SSL_write(s->ssl, buf_head(&s->tx), (int) min_of(len, TLS_WRITE));
                 if (r > 0)
                         return r;
                 r = SSL_get_error(s->ssl, r);
@@ -178,14 +198,46 @@ static ssize_t write_some(struct stream *s)
         return -1;
 }
 
+/* An event has had its share of bytes and time. */
+struct share {
+        size_t bytes, bytes_max;
+        struct boot_time end;
+};
+
+static struct share share_begin(const struct stream *s)
+{
+        bool patient = s->ops->patient;
+
+        return (struct share){
+                .bytes_max = patient ? EVENT_BYTES : EVENT_BYTES_URGENT,
+                .end = boot_add(boot_now(), patient ? LOOP_PIECE : EVENT_URGENT),
+        };
+}
+
+static bool share_used(const struct share *sh, struct boot_time now)
+{
+        return sh->bytes >= sh->bytes_max || !boot_before(now, sh->end);
+}
+
+static const char *what(const struct stream *s)
+{
+        return s->ops->what ? s->ops->what : "a stream";
+}
+
 static void flush(struct stream *s)
 {
+        struct share sh;
+
         if (s->state != STREAM_OPEN)
                 return;
         s->tls_wants_write = false;
-        for (;;) {
+        for (sh = share_begin(s);;) {
                 ssize_t n;
 
+                if (sh.bytes > 0 && share_used(&sh, boot_now())) {
+                        stream_kick(s);
+                        break;
+                }
                 if (buf_len(&s->tx) == 0 && s->ops->on_fill)
                         s->ops->on_fill(s, &s->tx);
                 if (s->state != STREAM_OPEN)
@@ -200,8 +252,9 @@ static void flush(struct stream *s)
                 if (n == 0)
                         break;
                 buf_consume(&s->tx, (size_t) n);
+                sh.bytes += (size_t) n;
         }
-        if (buf_len(&s->tx) == 0) {
+        if (buf_len(&s->tx) == 0 && !s->flush_later.list) {
                 if (s->close_after_tx)
                         return dead(s, "closed");
                 if (s->tx.cap > 4 * READ_SIZE)
@@ -214,14 +267,21 @@ static void on_later(struct loop_later *d)
 {
         struct stream *s = container_of(d, struct stream, flush_later);
 
+        struct loop *l = s->loop;
+
         s->in_callback = true;
         flush(s);
+        loop_lap(l, what(s), s->peer);
         leave(s);
 }
 
 void stream_kick(struct stream *s)
 {
-        if (s->state != STREAM_CLOSED)
+        if (s->state == STREAM_CLOSED)
+                return;
+        if (s->ops->patient)
+                loop_share(&s->flush_later, s->loop, on_later);
+        else
                 loop_later(&s->flush_later, s->loop, on_later);
 }
 
@@ -269,16 +329,17 @@ static void connected(struct stream *s)
 }
 
 /* Reads once. Returns false when there is no more for now. */
-static bool read_some(struct stream *s)
+static bool read_some(struct stream *s, struct share *sh)
 {
         static uint8_t bytes[READ_SIZE]; /* one loop, one thread: shared by all streams */
+        size_t size = s->ops->patient ? s->slice : sizeof(bytes);
         ssize_t n;
 
         if (s->ssl) {
                 int r;
 
                 ERR_clear_error();
-                r = SSL_read(s->ssl, bytes, sizeof(bytes));
+                r = SSL_read(s->ssl, bytes, (int) size);
                 if (r <= 0) {
                         r = SSL_get_error(s->ssl, r);
                         if (r == SSL_ERROR_WANT_READ)
@@ -293,7 +354,7 @@ static bool read_some(struct stream *s)
                 }
                 n = r;
         } else {
-                n = recv(s->fd, bytes, sizeof(bytes), 0);
+                n = recv(s->fd, bytes, size, 0);
                 if (n < 0) {
                         if (errno != EAGAIN && errno != EINTR)
                                 dead(s, strerror(errno));
@@ -305,14 +366,35 @@ static bool read_some(struct stream *s)
                 }
         }
         s->ops->on_data(s, (struct view){bytes, (size_t) n});
+        sh->bytes += (size_t) n;
         /* TLS may hold more in its own buffer, of which epoll knows nothing. */
-        return s->state == STREAM_OPEN && (s->ssl || (size_t) n == sizeof(bytes));
+        return s->state == STREAM_OPEN && !s->paused && (s->ssl || (size_t) n == size);
 }
 
-static void on_io(struct loop_io *io, int events)
-{
-        struct stream *s = container_of(io, struct stream, io);
+static void on_turn(struct loop_later *d);
 
+static void read_share(struct stream *s)
+{
+        struct boot_time from = boot_now(), now;
+        struct share sh = share_begin(s);
+
+        while (read_some(s, &sh)) {
+                now = boot_now();
+                if (boot_diff(now, from) > LOOP_PIECE / 2)
+                        s->slice = max_of(s->slice / 2, SLICE_MIN);
+                else if (boot_diff(now, from) < LOOP_PIECE / 8)
+                        s->slice = min_of(s->slice * 2, SLICE_MAX);
+                from = now;
+                if (share_used(&sh, now)) {
+                        s->ready |= EV_READ;
+                        loop_share_input(&s->input, s->loop, s->ops->patient, on_turn);
+                        return;
+                }
+        }
+}
+
+static void serve(struct stream *s, int events)
+{
         s->in_callback = true;
         if (s->state == STREAM_CONNECTING) {
                 connected(s);
@@ -322,12 +404,48 @@ static void on_io(struct loop_io *io, int events)
         } else {
                 if (events & EV_WRITE)
                         flush(s);
-                if (s->state == STREAM_OPEN)
-                        while (read_some(s))
-                                ;
+                if (s->state == STREAM_OPEN && (events & EV_READ) && !s->paused)
+                        read_share(s);
         }
+        loop_lap(s->loop, what(s), s->peer);
         if (!leave(s))
                 watch(s);
+}
+
+static void on_turn(struct loop_later *d)
+{
+        struct stream *s = container_of(d, struct stream, input);
+        int events = s->ready;
+
+        s->ready = 0;
+        serve(s, events);
+}
+
+static void on_io(struct loop_io *io, int events)
+{
+        struct stream *s = container_of(io, struct stream, io);
+
+        if (!s->ops->patient)
+                return serve(s, events);
+        s->ready |= events;
+        loop_share_input(&s->input, s->loop, true, on_turn);
+}
+
+void stream_pause(struct stream *s, bool paused)
+{
+        if (s->paused == paused || s->state == STREAM_CLOSED)
+                return;
+        s->paused = paused;
+        if (!paused) { /* TLS may have read what nobody took */
+                s->ready |= EV_READ;
+                loop_share_input(&s->input, s->loop, s->ops->patient, on_turn);
+        }
+        watch(s);
+}
+
+bool stream_paused(const struct stream *s)
+{
+        return s->paused;
 }
 
 static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *tls,
@@ -348,6 +466,8 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
         s->loop = l;
         s->fd = fd;
         s->ops = ops;
+        s->slice = SLICE_MAX;
+        s->io.what = what(s);
         s->userdata = userdata;
         strcpy(s->peer, "?");
         set_options(fd);
@@ -482,22 +602,68 @@ const char *stream_peer_name(struct stream *s)
 }
 
 struct listener {
+        struct loop *loop;
         int fd;
         struct loop_io io;
+        struct loop_timer pause;
+        struct boot_time complained_at;
+        unsigned reserve;
         listener_fn fn;
         void *userdata;
 };
 
+void listener_set_reserve(struct listener *l, unsigned n)
+{
+        l->reserve = n;
+}
+
+static void on_pause_over(struct loop_timer *t)
+{
+        loop_io_change(&container_of(t, struct listener, pause)->io, EV_READ);
+}
+
+/* The connection stays in the kernel's queue, and epoll would tell of it without end. */
+static void rest(struct listener *l, const char *why)
+{
+        struct boot_time now = boot_now();
+
+        if (loop_timer_arm(&l->pause, boot_add(now, ACCEPT_PAUSE)) == 0)
+                loop_io_change(&l->io, 0);
+        if (boot_before(now, l->complained_at))
+                return;
+        l->complained_at = boot_add(now, COMPLAIN_EVERY);
+        log_warning("Cannot take more connections on port %u: %s; the rest waits until some "
+                    "end.",
+                    listener_port(l), why);
+}
+
+/* @fd is the lowest that was free. */
+static bool is_of_reserve(const struct listener *l, int fd)
+{
+        struct rlimit r;
+
+        return l->reserve > 0 && getrlimit(RLIMIT_NOFILE, &r) == 0 &&
+               (rlim_t) fd + l->reserve >= r.rlim_cur;
+}
+
 static void on_accept(struct loop_io *io, int events)
 {
         struct listener *l = container_of(io, struct listener, io);
+        struct boot_time end = boot_add(boot_now(), LOOP_PIECE);
 
         (void) events;
-        for (int i = 0; i < 64; i++) { /* others want a turn too */
+        for (int i = 0; i < ACCEPTS && boot_before(boot_now(), end); i++) {
                 int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
+                if (fd < 0 &&
+                    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+                        return rest(l, strerror(errno));
                 if (fd < 0)
                         return;
+                if (is_of_reserve(l, fd)) {
+                        close(fd);
+                        return rest(l, "too few descriptors are left (RLIMIT_NOFILE)");
+                }
                 l->fn(fd, l->userdata);
         }
 }
@@ -515,6 +681,9 @@ int listener_new(struct listener **ret, struct loop *loop, const struct url *u, 
         if (!l)
                 return -ENOMEM;
         l->fd = -1;
+        l->loop = loop;
+        loop_timer_init(&l->pause, loop, on_pause_over);
+        l->io.what = "new connections";
         l->fn = fn;
         l->userdata = userdata;
         snprintf(port, sizeof(port), "%u", u->port);
@@ -553,6 +722,7 @@ struct listener *listener_free(struct listener *l)
         if (!l)
                 return NULL;
         loop_io_stop(&l->io);
+        loop_timer_disarm(&l->pause);
         if (l->fd >= 0)
                 close(l->fd);
         free(l);

@@ -19,12 +19,18 @@
 struct stream;
 
 struct stream_ops {
+        /* One of many, which nothing waits for: it reads and writes a piece when its turn
+         * comes, see loop_share(). Else the loop serves it at once, and more of it at a time.
+         */
+        bool patient;
+        /* For loop_lap(): who is at the other end, "a client" say; NULL: "a stream". */
+        const char *what;
         /* Connected, and TLS agreed. */
         void (*on_open)(struct stream *s);
         /* Bytes; borrowed for the call. */
         void (*on_data)(struct stream *s, struct view data);
-        /* May append to @tx, which is empty, what there is to send next. NULL: stream_tx() is
-         * all. */
+        /* May append to @tx, which is empty, what there is to send next, a few 100 KiB at most.
+         * NULL: stream_tx() is all. */
         void (*on_fill)(struct stream *s, struct buf *tx);
         /* The connection is gone; @why is for a person. Once, and not after stream_free(). */
         void (*on_close)(struct stream *s, const char *why);
@@ -51,6 +57,11 @@ struct buf *stream_tx(struct stream *s);
 /* Asks for a flush at the end of this iteration; on_fill is asked first. */
 void stream_kick(struct stream *s);
 
+/* Reads no more, or goes on. Only while something waits to be sent: an end of the connection
+ * that is not noticed by reading is noticed by writing. */
+void stream_pause(struct stream *s, bool paused);
+bool stream_paused(const struct stream *s);
+
 /* Sends what waits, then closes (on_close is called). */
 void stream_close_after_tx(struct stream *s);
 
@@ -72,6 +83,11 @@ typedef void (*listener_fn)(int fd, void *userdata);
 /* Listens on @u, numeric or a local name. Returns 0 or a negative errno. */
 must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
                              listener_fn fn, void *userdata);
+
+/* Leaves @n descriptors for others: a connection that would take one of the last is closed at
+ * once. However that is: while no more can be accepted, the listener rests for a moment, and
+ * says so in the log. */
+void listener_set_reserve(struct listener *l, unsigned n);
 uint16_t listener_port(const struct listener *l);
 struct listener *listener_free(struct listener *l);
 DEFINE_CLEANUP(struct listener *, listener_free)

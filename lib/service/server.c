@@ -77,7 +77,12 @@ static void on_close(struct stream *s, const char *why)
 }
 
 static const struct stream_ops stream_ops = {
-        .on_data = on_data, .on_fill = on_fill, .on_close = on_close};
+        .patient = true,
+        .what = "a client",
+        .on_data = on_data,
+        .on_fill = on_fill,
+        .on_close = on_close,
+};
 
 static void end_half_sent(struct rpc_call *call, void *arg)
 {

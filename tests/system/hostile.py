@@ -1,0 +1,536 @@
+"""Clients that mean harm, one kind after the other, against the leader of three replicas (or one alone), while honest
+ones renew a lease and write at each replica. Tells of each attack how late the latest renewal and write were answered,
+whether the leader changed, and how large the replica grew; what depends on speed is measured without an attacker, too.
+
+usage: hostile.py --bin DIR --dir DIR --pb DIR [--replicas 3] [--tls CA,CERT,KEY] [--seconds 4] [--quiet] [--report] [ATTACK...]
+--quiet: this machine has nothing else to do: no answer may come 50 ms late. --report: numbers only, nothing fails.
+"""
+import argparse
+import multiprocessing
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+
+from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST, SETTINGS, WINDOW, call, connect, frame,
+                   headers, literal, message, settings, tls_context)
+
+ap = argparse.ArgumentParser()
+ap.add_argument("--bin", required=True)
+ap.add_argument("--dir", required=True)
+ap.add_argument("--pb", required=True)
+ap.add_argument("--replicas", type=int, default=3)
+ap.add_argument("--tls")
+ap.add_argument("--seconds", type=float, default=4)
+ap.add_argument("--quiet", action="store_true")
+ap.add_argument("--report", action="store_true")
+ap.add_argument("--memory", type=int, default=448, help="MiB that a replica may have")
+ap.add_argument("attacks", nargs="*")
+args = ap.parse_args()
+sys.path.insert(0, args.pb)
+import rpc_pb2 as pb  # noqa: E402
+
+KV, LEASE, WATCH, AUTH, MAINTENANCE = (f"/etcdserverpb.{s}/" for s in ("KV", "Lease", "Watch", "Auth", "Maintenance"))
+PASSED, FAILED = 0, 0
+TLS = args.tls.split(",") if args.tls else None
+SCHEME = "https" if TLS else "http"
+
+
+def report(ok, what, why=""):
+    global PASSED, FAILED
+    PASSED, FAILED = PASSED + ok, FAILED + (not ok)
+    print(f"ok {what}" if ok else f"not ok {what}: {why}", flush=True)
+
+
+# ---- the replicas ----
+
+def free_ports(n):
+    socks = [socket.socket() for _ in range(n)]
+    for s in socks:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in socks]
+    for s in socks:
+        s.close()
+    return ports
+
+
+class Cluster:
+    def __init__(self):
+        n = args.replicas
+        ports = free_ports(2 * n)
+        self.client, peer = ports[:n], ports[n:]
+        cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(peer))
+        self.process = []
+        for i in range(n):
+            cmd = [f"{args.bin}/tenure-core", "--name", f"n{i}", "--data-dir", f"{args.dir}/n{i}", "--initial-cluster", cluster,
+                   "--listen-client-urls", f"{SCHEME}://127.0.0.1:{self.client[i]}", "--listen-peer-urls", f"http://127.0.0.1:{peer[i]}"]
+            if TLS:
+                cmd += ["--cert-file", TLS[1], "--key-file", TLS[2]]
+            self.process.append(subprocess.Popen(cmd, stdout=open(f"{args.dir}/n{i}.log", "a"), stderr=subprocess.STDOUT))
+
+    def channel(self, i):
+        target = f"127.0.0.1:{self.client[i]}"
+        opts = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        if TLS:
+            return grpc.secure_channel(target, grpc.ssl_channel_credentials(open(TLS[0], "rb").read()), options=opts)
+        return grpc.insecure_channel(target, options=opts)
+
+    def status(self, i, timeout=5):
+        with self.channel(i) as c:
+            return ask(c, MAINTENANCE + "Status", pb.StatusRequest(), pb.StatusResponse, timeout)
+
+    def leader(self):
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            for i in range(args.replicas):
+                try:
+                    st = self.status(i, 1)
+                    if st.leader and st.leader == st.header.member_id:
+                        return i, st.header.raft_term
+                except grpc.RpcError:
+                    pass
+            time.sleep(0.05)
+        sys.exit("no leader after 15 s")
+
+    def rss(self, i):
+        try:
+            with open(f"/proc/{self.process[i].pid}/status") as f:
+                return next(int(line.split()[1]) // 1024 for line in f if line.startswith("VmRSS"))
+        except (OSError, StopIteration):
+            return -1
+
+    def cpu(self, i):
+        try:
+            with open(f"/proc/{self.process[i].pid}/stat") as f:
+                v = f.read().rsplit(")", 1)[1].split()
+            return (int(v[11]) + int(v[12])) / os.sysconf("SC_CLK_TCK")
+        except OSError:
+            return 0
+
+    def alive(self):
+        return all(p.poll() is None for p in self.process)
+
+    def stop(self):
+        for p in self.process:
+            p.send_signal(signal.SIGTERM)
+        for p in self.process:
+            try:
+                p.wait(10)
+            except subprocess.TimeoutExpired:
+                p.kill()
+
+
+def ask(channel, path, m, answer, timeout=5, **kw):
+    return channel.unary_unary(path, request_serializer=lambda x: x.SerializeToString(), response_deserializer=answer.FromString)(
+        m, timeout=timeout, **kw)
+
+
+# ---- honest clients: in a process of their own, so that they measure the replica and not this program ----
+
+class Honest:
+    """Renews a lease and puts a key each 20 ms at every replica; how long each answer took goes into a pipe."""
+
+    def __init__(self, cluster, token=None):
+        self.cluster, self.token = cluster, token
+        self.ours, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.get_context("fork").Process(target=self.run, args=(theirs,), daemon=True)
+        self.process.start()
+        if self.ours.recv() != "ready":
+            sys.exit("the honest clients did not start")
+
+    def run(self, pipe):
+        self.took = {"renewal": [0.0], "put": [0.0]}
+        self.began, self.errors, self.lock = {}, [], threading.Lock()
+        for i in range(args.replicas):
+            threading.Thread(target=self.renew, args=(i,), daemon=True).start()
+            threading.Thread(target=self.put, args=(i,), daemon=True).start()
+        end = time.monotonic() + 20
+        while len(self.began) < 2 * args.replicas and time.monotonic() < end:
+            time.sleep(0.02)
+        pipe.send("ready" if len(self.began) == 2 * args.replicas else self.errors)
+        while pipe.recv() == "take":
+            with self.lock:
+                now = time.monotonic()
+                for (what, _), at in self.began.items():  # one that waits still counts
+                    self.took[what].append(now - at)
+                pipe.send((self.took, self.errors))
+                self.took, self.errors = {"renewal": [0.0], "put": [0.0]}, []
+
+    def take(self):
+        self.ours.send("take")
+        return self.ours.recv()
+
+    def measure(self, what, i, call_):
+        while True:
+            with self.lock:
+                self.began[what, i] = time.monotonic()
+            try:
+                call_()
+            except Exception as e:  # noqa: BLE001: whatever it is, it is reported
+                with self.lock:
+                    self.errors.append(f"{what} at n{i}: {getattr(e, 'details', lambda: e)()}")
+                time.sleep(0.1)
+            with self.lock:
+                now = time.monotonic()
+                self.took[what].append(now - self.began[what, i])
+                self.began[what, i] = now
+            time.sleep(0.02)
+            with self.lock:
+                self.began[what, i] = time.monotonic()
+
+    def meta(self):
+        return [("token", self.token)] if self.token else None
+
+    def renew(self, i):
+        channel = self.cluster.channel(i)
+        lease = ask(channel, LEASE + "LeaseGrant", pb.LeaseGrantRequest(TTL=10), pb.LeaseGrantResponse, 15, metadata=self.meta()).ID
+        go, box = threading.Semaphore(0), {}
+
+        def requests():
+            while True:
+                go.acquire()
+                yield pb.LeaseKeepAliveRequest(ID=lease)
+
+        def once():
+            if "stream" not in box:
+                box["stream"] = channel.stream_stream(LEASE + "LeaseKeepAlive", request_serializer=lambda x: x.SerializeToString(),
+                                                      response_deserializer=pb.LeaseKeepAliveResponse.FromString)(requests(), metadata=self.meta())
+            go.release()
+            try:
+                ttl = next(box["stream"]).TTL
+            except Exception:
+                del box["stream"]
+                raise
+            if ttl <= 0:
+                raise RuntimeError("the lease is gone")
+
+        self.measure("renewal", i, once)
+
+    def put(self, i):
+        channel = self.cluster.channel(i)
+        self.measure("put", i, lambda: ask(channel, KV + "Put", pb.PutRequest(key=b"honest/%d" % i, value=b"v" * 100), pb.PutResponse, 15,
+                                           metadata=self.meta()))
+
+    def stop(self):
+        self.process.kill()
+
+
+# ---- attacks: each in a process of its own, until it is ended ----
+
+class Attack:
+    def __init__(self, port, tls, pids=()):
+        self.port, self.tls, self.sent, self.refused = port, tls, 0, 0
+
+    def connect(self, **kw):
+        while True:
+            try:
+                return connect(self.port, self.tls, **kw)
+            except OSError:
+                self.refused += 1
+                time.sleep(0.02)
+
+    def flood(self, begin, more, n=4, read=True, **kw):
+        """Keeps @n connections full of what more(stream) gives for ever; begins anew when one is ended."""
+        conns = {}
+
+        def fresh():
+            s = self.connect(**kw)
+            first = begin(s) if begin else b""
+            s.setblocking(False)
+            conns[s] = [first, 0]
+
+        for _ in range(n):
+            fresh()
+        while True:
+            r, w, _ = select.select(list(conns) if read else [], list(conns), [], 1)
+            for s in r:
+                try:
+                    if not s.recv(1 << 18):
+                        raise ConnectionError
+                except (BlockingIOError, __import__("ssl").SSLWantReadError):
+                    pass
+                except OSError:
+                    conns.pop(s, None)
+                    s.close()
+                    fresh()
+            for s in w:
+                if s not in conns:
+                    continue
+                state = conns[s]
+                if not state[0]:
+                    state[0] = more(state)
+                try:
+                    k = s.send(state[0])
+                    self.sent += k
+                    state[0] = state[0][k:]
+                except (BlockingIOError, __import__("ssl").SSLWantWriteError, __import__("ssl").SSLWantReadError):
+                    pass
+                except OSError:
+                    conns.pop(s, None)
+                    s.close()
+                    fresh()
+
+    # -- what costs the loop --
+
+    def empty_data(self):
+        chunk = frame(DATA, 0, 1) * 20000
+        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")), lambda st: chunk)
+
+    def pings(self):
+        chunk = frame(PING, 0, 0, b"x" * 8) * 10000
+        self.flood(None, lambda st: chunk)
+
+    def settings(self):
+        chunk = frame(SETTINGS, 0, 0, b"\0\1\0\0\x10\0") * 10000
+        self.flood(None, lambda st: chunk)
+
+    def window_updates(self):
+        self.flood(None, lambda st: frame(WINDOW, 0, 0, b"\0\0\0\1") * 10000)
+
+    def priorities(self):
+        chunk = b"".join(frame(PRIORITY, 0, 1 + 2 * i, b"\0\0\0\0\x10") for i in range(10000))
+        self.flood(None, lambda st: chunk)
+
+    def streams(self, per_stream, at_once=200):
+        def more(state):
+            first = state[1]
+            state[1] += at_once
+            return b"".join(per_stream(1 + 2 * i) for i in range(first, first + at_once))
+        return more
+
+    def rapid_reset(self):  # CVE-2023-44487
+        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body) + frame(RST, 0, i, b"\0\0\0\x08")))
+
+    def continuations(self):  # CVE-2024-27316
+        chunk = frame(CONTINUATION, 0, 1, literal(b"x", b"y" * 100) * 100) * 20
+        self.flood(lambda s: frame(HEADERS, 0, 1, headers(b"/etcdserverpb.KV/Range")), lambda st: chunk)
+
+    def header_references(self):
+        def begin(s):
+            return frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.KV/Range") + literal(b"token", b"t" * 3900, 0x40))
+        refs = headers(b"/etcdserverpb.KV/Range") + b"\xbe" * 15000
+
+        def more(state):
+            state[1] += 20
+            return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * i, refs) for i in range(state[1] - 19, state[1] + 1))
+        self.flood(begin, more)
+
+    def small_calls(self):
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Nothing", b"")))
+
+    def renewals(self):
+        chunk = frame(DATA, 0, 1, message(pb.LeaseKeepAliveRequest(ID=1).SerializeToString())) * 5000
+        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Lease/LeaseKeepAlive")), lambda st: chunk)
+
+    # -- what costs memory --
+
+    def unread_ranges(self):
+        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body)), n=8, read=False, receive=4096,
+                   hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
+
+    def zero_windows(self):
+        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body)), n=8, hello=settings((4, 0)))
+
+    def one_byte_windows(self):
+        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
+
+        def more(state):
+            if state[1] < 2000:
+                state[1] += 200
+                return b"".join(call(1 + 2 * i, b"/etcdserverpb.KV/Range", body) for i in range(state[1] - 200, state[1]))
+            return b"".join(frame(WINDOW, 0, 1 + 2 * i, b"\0\0\0\1") for i in range(2000))
+        self.flood(None, more, n=8, hello=settings((4, 0)))
+
+    def large_answers_to_writes(self):
+        body = pb.PutRequest(key=b"big/0", value=b"x" * 60000, prev_kv=True).SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Put", body), 50), n=4, read=False, receive=4096,
+                   hello=settings((4, 0x7fffffff)))
+
+    def half_messages(self):
+        def half(i):
+            return frame(HEADERS, END_HEADERS, i, headers(b"/etcdserverpb.KV/Put")) + b"".join(
+                frame(DATA, 0, i, (b"\0\0\x17\0\0" if k == 0 else b"") + b"x" * 16000) for k in range(4))
+        self.flood(None, self.streams(half, 50), n=8)
+
+    def half_watches(self):
+        def half(i):
+            return frame(HEADERS, END_HEADERS, i, headers(b"/etcdserverpb.Watch/Watch")) + frame(DATA, 0, i, b"\0\0\x17\0\0" + b"x" * 16000)
+        self.flood(None, self.streams(half, 50), n=8)
+
+    def refused_watches(self):
+        create = pb.WatchCreateRequest(key=b"x", watch_id=7)
+        chunk = frame(DATA, 0, 1, message(pb.WatchRequest(create_request=create).SerializeToString())) * 5000
+        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")), lambda st: chunk, read=False,
+                   receive=4096)
+
+    # -- what costs connections --
+
+    def idle(self):
+        conns = []
+        while len(conns) < 4000:
+            conns.append(self.connect())
+        time.sleep(1000)
+
+    def come_and_go(self):
+        while True:
+            self.connect().close()
+
+    def slow_bytes(self):
+        what = call(1, b"/etcdserverpb.KV/Range", b"\x0a\x01x")
+        conns = [self.connect(hello=b"") for _ in range(500)]
+        for i in range(1000):
+            for s in conns:
+                try:
+                    s.send(what[i % len(what):][:1])
+                except OSError:
+                    pass
+            time.sleep(1)
+
+    # -- the rest --
+
+    def logins(self):
+        body = pb.AuthenticateRequest(name="root", password="guess").SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.Auth/Authenticate", body), 20), n=1)
+
+    def garbage(self):
+        r = random.Random(1)
+        chunk = b"".join(frame(r.randrange(12), r.randrange(256), r.randrange(8), r.randbytes(r.randrange(64))) for _ in range(1000))
+        self.flood(None, lambda st: chunk)
+
+
+COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "rapid_reset", "continuations", "header_references",
+             "small_calls", "renewals", "garbage"]
+COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
+               "refused_watches"]
+COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
+ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
+
+
+def run_attack(name, port):
+    os.nice(10)  # an attacker has a machine of its own; here it takes what the replicas leave
+    a = Attack(port, tls_context(TLS[0]) if TLS else None)
+    threading.Thread(target=lambda: (os.read(0, 1), None), daemon=True)
+    getattr(a, name)()
+
+
+def under(cluster, honest, name, seconds, leader):
+    """Runs one attack; returns what the honest clients saw, and what the replica took."""
+    attacker = None
+    honest.take()
+    cpu, began, peak = cluster.cpu(leader), time.monotonic(), 0
+    if name:
+        attacker = multiprocessing.get_context("fork").Process(target=run_attack, args=(name, cluster.client[leader]), daemon=True)
+        attacker.start()
+    while time.monotonic() < began + seconds:
+        peak = max(peak, cluster.rss(leader))
+        time.sleep(0.05)
+    took, errors = honest.take()
+    cpu = 100 * (cluster.cpu(leader) - cpu) / (time.monotonic() - began)
+    if attacker:
+        attacker.kill()
+        attacker.join()
+    return {k: max(v) * 1000 for k, v in took.items()}, {k: len(v) for k, v in took.items()}, errors, peak, cpu
+
+
+def fill(cluster, leader):
+    with cluster.channel(leader) as c:
+        for i in range(16):
+            ask(c, KV + "Put", pb.PutRequest(key=b"big/%d" % i, value=b"x" * 65536), pb.PutResponse)
+
+
+def enable_auth(cluster, leader):
+    with cluster.channel(leader) as c:
+        ask(c, AUTH + "UserAdd", pb.AuthUserAddRequest(name="root", password="r"), pb.AuthUserAddResponse)
+        ask(c, AUTH + "RoleAdd", pb.AuthRoleAddRequest(name="root"), pb.AuthRoleAddResponse)
+        ask(c, AUTH + "UserGrantRole", pb.AuthUserGrantRoleRequest(user="root", role="root"), pb.AuthUserGrantRoleResponse)
+        ask(c, AUTH + "AuthEnable", pb.AuthEnableRequest(), pb.AuthEnableResponse)
+        return log_in(c, 5)
+
+
+def log_in(channel, timeout):
+    return ask(channel, AUTH + "Authenticate", pb.AuthenticateRequest(name="root", password="r"), pb.AuthenticateResponse, timeout).token
+
+
+def check_logins(cluster, leader):
+    """While somebody guesses passwords without end, others log in."""
+    attacker = multiprocessing.get_context("fork").Process(target=run_attack, args=("logins", cluster.client[leader]), daemon=True)
+    attacker.start()
+    worst, errors = 0.0, []
+    time.sleep(0.5)  # its first guesses are on their way
+    with cluster.channel(leader) as c:
+        for _ in range(10):
+            began = time.monotonic()
+            try:
+                log_in(c, 5)
+            except grpc.RpcError as e:
+                errors.append(e.details())
+            worst = max(worst, time.monotonic() - began)
+    attacker.kill()
+    attacker.join()
+    print(f"    10 logins beside it: the slowest {worst * 1000:.0f} ms, refused: {len(errors)}")
+    if not args.report:
+        report(not errors, "others log in while one guesses without end", errors[:1])
+
+
+def main():
+    attacks = args.attacks or ALL
+    unknown = [a for a in attacks if a not in ALL]
+    if unknown:
+        sys.exit(f"no such attack: {unknown}; there are: {' '.join(ALL)}")
+    cluster = Cluster()
+    try:
+        leader, term = cluster.leader()
+        fill(cluster, leader)
+        honest = Honest(cluster)
+        quiet, _, errors, base, cpu = under(cluster, honest, None, args.seconds, leader)
+        quiet = {k: max(v, 5) for k, v in quiet.items()}
+        print(f"{'attack':24} {'renewal':>9} {'put':>9} {'MiB':>6} {'CPU %':>6}")
+        print(f"{'none':24} {quiet['renewal']:7.1f}ms {quiet['put']:7.1f}ms {base:6} {cpu:6.0f}", flush=True)
+        for name in attacks:
+            if name == "logins":
+                honest.stop()
+                honest = Honest(cluster, enable_auth(cluster, leader))
+            took, n, errors, peak, cpu = under(cluster, honest, name, args.seconds, leader)
+            alive = cluster.alive()
+            print(f"{name:24} {took['renewal']:7.1f}ms {took['put']:7.1f}ms {peak:6} {cpu:6.0f}", flush=True)
+            if not alive:
+                print(f"not ok {name}: a replica ended")
+                return 1
+            was = term
+            leader, term = cluster.leader()
+            if args.report:
+                if term != was or errors:
+                    print(f"    term {was} -> {term}; errors: {len(errors)} {errors[:2]}")
+            else:
+                report(term == was, f"{name}: the leader stays", f"term {was} became {term}")
+                report(not errors, f"{name}: honest clients see no error", errors[:2])
+                report(n["renewal"] > 5, f"{name}: renewals go on", f"{n['renewal']} came")
+                if args.quiet:
+                    late = {k: took[k] - quiet[k] for k in took}
+                    report(late["renewal"] <= 50, f"{name}: no renewal is late by more than 50 ms", f"{late['renewal']:.0f} ms")
+                else:
+                    bound = max(500, 10 * quiet["renewal"])
+                    report(took["renewal"] <= bound, f"{name}: no renewal takes longer than {bound:.0f} ms", f"{took['renewal']:.0f} ms")
+                report(peak <= args.memory, f"{name}: no more than {args.memory} MiB", f"{peak} MiB")
+            if name == "logins":
+                check_logins(cluster, leader)
+        honest.stop()
+    finally:
+        cluster.stop()
+    if not args.report:
+        print(f"{PASSED} passed, {FAILED} failed, 0 skipped")
+    return FAILED != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+/* Those who have much to do, and those who must not wait for them: each on a real loop. */
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "loop/stream.h"
+#include "test.h"
+
+#define SHARERS 40
+#define BURN (2 * NSEC_PER_MSEC)
+
+static void burn(nsec_t for_so_long)
+{
+        struct boot_time end = boot_add(boot_now(), for_so_long);
+
+        while (boot_before(boot_now(), end))
+                ;
+}
+
+static struct {
+        struct loop *loop;
+        struct loop_hook hook;
+        unsigned turns, in_turn, most; /* calls between two hooks */
+        struct loop_later later[SHARERS];
+        unsigned runs[SHARERS], total;
+        size_t bytes[2], bytes_in_turn, most_bytes;
+        nsec_t cost; /* of a piece of input */
+} w;
+
+static void on_turn(struct loop_hook *h)
+{
+        (void) h;
+        w.turns++;
+        w.most = max_of(w.most, w.in_turn);
+        w.most_bytes = max_of(w.most_bytes, w.bytes_in_turn);
+        w.in_turn = 0;
+        w.bytes_in_turn = 0;
+}
+
+static void begin(void)
+{
+        memset(&w, 0, sizeof(w));
+        CHECK_EQ(loop_new(&w.loop), 0);
+        loop_hook_start(&w.hook, w.loop, on_turn);
+}
+
+static void end(void)
+{
+        loop_hook_stop(&w.hook);
+        loop_free(w.loop);
+}
+
+static void costly(struct loop_later *d)
+{
+        size_t i = (size_t) (d - w.later);
+
+        burn(BURN);
+        loop_lap(w.loop, "a costly one", "x");
+        w.in_turn++;
+        w.total++;
+        /* In turn: nobody is served for the second time before all were for the first. */
+        CHECK_EQ(w.runs[i], (w.total - 1) / SHARERS);
+        w.runs[i]++;
+        if (w.total == 2 * SHARERS)
+                loop_stop(w.loop);
+        if (w.runs[i] < 2)
+                loop_share(d, w.loop, costly);
+}
+
+TEST(those_who_share_the_loop_take_a_part_of_each_turn)
+{
+        begin();
+        for (size_t i = 0; i < SHARERS; i++)
+                loop_share(&w.later[i], w.loop, costly);
+        loop_run(w.loop);
+        CHECK_EQ(w.total, 2 * SHARERS);
+        CHECK(w.most <= 2); /* 3 ms are used up with the second */
+        CHECK(w.turns >= SHARERS);
+        CHECK(loop_longest_turn(w.loop) >= BURN);
+        end();
+}
+
+static void input(struct loop_later *d)
+{
+        size_t i = (size_t) (d - w.later);
+
+        burn(BURN);
+        loop_lap(w.loop, "input", NULL);
+        w.in_turn++;
+        w.runs[i]++;
+        if (++w.total == 2 * SHARERS)
+                loop_stop(w.loop);
+        loop_share_input(d, w.loop, true, input);
+}
+
+static void urgent(struct loop_later *d)
+{
+        w.runs[0]++;
+        loop_share_input(d, w.loop, false, urgent);
+}
+
+TEST(input_that_cannot_wait_is_served_in_each_turn)
+{
+        begin();
+        for (size_t i = 1; i < SHARERS; i++)
+                loop_share_input(&w.later[i], w.loop, true, input);
+        loop_share_input(&w.later[0], w.loop, false, urgent);
+        loop_run(w.loop);
+        CHECK(w.most <= 2);
+        CHECK(w.runs[0] >= w.turns - 1);
+        for (size_t i = 2; i < SHARERS; i++)
+                CHECK(w.runs[i] + 1 >= w.runs[1] && w.runs[i] <= w.runs[1] + 1);
+        for (size_t i = 0; i < SHARERS; i++)
+                loop_later_cancel(&w.later[i]);
+        end();
+}
+
+static struct loop_turn told;
+
+static void on_long(const struct loop_turn *t, void *arg)
+{
+        (void) arg;
+        told = *t;
+}
+
+static void once(struct loop_later *d)
+{
+        (void) d;
+        burn(5 * NSEC_PER_MSEC);
+        loop_lap(w.loop, "the culprit", "somebody");
+        loop_stop(w.loop);
+}
+
+TEST(a_long_turn_is_told_with_its_cause)
+{
+        memset(&told, 0, sizeof(told));
+        begin();
+        loop_watch_turns(w.loop, 5 * NSEC_PER_MSEC, on_long, NULL);
+        loop_share(&w.later[0], w.loop, once);
+        loop_run(w.loop);
+        CHECK(told.took >= 5 * NSEC_PER_MSEC && told.piece <= told.took);
+        CHECK_STR(told.what, "the culprit");
+        CHECK_STR(told.who, "somebody");
+        end();
+}
+
+static void got_bytes(struct stream *s, struct view data)
+{
+        size_t i = *(size_t *) stream_userdata(s);
+
+        burn(w.cost);
+        w.in_turn++;
+        w.bytes[i] += data.len;
+        w.bytes_in_turn += data.len;
+        if (w.bytes[0] + w.bytes[1] >= 6 << 20 || (w.cost > 0 && w.turns > 200))
+                loop_stop(w.loop);
+}
+
+static void gone(struct stream *s, const char *why)
+{
+        (void) s;
+        (void) why;
+}
+
+static const struct stream_ops patient = {
+        .patient = true, .on_data = got_bytes, .on_close = gone};
+
+struct writer {
+        struct loop_io io;
+        int fd;
+};
+
+static void keep_full(struct loop_io *io, int events)
+{
+        static uint8_t zeroes[1 << 16];
+        struct writer *wr = container_of(io, struct writer, io);
+
+        (void) events;
+        while (write(wr->fd, zeroes, sizeof(zeroes)) > 0)
+                ;
+}
+
+/* Two who send without end, one of them much more: neither keeps the other, or the hooks, from
+ * their turn, whatever a byte costs. */
+static void flood(nsec_t cost)
+{
+        static size_t which[2] = {0, 1};
+        struct writer writers[2] = {{.fd = -1}, {.fd = -1}};
+        struct stream *s[2];
+
+        begin();
+        w.cost = cost;
+        for (size_t i = 0; i < 2; i++) {
+                int fd[2];
+
+                CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd),
+                         0);
+                CHECK_EQ(stream_accept(&s[i], w.loop, fd[0], NULL, &patient, &which[i]), 0);
+                writers[i].fd = fd[1];
+                loop_io_start(&writers[i].io, w.loop, fd[1], EV_WRITE, keep_full);
+        }
+        loop_run(w.loop);
+        CHECK(w.bytes[0] > 0 && w.bytes[1] > 0);
+        for (size_t i = 0; i < 2; i++) {
+                stream_free(s[i]);
+                loop_io_stop(&writers[i].io);
+                close(writers[i].fd);
+        }
+        end();
+}
+
+TEST(who_sends_most_does_not_have_the_loop)
+{
+        flood(0);
+        /* What one event may read, of each of the two, and the last slice. */
+        CHECK(w.most_bytes <= 2 * (256 + 16) * 1024);
+        flood(2 * NSEC_PER_MSEC);
+        CHECK(w.most <= 3); /* each is one slice, which is longer than a piece may be */
+        CHECK(w.bytes[0] < 2 * w.bytes[1] + (64 << 10) &&
+              w.bytes[1] < 2 * w.bytes[0] + (64 << 10));
+}
+
+static unsigned accepted;
+static int accepted_fds[64];
+
+static void on_connection(int fd, void *userdata)
+{
+        (void) userdata;
+        accepted_fds[accepted++] = fd;
+}
+
+static void after_a_while(struct loop_timer *t)
+{
+        loop_stop(t->loop);
+}
+
+/* Runs out of descriptors with connections waiting: the loop rests, and goes on once there are
+ * some. */
+TEST(a_listener_rests_while_there_are_no_descriptors)
+{
+        struct rlimit was, few;
+        struct listener *l;
+        struct loop_timer t;
+        struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct url u;
+        int clients[8], spare;
+
+        begin();
+        accepted = 0;
+        CHECK_EQ(url_parse("http://127.0.0.1:0", &u), 0);
+        CHECK_EQ(listener_new(&l, w.loop, &u, on_connection, NULL), 0);
+        a.sin_port = htons(listener_port(l));
+        loop_timer_init(&t, w.loop, after_a_while);
+        for (size_t i = 0; i < ARRAY_SIZE(clients); i++) {
+                clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                CHECK_EQ(connect(clients[i], (struct sockaddr *) &a, sizeof(a)), 0);
+        }
+        CHECK_EQ(getrlimit(RLIMIT_NOFILE, &was), 0);
+        few = was;
+        spare = dup(0);
+        few.rlim_cur = (rlim_t) spare + 3;
+        close(spare);
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 30 * NSEC_PER_MSEC)), 0);
+        loop_run(w.loop);
+        CHECK_EQ(accepted, 3);
+        CHECK(w.turns < 20); /* it did not run in circles */
+
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+        for (unsigned tries = 0; accepted < 8 && tries < 100; tries++) {
+                CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 20 * NSEC_PER_MSEC)), 0);
+                loop_run(w.loop);
+        }
+        CHECK_EQ(accepted, 8);
+
+        /* A reserve is not touched. */
+        few.rlim_cur = (rlim_t) spare + 64;
+        listener_set_reserve(l, 64);
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        close(clients[0]);
+        clients[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK_EQ(connect(clients[0], (struct sockaddr *) &a, sizeof(a)), 0);
+        CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 20 * NSEC_PER_MSEC)), 0);
+        loop_run(w.loop);
+        CHECK_EQ(accepted, 8);
+        CHECK_EQ(recv(clients[0], &a, 1, 0), 0); /* closed, not left waiting */
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
+
+        for (size_t i = 0; i < ARRAY_SIZE(clients); i++) {
+                close(clients[i]);
+                close(accepted_fds[i]);
+        }
+        loop_timer_disarm(&t);
+        listener_free(l);
+        end();
+}
