@@ -46,9 +46,55 @@ int log_get_level(void)
         return current_level;
 }
 
+/* The length of the UTF-8 character (RFC 3629) that begins at @p; 0: it is none, or one that
+ * controls a terminal. */
+static size_t printable_char(const uint8_t *p, size_t n)
+{
+        size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+
+        if (len == 1)
+                return p[0] >= ' ' && p[0] != 0x7f;
+        if (len == 0 || len > n || p[0] > 0xf4)
+                return 0;
+        for (size_t i = 1; i < len; i++)
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+        if ((p[0] == 0xc2 && p[1] < 0xa0) || (p[0] == 0xe0 && p[1] < 0xa0) ||
+            (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
+            (p[0] == 0xf4 && p[1] >= 0x90))
+                return 0; /* C1 controls; too long a form; surrogates; beyond Unicode */
+        return len;
+}
+
+const char *log_printable(const void *text, size_t n, char *out, size_t size)
+{
+        const uint8_t *p = text, *end = p + n;
+        size_t k = 0, cut = 0; /* cut: the last place with room for "..." */
+
+        assert(size >= 8);
+        while (p < end) {
+                size_t len = printable_char(p, (size_t) (end - p)), need = len > 0 ? len : 4;
+
+                if (k + need >= size) {
+                        strcpy(out + cut, "...");
+                        return out;
+                }
+                if (len > 0)
+                        memcpy(out + k, p, len);
+                else
+                        snprintf(out + k, 5, "\\x%02x", *p);
+                k += need;
+                p += max_of(len, (size_t) 1);
+                if (k + sizeof("...") <= size)
+                        cut = k;
+        }
+        out[k] = '\0';
+        return out;
+}
+
 void log_full(int level, const char *const fields[], const char *fmt, ...)
 {
-        char text[1024];
+        char text[1024], line[1024];
         va_list ap;
 
         if (level > current_level)
@@ -56,7 +102,7 @@ void log_full(int level, const char *const fields[], const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        current_sink(level, fields, text);
+        current_sink(level, fields, log_printable(text, strlen(text), line, sizeof(line)));
 }
 
 int log_level_from_string(const char *s)

@@ -28,6 +28,12 @@ void log_full(int level, const char *const fields[], const char *fmt, ...) print
 #define log_info(...) log_full(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...) log_full(LOG_DEBUG, NULL, __VA_ARGS__)
 
+/* Writes the @n bytes at @text, which somebody else chose, to @out so that they can stand in a
+ * line: control characters and what is no UTF-8 as \\xHH, and "..." for what does not fit.
+ * @size is at least 8. Returns @out. log_full() does this to each line as a whole; a part that
+ * may be long is cut with it first. */
+const char *log_printable(const void *text, size_t n, char *out, size_t size);
+
 /* Names as systemd has them ("debug" ... "emerg"); -1 for an unknown one. */
 int log_level_from_string(const char *s);
 const char *log_level_to_string(int level);

@@ -2,6 +2,7 @@
 #include "base/buf.h"
 #include "base/conf.h"
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "base/rnd.h"
 #include "base/url.h"
 #include "test.h"
@@ -204,4 +205,39 @@ TEST(names_for_dns)
         memcpy(text, "srv://", 6);
         text[sizeof(text) - 1] = '\0';
         CHECK_EQ(url_parse_srv(text, name, &tls), -EINVAL);
+}
+
+static char logged[1100];
+
+static void keep_line(int level, const char *const fields[], const char *text)
+{
+        (void) level;
+        (void) fields;
+        snprintf(logged, sizeof(logged), "%s", text);
+}
+
+/* Whoever sends us text does not write our log: no second line, no escape sequence. */
+TEST(a_line_of_the_log_is_one_line_and_printable)
+{
+        char out[32], was[8];
+
+        log_set_sink(keep_line);
+        log_info("at %s.", "http://x\n<3>All is well\x1b[2J\x7f\xc2\x9b");
+        CHECK_STR(logged, "at http://x\\x0a<3>All is well\\x1b[2J\\x7f\\xc2\\x9b.");
+        log_info("%s", "d\xc3\xbcnn \xe2\x82\xac \xf0\x9f\x90\xa7 \xc3 \xed\xa0\x80 "
+                       "\xf5\x80\x80\x80 \xc0\xaf");
+        CHECK_STR(logged, "d\xc3\xbcnn \xe2\x82\xac \xf0\x9f\x90\xa7 \\xc3 \\xed\\xa0\\x80 "
+                          "\\xf5\\x80\\x80\\x80 \\xc0\\xaf");
+        log_set_sink(NULL);
+        CHECK_STR(log_printable("0123456789", 10, out, 11), "0123456789");
+        CHECK_STR(log_printable("0123456789", 10, out, 10), "012345...");
+        CHECK_STR(log_printable("a\0b", 3, out, sizeof(out)), "a\\x00b");
+        CHECK_STR(log_printable("", 0, was, sizeof(was)), "");
+        for (size_t size = 8; size < sizeof(out); size++) {
+                memset(out, 'x', sizeof(out));
+                log_printable("\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82", 10, out, size);
+                CHECK(strlen(out) < size);
+                for (size_t i = size; i < sizeof(out); i++)
+                        CHECK_EQ(out[i], 'x');
+        }
 }
