@@ -194,6 +194,17 @@ int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
 
         if (k->finished || k->closing)
                 return 0;
+        if (n > RPC_MESSAGE_MAX) {
+                char why[96];
+
+                if (!pub->conn->server)
+                        return -EMSGSIZE;
+                snprintf(why, sizeof(why),
+                         "grpc: trying to send message larger than max (%zu vs. %d)", n,
+                         RPC_MESSAGE_MAX);
+                rpc_call_finish(pub, RPC_RESOURCE_EXHAUSTED, why);
+                return 0;
+        }
         head[0] = 0;
         for (int i = 0; i < 4; i++)
                 head[1 + i] = (uint8_t) (n >> (24 - 8 * i));

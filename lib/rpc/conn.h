@@ -104,8 +104,12 @@ must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_lea
                              const struct rpc_handler *handler, void *userdata,
                              struct rpc_call **ret);
 
-/* Queues one message, copied. Returns 0, or -ENOMEM; after rpc_call_finish() it does nothing.
- */
+/* What a message may come to: gRPC's own bound in Go. Its length has 32 bits on the wire. */
+#define RPC_MESSAGE_MAX INT32_MAX
+
+/* Queues one message, copied. Returns 0, -ENOMEM or, as a client, -EMSGSIZE; a server's call
+ * that would answer more than RPC_MESSAGE_MAX is finished with an error that says so. After
+ * rpc_call_finish() it does nothing. */
 must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
 
 /* Bytes queued and not yet handed to the connection's output: for bounding a slow reader. */

@@ -29,11 +29,23 @@ static void echo_close(struct rpc_call *call)
 static const struct rpc_handler echo = {
         .on_message = echo_message, .on_end = echo_end, .on_close = echo_close};
 
+/* Bytes that are not there: they must not be looked at. */
+static void huge_message(struct rpc_call *call, struct view m)
+{
+        CHECK_EQ(rpc_call_send(call, m.p, (size_t) RPC_MESSAGE_MAX + 1), 0);
+        CHECK_EQ(rpc_call_send(call, m.p, m.len), 0);
+        rpc_call_finish(call, RPC_OK, "");
+}
+
+static const struct rpc_handler huge = {.on_message = huge_message, .on_close = echo_close};
+
 static void accept_call(struct rpc_call *call, void *userdata)
 {
         (void) userdata;
         if (strcmp(call->path, "/t.T/Echo") == 0)
                 call->handler = &echo;
+        else if (strcmp(call->path, "/t.T/Huge") == 0)
+                call->handler = &huge;
         else if (strcmp(call->path, "/t.T/Fail") == 0)
                 rpc_call_finish(call, RPC_OUT_OF_RANGE, "50 % \xc3\xa4 gone");
 }
@@ -176,4 +188,25 @@ TEST(garbage_ends_a_connection_and_nothing_else)
                         r = rpc_conn_input(s, junk, rnd(1, sizeof(junk)));
                 CHECK(r == 0 || r == -EPROTO);
         }
+}
+
+/* An answer of more than gRPC can frame is an error, not an answer cut to 32 bits of its
+ * length. */
+TEST(an_answer_that_is_too_large_is_an_error)
+{
+        cleanup_(rpc_conn_freep) struct rpc_conn *c = NULL, *s = NULL;
+        struct rpc_call *call;
+
+        connect_both(&c, &s);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Huge", false, &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_send(call, "x", 1), 0);
+        pump(c, s);
+        CHECK_EQ(seen.messages, 0);
+        CHECK_EQ(seen.code, RPC_RESOURCE_EXHAUSTED);
+        CHECK_STR(seen.text,
+                  "grpc: trying to send message larger than max (2147483648 vs. 2147483647)");
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_send(call, "x", (size_t) RPC_MESSAGE_MAX + 1), -EMSGSIZE);
+        rpc_call_cancel(call);
+        pump(c, s);
 }
