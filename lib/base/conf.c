@@ -89,6 +89,25 @@ bool list_next(const char **cursor, char *out, size_t size)
         return true;
 }
 
+int list_split(const char *list, struct arena *a, char ***ret, size_t *ret_n)
+{
+        size_t n = 1, k = 0;
+        char **items, *copy;
+
+        for (const char *p = list; *p; p++)
+                n += *p == ',';
+        items = arena_alloc(a, n * sizeof(*items));
+        copy = arena_alloc(a, strlen(list) + 1);
+        if (!items || !copy)
+                return -ENOMEM;
+        strcpy(copy, list);
+        for (char *next = *list ? copy : NULL; next;)
+                items[k++] = strsep(&next, ",");
+        *ret = items;
+        *ret_n = k;
+        return 0;
+}
+
 static int set_string(char **field, const char *value)
 {
         char *copy = strdup(value);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/arena.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -89,3 +90,6 @@ void nsec_format(nsec_t t, char out[static 32]);
 /* Walks a CONF_LIST: copies the next item to @out and advances *@cursor. Returns false at the
  * end; an item that does not fit ends the list too. */
 bool list_next(const char **cursor, char *out, size_t size);
+
+/* All items of a CONF_LIST, of any length and number, in @a. Returns 0 or -ENOMEM. */
+must_check_ int list_split(const char *list, struct arena *a, char ***ret, size_t *ret_n);

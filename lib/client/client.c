@@ -318,7 +318,13 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         r = discover_init(c, cfg->endpoints);
         if (r == 0) /* until DNS has answered */
                 cursor = c->discovery.tls ? "https://0.0.0.0:0" : "http://0.0.0.0:0";
-        while (c->n_peers < CLIENT_ENDPOINTS_MAX && list_next(&cursor, url, sizeof(url))) {
+        while (list_next(&cursor, url, sizeof(url))) {
+                if (c->n_peers == CLIENT_ENDPOINTS_MAX) {
+                        snprintf(err, err_size,
+                                 "more than %d endpoints are given; name fewer of them",
+                                 CLIENT_ENDPOINTS_MAX);
+                        return -EINVAL;
+                }
                 r = add_peer(c, url);
                 if (r < 0) {
                         snprintf(err, err_size,

@@ -20,17 +20,6 @@ static char *copy(struct arena *a, const char *s)
         return c ? strcpy(c, s) : NULL;
 }
 
-static void fill_urls(struct list *l, Pb__Member *m, const char *joined)
-{
-        const char *cursor = joined;
-        char url[320];
-
-        m->clienturls = arena_alloc(l->arena, 8 * sizeof(*m->clienturls));
-        while (m->clienturls && m->n_clienturls < 8 && list_next(&cursor, url, sizeof(url)))
-                m->clienturls[m->n_clienturls++] = copy(l->arena, url);
-        l->failed = l->failed || !m->clienturls;
-}
-
 static void add_member(uint64_t id, const char *address, bool voter, void *arg)
 {
         struct list *l = arg;
@@ -43,15 +32,16 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         pb__member__init(m);
         m->id = id;
         m->islearner = !voter;
-        m->peerurls = arena_alloc(l->arena, sizeof(*m->peerurls));
-        if (m->peerurls)
-                m->peerurls[m->n_peerurls++] = copy(l->arena, address);
+        if (list_split(address, l->arena, &m->peerurls, &m->n_peerurls) < 0)
+                l->failed = true;
         for (size_t i = 0; i < l->state->n_members; i++)
                 if (l->state->members[i].id == id) {
                         m->name = copy(l->arena, l->state->members[i].name);
-                        fill_urls(l, m, l->state->members[i].client_urls);
+                        if (list_split(l->state->members[i].client_urls, l->arena,
+                                       &m->clienturls, &m->n_clienturls) < 0)
+                                l->failed = true;
                 }
-        l->failed = l->failed || !m->peerurls || !m->peerurls[0] || !m->name;
+        l->failed = l->failed || !m->name;
         l->out->members[l->out->n_members++] = m;
 }
 

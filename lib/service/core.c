@@ -562,8 +562,7 @@ static void introduce(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
         Pb__Member m = PB__MEMBER__INIT;
-        const char *cursor = c->member_urls;
-        char urls[8][320], *list[8];
+        cleanup_(arena_fini) struct arena a = {0};
 
         if (!c->member_name || c->member_out || core_status(c).leader_id == 0)
                 return;
@@ -574,12 +573,8 @@ static void introduce(struct core *c)
                         return;
         m.id = c->cfg.member_id;
         m.name = c->member_name;
-        m.clienturls = list;
-        while (m.n_clienturls < 8 &&
-               list_next(&cursor, urls[m.n_clienturls], sizeof(urls[0]))) {
-                list[m.n_clienturls] = urls[m.n_clienturls];
-                m.n_clienturls++;
-        }
+        if (list_split(c->member_urls, &a, &m.clienturls, &m.n_clienturls) < 0)
+                return; /* no memory: it is tried again */
         pb_append(&body, &m.base);
         c->member.done = member_done;
         c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER, NULL,

@@ -2,6 +2,7 @@
 
 #include <bsd/sys/queue.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/conf.h"
 #include "base/log.h"
@@ -121,13 +122,17 @@ static void on_accept(int fd, void *userdata)
         struct conn *c = calloc(1, sizeof(*c));
         int r;
 
-        if (!c)
+        if (!c) {
+                close(fd);
                 return;
+        }
         c->server = s;
         loop_timer_init(&c->timer, s->loop, on_timer);
         LIST_INSERT_HEAD(&s->conns, c, next);
         r = rpc_conn_new_server(&c->rpc, &limits, api_accept, s->api);
-        if (r == 0)
+        if (r < 0)
+                close(fd);
+        else
                 r = stream_accept(&c->stream, s->loop, fd, port->tls ? s->tls : NULL,
                                   &stream_ops, c);
         if (r == 0)
@@ -171,10 +176,16 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
         s->tls = tls;
         s->request_max = request_max;
         LIST_INIT(&s->conns);
-        while (list_next(&cursor, item, sizeof(item)) &&
-               s->n_listeners < ARRAY_SIZE(s->listeners)) {
+        while (list_next(&cursor, item, sizeof(item))) {
                 size_t i = s->n_listeners;
 
+                if (i == ARRAY_SIZE(s->listeners)) {
+                        snprintf(err, err_size,
+                                 "more than %zu URLs to listen on for clients; name fewer, or "
+                                 "one that stands for all addresses (http://0.0.0.0:2379)",
+                                 ARRAY_SIZE(s->listeners));
+                        return -EINVAL;
+                }
                 r = url_parse(item, &u);
                 if (r == 0 && u.tls && !tls) {
                         snprintf(err, err_size, "%s wants TLS: give --cert-file and --key-file",
