@@ -296,12 +296,23 @@ static void opened(struct stream *s)
         }
 }
 
+/* A session is resumed without a look at the certificate it was made with: that ends with it.
+ */
+static bool resumed_too_late(SSL *ssl)
+{
+        X509 *cert = SSL_session_reused(ssl) ? SSL_get0_peer_certificate(ssl) : NULL;
+
+        return cert && X509_cmp_current_time(X509_get0_notAfter(cert)) <= 0;
+}
+
 static void handshake(struct stream *s)
 {
         int r;
 
         ERR_clear_error();
         r = SSL_do_handshake(s->ssl);
+        if (r == 1 && resumed_too_late(s->ssl))
+                return dead(s, "the certificate of the session that was resumed has expired");
         if (r == 1)
                 return opened(s);
         r = SSL_get_error(s->ssl, r);

@@ -80,6 +80,14 @@ int tls_new_server(struct tls **ret, const struct tls_files *f, struct tls_error
                 return r;
         if (f->http2)
                 SSL_CTX_set_alpn_select_cb((*ret)->ctx, choose_h2, NULL);
+        /* A session that was made with a client's certificate is resumed only in its own
+         * context (SSL_CTX_set_session_id_context(3)); without one such a client is refused
+         * when it comes again. What guards a session is the context's own ticket key and cache:
+         * the next tls_replace() ends them all, and with them what the CAs before trusted. */
+        if (SSL_CTX_set_session_id_context((*ret)->ctx, (const uint8_t *) "tenure", 6) != 1) {
+                *ret = tls_free(*ret);
+                return -ENOMEM;
+        }
         if (f->verify_clients)
                 SSL_CTX_set_verify((*ret)->ctx,
                                    SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);

@@ -178,6 +178,13 @@ until_ok 15 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret v
 is "TLS: put and get" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls get secret >/dev/null 2>&1; then not_ok "TLS: a client without a certificate" "it got in"; else ok "TLS: a client without a certificate is refused"; fi
 if timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get secret >/dev/null 2>&1; then not_ok "TLS: a plaintext client" "it got in"; else ok "TLS: a plaintext client is refused"; fi
+# A client that comes again resumes its session; whom the CAs trust no more does not, whatever it was trusted before.
+resume() { start "$1" python3 "$(dirname "$0")/resume.py" "$c2" "$DIR/$2/ca.pem" "$DIR/$2/cert.pem" "$DIR/$2/key.pem" "$DIR/$1.go" "$DIR/ca.pem"; RESUME=$PID; }
+sums() { grep -E "^$2" "$DIR/$1.log" | tr '\n' ';'; }
+mkdir "$DIR/first" && cp "$DIR"/*.pem "$DIR/first"
+resume resume first
+until_ok 10 grep -q "TLS 1.3" "$DIR/resume.log"
+is "TLS: a session is resumed with its client's certificate" "$(sums resume TLS)" "TLS 1.2: new, resumed;TLS 1.3: new, resumed;"
 # Certificates are renewed under their names, here by a new CA and keys of another kind, without a restart.
 mkdir "$DIR/old" && cp "$DIR"/*.pem "$DIR/old"
 hup() { for n in 1 2 3; do kill -HUP "$(pgrep -f "$DIR/s$n ")"; done; }
@@ -190,6 +197,12 @@ make_certificates ec ec_paramgen_curve:prime256v1; hup
 until_ok 5 log_has "The certificates have been read again" && ok "SIGHUP: certificates are read again" || not_ok "SIGHUP: certificates are read again" "$(tail -n 2 "$DIR/s1.log")"
 is "a new client gets in" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls --cert "$DIR/old/cert.pem" --key "$DIR/old/key.pem" get secret >/dev/null 2>&1; then not_ok "one of the old CA" "it got in"; else ok "one of the old CA does not"; fi
+touch "$DIR/resume.go"; wait "$RESUME"
+has "nor does a session of one of the old CA" "$(sums resume then)" "then TLS 1.2: refused .*;then TLS 1.3: refused .*;"
+resume same .; until_ok 10 grep -q "TLS 1.3" "$DIR/same.log"
+: >"$DIR/s2.log"; kill -HUP "$(pgrep -f "$DIR/s2 ")"; until_ok 5 grep -q "have been read again" "$DIR/s2.log"
+touch "$DIR/same.go"; wait "$RESUME"
+is "a reload ends sessions, not clients" "$(sums same then)" "then TLS 1.2: new;then TLS 1.3: new;"
 has "the server shows the new one" "$(openssl s_client -connect "127.0.0.1:$c2" -CAfile "$DIR/ca.pem" -cert "$DIR/cert.pem" -key "$DIR/key.pem" </dev/null 2>&1)" "id-ecPublicKey|EC, 256 bit|Peer signature type: ECDSA"
 pid=$(pgrep -f "$DIR/s3 "); kill "$pid"; wait "$pid"
 start s3 "$BIN/tenure-core" --name s3 --data-dir "$DIR/s3" --listen-client-urls "https://127.0.0.1:$c3" --listen-peer-urls "https://127.0.0.1:$p3" \
