@@ -8,6 +8,7 @@
 
 #define TRY_FOR (5 * NSEC_PER_SEC)
 #define CALL_FOR (10 * NSEC_PER_SEC)
+#define LEARNER "etcdserver: rpc not supported for learner"
 
 static void finish(struct talk *t)
 {
@@ -192,6 +193,11 @@ int talk(const struct core_options *o, struct talk *t)
         r = -EINVAL;
         while (r < 0 && t->gave_up == 0 && list_next(&cursor, url, sizeof(url))) {
                 r = ask(t, url);
+                if (r == 0 && *cursor && t->code == RPC_UNAVAILABLE &&
+                    strcmp(t->text, LEARNER) == 0) {
+                        r = -EHOSTUNREACH; /* it has done nothing; others may */
+                        continue;
+                }
                 if (r < 0 && t->gave_up == 0)
                         fprintf(stderr, "tenurectl: no lease core answers at %s%s%s.\n", url,
                                 *t->down ? ": " : "", t->down);

@@ -220,6 +220,16 @@ static struct status admit(struct request *q)
                                                        : permit_user(s, &q->who.user));
 }
 
+/* What a learner, which may lag without anybody's noticing, answers, as etcd has it: how it is,
+ * and what it has to whoever says that this is enough. */
+static bool learner_answers(const struct request *q)
+{
+        const Pb__RangeRequest *range = q->msg;
+
+        return q->method->request == &pb__status_request__descriptor ||
+               (q->method->request == &pb__range_request__descriptor && range->serializable);
+}
+
 static void on_message(struct rpc_call *call, struct view m)
 {
         struct request *q = call->userdata;
@@ -231,6 +241,8 @@ static void on_message(struct rpc_call *call, struct view m)
         r = pb_unpack(q->method->request, m, &q->msg);
         if (r < 0)
                 return request_fail(q, status_unpacked(r));
+        if (core_status(q->api->core).learner && !learner_answers(q))
+                return request_fail(q, status_learner);
         if (call->want_leader && core_status(q->api->core).leader_id == 0)
                 return request_fail(q, status_no_leader);
         q->own = m;
@@ -267,14 +279,23 @@ static const struct rpc_handler unary = {
 
 void api_accept(struct rpc_call *call, void *userdata)
 {
+        static const struct {
+                const char *path;
+                void (*accept)(struct api *a, struct rpc_call *call);
+        } streams[] = {
+                {"/etcdserverpb.Lease/LeaseKeepAlive", keepalive_accept},
+                {"/etcdserverpb.Watch/Watch", watch_accept},
+                {"/v3electionpb.Election/Observe", observe_accept},
+        };
         struct api *a = userdata;
 
-        if (strcmp(call->path, "/etcdserverpb.Lease/LeaseKeepAlive") == 0)
-                return keepalive_accept(a, call);
-        if (strcmp(call->path, "/etcdserverpb.Watch/Watch") == 0)
-                return watch_accept(a, call);
-        if (strcmp(call->path, "/v3electionpb.Election/Observe") == 0)
-                return observe_accept(a, call);
+        for (size_t i = 0; i < ARRAY_SIZE(streams); i++) {
+                if (strcmp(streams[i].path, call->path) != 0)
+                        continue;
+                if (core_status(a->core).learner)
+                        return rpc_call_finish(call, status_learner.code, status_learner.text);
+                return streams[i].accept(a, call);
+        }
         for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
                 for (size_t i = 0; i < *tables[t].n; i++) {
                         const struct method *m = &tables[t].methods[i];

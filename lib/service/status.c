@@ -17,6 +17,10 @@ const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
 const struct status status_too_large = {RPC_INVALID_ARGUMENT,
                                         "etcdserver: request is too large"};
 
+/* etcd's clients leave a replica that is UNAVAILABLE. */
+const struct status status_learner = {RPC_UNAVAILABLE,
+                                      "etcdserver: rpc not supported for learner"};
+
 static const struct status of_outcome[] = {
         [STATE_OK] = {RPC_OK, ""},
         [STATE_E_KEY_MISSING] = {RPC_INVALID_ARGUMENT, "etcdserver: key is not provided"},

@@ -37,6 +37,26 @@ if until_ok 10 role_is d learner; then ok "it joins, and says its name"; else no
 # A learner's own state, without the leader's word.
 if until_ok 10 bash -c "[ \"\$(timeout 5 etcdctl --endpoints 127.0.0.1:$c4 get --consistency=s n40 --print-value-only)\" = v ]"; then
 	ok "it has what was there"; else not_ok "it has what was there"; fi
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+messages
+real_learner() { # a real etcd with a learner, which serves on the port in $RL
+	local a b ap bp
+	read -r a b ap bp < <(free_ports 4)
+	RL=$b
+	start etcd-a etcd --name a --data-dir "$DIR/etcd-a" --listen-client-urls "$A:$a" --advertise-client-urls "$A:$a" --listen-peer-urls "$A:$ap" \
+		--initial-advertise-peer-urls "$A:$ap" --initial-cluster "a=$A:$ap" --log-level error
+	until_ok 20 etc "127.0.0.1:$a" put k v
+	until_ok 20 etc "127.0.0.1:$a" member add b --learner --peer-urls "$A:$bp"
+	start etcd-b etcd --name b --data-dir "$DIR/etcd-b" --listen-client-urls "$A:$b" --advertise-client-urls "$A:$b" --listen-peer-urls "$A:$bp" \
+		--initial-advertise-peer-urls "$A:$bp" --initial-cluster "a=$A:$ap,b=$A:$bp" --initial-cluster-state existing --log-level error
+	until_ok 20 etc "127.0.0.1:$b" get k --consistency=s
+}
+real_learner
+answers() { timeout 60 /usr/bin/python3 "$ROOT/tests/system/learner.py" "$DIR/pb" "127.0.0.1:$1"; }
+is "a learner answers what a real etcd's answers" "$(answers "$c4")" "$(answers "$RL")"
+has "which is not much" "$(answers "$c4" | grep -c "UNAVAILABLE: etcdserver: rpc not supported for learner")" "^15$"
+EP="$A:$c4,$EP"
+has "tenurectl goes on to a replica that answers" "$(ctl core members 2>&1)" "learner"
 if until_ok 10 ctl core promote d; then ok "promoted"; else not_ok "promoted" "$(ctl core promote d 2>&1)"; fi
 has "who votes is no learner" "$(ctl core promote d 2>&1)" "can only promote a learner"
 is "it serves linearizable reads" "$(etc "127.0.0.1:$c4" get k --print-value-only)" before
@@ -69,8 +89,6 @@ HASHES=$(for e in ${LIVE//,/ }; do etc "${e#http://}" put hash "$e" >/dev/null; 
 	for e in ${LIVE//,/ }; do until_ok 5 bash -c "[ \"\$(etcdctl --endpoints ${e#http://} get hash --print-value-only)\" = ${LIVE##*,} ]"; etc "${e#http://}" endpoint hashkv -w json | jq '.[0].HashKV.hash'; done)
 is "HashKV is equal on all replicas" "$(sort -u <<<"$HASHES" | wc -l)" 1
 SURVIVOR=d
-ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-messages
 start no_leader /usr/bin/python3 "$ROOT/tests/system/no_leader.py" "$DIR/pb" "127.0.0.1:$c4"
 until_ok 10 grep -q open "$DIR/no_leader.log" || not_ok "streams that ask for a leader" "$(cat "$DIR/no_leader.log")"
 for p in "${PIDS[@]}"; do grep -qz -- "--name" "/proc/$p/cmdline" 2>/dev/null && ! tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -- "--name $SURVIVOR " && kill -9 "$p"; done
