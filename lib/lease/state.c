@@ -513,8 +513,13 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
                 return revoke(s, who, m, reply);
         }
         case CMD_ALARM: {
-                UNPACK(m, pb__alarm_request__descriptor);
-                reply->outcome = permit_root(s, who);
+                UNPACK(alarm, pb__alarm_request__descriptor);
+                const Pb__AlarmRequest *m = alarm;
+
+                /* To know of one is for whoever is logged in; to raise one stops all writes. */
+                reply->outcome = m->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
+                                         ? permit_user(s, who)
+                                         : permit_root(s, who);
                 return reply->outcome == STATE_OK ? state_alarm(s, m, reply) : 0;
         }
         case CMD_AUTH: {

@@ -90,7 +90,7 @@ const struct method maintenance_methods[] = {
         {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash, FOR_ROOT},
         {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv,
          FOR_ROOT},
-        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_, FOR_ROOT},
+        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_, FOR_USERS},
         {"/etcdserverpb.Maintenance/Defragment", &pb__defragment_request__descriptor,
          defragment, FOR_ROOT},
         {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,

@@ -150,6 +150,11 @@ def switched_on():
         calls(user)
         if user == "root":
             both(None, AUTH + "UserDelete", pb.AuthUserDeleteRequest(name="new"), pb.AuthUserDeleteResponse)
+    # Who may what of these is as etcd has it since 3.5.28; 3.4 lets everybody, and has no AuthStatus.
+    both("root lists the alarms", MAINT + "Alarm", pb.AlarmRequest(), pb.AlarmResponse, forget=["header"])
+    both("root disarms what is not there", MAINT + "Alarm", pb.AlarmRequest(action=2, memberID=1, alarm=1), pb.AlarmResponse, forget=["header"])
+    both("root moves the leader to nobody", MAINT + "MoveLeader", pb.MoveLeaderRequest(targetID=1), pb.MoveLeaderResponse)
+    mine("root asks whether there are users", AUTH + "AuthStatus", pb.AuthStatusRequest(), pb.AuthStatusResponse, None)
     auth("root cannot be deleted", "UserDelete", name="root")
     auth("root stays root", "UserRevokeRole", name="root", role="root")
     auth("the role root stays", "RoleDelete", role="root")
@@ -175,7 +180,9 @@ def stricter():
             ("lists leases", LEASE + "LeaseLeases", pb.LeaseLeasesRequest(), pb.LeaseLeasesResponse),
             ("compacts", KV + "Compact", pb.CompactionRequest(revision=1), pb.CompactionResponse),
             ("moves the leader", MAINT + "MoveLeader", pb.MoveLeaderRequest(targetID=1), pb.MoveLeaderResponse),
+            ("lists alarms", MAINT + "Alarm", pb.AlarmRequest(), pb.AlarmResponse),
             ("arms an alarm", MAINT + "Alarm", pb.AlarmRequest(action=1, alarm=1), pb.AlarmResponse),
+            ("asks whether there are users", AUTH + "AuthStatus", pb.AuthStatusRequest(), pb.AuthStatusResponse),
             ("defragments", MAINT + "Defragment", pb.DefragmentRequest(), pb.DefragmentResponse),
             ("asks for a lease's keys", LEASE + "LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=502, keys=True), pb.LeaseTimeToLiveResponse),
             ("takes a lock", "/v3lockpb.Lock/Lock", pb.LockRequest(name=b"l"), pb.LockResponse),
@@ -194,6 +201,13 @@ def stricter():
          pb.LeaseTimeToLiveResponse, None)
     mine("A43: a txn attaches to a lease with a secret key", KV + "Txn", pb.TxnRequest(success=[pb.RequestOp(
         request_put=pb.PutRequest(key=b"alone", lease=502))]), pb.TxnResponse, DENIED)
+    both("ann lists the alarms", MAINT + "Alarm", pb.AlarmRequest(), pb.AlarmResponse, forget=["header"])
+    for what, path, m, reply in (
+            ("arms an alarm", MAINT + "Alarm", pb.AlarmRequest(action=1, alarm=1), pb.AlarmResponse),
+            ("disarms alarms", MAINT + "Alarm", pb.AlarmRequest(action=2), pb.AlarmResponse),
+            ("moves the leader", MAINT + "MoveLeader", pb.MoveLeaderRequest(targetID=1), pb.MoveLeaderResponse),
+            ("asks whether there are users", AUTH + "AuthStatus", pb.AuthStatusRequest(), pb.AuthStatusResponse)):
+        mine(f"A43: ann {what}", path, m, reply, DENIED)
     mine("A43: the snapshot", MAINT + "HashKV", pb.HashKVRequest(), pb.HashKVResponse, DENIED)
     mine("A43: ann asks for a lock in another's place", "/v3lockpb.Lock/Lock", pb.LockRequest(name=b"l"), pb.LockResponse, DENIED)
     r = ENGINES["tenure"].call(LEASE + "LeaseLeases", pb.LeaseLeasesRequest(), pb.LeaseLeasesResponse)
