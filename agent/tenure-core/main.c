@@ -300,6 +300,13 @@ static int on_frame(void *u, uint64_t id, struct view frame)
         return replica_input(p->replica, id, frame, boot_now());
 }
 
+static void on_up(void *u, uint64_t id)
+{
+        struct program *p = u;
+
+        replica_peer_up(p->replica, id, boot_now());
+}
+
 static void on_down(void *u, uint64_t id)
 {
         struct program *p = u;
@@ -308,7 +315,8 @@ static void on_down(void *u, uint64_t id)
         peers_sweep(p->peers, is_member);
 }
 
-static const struct peers_ops peers_ops = {.frame = on_frame, .down = on_down, .who = tell_who};
+static const struct peers_ops peers_ops = {
+        .frame = on_frame, .up = on_up, .down = on_down, .who = tell_who};
 
 static void on_stop_timeout(struct loop_timer *t)
 {

@@ -32,9 +32,20 @@ struct batch {
 };
 
 /* Which frames of a sender have come: the highest, and those of the 64 up to it. */
+#define WINDOW 64
 struct window {
         uint64_t peer; /* whose; 0: nobody's */
         uint64_t life, high, seen;
+        unsigned unacked; /* came since it was told */
+        bool full;        /* no room for the last */
+};
+
+/* A frame of proposals that the leader has not acknowledged. */
+struct forwarded {
+        STAILQ_ENTRY(forwarded) next;
+        uint64_t n;
+        struct boot_time sent_at;
+        struct buf frame;
 };
 
 struct read {
@@ -90,8 +101,13 @@ struct replica {
 
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        size_t queued;
-        uint64_t forwarded;                            /* frames of proposals, in this life */
+        size_t queued;      /* bytes of `batches` */
+        uint64_t forwarded; /* frames of proposals, in this life; the numbers of... */
+        STAILQ_HEAD(, forwarded) unacked; /* ...those that the leader may not have */
+        size_t unacked_bytes;
+        struct boot_time resent_at;
+        bool leader_full;                              /* it had no room for one */
+        uint64_t sent_to;                              /* since the last flush; bit per peer */
         struct window proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
                                                           them, members or not any more */
 
@@ -157,6 +173,7 @@ int replica_position(const struct replica *r, uint64_t id);
 /* Whether we are a voter of our configuration. */
 bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
+void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame);
 /* Sends a frame of @n numbers. */
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,
                   size_t n);
@@ -194,8 +211,17 @@ must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 /* Leader: whether an entry may be appended now; appends one of what waits. */
 bool queue_may_submit(const struct replica *r);
 bool queue_submit(struct replica *r);
-/* Follower: hands all to the leader. */
+/* Leader: the first time that it is one in this term. */
+void queue_term_begins(struct replica *r);
+/* Leader: tells who forwarded something what has come; behind all else that a flush sends. */
+void queue_acknowledge(struct replica *r);
+/* Follower: hands to the leader what waits; hears what it has, and sends the rest again. */
 void queue_forward(struct replica *r);
+void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
+                        bool full);
+void queue_link_up(struct replica *r, uint64_t peer);
+void queue_tick(struct replica *r);
+struct boot_time queue_next(const struct replica *r);
 
 /* ---- reads.c ---- */
 

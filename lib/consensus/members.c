@@ -261,7 +261,7 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
         buf_add(&f, address, strlen(address));
         if (buf_error(&f) < 0)
                 return replica_fatal(r, "out of memory");
-        r->ops->send(r->userdata, replica_leader(r), (struct view){f.data, buf_len(&f)});
+        replica_send_frame(r, replica_leader(r), &f);
 }
 
 int members_asked(struct replica *r, uint64_t peer, struct view in)

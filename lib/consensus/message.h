@@ -34,6 +34,9 @@ enum frame_type {
                            the type of a FRAME_RAFT that is too large for one frame */
         FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap
                              */
+        FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
+                           that life's proposals frame `high` has come, and each `high - i`
+                           whose bit i is set; the last did not get in if it was full */
 };
 
 /* Lends the data of log entry @index; false when it is not there. */

@@ -78,6 +78,8 @@ static void out_open(struct stream *s)
         o->backoff = RETRY_MIN;
         o->open = true;
         log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
+        if (o->peers->ops->up)
+                o->peers->ops->up(o->peers->userdata, o->id); /* last: it may end us */
 }
 
 static void out_data(struct stream *s, struct view data)

@@ -21,6 +21,9 @@ struct peers;
 struct peers_ops {
         /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
+        /* There is a new link to member @id: what was sent on the one before may be lost. NULL:
+         * nobody wants to know. */
+        void (*up)(void *userdata, uint64_t id);
         /* The link from member @id broke. */
         void (*down)(void *userdata, uint64_t id);
         /* One that wants to join asks which member has @url, and who the others are (join.h).

@@ -1,26 +1,56 @@
-/* Commands on their way into entries: gathered, numbered, appended by the leader, forwarded by
- * others. */
+/*
+ * Commands on their way into entries: gathered, numbered, appended by the leader, forwarded by
+ * others.
+ *
+ * What was forwarded is kept until the leader says that it has it, and sent again where that
+ * stays out: a link may break with frames in it while leader and term stay, and then nobody
+ * else would notice. The leader takes each number once (struct window); so no more are under
+ * way than it can tell apart, and the rest waits here, where more is gathered into one frame.
+ */
 #include "consensus/internal.h"
 
 /* Commands are gathered into entries up to this size. */
 #define ENTRY_BYTES ((size_t) 1 << 20)
 /* Past it, clients are told: too many requests. */
 #define QUEUED_BYTES_MAX ((size_t) 64 << 20)
+/* Renewals, expiries and the like; they all go into one entry. */
+#define URGENT_BYTES_MAX ((size_t) 8 << 20)
+/* Sent again at once, of what was lost. */
+#define RESEND_BYTES ((size_t) 1 << 20)
+/* So many frames of a peer are acknowledged even if nothing else goes there. */
+#define ACK_AFTER (WINDOW / 4)
 /* [libraft] Conflicts are walked back one entry a round trip: few may be under way. */
 #define UNCOMMITTED_MAX 64
 #define UNCOMMITTED_BYTES_MAX ((size_t) 32 << 20)
 
+static void forwarded_free(struct replica *r, struct forwarded *f)
+{
+        STAILQ_REMOVE(&r->unacked, f, forwarded, next);
+        r->unacked_bytes -= buf_len(&f->frame);
+        buf_fini(&f->frame);
+        free(f);
+}
+
+static void drop_first(struct replica *r)
+{
+        struct batch *b = STAILQ_FIRST(&r->batches);
+
+        STAILQ_REMOVE_HEAD(&r->batches, next);
+        r->queued -= buf_len(&b->bytes);
+        buf_fini(&b->bytes);
+        free(b);
+}
+
 void queue_drop(struct replica *r)
 {
-        struct batch *b;
+        struct forwarded *f;
 
-        while ((b = STAILQ_FIRST(&r->batches))) {
-                STAILQ_REMOVE_HEAD(&r->batches, next);
-                buf_fini(&b->bytes);
-                free(b);
-        }
+        while ((f = STAILQ_FIRST(&r->unacked)))
+                forwarded_free(r, f);
+        while (!STAILQ_EMPTY(&r->batches))
+                drop_first(r);
         buf_clear(&r->urgent);
-        r->queued = 0;
+        r->leader_full = false;
 }
 
 static int add_batch(struct replica *r, const void *p, size_t n)
@@ -40,8 +70,16 @@ static int add_batch(struct replica *r, const void *p, size_t n)
 
 static int add_urgent(struct replica *r, const void *p, size_t n)
 {
+        if (buf_len(&r->urgent) + n > URGENT_BYTES_MAX)
+                return -ENOBUFS;
         buf_add(&r->urgent, p, n);
         return buf_error(&r->urgent);
+}
+
+/* What waits here, and what waits for the leader's word. */
+static size_t queued_bytes(const struct replica *r)
+{
+        return r->queued + r->unacked_bytes;
 }
 
 int replica_propose(struct replica *r, const void *commands, size_t n,
@@ -51,7 +89,9 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
                 return -ENOTCONN;
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
-        return r->queued + n > QUEUED_BYTES_MAX ? -ENOBUFS : add_batch(r, commands, n);
+        if (queued_bytes(r) + n > QUEUED_BYTES_MAX || r->leader_full)
+                return -ENOBUFS;
+        return add_batch(r, commands, n);
 }
 
 /* Whether frame @n of that life of a sender is new: none is taken twice, whatever the links do.
@@ -63,9 +103,9 @@ static bool is_new(struct window *w, uint64_t life, uint64_t n)
         if (w->life != life)
                 *w = (struct window){.peer = w->peer, .life = life};
         if (n > w->high) {
-                w->seen = n - w->high < 64 ? w->seen << (n - w->high) : 0;
+                w->seen = n - w->high < WINDOW ? w->seen << (n - w->high) : 0;
                 w->high = n;
-        } else if (w->high - n >= 64) {
+        } else if (w->high - n >= WINDOW) {
                 return false;
         }
         bit = UINT64_C(1) << (w->high - n);
@@ -85,7 +125,8 @@ static struct window *window_of(struct replica *r, uint64_t peer)
 
                 if (w->peer == peer)
                         return w;
-                if (!free_one && (w->peer == 0 || replica_position(r, w->peer) < 0))
+                if (w->peer == 0 ? !free_one || free_one->peer != 0
+                                 : !free_one && replica_position(r, w->peer) < 0)
                         free_one = w;
         }
         assert(free_one); /* there are more than there can be members */
@@ -96,6 +137,7 @@ static struct window *window_of(struct replica *r, uint64_t peer)
 int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 {
         uint64_t term, life, n;
+        struct window *w;
         uint8_t priority;
         int k = view_u64(&in, &term);
 
@@ -112,14 +154,44 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         /* Its sender gives up what it proposed in an older term; taking it now would apply it
          * behind its back. */
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
-            replica_position(r, peer) < 0 || !is_new(window_of(r, peer), life, n) ||
-            r->queued + in.len > QUEUED_BYTES_MAX)
+            replica_position(r, peer) < 0)
+                return 0;
+        w = window_of(r, peer);
+        w->unacked++;
+        w->full = priority == REPLICA_URGENT ? buf_len(&r->urgent) + in.len > URGENT_BYTES_MAX
+                                             : r->queued + in.len > QUEUED_BYTES_MAX;
+        /* Where there is no room it comes again: it must not count as seen. */
+        if (w->full || !is_new(w, life, n))
                 return 0;
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
                                        : add_batch(r, in.p, in.len);
         if (k < 0)
                 replica_fatal(r, "out of memory");
         return 0;
+}
+
+void queue_term_begins(struct replica *r)
+{
+        memset(r->proposed, 0, sizeof(r->proposed)); /* no frame of an older term is taken */
+}
+
+/* In the wake of what goes there anyway, so that it costs no packet of its own; the word of
+ * each heartbeat does, at the latest. */
+void queue_acknowledge(struct replica *r)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
+                struct window *w = &r->proposed[i];
+                int at = w->unacked > 0 ? replica_position(r, w->peer) : -1;
+
+                if (at < 0 ||
+                    (w->unacked < ACK_AFTER && !w->full && !(r->sent_to & UINT64_C(1) << at)))
+                        continue;
+                w->unacked = 0;
+                replica_send(r, w->peer, FRAME_PROPOSED,
+                             (uint64_t[]){raft_current_term(&r->raft), w->life, w->high,
+                                          w->seen, w->full},
+                             5);
+        }
 }
 
 static size_t uncommitted_bytes(const struct replica *r)
@@ -163,10 +235,7 @@ bool queue_submit(struct replica *r)
         if (b) {
                 memcpy((uint8_t *) e.batch + STAMP + n_urgent, buf_head(&b->bytes),
                        buf_len(&b->bytes));
-                r->queued -= buf_len(&b->bytes);
-                STAILQ_REMOVE_HEAD(&r->batches, next);
-                buf_fini(&b->bytes);
-                free(b);
+                drop_first(r);
         }
         ev.submit.entries = &e;
         ev.submit.n = 1;
@@ -174,30 +243,122 @@ bool queue_submit(struct replica *r)
         return true;
 }
 
-static void forward(struct replica *r, enum replica_priority priority,
+static void send_forwarded(struct replica *r, struct forwarded *f)
+{
+        f->sent_at = r->now;
+        replica_send_frame(r, replica_leader(r), &f->frame);
+}
+
+/* Whether the leader can tell one more frame from those under way. */
+static bool window_open(const struct replica *r)
+{
+        const struct forwarded *first = STAILQ_FIRST(&r->unacked);
+
+        return !first || r->forwarded + 1 - first->n < WINDOW;
+}
+
+static bool forward(struct replica *r, enum replica_priority priority,
                     const struct buf *commands)
 {
-        cleanup_(buf_fini) struct buf f = {0};
+        struct forwarded *f = calloc(1, sizeof(*f));
 
-        if (buf_len(commands) == 0)
-                return;
-        buf_add_u8(&f, FRAME_PROPOSE);
-        buf_add_u64(&f, raft_current_term(&r->raft));
-        buf_add_u64(&f, r->cfg.seed);
-        buf_add_u64(&f, ++r->forwarded);
-        buf_add_u8(&f, (uint8_t) priority);
-        buf_add(&f, buf_head(commands), buf_len(commands));
-        if (buf_error(&f) < 0)
-                return replica_fatal(r, "out of memory");
-        r->ops->send(r->userdata, replica_leader(r), (struct view){f.data, buf_len(&f)});
+        if (!f) {
+                replica_fatal(r, "out of memory");
+                return false;
+        }
+        f->n = ++r->forwarded;
+        buf_add_u8(&f->frame, FRAME_PROPOSE);
+        buf_add_u64(&f->frame, raft_current_term(&r->raft));
+        buf_add_u64(&f->frame, r->cfg.seed);
+        buf_add_u64(&f->frame, f->n);
+        buf_add_u8(&f->frame, (uint8_t) priority);
+        buf_add(&f->frame, buf_head(commands), buf_len(commands));
+        STAILQ_INSERT_TAIL(&r->unacked, f, next);
+        r->unacked_bytes += buf_len(&f->frame);
+        if (buf_error(&f->frame) < 0) {
+                replica_fatal(r, "out of memory");
+                return false;
+        }
+        send_forwarded(r, f);
+        return true;
 }
 
 void queue_forward(struct replica *r)
 {
         struct batch *b;
 
-        forward(r, REPLICA_URGENT, &r->urgent);
-        STAILQ_FOREACH (b, &r->batches, next)
-                forward(r, REPLICA_NORMAL, &b->bytes);
-        queue_drop(r);
+        if (buf_len(&r->urgent) > 0 && window_open(r) && forward(r, REPLICA_URGENT, &r->urgent))
+                buf_clear(&r->urgent);
+        while ((b = STAILQ_FIRST(&r->batches)) && !r->dead && window_open(r) &&
+               forward(r, REPLICA_NORMAL, &b->bytes))
+                drop_first(r);
+}
+
+/* How long a frame may be without a word of it: the leader's next word tells, or the one
+ * behind it. */
+static nsec_t patience(const struct replica *r)
+{
+        return 4 * r->cfg.heartbeat;
+}
+
+/* The links keep the order: what is missing before @high was lost, or there was no room for it.
+ * The rest may be on its way still. */
+static void send_again(struct replica *r, uint64_t high, nsec_t after)
+{
+        struct forwarded *f;
+        size_t bytes = 0;
+
+        STAILQ_FOREACH (f, &r->unacked, next) {
+                if (f->n > high || bytes > RESEND_BYTES)
+                        break;
+                if (boot_diff(r->now, f->sent_at) < after)
+                        continue;
+                bytes += buf_len(&f->frame);
+                send_forwarded(r, f);
+        }
+}
+
+void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
+                        bool full)
+{
+        struct forwarded *f, *next;
+
+        r->leader_full = full;
+        STAILQ_FOREACH_SAFE(f, &r->unacked, next, next)
+        if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
+            (seen & UINT64_C(1) << (high - f->n)))
+                forwarded_free(r, f);
+        if (!full)
+                send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);
+}
+
+struct boot_time queue_next(const struct replica *r)
+{
+        struct boot_time next = BOOT_TIME_NEVER;
+        struct forwarded *f;
+
+        if (replica_leader(r) == 0)
+                return next;
+        STAILQ_FOREACH (f, &r->unacked, next)
+                next = boot_min(next, boot_add(f->sent_at, patience(r)));
+        /* A little at a time: a link that is only slow is not to be filled with it. */
+        return boot_max(next, boot_add(r->resent_at, r->cfg.heartbeat));
+}
+
+void queue_tick(struct replica *r)
+{
+        if (replica_leads(r) || replica_leader(r) == 0 || boot_before(r->now, queue_next(r)))
+                return;
+        r->resent_at = r->now;
+        send_again(r, UINT64_MAX, patience(r));
+}
+
+void queue_link_up(struct replica *r, uint64_t peer)
+{
+        struct forwarded *f;
+
+        if (replica_leads(r) || replica_leader(r) != peer)
+                return;
+        STAILQ_FOREACH (f, &r->unacked, next)
+                send_forwarded(r, f);
 }

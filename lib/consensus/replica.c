@@ -92,6 +92,15 @@ void replica_each_peer(const struct replica *r,
                    replica_conf(r)->servers[i].role == RAFT_VOTER, arg);
 }
 
+void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame)
+{
+        int i = replica_position(r, peer);
+
+        if (i >= 0)
+                r->sent_to |= UINT64_C(1) << i;
+        r->ops->send(r->userdata, peer, (struct view){buf_head(frame), buf_len(frame)});
+}
+
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,
                   size_t n)
 {
@@ -101,7 +110,7 @@ void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const 
         for (size_t i = 0; i < n; i++)
                 buf_add_u64(&f, v[i]);
         if (buf_error(&f) == 0)
-                r->ops->send(r->userdata, peer, (struct view){f.data, buf_len(&f)});
+                replica_send_frame(r, peer, &f);
 }
 
 void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n)
@@ -169,7 +178,7 @@ static void send_message(struct replica *r, const struct raft_message *m)
                 return; /* compacted meanwhile: raft notices, and sends a snapshot */
         if (e < 0)
                 return replica_fatal(r, "out of memory");
-        r->ops->send(r->userdata, m->server_id, (struct view){f.data, buf_len(&f)});
+        replica_send_frame(r, m->server_id, &f);
 }
 
 static void announce(struct replica *r)
@@ -205,6 +214,7 @@ static void become_leader(struct replica *r)
         memset(r->told_commit, 0, sizeof(r->told_commit));
         r->asking = false;
         r->time_told = 0;
+        queue_term_begins(r);
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
@@ -378,6 +388,13 @@ const struct store_ops replica_store_ops = {
 
 /* ---- from the peers and the clock ---- */
 
+void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
+{
+        r->now = boot_max(r->now, now);
+        if (!r->dead)
+                queue_link_up(r, peer);
+}
+
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
@@ -518,6 +535,8 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
 static int numbers_in(uint8_t type)
 {
         switch (type) {
+        case FRAME_PROPOSED:
+                return 5;
         case FRAME_WORD:
         case FRAME_TIME_TELL:
         case FRAME_SNAPSHOT_ACK:
@@ -543,6 +562,8 @@ static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, cons
         switch (type) {
         case FRAME_READ_PING:
                 return replica_send(r, peer, FRAME_READ_PONG, v, 2);
+        case FRAME_PROPOSED:
+                return queue_acknowledged(r, v[1], v[2], v[3], v[4] != 0);
         case FRAME_WORD:
                 lease_clock_told(&r->clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
                 return replica_send(r, peer, FRAME_WORD_ACK, v, 2);
@@ -577,7 +598,7 @@ static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, co
 int replica_input(struct replica *r, uint64_t peer, struct view frame, struct boot_time now)
 {
         struct raft_message m;
-        uint64_t v[3] = {0};
+        uint64_t v[5] = {0};
         uint8_t type;
         int n, k = view_u8(&frame, &type);
 
@@ -636,7 +657,8 @@ void replica_tick(struct replica *r, struct boot_time now)
                 replica_step(r, &ev);
         }
         words_run(r);
-        /* Frames may be lost: reads ask again. */
+        /* Frames may be lost: proposals are sent, and reads asked, again. */
+        queue_tick(r);
         if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)
                 reads_ping(r);
         if (!STAILQ_EMPTY(&r->asked) && boot_diff(r->now, r->asked_at) >= READ_RETRY)
@@ -648,6 +670,7 @@ struct boot_time replica_next(const struct replica *r)
         struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
 
         raft = boot_min(raft, boot_min(r->leader_down_at, snapshot_next(r)));
+        raft = boot_min(raft, queue_next(r));
         if (replica_leads(r) || r->round_on || !STAILQ_EMPTY(&r->asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
@@ -692,9 +715,11 @@ void replica_flush(struct replica *r, struct boot_time now)
                 while (replica_leads(r) && queue_may_submit(r) && queue_submit(r))
                         ;
                 tell_commit(r);
+                queue_acknowledge(r);
         } else if (replica_leader(r) != 0) {
                 queue_forward(r);
         }
+        r->sent_to = 0;
         snapshot_run(r);
         store_flush(r->store);
 }

@@ -110,10 +110,14 @@ DEFINE_CLEANUP(struct replica *, replica_free)
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
-/* The link from @peer broke, or speaks again. A leader whose link stays down for some
+/* The link from @peer broke. A leader whose link stays down for some
  * heartbeats has most likely died: we stand for election then, rather than wait for the whole
  * timeout. It is only a hint: the others vote by their own lights (pre-vote). */
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
+
+/* There is a new link to @peer: what was under way on the one before is lost, and goes again.
+ */
+void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* Lets time pass; to be called no later than replica_next(), and whenever before acting on a
  * deadline. */
@@ -135,7 +139,8 @@ enum replica_priority {
 
 /* Hands commands to the leader's next entry. They come back through `apply`, or never: a
  * proposal made in term T that was not applied before the first entry of a later term never
- * will be. Returns 0; -ENOTCONN: no leader is known; -ENOBUFS: too much waits; -ENOMEM. */
+ * will be; while its term lasts it is sent until the leader has it. Returns 0; -ENOTCONN: no
+ * leader is known; -ENOBUFS: too much waits, here or at the leader; -ENOMEM. */
 must_check_ int replica_propose(struct replica *r, const void *commands, size_t n,
                                 enum replica_priority priority);
 

@@ -102,7 +102,7 @@ static void send_parts(struct replica *r, struct outgoing *o)
                 buf_add(&f, v.p, v.len);
                 if (buf_error(&f) < 0)
                         return; /* later, then */
-                r->ops->send(r->userdata, o->peer, (struct view){f.data, buf_len(&f)});
+                replica_send_frame(r, o->peer, &f);
                 o->sent += v.len;
         }
 }

@@ -149,6 +149,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         lease_clock_init(&r->clock, cfg->heartbeat, CLIENT_RETRY);
         r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);
+        STAILQ_INIT(&r->unacked);
         STAILQ_INIT(&r->waiting);
         STAILQ_INIT(&r->in_round);
         STAILQ_INIT(&r->asked);
@@ -218,15 +219,9 @@ int replica_start(struct replica *r)
 
 struct replica *replica_free(struct replica *r)
 {
-        struct batch *b;
-
         if (!r)
                 return NULL;
-        while ((b = STAILQ_FIRST(&r->batches))) {
-                STAILQ_REMOVE_HEAD(&r->batches, next);
-                buf_fini(&b->bytes);
-                free(b);
-        }
+        queue_drop(r);
         reads_clear(&r->waiting);
         reads_clear(&r->in_round);
         reads_clear(&r->asked);

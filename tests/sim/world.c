@@ -9,6 +9,7 @@
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
+#define PROMPT (2 * NSEC_PER_SEC) /* the calm after which nothing waits for a lost frame */
 #define CLOCK_STEP (5 * MSEC)
 
 static bool chance(struct world *w, unsigned percent)
@@ -26,6 +27,7 @@ struct boot_time clock_of(const struct world *w, int32_t ppm)
 
 enum event_kind {
         EV_FRAME,
+        EV_UP,
         EV_DISK,
         EV_EXIT,
         EV_FAULT,
@@ -134,7 +136,12 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 
         W->counts.frames++;
         if (seldom(W, 4)) {
-                l->down_until = W->now + (nsec_t) rnd_between(&W->rnd, 1, 300) * MSEC;
+                nsec_t down = (nsec_t) rnd_between(&W->rnd, 1, 300) * MSEC;
+                struct event *e = post(W, down, EV_UP);
+
+                e->from = n->i;
+                e->to = to;
+                l->down_until = W->now + down;
                 l->last = 0;
         }
         if (to >= W->n_replicas || W->cut[n->i][to] || W->now < l->down_until) {
@@ -350,11 +357,23 @@ static void reply(struct request *q)
         e->request = q;
 }
 
+/* All is healed, and somebody has led all the while: what a link lost before that has been
+ * sent again, and nobody waits for it until a timeout. */
+static void check_timeout(struct world *w, struct status st)
+{
+        if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
+            w->calm && w->now - max_of(w->lull_ended, (nsec_t) RUN_TIME) > PROMPT &&
+            !w->was_lull && !w->faults.members)
+                fail(w, "a write waited for its timeout, though all was well for %.1f s",
+                     (double) (w->now - max_of(w->lull_ended, (nsec_t) RUN_TIME)) / 1e9);
+}
+
 static void write_done(struct core_write *cw, struct status st, struct view bytes)
 {
         struct request *q = container_of(cw, struct request, write);
 
         q->ok = st.code == RPC_OK;
+        check_timeout(W, st);
         if (q->ok && q->kind == RQ_GRANT) {
                 Pb__LeaseGrantResponse *p =
                         pb__lease_grant_response__unpack(NULL, bytes.len, bytes.p);
@@ -382,6 +401,7 @@ static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms
         struct request *q = container_of(rn, struct request, renewal);
 
         q->ok = st.code == RPC_OK;
+        check_timeout(W, st);
         q->ttl_ms = ttl_ms;
         reply(q);
 }
@@ -888,6 +908,8 @@ static void account(struct world *w)
         w->was_out = out;
         w->lull += lull ? CLOCK_STEP : 0;
         w->lulls += lull && !w->was_lull;
+        if (lull)
+                w->lull_ended = w->now;
         w->was_lull = lull;
 }
 
@@ -917,6 +939,13 @@ static void handle(struct world *w, struct event *e)
                                     clock_of(w, n->ppm)) < 0)
                                 fail(w, "replica %u refused a frame of replica %u", e->to,
                                      e->from);
+                        world_drive(w, n);
+                }
+                break;
+        case EV_UP:
+                n = &w->r[e->from];
+                if (n->up && !n->paused && !w->cut[e->from][e->to]) {
+                        replica_peer_up(n->replica, e->to + 1, clock_of(w, n->ppm));
                         world_drive(w, n);
                 }
                 break;

@@ -108,6 +108,7 @@ struct world {
         nsec_t lull; /* so far: time in which nobody led a majority whose disks work */
         uint64_t lulls;
         bool was_lull;
+        nsec_t lull_ended; /* when the last one did */
         bool cut[REPLICAS_MAX][REPLICAS_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */

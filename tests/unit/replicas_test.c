@@ -1,0 +1,353 @@
+/* Three replicas without their network: what is sent is carried, or lost, by hand. */
+#include <bsd/sys/queue.h>
+#include <stdlib.h>
+
+#include "consensus/message.h"
+#include "consensus/replica.h"
+#include "test.h"
+
+#include "../sim/world.h"
+
+#define N 3
+#define MS NSEC_PER_MSEC
+
+struct frame {
+        STAILQ_ENTRY(frame) next;
+        uint64_t from, to;
+        struct buf bytes;
+};
+
+static struct {
+        struct node {
+                struct replica *replica;
+                struct disk *disk;
+                unsigned applied;      /* commands that begin with a '!' */
+                uint64_t bytes, snaps; /* sent, as entries and all; snapshots loaded */
+        } node[N];
+        STAILQ_HEAD(, frame) frames;
+        struct boot_time now;
+        bool (*lost)(const struct frame *f); /* NULL: none is */
+        unsigned sent[32];                   /* frames by their type */
+} net;
+
+static uint64_t id_of(const void *u)
+{
+        return (uint64_t) ((const struct node *) u - net.node) + 1;
+}
+
+static void on_send(void *u, uint64_t peer, struct view v)
+{
+        struct frame *f = calloc(1, sizeof(*f));
+
+        CHECK(f && v.len > 0);
+        f->from = id_of(u);
+        f->to = peer;
+        buf_add(&f->bytes, v.p, v.len);
+        ((struct node *) u)->bytes += v.len;
+        net.sent[v.p[0]]++;
+        STAILQ_INSERT_TAIL(&net.frames, f, next);
+}
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                    struct view commands)
+{
+        (void) index;
+        (void) term;
+        (void) at;
+        for (size_t i = 0; i < commands.len; i++)
+                ((struct node *) u)->applied += commands.p[i] == '!';
+        return 0;
+}
+
+static void on_save(void *u)
+{
+        (void) u;
+}
+
+static int on_save_more(void *u, size_t bytes, struct buf *out)
+{
+        (void) bytes;
+        buf_add_u32(out, ((struct node *) u)->applied);
+        return 0;
+}
+
+static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
+{
+        struct node *n = u;
+
+        *ret_at = (struct lease_time){0};
+        n->snaps++;
+        return view_u32(&snapshot, &n->applied);
+}
+
+static void on_changed(void *u)
+{
+        (void) u;
+}
+
+static void on_read_at(void *u, uint64_t id, uint64_t index)
+{
+        (void) u;
+        (void) id;
+        (void) index;
+}
+
+static void on_changed_members(void *u, uint64_t request, int outcome)
+{
+        (void) u;
+        (void) request;
+        (void) outcome;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        test_fail(__FILE__, __LINE__, "replica %d: %s", (int) id_of(u), why);
+}
+
+static const struct replica_ops ops = {
+        .send = on_send,
+        .apply = on_apply,
+        .save = on_save,
+        .save_more = on_save_more,
+        .load = on_load,
+        .changed = on_changed,
+        .read_at = on_read_at,
+        .skipped = on_changed,
+        .changed_members = on_changed_members,
+        .fatal = on_fatal,
+};
+
+static void deliver(void)
+{
+        struct frame *f;
+
+        while ((f = STAILQ_FIRST(&net.frames))) {
+                STAILQ_REMOVE_HEAD(&net.frames, next);
+                if (net.node[f->to - 1].replica && !(net.lost && net.lost(f)))
+                        CHECK_EQ(replica_input(
+                                         net.node[f->to - 1].replica, f->from,
+                                         (struct view){buf_head(&f->bytes), buf_len(&f->bytes)},
+                                         net.now),
+                                 0);
+                buf_fini(&f->bytes);
+                free(f);
+        }
+}
+
+/* One turn of everybody: the network and the disks take no time. */
+static void turn(void)
+{
+        deliver();
+        for (unsigned i = 0; i < N; i++) {
+                if (!net.node[i].replica)
+                        continue;
+                while (sim_disk_busy(net.node[i].disk))
+                        sim_disk_finish(net.node[i].disk);
+                replica_tick(net.node[i].replica, net.now);
+                replica_flush(net.node[i].replica, net.now);
+        }
+}
+
+static void pass(nsec_t time)
+{
+        for (nsec_t i = 0; i < time; i += MS) {
+                net.now = boot_add(net.now, MS);
+                turn();
+        }
+}
+
+static void start(void)
+{
+        static const struct replica_peer peers[N] = {
+                {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+        struct store_error err = {""};
+
+        memset(&net, 0, sizeof(net));
+        STAILQ_INIT(&net.frames);
+        net.now.ns = 1000 * NSEC_PER_SEC;
+        for (unsigned i = 0; i < N; i++) {
+                net.node[i].disk = sim_disk_new();
+                CHECK_EQ(replica_new(&net.node[i].replica,
+                                     &(struct replica_config){
+                                             .id = i + 1,
+                                             .cluster_id = 7,
+                                             .peers = peers,
+                                             .n_peers = N,
+                                             .election = 500 * MS,
+                                             .heartbeat = 50 * MS,
+                                             .seed = rnd(1, UINT32_MAX),
+                                     },
+                                     net.node[i].disk, &ops, &net.node[i], net.now, &err),
+                         0);
+                CHECK_EQ(replica_start(net.node[i].replica), 0);
+        }
+}
+
+static void stop(void)
+{
+        struct frame *f;
+
+        for (unsigned i = 0; i < N; i++) {
+                while (sim_disk_busy(net.node[i].disk))
+                        sim_disk_finish(net.node[i].disk);
+                replica_free(net.node[i].replica);
+                disk_free(net.node[i].disk);
+        }
+        while ((f = STAILQ_FIRST(&net.frames))) {
+                STAILQ_REMOVE_HEAD(&net.frames, next);
+                buf_fini(&f->bytes);
+                free(f);
+        }
+}
+
+/* Until somebody leads and can. Returns who. */
+static struct node *elect(void)
+{
+        for (unsigned i = 0; i < 100; i++) {
+                pass(100 * MS);
+                for (unsigned k = 0; k < N; k++)
+                        if (net.node[k].replica &&
+                            replica_healthy(net.node[k].replica, net.now))
+                                return &net.node[k];
+        }
+        test_fail(__FILE__, __LINE__, "nobody leads");
+}
+
+static struct node *follower(const struct node *leader)
+{
+        return &net.node[(leader - net.node + 1) % N];
+}
+
+static int propose(struct node *n, size_t bytes)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        buf_add_u8(&b, '!');
+        for (size_t i = 1; i < bytes; i++)
+                buf_add_u8(&b, '.');
+        return replica_propose(n->replica, buf_head(&b), buf_len(&b), REPLICA_NORMAL);
+}
+
+static bool is_proposal(const struct frame *f)
+{
+        return buf_head(&f->bytes)[0] == FRAME_PROPOSE;
+}
+
+static bool some_proposals(const struct frame *f)
+{
+        return is_proposal(f) && rnd(0, 2) == 0;
+}
+
+static bool acknowledgements(const struct frame *f)
+{
+        return buf_head(&f->bytes)[0] == FRAME_PROPOSED;
+}
+
+/* A link breaks with a proposal in it; leader and term stay. */
+TEST(a_proposal_that_a_link_lost_is_sent_again)
+{
+        struct node *leader, *from;
+        uint64_t term;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        term = replica_status(leader->replica).term;
+        net.lost = is_proposal;
+        CHECK_EQ(propose(from, 10), 0);
+        pass(20 * MS);
+        CHECK_EQ(from->applied, 0);
+        net.lost = NULL;
+        /* The link is there again... */
+        replica_peer_up(from->replica, id_of(leader), net.now);
+        pass(10 * MS);
+        CHECK_EQ(from->applied, 1);
+        /* ...or nobody saw that it was not. */
+        net.lost = is_proposal;
+        CHECK_EQ(propose(from, 10), 0);
+        pass(20 * MS);
+        net.lost = NULL;
+        pass(400 * MS);
+        CHECK_EQ(from->applied, 2);
+        CHECK_EQ(leader->applied, 2);
+        CHECK_EQ(replica_status(leader->replica).term, term);
+        stop();
+}
+
+/* Frames lost and acknowledgements lost at random: all arrive, each once. */
+TEST(proposals_arrive_once_whatever_is_lost)
+{
+        struct node *leader, *from;
+        unsigned n = 0;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        for (unsigned i = 0; i < 300; i++) {
+                net.lost = rnd(0, 1) ? some_proposals : rnd(0, 1) ? acknowledgements : NULL;
+                if (propose(from, 10) == 0)
+                        n++;
+                pass(MS);
+                if (rnd(0, 9) == 0)
+                        replica_peer_up(from->replica, id_of(leader), net.now);
+        }
+        net.lost = NULL;
+        pass(2000 * MS);
+        CHECK_EQ(n, 300);
+        CHECK_EQ(from->applied, n);
+        CHECK_EQ(leader->applied, n);
+        stop();
+}
+
+/* Acknowledgements ride along: under load there are far fewer of them than entries, and when
+ * nothing is lost nothing is sent twice. */
+TEST(acknowledgements_cost_no_frame_of_their_own)
+{
+        struct node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        memset(net.sent, 0, sizeof(net.sent));
+        for (unsigned i = 0; i < 500; i++) {
+                CHECK_EQ(propose(from, 10), 0);
+                pass(MS);
+        }
+        pass(300 * MS);
+        CHECK_EQ(from->applied, 500);
+        CHECK_EQ(net.sent[FRAME_PROPOSE], 500);
+        CHECK(net.sent[FRAME_PROPOSED] <= 500);
+        stop();
+}
+
+static bool to_followers(const struct frame *f)
+{
+        return buf_head(&f->bytes)[0] == FRAME_RAFT && buf_len(&f->bytes) > 1000;
+}
+
+/* The leader commits nothing for a while and its queue is full: what is refused there comes
+ * again when there is room, and new ones are told at once. */
+TEST(a_full_leader_is_told_of_and_tried_again)
+{
+        struct node *leader, *from;
+        unsigned n = 0;
+        int r = 0;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        net.lost = to_followers; /* no entry gets anywhere */
+        for (unsigned i = 0; i < 300; i++) {
+                r = propose(i % 2 ? leader : from, (size_t) 1 << 20);
+                n += r == 0;
+                pass(MS);
+        }
+        CHECK_EQ(r, -ENOBUFS);
+        CHECK_EQ(propose(from, 10), -ENOBUFS);
+        net.lost = NULL;
+        for (unsigned i = 0; i < 100 && from->applied < n; i++)
+                pass(100 * MS);
+        CHECK_EQ(from->applied, n);
+        CHECK_EQ(propose(from, 10), 0);
+        stop();
+}
