@@ -387,7 +387,10 @@ static int delete_range(struct state *s, const struct cmd_user *who,
 static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
                struct state_reply *reply)
 {
-        reply->outcome = state_check_txn(q, SIZE_MAX); /* the edge knows its limit */
+        int r = state_check_txn(q, SIZE_MAX, &reply->outcome); /* the edge knows its limit */
+
+        if (r < 0)
+                return r;
         if (reply->outcome == STATE_OK)
                 reply->outcome = permit_txn(s, who, q);
         if (reply->outcome == STATE_OK && state_txn_puts(q) &&

@@ -78,7 +78,8 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 enum state_outcome state_check_range(const Pb__RangeRequest *q);
 enum state_outcome state_check_put(const Pb__PutRequest *q);
 enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
-enum state_outcome state_check_txn(const Pb__TxnRequest *q, size_t max_ops);
+must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
+                                enum state_outcome *ret); /* 0 or -ENOMEM */
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 
 /* Fills @out, borrowing from the store and from @a until either changes; its header is the
@@ -118,6 +119,7 @@ must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a,
                                    Pb__DeleteRangeResponse *out);
+must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
                                  const char *client_urls);

@@ -7,19 +7,6 @@
  */
 #include "lease/state.h"
 
-/* The puts and deletions that one run of operations can make, for the duplicate check. */
-struct touched {
-        const ProtobufCBinaryData **puts;
-        struct kv_span *deletes;
-        size_t n_puts, puts_cap, n_deletes, deletes_cap;
-};
-
-static void touched_fini(struct touched *t)
-{
-        free(t->puts);
-        free(t->deletes);
-}
-
 static bool is_op(const Pb__RequestOp *op)
 {
         switch (op->request_case) {
@@ -80,113 +67,17 @@ static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max, u
         return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, depth);
 }
 
-static int touched_add(struct touched *t, const struct touched *more)
+int state_check_txn(const Pb__TxnRequest *q, size_t max_ops, enum state_outcome *ret)
 {
-        if (array_reserve(&t->puts, &t->puts_cap, t->n_puts + more->n_puts, sizeof(*t->puts)) <
-                    0 ||
-            array_reserve(&t->deletes, &t->deletes_cap, t->n_deletes + more->n_deletes,
-                          sizeof(*t->deletes)) < 0)
-                return -ENOMEM;
-        if (more->n_puts > 0)
-                memcpy(t->puts + t->n_puts, more->puts, more->n_puts * sizeof(*t->puts));
-        if (more->n_deletes > 0)
-                memcpy(t->deletes + t->n_deletes, more->deletes,
-                       more->n_deletes * sizeof(*t->deletes));
-        t->n_puts += more->n_puts;
-        t->n_deletes += more->n_deletes;
-        return 0;
-}
+        bool twice = false;
+        int r = 0;
 
-/* Does @t put or delete @key already? */
-static bool touches(const struct touched *t, const ProtobufCBinaryData *key)
-{
-        for (size_t i = 0; i < t->n_puts; i++)
-                if (bytes_cmp(t->puts[i]->data, t->puts[i]->len, key->data, key->len) == 0)
-                        return true;
-        for (size_t i = 0; i < t->n_deletes; i++)
-                if (kv_span_has(&t->deletes[i], key->data, key->len))
-                        return true;
-        return false;
-}
-
-static bool touches_any(const struct touched *t, const struct touched *puts_of)
-{
-        for (size_t i = 0; i < puts_of->n_puts; i++)
-                if (touches(t, puts_of->puts[i]))
-                        return true;
-        return false;
-}
-
-static int add_deletes(Pb__RequestOp **ops, size_t n, struct touched *t)
-{
-        for (size_t i = 0; i < n; i++) {
-                struct kv_span span;
-
-                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE)
-                        continue;
-                span = kv_span(&ops[i]->request_delete_range->key,
-                               &ops[i]->request_delete_range->range_end);
-                /* A deletion of "all from here on" collides with nothing, as in etcd: clients
-                 * clear and fill in one txn. */
-                if (span.to_end)
-                        continue;
-                if (array_reserve(&t->deletes, &t->deletes_cap, t->n_deletes + 1,
-                                  sizeof(*t->deletes)) < 0)
-                        return -ENOMEM;
-                t->deletes[t->n_deletes++] = span;
-        }
-        return 0;
-}
-
-static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup);
-
-/* What a nested txn puts must not be touched by what stands before it; only one of its branches
- * runs, so these may touch the same keys. */
-static int collect_nested(const Pb__TxnRequest *q, struct touched *t, bool *dup)
-{
-        cleanup_(touched_fini) struct touched yes = {0}, no = {0};
-        int r = collect(q->success, q->n_success, &yes, dup);
-
-        if (r == 0)
-                r = collect(q->failure, q->n_failure, &no, dup);
-        *dup = *dup || touches_any(t, &yes) || touches_any(t, &no);
-        if (r == 0)
-                r = touched_add(t, &yes);
-        return r == 0 ? touched_add(t, &no) : r;
-}
-
-/* In etcd's order: the deletions of this level, what is nested in it, then its puts. Returns 0
- * or -ENOMEM; *@dup tells that a key would be put twice, or put and deleted. */
-static int collect(Pb__RequestOp **ops, size_t n, struct touched *t, bool *dup)
-{
-        int r = add_deletes(ops, n, t);
-
-        for (size_t i = 0; r == 0 && i < n; i++)
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
-                        r = collect_nested(ops[i]->request_txn, t, dup);
-        for (size_t i = 0; r == 0 && i < n; i++) {
-                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_PUT)
-                        continue;
-                *dup = *dup || touches(t, &ops[i]->request_put->key);
-                r = array_reserve(&t->puts, &t->puts_cap, t->n_puts + 1, sizeof(*t->puts));
-                if (r == 0)
-                        t->puts[t->n_puts++] = &ops[i]->request_put->key;
-        }
+        *ret = check_shape(q, max_ops, 0);
+        if (*ret == STATE_OK)
+                r = state_txn_collides(q, &twice);
+        if (r == 0 && twice)
+                *ret = STATE_E_TXN_DUPLICATE;
         return r;
-}
-
-enum state_outcome state_check_txn(const Pb__TxnRequest *q, size_t max_ops)
-{
-        cleanup_(touched_fini) struct touched yes = {0}, no = {0};
-        enum state_outcome o = check_shape(q, max_ops, 0);
-        bool dup = false;
-
-        if (o != STATE_OK)
-                return o;
-        if (collect(q->success, q->n_success, &yes, &dup) < 0 ||
-            collect(q->failure, q->n_failure, &no, &dup) < 0)
-                return STATE_E_TXN_TOO_LARGE;
-        return dup ? STATE_E_TXN_DUPLICATE : STATE_OK;
 }
 
 static bool ops_read_only(Pb__RequestOp **ops, size_t n)

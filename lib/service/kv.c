@@ -126,8 +126,10 @@ static void answer_txn(struct request *q)
 
 static void txn(struct request *q)
 {
-        enum state_outcome o = state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops);
+        enum state_outcome o;
 
+        if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
+                return request_fail(q, status_nomem);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         if (state_txn_reads_only(q->msg))
