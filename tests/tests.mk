@@ -2,8 +2,12 @@
 
 TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bus_load
 
+comma := ,
+# tests/unit/nomem.c stands between our code and what gives memory.
+NOMEM := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup)
+
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(NOMEM) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
