@@ -249,16 +249,33 @@ void rpc_call_finish(struct rpc_call *pub, enum rpc_code code, const char *messa
         }
 }
 
+static void give_up(struct call *k, enum rpc_code code, const char *message)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        k->finished = true;
+        if (nghttp2_submit_rst_stream(c->h2, NGHTTP2_FLAG_NONE, k->stream, NGHTTP2_CANCEL) ==
+            NGHTTP2_ERR_NOMEM)
+                c->nomem = true;
+        call_close(k, code, message);
+}
+
 void rpc_call_cancel(struct rpc_call *pub)
 {
         struct call *k = call_of(pub);
 
-        k->finished = true;
         k->silent = true;
-        if (nghttp2_submit_rst_stream(pub->conn->h2, NGHTTP2_FLAG_NONE, k->stream,
-                                      NGHTTP2_CANCEL) == NGHTTP2_ERR_NOMEM)
-                pub->conn->nomem = true;
-        call_close(k, RPC_CANCELED, "");
+        give_up(k, RPC_CANCELED, "");
+}
+
+/* What the peer sends is not taken, and so its call cannot go on: a client is told here, a
+ * server tells. */
+static void refuse_message(struct call *k, enum rpc_code code, const char *message)
+{
+        if (k->pub.conn->server)
+                rpc_call_finish(&k->pub, code, message);
+        else
+                give_up(k, code, message);
 }
 
 static nsec_t parse_timeout(const uint8_t *p, size_t n)
@@ -279,7 +296,9 @@ static nsec_t parse_timeout(const uint8_t *p, size_t n)
         }
         for (size_t i = 0; i < ARRAY_SIZE(units); i++)
                 if (units[i].unit == p[n - 1])
-                        return max_of(v * units[i].ns, (nsec_t) 1);
+                        return __builtin_mul_overflow(v, units[i].ns, &v)
+                                       ? INT64_MAX
+                                       : max_of(v, (nsec_t) 1);
         return 0;
 }
 
@@ -378,16 +397,14 @@ static int on_data_chunk(nghttp2_session *h2, uint8_t flags, int32_t stream, con
                 for (int i = 0; i < 4; i++)
                         len = len << 8 | head[1 + i];
                 if (head[0] != 0) {
-                        rpc_call_finish(&k->pub, RPC_UNIMPLEMENTED,
-                                        "grpc: compressed messages are not supported");
+                        refuse_message(k, RPC_UNIMPLEMENTED,
+                                       "grpc: compressed messages are not supported");
                         break;
                 }
                 if (len > c->limits.message_max) {
-                        if (c->server)
-                                rpc_call_finish(&k->pub, RPC_INVALID_ARGUMENT,
-                                                c->limits.too_large);
-                        else
-                                rpc_call_cancel(&k->pub);
+                        refuse_message(
+                                k, c->server ? RPC_INVALID_ARGUMENT : RPC_RESOURCE_EXHAUSTED,
+                                c->limits.too_large);
                         break;
                 }
                 if (buf_len(&k->in) < FRAME_HEADER + len)
@@ -565,6 +582,7 @@ int rpc_conn_new_client(struct rpc_conn **ret, const char *authority, bool tls)
         if (r < 0)
                 return r;
         c->limits.message_max = 64 * 1024 * 1024;
+        c->limits.too_large = "the answer is too large";
         c->tls = tls;
         c->authority = strdup(authority);
         if (!c->authority)

@@ -210,3 +210,84 @@ TEST(an_answer_that_is_too_large_is_an_error)
         rpc_call_cancel(call);
         pump(c, s);
 }
+
+static nsec_t timeout_seen;
+
+static void accept_timeout(struct rpc_call *call, void *userdata)
+{
+        (void) userdata;
+        timeout_seen = call->timeout;
+}
+
+/* The longest that can be written does not fit into 64 bits of nanoseconds. */
+TEST(a_timeout_of_any_length_is_a_timeout)
+{
+        static const struct {
+                const char *text;
+                nsec_t ns;
+        } cases[] = {{"99999999H", INT64_MAX},
+                     {"2562048H", INT64_MAX},
+                     {"2562047H", INT64_C(2562047) * 3600 * NSEC_PER_SEC},
+                     {"0n", 1},
+                     {"99999999M", INT64_C(99999999) * 60 * NSEC_PER_SEC},
+                     {"5S", 5 * NSEC_PER_SEC},
+                     {"123456789S", 0},
+                     {"S", 0},
+                     {"1x", 0}};
+        static const struct rpc_limits limits = {
+                .message_max = 100, .calls_max = 10, .too_large = "x"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                cleanup_(rpc_conn_freep) struct rpc_conn *server = NULL;
+                cleanup_(buf_fini) struct buf b = {0}, h = {0};
+                const char *headers[] = {":method",      "POST",         ":path",
+                                         "/t",           "content-type", "application/grpc",
+                                         "grpc-timeout", cases[i].text};
+
+                CHECK_EQ(rpc_conn_new_server(&server, &limits, accept_timeout, NULL), 0);
+                for (size_t k = 0; k < ARRAY_SIZE(headers); k += 2) {
+                        buf_add_u8(&h, 0); /* a literal, not indexed */
+                        buf_add_bytes(&h, headers[k], strlen(headers[k]));
+                        buf_add_bytes(&h, headers[k + 1], strlen(headers[k + 1]));
+                }
+                buf_add(&b, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0", 35);
+                buf_add_u8(&b, (uint8_t) buf_len(&h));
+                buf_add(&b, "\1\5\0\0\0\1", 6);
+                buf_add(&b, h.data, buf_len(&h));
+                timeout_seen = -1;
+                CHECK_EQ(rpc_conn_input(server, b.data, buf_len(&b)), 0);
+                CHECK_EQ(timeout_seen, cases[i].ns);
+        }
+}
+
+/* A server that compresses, or sends too much: the client that waits is told, once, why. */
+TEST(a_client_is_told_of_an_answer_that_it_does_not_take)
+{
+        static const char *const messages[] = {"\1\0\0\0\1x", "\0\x7f\0\0\0"};
+        static const size_t lengths[] = {6, 5};
+        static const enum rpc_code codes[] = {RPC_UNIMPLEMENTED, RPC_RESOURCE_EXHAUSTED};
+
+        for (size_t i = 0; i < ARRAY_SIZE(messages); i++) {
+                cleanup_(rpc_conn_freep) struct rpc_conn *client = NULL;
+                cleanup_(buf_fini) struct buf b = {0};
+                struct rpc_call *call;
+
+                memset(&seen, 0, sizeof(seen));
+                CHECK_EQ(rpc_conn_new_client(&client, "x:1", false), 0);
+                CHECK_EQ(rpc_call_new(client, "/t", false, &client_handler, NULL, &call), 0);
+                CHECK_EQ(rpc_call_send(call, "", 0), 0);
+                CHECK_EQ(rpc_conn_output(client, &b, 65536), 0);
+                buf_clear(&b);
+                buf_add(&b, "\0\0\0\4\0\0\0\0\0", 9);
+                /* ":status: 200" is 8 in HPACK's table; grpc-message comes before its time. */
+                buf_add(&b, "\0\0\x12\1\4\0\0\0\1\x88\0\xcgrpc-message\2no", 27);
+                buf_add(&b, "\0\0", 2);
+                buf_add_u8(&b, (uint8_t) lengths[i]);
+                buf_add(&b, "\0\0\0\0\0\1", 6);
+                buf_add(&b, messages[i], lengths[i]);
+                CHECK_EQ(rpc_conn_input(client, b.data, buf_len(&b)), 0);
+                CHECK_EQ(seen.statuses, 1u);
+                CHECK_EQ(seen.closed, 1u);
+                CHECK_EQ(seen.code, codes[i]);
+        }
+}
