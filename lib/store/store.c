@@ -311,7 +311,8 @@ void store_flush(struct store *s)
         size_t n = buf_len(&s->queued), at;
         char name[32];
 
-        if (n == 0 || s->writing || s->failed)
+        /* Of a record that got no memory there is only a part; the process ends of it. */
+        if (n == 0 || s->writing || s->failed || buf_error(&s->queued) < 0)
                 return;
         if (!seg || seg->size - s->offset < n) {
                 if (next_segment(s, n) < 0)
