@@ -131,10 +131,14 @@ struct core *core_free(struct core *c)
         if (!c)
                 return NULL;
         changes_end(&c->changes);
-        while ((w = RB_MIN(core_writes, &c->writes)))
-                write_finish(c, w, status_stopped, (struct view){0});
-        while ((rd = RB_MIN(core_reads, &c->reads)))
-                read_finish(c, rd, status_stopped);
+        /* Who waited in vain for the one may want the other: a lock that is given up deletes
+         * its key. */
+        while (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads)) {
+                if ((w = RB_MIN(core_writes, &c->writes)))
+                        write_finish(c, w, status_stopped, (struct view){0});
+                if ((rd = RB_MIN(core_reads, &c->reads)))
+                        read_finish(c, rd, status_stopped);
+        }
         while ((rn = STAILQ_FIRST(&c->renewals))) {
                 STAILQ_REMOVE_HEAD(&c->renewals, next);
                 rn->done(rn, status_stopped, 0);
