@@ -9,8 +9,10 @@ NOMEM := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdu
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(NOMEM) -o $@ $^ $(LDLIBS)
 
+# Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
+SIM_WRAPS := malloc calloc realloc reallocarray strdup strndup
 $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(if $(filter asan tsan,$(MODE)),$(SIM_WRAPS:%=-Wl,--wrap=%)) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd

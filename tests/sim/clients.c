@@ -30,9 +30,9 @@ struct link {
         struct rpc_conn *client, *server; /* NULL: not connected */
         unsigned to;
         struct parcels to_client, to_server;
-        nsec_t last_in, last_out; /* when the last parcel arrives */
-        bool broken;              /* ends when nobody is inside of it */
-        bool dirty;               /* there may be something to say */
+        nsec_t last_in, last_out;        /* when the last parcel arrives */
+        bool broken;                     /* ends when nobody is inside of it */
+        bool client_dirty, server_dirty; /* there may be something to say */
 };
 
 struct client {
@@ -51,7 +51,6 @@ struct client {
 };
 
 static struct client clients[N_WATCHERS + N_LOCKERS];
-static struct world *W;
 
 static nsec_t some(nsec_t from, nsec_t to)
 {
@@ -78,7 +77,7 @@ static void disconnect(struct client *c)
         c->link.server = rpc_conn_free(c->link.server);
         parcels_clear(&c->link.to_client);
         parcels_clear(&c->link.to_server);
-        c->link.broken = false;
+        c->link.broken = c->link.client_dirty = c->link.server_dirty = false;
         c->state = IDLE;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
 }
@@ -103,16 +102,23 @@ void clients_kick(struct rpc_conn *server)
 {
         struct client *c = rpc_conn_userdata(server);
 
-        c->link.dirty = true;
+        c->link.server_dirty = true;
 }
 
 /* What one side has to say gets on its way. */
-static void collect(struct rpc_conn *from, struct parcels *list, nsec_t *last)
+static void collect(struct client *c, struct rpc_conn *from, struct parcels *list, nsec_t *last)
 {
+        MEMORY(from == c->link.server ? MEMORY_RUN : MEMORY_OURS);
         struct buf b = {0};
         struct parcel *p;
+        int r;
 
-        (void) !rpc_conn_output(from, &b, 1 << 16);
+        r = rpc_conn_output(from, &b, 1 << 16);
+        (void) memory_of(MEMORY_OURS);
+        if (r < 0) { /* without memory it ends */
+                c->link.broken = true;
+                return buf_fini(&b);
+        }
         if (buf_len(&b) == 0)
                 return buf_fini(&b);
         p = calloc(1, sizeof(*p));
@@ -130,19 +136,20 @@ static bool deliver(struct client *c, struct parcels *list, struct rpc_conn *to)
 
         if (!p || p->at > W->now)
                 return false;
-        if (to == c->link.server && n->paused && !n->asleep) { /* in its socket */
-                p->at = W->now + 5 * MSEC;
+        if (to == c->link.server && n->paused && !n->asleep) /* in its socket */
                 return false;
-        }
         if (n->asleep || W->cut[c->link.to][c->link.to] ||
             (W->faults.loss && !W->calm && rnd_between(&W->rnd, 1, 500) == 1)) {
                 c->link.broken = true;
                 return false;
         }
         STAILQ_REMOVE_HEAD(list, next);
-        c->link.dirty = true;
-        if (rpc_conn_input(to, buf_head(&p->bytes), buf_len(&p->bytes)) < 0)
-                c->link.broken = true;
+        c->link.client_dirty = c->link.server_dirty = true;
+        {
+                MEMORY(to == c->link.server ? MEMORY_RUN : MEMORY_OURS);
+                if (rpc_conn_input(to, buf_head(&p->bytes), buf_len(&p->bytes)) < 0)
+                        c->link.broken = true;
+        }
         buf_fini(&p->bytes);
         free(p);
         return true;
@@ -181,8 +188,15 @@ static void on_watch(struct rpc_call *k, struct view m)
 
         if (!p)
                 abort();
-        if (p->canceled)
+        if (p->canceled) {
                 c->link.broken = true;
+                /* I6: or it is told `compacted`, and goes on from there. */
+                W->met.compacted_watch += p->compact_revision > 0;
+                if (p->compact_revision > c->next) {
+                        check_told_compacted(c->i, c->next, p->compact_revision);
+                        at = p->compact_revision - 1;
+                }
+        }
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
 
@@ -222,6 +236,7 @@ static void watch(struct client *c)
         q.create_request = &create;
         call(c, "/etcdserverpb.Watch/Watch", &watch_handler, &q.base, false);
         c->act_at = W->now + some(500 * MSEC, 6000 * MSEC);
+        W->met.behind_watch += core_state(W->r[c->link.to].core)->revision + 1 < c->next;
 }
 
 /* ---- lockers ---- */
@@ -309,7 +324,7 @@ static void locker_goes_on(struct client *c)
 
 void clients_begin(struct world *w)
 {
-        W = w;
+        (void) w;
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 struct client *c = &clients[i];
 
@@ -338,9 +353,9 @@ static void act(struct client *c)
         unsigned to = (unsigned) rnd_between(&W->rnd, 0, W->n_replicas - 1);
 
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
-        c->link.dirty = true;
+        c->link.client_dirty = true;
         /* In the end watchers get to hear of all there was. */
-        if (!c->watches && c->state == IDLE && W->now > RUN_TIME + CALM_TIME / 2)
+        if (!c->watches && c->state == IDLE && load_ended(W))
                 return;
         if (!c->link.client) {
                 if (!connect_to(c, to))
@@ -356,12 +371,32 @@ static void act(struct client *c)
         }
 }
 
+/* What arrives at a paused process waits for it. */
+static nsec_t next_of(const struct client *c)
+{
+        const struct parcel *in = STAILQ_FIRST(&c->link.to_client),
+                            *out = STAILQ_FIRST(&c->link.to_server);
+        const struct replica_node *n = &W->r[c->link.to];
+        nsec_t at = min_of(c->act_at, in ? in->at : NEVER);
+
+        return out && !(n->paused && !n->asleep) ? min_of(at, out->at) : at;
+}
+
+static bool is_due(const struct client *c)
+{
+        return c->link.broken || next_of(c) <= W->now || c->link.client_dirty ||
+               (c->link.server_dirty && !W->r[c->link.to].paused);
+}
+
 void clients_run(void)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 struct client *c = &clients[i];
+                const struct replica_node *n = &W->r[c->link.to];
                 bool served = false;
 
+                if (!is_due(c))
+                        continue;
                 while (c->link.client && !c->link.broken &&
                        deliver(c, &c->link.to_client, c->link.client))
                         ;
@@ -374,29 +409,25 @@ void clients_run(void)
                         act(c);
                 if (c->link.broken)
                         disconnect(c);
-                if (!c->link.client || !c->link.dirty)
-                        continue;
-                collect(c->link.client, &c->link.to_server, &c->link.last_out);
+                if (c->link.client && c->link.client_dirty)
+                        collect(c, c->link.client, &c->link.to_server, &c->link.last_out);
+                c->link.client_dirty = false;
                 /* Who is paused says it when it wakes up. */
-                c->link.dirty = W->r[c->link.to].paused;
-                if (!c->link.dirty)
-                        collect(c->link.server, &c->link.to_client, &c->link.last_in);
+                if (c->link.client && c->link.server_dirty && !n->paused) {
+                        c->link.server_dirty = false;
+                        collect(c, c->link.server, &c->link.to_client, &c->link.last_in);
+                }
+                if (c->link.broken)
+                        disconnect(c);
         }
 }
 
 nsec_t clients_next(void)
 {
-        nsec_t at = INT64_MAX;
+        nsec_t at = NEVER;
 
-        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
-                const struct client *c = &clients[i];
-                const struct parcel *in = STAILQ_FIRST(&c->link.to_client),
-                                    *out = STAILQ_FIRST(&c->link.to_server);
-
-                at = min_of(at, c->act_at);
-                at = min_of(at, in ? in->at : INT64_MAX);
-                at = min_of(at, out ? out->at : INT64_MAX);
-        }
+        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++)
+                at = min_of(at, next_of(&clients[i]));
         return at;
 }
 

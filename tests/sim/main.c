@@ -1,8 +1,10 @@
 /*
  * sim: runs seeds, and tells the first that shows what must not happen, with the line that runs
- * it again.
+ * it again; in the end, what there was, which coincidences were held, and which never.
  *
- *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--debug]
+ *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all] [--debug]
+ *
+ * With --all, a coincidence that never happened fails the run.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,19 +13,25 @@
 #include "base/log.h"
 #include "world.h"
 
+#define FAILURES_MAX 3
+#define MANY 300 /* worlds, after which all coincidences should have happened */
+
 static struct counts total;
+static struct coincidences met;
 
-/* As struct counts has them. */
+/* As struct counts, and struct coincidences, have them. */
 static const char *const names[] = {COUNTS(COUNT_NAME)};
+static const char *const met_names[] = {COINCIDENCES(COUNT_NAME)};
 _Static_assert(sizeof(total) == ARRAY_SIZE(names) * sizeof(uint64_t), "a count has no name");
+_Static_assert(sizeof(met) == ARRAY_SIZE(met_names) * sizeof(uint64_t),
+               "a coincidence has no name");
 
-static void add(const struct counts *c)
+static void add(uint64_t *to, const void *from, size_t size)
 {
-        const uint64_t *from = (const uint64_t *) c;
-        uint64_t *to = (uint64_t *) &total;
+        const uint64_t *v = from;
 
-        for (size_t i = 0; i < sizeof(*c) / sizeof(uint64_t); i++)
-                to[i] += from[i];
+        for (size_t i = 0; i < size / sizeof(uint64_t); i++)
+                to[i] += v[i];
 }
 
 static double seconds(void)
@@ -34,13 +42,40 @@ static double seconds(void)
         return (double) ts.tv_sec + (double) ts.tv_nsec / 1e9;
 }
 
+static int usage(void)
+{
+        fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N --seconds N] "
+                        "[--aim NAME] [--all] [--debug]\n");
+        return 2;
+}
+
+/* Returns how many coincidences never happened. */
+static unsigned tell_met(void)
+{
+        const uint64_t *n = (const uint64_t *) &met;
+        unsigned never = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(met_names); i++)
+                if (n[i] > 0)
+                        printf("%10" PRIu64 " %s\n", n[i], met_names[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(met_names); i++)
+                if (n[i] == 0) {
+                        never++;
+                        printf("never happened: %s\n", met_names[i]);
+                }
+        return never;
+}
+
 int main(int argc, char **argv)
 {
         static struct world w;
         uint64_t seed = 1, n = 100, done = 0, bad = 0;
         double limit = 0, began = seconds(), told = began;
+        const char *aim = NULL;
+        bool all = false;
+        unsigned never = 0;
 
-        log_set_level(LOG_ERR); /* the rest is what the faults are for */
+        log_set_level(LOG_CRIT); /* the rest is what the faults are for */
         for (int i = 1; i < argc; i++) {
                 if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
                         seed = strtoull(argv[++i], NULL, 10);
@@ -52,23 +87,30 @@ int main(int argc, char **argv)
                 } else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc) {
                         limit = strtod(argv[++i], NULL);
                         n = UINT64_MAX;
+                } else if (strcmp(argv[i], "--aim") == 0 && i + 1 < argc) {
+                        aim = argv[++i];
+                        if (!aim_known(aim))
+                                return usage();
+                } else if (strcmp(argv[i], "--all") == 0) {
+                        all = true;
                 } else if (strcmp(argv[i], "--debug") == 0) {
                         log_set_level(LOG_DEBUG);
                 } else {
-                        fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N "
-                                        "--seconds N] [--debug]\n");
-                        return 2;
+                        return usage();
                 }
         }
-        for (; done < n && bad < 3 && (limit == 0 || seconds() - began < limit); done++) {
-                if (!world_run(&w, seed + done)) {
+        for (; done < n && bad < FAILURES_MAX && (limit == 0 || seconds() - began < limit);
+             done++) {
+                if (!world_run(&w, seed + done, aim)) {
                         bad++;
-                        printf("seed %" PRIu64 " FAILED %s\n  run it again: %s --seed %" PRIu64
-                               "\n",
-                               w.seed, w.failure, argv[0], w.seed);
+                        printf("seed %" PRIu64 " (%s) FAILED %s\n  run it again: %s --seed "
+                               "%" PRIu64 "%s%s%s\n",
+                               w.seed, aim_name(&w), w.failure, argv[0], w.seed,
+                               aim ? " --aim '" : "", aim ? aim : "", aim ? "'" : "");
                         fflush(stdout);
                 }
-                add(&w.counts);
+                add((uint64_t *) &total, &w.counts, sizeof(total));
+                add((uint64_t *) &met, &w.met, sizeof(met));
                 if (seconds() - told > 30) {
                         told = seconds();
                         printf("... %" PRIu64 " seeds in %.0f s\n", done + 1, told - began);
@@ -81,5 +123,7 @@ int main(int argc, char **argv)
                 printf("%s %s %" PRIu64, i > 0 ? "," : "", names[i],
                        ((const uint64_t *) &total)[i]);
         puts("");
-        return bad ? 1 : 0;
+        if (done >= MANY || all)
+                never = tell_met();
+        return bad || (all && never) ? 1 : 0;
 }

@@ -3,8 +3,17 @@
  * holders that run the real session; a network and disks that fail. One seed decides
  * everything; one event is handled at a time.
  *
- * world.c moves it, disk.c is its disk, clients.c speaks gRPC to it, check.c is what must never
- * happen, and shares no code with what it checks.
+ *     world.c     moves it
+ *     events.c    what happens next
+ *     nodes.c     the replicas, their links and disks
+ *     disk.c      files in memory, and what a power cut does to them
+ *     memory.c    allocations that fail
+ *     load.c      what clients ask of the core
+ *     clients.c   clients that speak gRPC to it: watchers and lockers
+ *     faults.c    what goes wrong at any time
+ *     aim.c       what goes wrong at the worst time
+ *     seen.c      which coincidences there were
+ *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
 
@@ -17,8 +26,15 @@
 #define REPLICAS_MAX 5
 #define HOLDERS_MAX 8
 #define MSEC NSEC_PER_MSEC
-#define RUN_TIME (30 * NSEC_PER_SEC)
-#define CALM_TIME (25 * NSEC_PER_SEC) /* enough for every TTL and several elections */
+#define NEVER INT64_MAX
+#define ELECTION (500 * MSEC)
+#define TTL_MIN_MS 1000
+#define TTL_MAX_MS 4000
+#define N_KEYS 16
+
+struct world;
+struct request;
+struct replica_node;
 
 /* ---- disk.c ---- */
 
@@ -35,7 +51,80 @@ void sim_disk_finish(struct disk *d);
 /* Called when a first job is queued, to be given a time. */
 void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
 
-/* ---- world.c ---- */
+/* ---- what is counted ---- */
+
+/* How often what happened; printed by these names. */
+#define COUNTS(x)                                                                       \
+        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),               \
+                x(crashes, "crashes"), x(partitions, "partitions"),                     \
+                x(stalls, "stalled disks"), x(full, "full disks"), x(pauses, "pauses"), \
+                x(suspends, "suspends"), x(changes, "changes of members"),              \
+                x(transfers, "leaders moved"), x(compactions, "compactions"),           \
+                x(failed_allocations, "failed allocations"), x(exits, "exits"),         \
+                x(leaders, "elections"), x(grants, "grants"), x(renewals, "renewals"),  \
+                x(expiries, "expiries"), x(writes, "writes"), x(reads, "reads"),        \
+                x(told, "events told"), x(held, "locks held"),                          \
+                x(holder_deaths, "holders' deaths"), x(resumed, "resumed"),             \
+                x(holder_losses, "holders' losses")
+
+/* What must have met for some bugs to show. A run of many worlds that never held one of these
+ * says so. */
+#define COINCIDENCES(x)                                                                   \
+        x(truncated_in_flight, "a truncation with a write in flight"),                    \
+                x(acked_crash, "a crash right after an acknowledgement to the leader"),   \
+                x(told_crash, "a crash right after an acknowledgement to a client"),      \
+                x(voted_crash, "a vote across a crash"),                                  \
+                x(torn_crash, "a crash in the middle of a write"),                        \
+                x(install_election, "a snapshot's installation across an election"),      \
+                x(install_crash, "a crash while a snapshot is installed"),                \
+                x(save_election, "a snapshot being taken across an election"),            \
+                x(save_compaction, "a snapshot being taken while a compaction comes"),    \
+                x(change_election, "a change of members across an election"),             \
+                x(change_crash, "a crash with a change of members not yet committed"),    \
+                x(lost_proposal, "a proposal on a link that broke"),                      \
+                x(stalled_term, "a term that begins while a disk is stalled"),            \
+                x(full_election, "a full disk during an election"),                       \
+                x(two_leaders, "two who lead at once, in different terms"),               \
+                x(slept_term, "a leader that was paused for a whole election"),           \
+                x(transfer_crash, "a crash of the leader while it hands over"),           \
+                x(late_renewal, "a lease that expires with a renewal on its way"),        \
+                x(read_across, "a read across a change of leader"),                       \
+                x(write_across, "a write across a change of leader"),                     \
+                x(behind_watch, "a watcher that resumes on a replica that is behind"),    \
+                x(compacted_watch, "a watcher that resumes at what was compacted"),       \
+                x(segment_crash, "a crash right after the log's next segment was begun"), \
+                x(alloc_apply, "an allocation that fails while a command is applied"),    \
+                x(alloc_load, "an allocation that fails while a snapshot is loaded"),     \
+                x(alloc_start, "an allocation that fails at start")
+#define COUNT_FIELD(field, name) field
+#define COUNT_NAME(field, name) name
+
+struct counts {
+        uint64_t COUNTS(COUNT_FIELD);
+};
+
+struct coincidences {
+        uint64_t COINCIDENCES(COUNT_FIELD);
+};
+
+/* ---- what there is ---- */
+
+/* What was seen of a replica from outside, in seen.c. */
+struct seen {
+        uint64_t term, leader; /* as it says */
+        bool leads, ready;
+        bool hands_over; /* a leader that told another one to stand for election */
+        bool installing, saving;
+        uint64_t install_term, save_term;
+        uint64_t acked, acked_term; /* the last entry that it told a leader it has... */
+        nsec_t acked_at;
+        uint64_t voted_term, voted_for; /* its last vote */
+        nsec_t told_at;                 /* when a client was last told of success */
+        uint64_t durable, durable_term; /* at a crash: what it took for safe */
+        int64_t compacted;
+        nsec_t segment_at; /* when a file of the log was last made */
+        bool crashed;      /* and not checked since */
+};
 
 struct replica_node {
         unsigned i;
@@ -43,6 +132,7 @@ struct replica_node {
         bool asleep; /* and paused: the whole host is suspended, frames to it are lost */
         bool full;   /* its disk */
         struct disk *disk;
+        struct disk *watched_disk; /* the same, through our eyes */
         struct core *core;
         struct api *api;
         struct replica *replica;
@@ -50,13 +140,18 @@ struct replica_node {
         nsec_t disk_delay; /* a stalled disk; writes that it holds up end later */
         nsec_t stalled_until;
         bool disk_armed;
-        unsigned life; /* counts restarts; events of an older one are void */
+        unsigned life;     /* counts restarts; events of an older one are void */
+        uint64_t failures; /* of allocations, before this life */
+        nsec_t wake;       /* when it is to be driven, true time */
+        struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
+        struct seen seen;
 };
 
 struct holder {
         unsigned i;
         bool alive;
         nsec_t asleep_until; /* its host is suspended */
+        nsec_t wake;         /* when it next has something to do; 0: look */
         struct session session;
         int32_t ppm;
         unsigned at; /* the replica it uses */
@@ -72,32 +167,18 @@ struct edge {
 
 struct faults {
         bool crashes, partitions, loss, stalls, pauses, suspends, full, deaths, members,
-                transfers;
-};
-
-/* How often what happened; printed by these names. */
-#define COUNTS(x)                                                                            \
-        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),                    \
-                x(crashes, "crashes"), x(partitions, "partitions"),                          \
-                x(stalls, "stalled disks"), x(full, "full disks"), x(pauses, "pauses"),      \
-                x(suspends, "suspends"), x(changes, "changes of members"),                   \
-                x(transfers, "leaders moved"), x(leaders, "elections"), x(grants, "grants"), \
-                x(renewals, "renewals"), x(expiries, "expiries"), x(writes, "writes"),       \
-                x(reads, "reads"), x(told, "events told"), x(held, "locks held"),            \
-                x(holder_deaths, "holders' deaths"), x(resumed, "resumed"),                  \
-                x(holder_losses, "holders' losses")
-#define COUNT_FIELD(field, name) field
-#define COUNT_NAME(field, name) name
-
-struct counts {
-        uint64_t COUNTS(COUNT_FIELD);
+                transfers, compactions, memory;
 };
 
 struct world {
         uint64_t seed;
         struct rnd rnd;
         nsec_t now; /* the true time */
-        unsigned n_replicas, n_holders;
+        nsec_t run_time, end_time;
+        unsigned n_replicas, n_holders, n_edges;
+        uint64_t snapshot_entries;
+        nsec_t write_every, fault_every; /* about */
+        bool hints;                      /* replicas hear of it when a peer's process ends */
         struct replica_node r[REPLICAS_MAX];
         struct holder h[HOLDERS_MAX];
         struct edge edges[HOLDERS_MAX];
@@ -109,26 +190,133 @@ struct world {
         uint64_t lulls;
         bool was_lull;
         nsec_t lull_ended; /* when the last one did */
+        uint64_t top_term; /* the highest that anybody leads, or led */
         bool cut[REPLICAS_MAX][REPLICAS_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */
                 nsec_t down_until; /* broken */
+                bool lost;         /* something was, since there was a link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
+        const struct aim *aim; /* of this world; see aim.c */
         bool calm;
         struct counts counts;
+        struct coincidences met;
         char failure[512]; /* "" while all is well */
-        bool trace;
 };
 
+extern struct world *W; /* for the callbacks; one world at a time */
+
 struct boot_time clock_of(const struct world *w, int32_t ppm);
+nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t);
+/* True in @percent of 100 cases. */
+bool chance(struct world *w, unsigned percent);
+/* A time from @lo to @hi. */
+nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
 
 /* Runs one seed. Returns true when nothing that must not happen did; w->failure tells what did
- * otherwise. */
-bool world_run(struct world *w, uint64_t seed);
+ * otherwise. @aim is the name of one of aim.c's, or NULL: the seed draws it. */
+bool world_run(struct world *w, uint64_t seed, const char *aim);
 
+/* ---- events.c ---- */
+
+enum event_kind {
+        EV_FRAME,
+        EV_DISK,
+        EV_EXIT,
+        EV_FAULT,
+        EV_HEAL,
+        EV_CLIENT,
+        EV_EDGE,
+        EV_MEMBERS,
+        EV_CLOCK,
+        EV_REQUEST,
+        EV_REPLY,
+        EV_DEED,
+        EV_DOWN,
+        EV_UP,
+        EV_SCRIPT,
+        EV_SETTLED
+};
+
+struct event {
+        nsec_t at;
+        uint64_t number; /* those of one time keep their order */
+        enum event_kind kind;
+        unsigned from, to, life;
+        struct request *request;
+        struct edge *edge;
+        int deed;           /* EV_DEED */
+        struct event *next; /* parked */
+        size_t len;
+        uint8_t bytes[];
+};
+
+/* Posts an event with room for @len bytes, @in from now. */
+struct event *post_bytes(struct world *w, nsec_t in, enum event_kind kind, size_t len);
+struct event *post(struct world *w, nsec_t in, enum event_kind kind);
+/* Once more, now: it becomes the last one of this time. */
+void post_again(struct world *w, struct event *e);
+struct event *events_first(void);
+/* Takes the first one out, to be freed by the caller. */
+struct event *events_take(void);
+
+/* ---- nodes.c ---- */
+
+void boot(struct world *w, struct replica_node *n);
+void kill_replica(struct world *w, struct replica_node *n, bool crash);
+const char *address_of(uint64_t id);
+void nodes_begin(struct world *w);
+void nodes_end(struct world *w);
 /* Time passes for a replica: what waits in it is done. */
 void world_drive(struct world *w, struct replica_node *n);
+/* A paused one takes an event later, when it goes on. */
+void park(struct replica_node *n, struct event *e);
+void resume(struct world *w, struct replica_node *n);
+/* A frame, or the end of a job of the disk, arrives. Returns true when @e was kept. */
+bool on_frame(struct world *w, struct event *e);
+bool on_disk(struct world *w, struct event *e);
+/* It hears that the link to a peer broke, or that there is one again. */
+bool on_link(struct world *w, struct event *e);
+
+/* ---- memory.c ---- */
+
+/* From now on, about one in @one_in allocations of the code of replicas fails; 0: none. */
+void memory_begin(struct rnd *rnd, uint64_t one_in);
+/* From now on none does. */
+void memory_end(void);
+/* The next one fails. */
+void memory_fail_next(void);
+/* Around the code of a replica, and, back again, around ours inside of it. */
+enum memory { MEMORY_OURS, MEMORY_START, MEMORY_RUN, MEMORY_APPLY, MEMORY_LOAD };
+enum memory memory_of(enum memory whose); /* returns whose it was */
+/* How many failed so far in this world, of which kind. */
+uint64_t memory_failed(enum memory whose);
+uint64_t memory_failures(void);
+static inline void memory_back(enum memory *was)
+{
+        (void) memory_of(*was);
+}
+#define MEMORY(whose) cleanup_(memory_back) enum memory unused_ memory_was = memory_of(whose)
+
+/* ---- load.c ---- */
+
+void load_begin(struct world *w);
+/* A request or an answer arrives; one time of a client has come. Those that take the event
+ * return true when it was kept. */
+bool on_request(struct world *w, struct event *e);
+void on_reply(struct world *w, struct request *q);
+void on_client(struct world *w);
+void on_edge(struct world *w, struct edge *e);
+/* A request that gets no answer. */
+void request_free(struct request *q);
+/* A holder acts. */
+void hold(struct world *w, struct holder *h);
+/* Clients stop to ask for anything new. */
+bool load_ended(const struct world *w);
+/* A client asks for everything up to about now to be compacted; or writes, @n times. */
+void ask_compaction(struct world *w);
+void ask_writes(struct world *w, unsigned to, unsigned n);
 
 /* ---- clients.c ---- */
 
@@ -144,6 +332,65 @@ nsec_t clients_next(void);
 /* Whether every watcher has been told all up to @revision. */
 bool clients_all_told(int64_t revision);
 
+/* ---- faults.c ---- */
+
+void faults_draw(struct world *w);
+void cause_fault(struct world *w);
+void heal(struct world *w);
+/* Everybody is to be a member again; returns true when all are. */
+bool restore_members(struct world *w);
+void change_members(struct world *w);
+void move_leader(struct world *w);
+void crash(struct world *w, struct replica_node *n);
+void cut_off(struct world *w, struct replica_node *n, bool from_clients);
+void stall(struct world *w, struct replica_node *n, nsec_t delay);
+void fill(struct world *w, struct replica_node *n, bool full);
+void pause_node(struct world *w, struct replica_node *n, bool host);
+struct replica_node *the_leader(struct world *w); /* NULL: none is ready */
+
+/* ---- aim.c ---- */
+
+/* A moment at which something may be made to go wrong. */
+enum moment {
+        AT_LEADING = 1, /* it is ready to lead */
+        AT_TERM,        /* its term is another one */
+        AT_TOLD,        /* it told a client of success */
+        AT_ACKED,       /* it told a leader that it has an entry */
+        AT_VOTED,
+        AT_APPEND,    /* it sent entries */
+        AT_SAVING,    /* it begins a snapshot */
+        AT_INSTALL,   /* it begins to install one */
+        AT_CHANGE,    /* it has a change of members that is not committed */
+        AT_FORWARD,   /* it handed commands to the leader */
+        AT_RENEWAL,   /* it was asked for a renewal */
+        AT_READ,      /* it was asked for a read */
+        AT_SEGMENT,   /* a file of its log was begun */
+        AT_COMPACTED, /* it applied a compaction */
+        AT_HANDING,   /* as the leader, it asks another one to stand */
+        AT_TRUNCATED  /* entries were cut off while a write was in flight */
+};
+
+void aim_draw(struct world *w, const char *name);
+bool aim_known(const char *name);
+const char *aim_name(const struct world *w);
+void aim_begin(struct world *w);
+void aim_at(struct world *w, enum moment m, struct replica_node *n);
+void on_deed(struct world *w, struct event *e);
+void on_script(struct world *w);
+
+/* ---- seen.c ---- */
+
+/* After every event in which a replica did something. */
+void seen_look(struct world *w, struct replica_node *n);
+void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct view frame,
+                    bool lost);
+void seen_frame_before(struct replica_node *n);
+void seen_frame_after(struct world *w, struct replica_node *n);
+/* Before it is gone; and when it is there again. */
+void seen_crash(struct world *w, struct replica_node *n);
+void seen_start(struct world *w, struct replica_node *n);
+void seen_file(struct world *w, struct replica_node *n, const char *name);
+
 /* ---- check.c ---- */
 
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
@@ -157,6 +404,8 @@ void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
                    struct holder *h);
 void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms);
 void check_ended(struct world *w, int64_t lease, bool expired);
+/* A renewal of it was sent, or came to its end. */
+void check_renewing(struct world *w, int64_t lease, int by);
 /* A renewal, or the grant itself, of a lease was applied somewhere. */
 void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
 /* From time to time: who is not renewed is gone (I2). */
@@ -181,7 +430,11 @@ void check_written(struct world *w, int64_t key, int64_t value, int64_t revision
 /* A watcher was told of this event; of a deletion without a value. */
 void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
                 struct view value);
+/* It was told that all from @from to before @to is compacted. */
+void check_told_compacted(unsigned watcher, int64_t from, int64_t to);
 /* A lock was held from @begin to @end. */
 void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end);
-/* Everything is healed and had time. */
+/* Everything is healed: is there anything that still has to happen? */
+bool check_settled(struct world *w);
+/* And it had time. */
 void check_end(struct world *w);

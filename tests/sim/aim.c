@@ -1,0 +1,479 @@
+/*
+ * What goes wrong at the worst time. Faults that come at any time seldom meet: a bug that takes
+ * three of them within a few milliseconds is not seen in 100,000 worlds. Most worlds therefore
+ * aim at one kind of coincidence: at some moment that they watch for, they do something to one
+ * of those who take part, and undo it after a while.
+ *
+ * One aim is a story in several acts: overlap (the worst case of Raft's section 5.3).
+ */
+#include "base/log.h"
+#include "world.h"
+
+enum deed {
+        CRASH = 1,
+        CUT,
+        STALL,
+        PAUSE,
+        FILL,
+        BREAK, /* the link to the leader */
+        TRANSFER,
+        CHANGE,
+        COMPACT,
+        NO_MEMORY,
+        UNDO = 32 /* and one of those above */
+};
+
+enum whom { SELF = 1, LEADER, OTHER };
+
+/* At @when, in @per_mille of 1,000 cases, @what is done to @whom within @delay, and undone
+ * after @least to @most. */
+struct rule {
+        enum moment when;
+        enum deed what;
+        enum whom whom;
+        unsigned per_mille;
+        nsec_t delay, least, most;
+};
+
+#define RULES_MAX 6
+
+struct aim {
+        const char *name;
+        struct rule rules[RULES_MAX];
+        void (*prepare)(struct world *w);
+};
+
+static nsec_t rested[RULES_MAX]; /* when each rule may act again */
+
+/* ---- the aims ---- */
+
+static void few_entries(struct world *w)
+{
+        w->snapshot_entries = rnd_between(&w->rnd, 12, 30);
+        w->write_every = some_time(w, 10 * MSEC, 25 * MSEC);
+}
+
+static void compactions(struct world *w)
+{
+        few_entries(w);
+        w->faults.compactions = true;
+}
+
+static void many_edges(struct world *w)
+{
+        w->n_edges = HOLDERS_MAX;
+}
+
+static void little_memory(struct world *w)
+{
+        w->faults.memory = true;
+        few_entries(w);
+}
+
+static void three_at_least(struct world *w)
+{
+        if (w->n_replicas < 3)
+                w->n_replicas = 3;
+        w->faults.members = false;
+}
+
+static const struct aim aims[] = {
+        {.name = "mixed"},
+        {.name = "overlap", .prepare = three_at_least},
+        {.name = "votes",
+         .rules = {{AT_VOTED, CRASH, SELF, 300, 3 * MSEC, MSEC, 60 * MSEC},
+                   {AT_LEADING, CRASH, SELF, 500, 30 * MSEC, MSEC, 300 * MSEC},
+                   {AT_LEADING, CUT, SELF, 500, 30 * MSEC, 100 * MSEC, 1500 * MSEC},
+                   {AT_TERM, CRASH, OTHER, 100, 3 * MSEC, MSEC, 100 * MSEC}}},
+        {.name = "acknowledgements",
+         .rules = {{AT_ACKED, CRASH, SELF, 20, 2 * MSEC, MSEC, 300 * MSEC},
+                   {AT_TOLD, CRASH, SELF, 60, 2 * MSEC, MSEC, 1500 * MSEC},
+                   {AT_TOLD, CUT, LEADER, 60, 3 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_APPEND, STALL, OTHER, 30, MSEC, ELECTION / 2, 2 * ELECTION},
+                   {AT_APPEND, CRASH, OTHER, 10, 3 * MSEC, MSEC, 500 * MSEC},
+                   {AT_TRUNCATED, CRASH, SELF, 700, 5 * MSEC, MSEC, 100 * MSEC}}},
+        {.name = "installs",
+         .rules = {{AT_LEADING, CUT, OTHER, 700, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
+                   {AT_SAVING, CUT, OTHER, 200, 100 * MSEC, 500 * MSEC, 3000 * MSEC},
+                   {AT_INSTALL, CRASH, LEADER, 250, 20 * MSEC, MSEC, 1500 * MSEC},
+                   {AT_INSTALL, CUT, LEADER, 250, 20 * MSEC, 300 * MSEC, 1500 * MSEC},
+                   {AT_INSTALL, CRASH, SELF, 250, 20 * MSEC, MSEC, 300 * MSEC},
+                   {AT_INSTALL, STALL, SELF, 250, 0, ELECTION / 2, 2 * ELECTION}},
+         .prepare = few_entries},
+        {.name = "compactions",
+         .rules = {{AT_SAVING, COMPACT, SELF, 900, 3 * MSEC, 0, 0},
+                   {AT_COMPACTED, CRASH, SELF, 150, 5 * MSEC, MSEC, 500 * MSEC},
+                   {AT_COMPACTED, CUT, OTHER, 150, 50 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = compactions},
+        {.name = "members",
+         .rules = {{AT_LEADING, CHANGE, SELF, 800, 300 * MSEC, 0, 0},
+                   {AT_TOLD, CHANGE, SELF, 50, 30 * MSEC, 0, 0},
+                   {AT_CHANGE, CUT, LEADER, 200, 3 * MSEC, 300 * MSEC, 1500 * MSEC},
+                   {AT_CHANGE, CRASH, LEADER, 150, 3 * MSEC, MSEC, 1500 * MSEC},
+                   {AT_CHANGE, CRASH, SELF, 100, 3 * MSEC, MSEC, 500 * MSEC},
+                   {AT_CHANGE, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
+        {.name = "reads",
+         .rules = {{AT_READ, CUT, LEADER, 50, 3 * MSEC, 300 * MSEC, 1500 * MSEC},
+                   {AT_READ, PAUSE, LEADER, 50, 3 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_READ, CRASH, LEADER, 20, 3 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_LEADING, TRANSFER, SELF, 300, 500 * MSEC, 0, 0}}},
+        {.name = "links",
+         .rules = {{AT_FORWARD, BREAK, SELF, 60, 3 * MSEC, 5 * MSEC, 400 * MSEC},
+                   {AT_FORWARD, CUT, LEADER, 20, 3 * MSEC, 100 * MSEC, 1500 * MSEC},
+                   {AT_FORWARD, CRASH, LEADER, 20, 3 * MSEC, MSEC, 1000 * MSEC}}},
+        {.name = "expiry",
+         .rules = {{AT_RENEWAL, CUT, LEADER, 30, 50 * MSEC, 100 * MSEC, 1500 * MSEC},
+                   {AT_RENEWAL, PAUSE, LEADER, 30, 50 * MSEC, 100 * MSEC, 3000 * MSEC},
+                   {AT_RENEWAL, STALL, LEADER, 30, 50 * MSEC, 100 * MSEC, 1000 * MSEC},
+                   {AT_RENEWAL, CRASH, LEADER, 10, 50 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = many_edges},
+        {.name = "full disks",
+         .rules = {{AT_TERM, FILL, OTHER, 400, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_LEADING, FILL, SELF, 300, 100 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_SEGMENT, FILL, SELF, 300, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_SAVING, FILL, SELF, 200, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_TERM, CRASH, LEADER, 100, 300 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = few_entries},
+        {.name = "files",
+         .rules = {{AT_SEGMENT, CRASH, SELF, 300, 4 * MSEC, MSEC, 300 * MSEC},
+                   {AT_SEGMENT, STALL, SELF, 100, 0, ELECTION / 2, 2 * ELECTION},
+                   {AT_SAVING, CRASH, SELF, 200, 20 * MSEC, MSEC, 300 * MSEC},
+                   {AT_TRUNCATED, CRASH, SELF, 700, 5 * MSEC, MSEC, 300 * MSEC},
+                   {AT_INSTALL, CRASH, SELF, 300, 20 * MSEC, MSEC, 300 * MSEC},
+                   {AT_LEADING, CUT, SELF, 300, 300 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = few_entries},
+        {.name = "memory",
+         .rules = {{AT_LEADING, NO_MEMORY, SELF, 300, 0, 0, 0},
+                   {AT_INSTALL, NO_MEMORY, SELF, 400, 0, 0, 0},
+                   {AT_SAVING, NO_MEMORY, SELF, 200, 0, 0, 0},
+                   {AT_CHANGE, NO_MEMORY, SELF, 200, 0, 0, 0},
+                   {AT_VOTED, NO_MEMORY, SELF, 100, 0, 0, 0},
+                   {AT_LEADING, CUT, OTHER, 500, 300 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = little_memory},
+        {.name = "transfers",
+         .rules = {{AT_LEADING, TRANSFER, SELF, 900, 400 * MSEC, 0, 0},
+                   {AT_HANDING, CRASH, SELF, 300, 3 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_HANDING, CUT, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
+                   {AT_HANDING, PAUSE, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
+                   {AT_HANDING, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
+};
+
+/* Checks ask which faults a world has. */
+static void has_deed(struct world *w, enum deed what)
+{
+        w->faults.crashes |= what == CRASH;
+        w->faults.partitions |= what == CUT || what == BREAK;
+        w->faults.loss |= what == BREAK;
+        w->faults.stalls |= what == STALL;
+        w->faults.pauses |= what == PAUSE;
+        w->faults.full |= what == FILL;
+        w->faults.transfers |= what == TRANSFER;
+        w->faults.members |= what == CHANGE;
+}
+
+void aim_draw(struct world *w, const char *name)
+{
+        size_t which = chance(w, 40) ? 0 : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1);
+
+        for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
+                if (strcmp(aims[i].name, name) == 0)
+                        which = i;
+        w->aim = &aims[which];
+        w->fault_every = which == 0 ? 700 * MSEC : some_time(w, 500 * MSEC, 6000 * MSEC);
+        if (which == 0)
+                return;
+        if (w->n_replicas < 3 && chance(w, 80))
+                w->n_replicas = 3;
+        if (w->aim->prepare)
+                w->aim->prepare(w);
+        for (size_t i = 0; i < RULES_MAX && w->aim->rules[i].when; i++)
+                has_deed(w, w->aim->rules[i].what);
+        memset(rested, 0, sizeof(rested));
+}
+
+bool aim_known(const char *name)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(aims); i++)
+                if (strcmp(aims[i].name, name) == 0)
+                        return true;
+        return false;
+}
+
+const char *aim_name(const struct world *w)
+{
+        return w->aim->name;
+}
+
+/* ---- rules ---- */
+
+static struct replica_node *another(struct world *w, const struct replica_node *n)
+{
+        return &w->r[(n->i + rnd_between(&w->rnd, 1, max_of(w->n_replicas, 2U) - 1)) %
+                     w->n_replicas];
+}
+
+static void post_deed(struct world *w, nsec_t in, int what, unsigned to, unsigned rule)
+{
+        struct event *e = post(w, in, EV_DEED);
+
+        e->deed = what;
+        e->to = to;
+        e->from = rule;
+}
+
+void aim_at(struct world *w, enum moment m, struct replica_node *n)
+{
+        MEMORY(MEMORY_OURS);
+
+        for (unsigned i = 0; i < RULES_MAX && w->aim->rules[i].when && !w->calm; i++) {
+                const struct rule *u = &w->aim->rules[i];
+                struct replica_node *to = n;
+
+                if (u->when != m || w->now < rested[i] ||
+                    rnd_between(&w->rnd, 1, 1000) > u->per_mille)
+                        continue;
+                rested[i] = w->now + some_time(w, 100 * MSEC, 2500 * MSEC);
+                if (u->what == NO_MEMORY) {
+                        memory_fail_next();
+                        continue;
+                }
+                if (u->whom == OTHER)
+                        to = another(w, n);
+                if (u->whom == LEADER)
+                        to = NULL;
+                post_deed(w, u->delay > 0 ? some_time(w, 0, u->delay) : 0, (int) u->what,
+                          to ? to->i : REPLICAS_MAX, i);
+        }
+}
+
+static void undo(struct world *w, struct replica_node *n, enum deed what)
+{
+        switch (what) {
+        case CRASH:
+                if (!n->up)
+                        boot(w, n);
+                break;
+        case CUT:
+                for (unsigned i = 0; i < w->n_replicas; i++)
+                        w->cut[n->i][i] = w->cut[i][n->i] = false;
+                break;
+        case STALL:
+                n->disk_delay = 0;
+                break;
+        case PAUSE:
+                if (n->paused)
+                        resume(w, n);
+                break;
+        case FILL:
+                fill(w, n, false);
+                if (!n->up)
+                        boot(w, n);
+                break;
+        default:
+                break;
+        }
+}
+
+void on_deed(struct world *w, struct event *e)
+{
+        const struct rule *u = &w->aim->rules[e->from];
+        struct replica_node *n = e->to < REPLICAS_MAX ? &w->r[e->to] : the_leader(w), *leader;
+        nsec_t lasts = u->most > 0 ? some_time(w, u->least, u->most) : 0;
+
+        if (w->calm || !n)
+                return;
+        if (e->deed >= UNDO)
+                return undo(w, n, e->deed - UNDO);
+        if (!n->up || n->paused)
+                return;
+        log_debug("%.3f s: deed %d on replica %u", (double) w->now / 1e9, e->deed, n->i + 1);
+        switch (e->deed) {
+        case CRASH:
+                crash(w, n);
+                break;
+        case CUT:
+                cut_off(w, n, chance(w, 30));
+                break;
+        case STALL:
+                stall(w, n, lasts);
+                break;
+        case PAUSE:
+                pause_node(w, n, chance(w, 30));
+                break;
+        case FILL:
+                fill(w, n, true);
+                break;
+        case BREAK:
+                leader = the_leader(w);
+                if (leader)
+                        w->links[n->i][leader->i].down_until = w->now + lasts;
+                break;
+        case TRANSFER:
+                move_leader(w);
+                break;
+        case CHANGE:
+                change_members(w);
+                break;
+        case COMPACT:
+                ask_compaction(w);
+                break;
+        }
+        if (lasts > 0)
+                post_deed(w, lasts, e->deed + UNDO, n->i, e->from);
+}
+
+/* ---- overlap ---- */
+
+/*
+ * Entries of a leader are on their way to a slow disk when the leader is gone; another one, who
+ * does not have them, is elected and writes over them. Whoever takes the end of the old write
+ * for that of the new entries acknowledges what a crash right after loses.
+ */
+static struct {
+        int act;
+        nsec_t until; /* when this act has taken too long */
+        nsec_t begun;
+        unsigned old, slow, next; /* the leader that goes; who has its entries; who follows */
+        uint64_t term;
+} story;
+
+static void join(struct world *w, unsigned a, unsigned b, bool joined)
+{
+        w->cut[a][b] = w->cut[b][a] = !joined;
+}
+
+static void act(struct world *w, int n, nsec_t at_most)
+{
+        log_debug("%.3f s: overlap, act %d", (double) w->now / 1e9, n);
+        story.act = n;
+        story.begun = w->now;
+        story.until = w->now + at_most;
+}
+
+static void everybody_back(struct world *w)
+{
+        memset(w->cut, 0, sizeof(w->cut));
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                w->r[i].disk_delay = 0;
+                if (!w->r[i].up)
+                        boot(w, &w->r[i]);
+                if (w->r[i].paused)
+                        resume(w, &w->r[i]);
+        }
+}
+
+/* The leader gets entries that only one other replica, with a slow disk, hears of. */
+static void entries_on_their_way(struct world *w)
+{
+        struct replica_node *leader = the_leader(w), *slow;
+
+        if (!leader)
+                return;
+        slow = another(w, leader);
+        story.old = leader->i;
+        story.slow = slow->i;
+        story.term = core_status(leader->core).term;
+        stall(w, slow, some_time(w, ELECTION / 2, 4 * ELECTION));
+        if (chance(w, 70))
+                stall(w, leader, slow->disk_delay);
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (i != leader->i && i != slow->i)
+                        join(w, leader->i, i, false);
+        w->counts.partitions++;
+        ask_writes(w, leader->i, (unsigned) rnd_between(&w->rnd, 1, 6));
+        act(w, 1, some_time(w, 8 * MSEC, 60 * MSEC));
+}
+
+/* It is gone; with three replicas it comes back, without them, as the vote that is needed. */
+static void leader_goes(struct world *w)
+{
+        struct replica_node *old = &w->r[story.old];
+
+        join(w, story.old, story.slow, false);
+        if (w->n_replicas == 3 || chance(w, 40)) {
+                crash(w, old);
+                old->disk_delay = 0;
+                for (unsigned i = 0; i < w->n_replicas; i++)
+                        if (i != story.slow)
+                                join(w, story.old, i, true);
+                if (!old->up)
+                        boot(w, old);
+        }
+        act(w, 2, 3 * NSEC_PER_SEC);
+}
+
+static void next_leads(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                struct replica_status st;
+
+                if (!w->r[i].up)
+                        continue;
+                st = core_status(w->r[i].core);
+                if (!st.leader || st.term <= story.term)
+                        continue;
+                story.next = i;
+                story.term = st.term;
+                /* The others are to hear of its entries late, or not at all. */
+                for (unsigned k = 0; k < w->n_replicas; k++)
+                        if (k != i && k != story.slow && chance(w, 60))
+                                join(w, i, k, false);
+                ask_writes(w, i, (unsigned) rnd_between(&w->rnd, 1, 5));
+                return act(w, 3, 3 * NSEC_PER_SEC);
+        }
+}
+
+/* It told somebody of success, thanks to the slow one: both go. */
+static void both_go(struct world *w)
+{
+        struct replica_node *next = &w->r[story.next], *slow = &w->r[story.slow];
+
+        if (w->now < story.until && next->seen.told_at < story.begun)
+                return;
+        if (slow->up)
+                crash(w, slow);
+        memset(w->cut, 0, sizeof(w->cut));
+        cut_off(w, next, true);
+        slow->disk_delay = 0;
+        if (!slow->up)
+                boot(w, slow);
+        act(w, 4, some_time(w, 2 * ELECTION, 6 * ELECTION));
+}
+
+void on_script(struct world *w)
+{
+        switch (story.act) {
+        case 0:
+                if (w->now >= story.until)
+                        entries_on_their_way(w);
+                break;
+        case 1:
+                if (w->now >= story.until)
+                        leader_goes(w);
+                break;
+        case 2:
+                next_leads(w);
+                break;
+        case 3:
+                both_go(w);
+                break;
+        }
+        /* An act that does not come to its end is given up. */
+        if (story.act > 1 && w->now >= story.until) {
+                everybody_back(w);
+                act(w, 0, some_time(w, 100 * MSEC, 1500 * MSEC));
+        }
+        post(w, some_time(w, MSEC, 8 * MSEC), EV_SCRIPT);
+}
+
+void aim_begin(struct world *w)
+{
+        if (strcmp(w->aim->name, "overlap") != 0)
+                return;
+        has_deed(w, CRASH);
+        has_deed(w, CUT);
+        has_deed(w, STALL);
+        story.act = 0;
+        story.until = 0;
+        post(w, some_time(w, 0, 500 * MSEC), EV_SCRIPT);
+}

@@ -1,0 +1,282 @@
+/* What goes wrong at any time, and how it is all healed in the end. */
+#include "world.h"
+
+static void ask_change(struct world *w, struct replica_node *n, uint64_t request,
+                       enum replica_change what, uint64_t id)
+{
+        {
+                MEMORY(MEMORY_RUN);
+                replica_change_members(n->replica, request, what, id, address_of(id));
+        }
+        world_drive(w, n);
+}
+
+/* Somebody asks some replica for a change of the members, sensible or not. */
+void change_members(struct world *w)
+{
+        static uint64_t requests;
+        struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
+        uint64_t id = rnd_between(&w->rnd, 1, w->n_replicas);
+
+        if (!n->up || n->paused)
+                return;
+        w->counts.changes++;
+        ask_change(w, n, ++requests,
+                   (enum replica_change) rnd_between(&w->rnd, REPLICA_ADD, REPLICA_REMOVE), id);
+}
+
+static void has_member(uint64_t id, const char *address, bool voter, void *arg)
+{
+        int *role = arg;
+
+        (void) address;
+        role[id - 1] = voter ? 2 : 1;
+}
+
+/* In the end everybody is to be a member again. */
+bool restore_members(struct world *w)
+{
+        static uint64_t requests = UINT64_C(1) << 32;
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                int role[REPLICAS_MAX] = {0};
+
+                if (!w->r[i].up || !core_status(w->r[i].core).ready)
+                        continue;
+                core_each_peer(w->r[i].core, has_member, role);
+                /* A learner first: there may be one at a time. */
+                for (unsigned k = 0; k < 2 * w->n_replicas; k++) {
+                        unsigned who = k % w->n_replicas;
+
+                        if (role[who] != (k < w->n_replicas))
+                                continue;
+                        ask_change(w, &w->r[i], ++requests,
+                                   role[who] ? REPLICA_PROMOTE : REPLICA_ADD_LEARNER, who + 1);
+                        return false;
+                }
+                return true;
+        }
+        return false;
+}
+
+struct replica_node *the_leader(struct world *w)
+{
+        struct replica_node *best = NULL;
+        uint64_t term = 0;
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                struct replica_status st;
+
+                if (!w->r[i].up || w->r[i].paused)
+                        continue;
+                st = core_status(w->r[i].core);
+                if (st.ready && st.term > term) {
+                        term = st.term;
+                        best = &w->r[i];
+                }
+        }
+        return best;
+}
+
+void move_leader(struct world *w)
+{
+        struct replica_node *n = the_leader(w);
+
+        if (!n)
+                return;
+        w->counts.transfers++;
+        {
+                MEMORY(MEMORY_RUN);
+                (void) core_move_leader(n->core, rnd_between(&w->rnd, 1, w->n_replicas));
+        }
+        world_drive(w, n);
+}
+
+void heal(struct world *w)
+{
+        w->calm = true;
+        memory_end();
+        memset(w->cut, 0, sizeof(w->cut));
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                struct replica_node *n = &w->r[i];
+
+                n->disk_delay = 0;
+                fill(w, n, false);
+                if (n->up && n->paused)
+                        resume(w, n);
+                else if (!n->up)
+                        boot(w, n);
+        }
+}
+
+void crash(struct world *w, struct replica_node *n)
+{
+        w->counts.crashes += n->up;
+        kill_replica(w, n, true);
+}
+
+void cut_off(struct world *w, struct replica_node *n, bool from_clients)
+{
+        w->counts.partitions++;
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (i != n->i || from_clients)
+                        w->cut[n->i][i] = w->cut[i][n->i] = true;
+}
+
+void stall(struct world *w, struct replica_node *n, nsec_t delay)
+{
+        w->counts.stalls++;
+        n->disk_delay = delay;
+}
+
+void pause_node(struct world *w, struct replica_node *n, bool host)
+{
+        w->counts.pauses += !host;
+        w->counts.suspends += host;
+        n->paused = true;
+        n->asleep = host;
+        n->wake = NEVER;
+}
+
+static void pause_or_resume(struct world *w, struct replica_node *n, bool host)
+{
+        if (n->paused)
+                resume(w, n);
+        else
+                pause_node(w, n, host);
+}
+
+void fill(struct world *w, struct replica_node *n, bool full)
+{
+        w->counts.full += full;
+        n->full = full;
+        sim_disk_fill(n->disk, full);
+}
+
+static void disturb_holder(struct world *w)
+{
+        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
+        struct session_config cfg = h->session.cfg;
+        struct session_place p;
+        bool held;
+
+        w->counts.holder_deaths += h->alive;
+        h->wake = 0;
+        if (!h->alive || chance(w, 60)) /* else: only a restart */
+                h->alive = !h->alive;
+        if (!h->alive)
+                return;
+        held = session_place(&h->session, &p);
+        session_init(&h->session, &cfg);
+        /* A restarted agent has what its earlier life left behind. */
+        if (held && chance(w, 70)) {
+                w->counts.resumed++;
+                session_resume(&h->session, &p);
+        }
+}
+
+/* One of the faults that this world has. */
+static void cause_one(struct world *w)
+{
+        struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
+        unsigned a, b;
+
+        switch (rnd_between(&w->rnd, 0, 14)) {
+        case 0:
+        case 1:
+                if (w->faults.crashes)
+                        crash(w, n);
+                break;
+        case 2:
+        case 3:
+                for (unsigned i = 0; i < w->n_replicas; i++)
+                        if (!w->r[i].up && chance(w, 60))
+                                boot(w, &w->r[i]);
+                break;
+        case 4:
+                if (!w->faults.partitions)
+                        break;
+                w->counts.partitions++;
+                a = n->i;
+                b = (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1);
+                w->cut[a][b] = true; /* to itself: its clients cannot reach it either */
+                if (chance(w, 60))
+                        w->cut[b][a] = true;
+                break;
+        case 5:
+                if (w->faults.partitions)
+                        cut_off(w, n, true);
+                break;
+        case 6:
+                memset(w->cut, 0, sizeof(w->cut));
+                break;
+        case 7:
+                if (w->faults.stalls)
+                        stall(w, n, chance(w, 50) ? 0 : some_time(w, 10 * MSEC, 1500 * MSEC));
+                break;
+        case 8:
+                if (!w->faults.pauses)
+                        break;
+                pause_or_resume(w, n, false);
+                break;
+        case 12:
+                if (!w->faults.suspends)
+                        break;
+                if (chance(w, 50)) {
+                        pause_or_resume(w, n, true);
+                } else {
+                        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
+
+                        w->counts.suspends++;
+                        h->asleep_until = w->now + some_time(w, 100 * MSEC, 6000 * MSEC);
+                        h->wake = 0;
+                }
+                break;
+        case 13:
+                if (!w->faults.full)
+                        break;
+                fill(w, n, !n->full);
+                break;
+        case 10:
+                if (w->faults.members)
+                        change_members(w);
+                break;
+        case 11:
+                if (w->faults.transfers)
+                        move_leader(w);
+                break;
+        case 9:
+                if (w->faults.deaths && chance(w, 50))
+                        disturb_holder(w);
+                break;
+        case 14:
+                if (w->faults.compactions)
+                        ask_compaction(w);
+                break;
+        }
+}
+
+void cause_fault(struct world *w)
+{
+        cause_one(w);
+        post(w, some_time(w, 20 * MSEC, w->fault_every), EV_FAULT);
+}
+
+void faults_draw(struct world *w)
+{
+        /* Some worlds have every fault, some only one kind: bugs hide behind others. */
+        w->faults = (struct faults){
+                .crashes = chance(w, 60),
+                .partitions = chance(w, 60),
+                .loss = chance(w, 60),
+                .stalls = chance(w, 50),
+                .pauses = chance(w, 50),
+                .suspends = chance(w, 40),
+                .full = chance(w, 30),
+                .deaths = chance(w, 60),
+                .members = chance(w, 30),
+                .transfers = chance(w, 30),
+                .compactions = chance(w, 40),
+                .memory = chance(w, 15),
+        };
+}

@@ -1,0 +1,488 @@
+/* What clients ask of the core: requests travel to a replica, and answers back; either may be
+ * lost. Holders keep a lease, edges renew at the very end of one, and one client writes, reads
+ * and compares. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "world.h"
+
+#define PROMPT (2 * NSEC_PER_SEC) /* the calm after which nothing waits for a lost frame */
+
+enum request_kind { RQ_GRANT, RQ_REGISTER, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
+
+struct request {
+        enum request_kind kind;
+        struct holder *holder;
+        struct edge *edge; /* or of an edge client */
+        unsigned to, life;
+        int64_t lease, ttl_ms, key, value, revision, found, expect;
+        nsec_t sent;              /* true time */
+        struct boot_time sent_at; /* the holder's clock */
+        bool ok, done;
+        bool counted;  /* as a renewal on its way */
+        uint64_t term; /* the highest that anybody led when it was asked */
+        struct core_write write;
+        struct core_renewal renewal;
+        struct core_read read;
+};
+
+void request_free(struct request *q)
+{
+        if (q->counted)
+                check_renewing(W, q->lease, -1);
+        free(q);
+}
+
+static void reply(struct request *q)
+{
+        struct replica_node *n = &W->r[q->to];
+
+        if (q->ok && q->term < W->top_term) {
+                W->met.read_across += q->kind == RQ_READ;
+                W->met.write_across += q->kind == RQ_WRITE || q->kind == RQ_CAS;
+        }
+        if (q->ok && (q->kind == RQ_WRITE || q->kind == RQ_CAS)) {
+                n->seen.told_at = W->now;
+                aim_at(W, AT_TOLD, n);
+        }
+        if (W->cut[q->to][q->to] || (W->faults.loss && !W->calm && chance(W, 3)))
+                return request_free(q);
+        post(W, some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REPLY)->request = q;
+}
+
+/* All is healed, and somebody has led all the while: what a link lost before that has been
+ * sent again, and nobody waits for it until a timeout. */
+static void check_timeout(struct world *w, struct status st)
+{
+        nsec_t since = max_of(w->lull_ended, w->run_time);
+
+        if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
+            w->calm && w->now - since > PROMPT && !w->was_lull && !w->faults.members)
+                fail(w, "a write waited for its timeout, though all was well for %.1f s",
+                     (double) (w->now - since) / 1e9);
+}
+
+static void write_done(struct core_write *cw, struct status st, struct view bytes)
+{
+        MEMORY(MEMORY_OURS);
+        struct request *q = container_of(cw, struct request, write);
+
+        q->ok = st.code == RPC_OK;
+        check_timeout(W, st);
+        if (q->ok && q->kind == RQ_GRANT) {
+                Pb__LeaseGrantResponse *p =
+                        pb__lease_grant_response__unpack(NULL, bytes.len, bytes.p);
+
+                q->lease = p->id;
+                q->ttl_ms = p->ttl_ms;
+                pb_free(p);
+        } else if (q->ok && q->kind == RQ_WRITE) {
+                Pb__PutResponse *p = pb__put_response__unpack(NULL, bytes.len, bytes.p);
+
+                q->revision = p->header->revision;
+                pb_free(p);
+        } else if (q->ok && q->kind == RQ_CAS) {
+                Pb__TxnResponse *p = pb__txn_response__unpack(NULL, bytes.len, bytes.p);
+
+                q->revision = p->header->revision;
+                q->done = p->succeeded;
+                pb_free(p);
+        }
+        reply(q);
+}
+
+static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        MEMORY(MEMORY_OURS);
+        struct request *q = container_of(rn, struct request, renewal);
+
+        q->ok = st.code == RPC_OK;
+        check_timeout(W, st);
+        q->ttl_ms = ttl_ms;
+        reply(q);
+}
+
+static void key_name(int64_t key, char out[static 16])
+{
+        snprintf(out, 16, "k%02" PRId64, key);
+}
+
+/* What the replica that answers has now. */
+static void look_up(struct request *q)
+{
+        struct state *s = core_state(W->r[q->to].core);
+        char name[16];
+        struct kv_key *k;
+
+        key_name(q->key, name);
+        k = kv_find(&s->kv, name, strlen(name));
+        q->revision = s->revision;
+        q->found = k && kv_live(k) ? k->newest->mod_revision : 0;
+        if (q->found && k->newest->value_len == sizeof(q->value))
+                memcpy(&q->value, k->newest->value, sizeof(q->value));
+}
+
+/* Txn: if the key is as expected, then the value. */
+static void pack_cas(const struct request *q, struct buf *b)
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        Pb__Compare c = PB__COMPARE__INIT, *cs[] = {&c};
+        char name[16];
+
+        key_name(q->key, name);
+        c.key = put.key = pb_bytes(name, strlen(name));
+        c.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        c.mod_revision = q->expect;
+        put.value = pb_bytes(&q->value, sizeof(q->value));
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &put;
+        txn.compare = cs;
+        txn.success = ops;
+        txn.n_compare = txn.n_success = 1;
+        pb_append(b, &txn.base);
+}
+
+static void read_done(struct core_read *rd, struct status st)
+{
+        MEMORY(MEMORY_OURS);
+        struct request *q = container_of(rd, struct request, read);
+
+        q->ok = st.code == RPC_OK;
+        if (q->ok)
+                look_up(q);
+        reply(q);
+}
+
+/* Packs what is asked for, as its client would. */
+static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__CompactionRequest compaction = PB__COMPACTION_REQUEST__INIT;
+        char name[32];
+
+        switch (q->kind) {
+        case RQ_GRANT:
+                grant.id = (int64_t) (rnd_u64(&w->rnd) >> 1);
+                grant.ttl_ms = q->ttl_ms;
+                pb_append(b, &grant.base);
+                return CMD_GRANT;
+        case RQ_CAS:
+                /* On what this replica has, which may be old. */
+                look_up(q);
+                q->expect = q->found;
+                q->value = (int64_t) rnd_u64(&w->rnd);
+                pack_cas(q, b);
+                return CMD_TXN;
+        case RQ_COMPACT:
+                compaction.revision = core_state(w->r[q->to].core)->revision -
+                                      (int64_t) rnd_between(&w->rnd, 0, 30);
+                pb_append(b, &compaction.base);
+                return CMD_COMPACT;
+        default:
+                snprintf(name, sizeof(name),
+                         q->kind == RQ_WRITE ? "k%02" PRId64 : "node%" PRId64, q->key);
+                put.key = pb_bytes(name, strlen(name));
+                put.value = pb_bytes(&q->value, sizeof(q->value));
+                put.lease = q->lease;
+                pb_append(b, &put.base);
+                return CMD_PUT;
+        }
+}
+
+/* The request has arrived at its replica. */
+static void serve(struct world *w, struct request *q)
+{
+        struct replica_node *n = &w->r[q->to];
+        cleanup_(buf_fini) struct buf b = {0};
+        enum cmd_type type = CMD_PUT;
+        int r = 0;
+
+        if (!n->up || n->life != q->life)
+                return request_free(q);
+        q->write.done = write_done;
+        q->renewal.done = renew_done;
+        q->renewal.lease = q->lease;
+        q->read.done = read_done;
+        if (q->kind != RQ_RENEW && q->kind != RQ_READ)
+                type = pack(w, q, &b);
+        if (q->kind == RQ_RENEW || q->kind == RQ_READ)
+                aim_at(w, q->kind == RQ_RENEW ? AT_RENEWAL : AT_READ, n);
+        {
+                MEMORY(MEMORY_RUN);
+                if (q->kind == RQ_RENEW)
+                        core_renew(n->core, &q->renewal);
+                else if (q->kind == RQ_READ)
+                        core_read(n->core, &q->read, 0);
+                else
+                        r = core_write(n->core, &q->write, type, NULL, b.data, buf_len(&b), 0);
+        }
+        if (r < 0)
+                request_free(q);
+        world_drive(w, n);
+}
+
+static struct request *ask(struct world *w, struct holder *h, enum request_kind kind,
+                           unsigned to)
+{
+        struct request *q = calloc(1, sizeof(*q));
+
+        if (!q)
+                abort();
+        q->kind = kind;
+        q->holder = h;
+        q->to = to;
+        q->life = w->r[to].life;
+        q->sent = w->now;
+        q->term = w->top_term;
+        if (h) {
+                q->sent_at = clock_of(w, h->ppm);
+                q->lease = h->session.lease;
+        }
+        post(w, some_time(w, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REQUEST)->request = q;
+        return q;
+}
+
+/* Says that a renewal of this lease is on its way. */
+static void renewing(struct world *w, struct request *q)
+{
+        q->counted = q->kind == RQ_RENEW;
+        if (q->counted)
+                check_renewing(w, q->lease, 1);
+}
+
+static void edge_answered(struct world *w, struct request *q)
+{
+        struct edge *e = q->edge;
+
+        if (q->ok && q->kind == RQ_GRANT) {
+                w->counts.grants++;
+                check_granted(w, q->lease, q->ttl_ms, q->sent, NULL);
+                e->lease = q->lease;
+                e->ttl_ms = q->ttl_ms;
+        } else if (q->ok) {
+                w->counts.renewals++;
+                check_renewed(w, q->lease, q->sent, q->ttl_ms);
+                if (q->ttl_ms == 0)
+                        e->lease = 0;
+        }
+}
+
+/* Renews around the very end of the term: before it, at it, after it. */
+void on_edge(struct world *w, struct edge *e)
+{
+        struct request *q = ask(w, NULL, e->lease ? RQ_RENEW : RQ_GRANT,
+                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+
+        q->edge = e;
+        q->lease = e->lease;
+        q->ttl_ms = TTL_MIN_MS;
+        renewing(w, q);
+        post(w, TTL_MIN_MS * MSEC / 100 * (nsec_t) rnd_between(&w->rnd, e->lease ? 85 : 2, 101),
+             EV_EDGE)
+                ->edge = e;
+}
+
+static void tell_op(struct world *w, const struct request *q, enum op_kind kind)
+{
+        check_op(w, &(struct op){.kind = kind,
+                                 .key = q->key,
+                                 .value = q->value,
+                                 .expect = q->expect,
+                                 .done = q->done,
+                                 .found = q->found,
+                                 .revision = q->revision,
+                                 .begun = q->sent,
+                                 .ended = w->now});
+}
+
+void on_reply(struct world *w, struct request *q)
+{
+        struct holder *h = q->holder;
+        struct boot_time now = h ? clock_of(w, h->ppm) : (struct boot_time){0};
+
+        if (q->edge) {
+                edge_answered(w, q);
+                return request_free(q);
+        }
+        /* It is in its socket when it wakes up. */
+        if (h && w->now < h->asleep_until) {
+                post(w, h->asleep_until - w->now, EV_REPLY)->request = q;
+                return;
+        }
+        if (h)
+                h->wake = 0;
+        switch (q->kind) {
+        case RQ_GRANT:
+                if (!q->ok) {
+                        session_failed(&h->session, now);
+                        break;
+                }
+                w->counts.grants++;
+                check_granted(w, q->lease, q->ttl_ms, q->sent, h);
+                if (h->alive)
+                        session_granted(&h->session, q->lease, q->ttl_ms * MSEC, q->sent_at);
+                break;
+        case RQ_REGISTER:
+                if (q->lease != h->session.lease)
+                        break;
+                if (q->ok)
+                        session_registered(&h->session);
+                else
+                        session_failed(&h->session, now);
+                break;
+        case RQ_RENEW:
+                if (!q->ok)
+                        break;
+                w->counts.renewals++;
+                check_renewed(w, q->lease, q->sent, q->ttl_ms);
+                if (q->ttl_ms > 0)
+                        session_renewed(&h->session, q->lease, q->sent_at);
+                else
+                        session_gone(&h->session, q->lease);
+                break;
+        case RQ_WRITE:
+                if (q->ok) {
+                        w->counts.writes++;
+                        check_written(w, q->key, q->value, q->revision);
+                        tell_op(w, q, OP_WRITE);
+                }
+                break;
+        case RQ_CAS:
+                if (q->ok) {
+                        w->counts.writes++;
+                        if (q->done)
+                                check_written(w, q->key, q->value, q->revision);
+                        tell_op(w, q, OP_CAS);
+                }
+                break;
+        case RQ_READ:
+                if (q->ok) {
+                        w->counts.reads++;
+                        tell_op(w, q, OP_READ);
+                }
+                break;
+        case RQ_COMPACT:
+                w->counts.compactions += q->ok;
+                break;
+        }
+        request_free(q);
+}
+
+/* What the session wants, done on the simulated network; as client/hold.c does it on the real
+ * one. */
+void hold(struct world *w, struct holder *h)
+{
+        struct boot_time now = clock_of(w, h->ppm);
+        enum session_action a;
+        struct request *q;
+
+        h->wake = h->alive ? h->asleep_until : NEVER;
+        if (w->now < h->asleep_until || !h->alive)
+                return;
+        while ((a = session_next_action(&h->session, now)) != SESSION_WAIT) {
+                unsigned to = (h->at + session_attempt(&h->session)) % w->n_replicas;
+
+                switch (a) {
+                case SESSION_GRANT:
+                        ask(w, h, RQ_GRANT, to)->ttl_ms = h->session.cfg.ttl / MSEC;
+                        break;
+                case SESSION_REGISTER:
+                        q = ask(w, h, RQ_REGISTER, to);
+                        q->key = h->i;
+                        break;
+                case SESSION_RENEW:
+                        renewing(w, ask(w, h, RQ_RENEW, to));
+                        session_sent(&h->session, now);
+                        break;
+                case SESSION_RENEW_ALL:
+                        for (unsigned i = 0; i < w->n_replicas; i++)
+                                renewing(w, ask(w, h, RQ_RENEW, i));
+                        session_sent(&h->session, now);
+                        break;
+                case SESSION_TELL_LOST:
+                        w->counts.holder_losses++;
+                        session_told_lost(&h->session);
+                        break;
+                case SESSION_REVOKE:
+                case SESSION_WAIT:
+                        break;
+                }
+        }
+        h->wake = true_time_of(w, h->ppm, session_wakeup(&h->session));
+}
+
+bool on_request(struct world *w, struct event *e)
+{
+        struct request *q = e->request;
+        struct replica_node *n = &w->r[q->to];
+
+        if (n->paused && n->up && !n->asleep) {
+                park(n, e);
+                return true;
+        }
+        if (n->asleep || w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)))
+                request_free(q);
+        else
+                serve(w, q);
+        return false;
+}
+
+void on_client(struct world *w)
+{
+        struct request *q = ask(w, NULL,
+                                chance(w, 40)   ? RQ_WRITE
+                                : chance(w, 30) ? RQ_CAS
+                                                : RQ_READ,
+                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+
+        q->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
+        q->value = (int64_t) rnd_u64(&w->rnd);
+        if (!load_ended(w))
+                post(w, some_time(w, w->write_every / 15, 2 * w->write_every), EV_CLIENT);
+}
+
+void ask_writes(struct world *w, unsigned to, unsigned n)
+{
+        for (; n > 0; n--) {
+                struct request *q = ask(w, NULL, RQ_WRITE, to);
+
+                q->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
+                q->value = (int64_t) rnd_u64(&w->rnd);
+        }
+}
+
+void ask_compaction(struct world *w)
+{
+        ask(w, NULL, RQ_COMPACT, (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+}
+
+bool load_ended(const struct world *w)
+{
+        return w->now > w->run_time + 3 * NSEC_PER_SEC;
+}
+
+void load_begin(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_holders; i++) {
+                struct session_config cfg = {
+                        .ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS, TTL_MAX_MS) * MSEC,
+                        .drift_ppm = 1000,
+                        .retry = 50 * MSEC,
+                };
+
+                w->h[i] = (struct holder){
+                        .i = i,
+                        .alive = true,
+                        .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
+                        .at = (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1),
+                };
+                session_init(&w->h[i].session, &cfg);
+        }
+        post(w, 0, EV_CLIENT);
+        for (unsigned i = 0; i < w->n_edges; i++)
+                post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->edge = &w->edges[i];
+}

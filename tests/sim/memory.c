@@ -1,0 +1,141 @@
+/*
+ * Allocations that fail, in the code of replicas and in the libraries that it calls, and only
+ * while such code runs: a replica that gets no memory ends as a whole, or answers that one
+ * request with an error; it never goes on with another story than the others (I4).
+ *
+ * malloc() and its like are ours in this program. Under a sanitizer, which has its own, only
+ * the calls of our objects are (-Wl,--wrap, tests.mk).
+ */
+#include "world.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#else
+static void __lsan_disable(void)
+{
+}
+
+static void __lsan_enable(void)
+{
+}
+#endif
+
+static struct rnd *rnd;
+static enum memory whose;
+static bool leaks; /* a replica that ends for want of memory leaves to the kernel what it had */
+static uint64_t one_in, left, failures[MEMORY_LOAD + 1];
+
+static void draw(void)
+{
+        left = one_in > 0 ? rnd_between(rnd, 1, 2 * one_in) : 0;
+}
+
+void memory_begin(struct rnd *r, uint64_t n)
+{
+        rnd = r;
+        one_in = n;
+        whose = MEMORY_OURS;
+        leaks = n > 0;
+        memset(failures, 0, sizeof(failures));
+        draw();
+}
+
+void memory_end(void)
+{
+        one_in = left = 0;
+}
+
+void memory_fail_next(void)
+{
+        left = 1;
+}
+
+enum memory memory_of(enum memory next)
+{
+        enum memory was = whose;
+
+        if (leaks && was == MEMORY_OURS && next != MEMORY_OURS)
+                __lsan_disable();
+        else if (leaks && was != MEMORY_OURS && next == MEMORY_OURS)
+                __lsan_enable();
+        whose = next;
+        return was;
+}
+
+uint64_t memory_failed(enum memory of)
+{
+        return failures[of];
+}
+
+uint64_t memory_failures(void)
+{
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(failures); i++)
+                n += failures[i];
+        return n;
+}
+
+static bool fails(void)
+{
+        if (whose == MEMORY_OURS || left == 0 || --left > 0)
+                return false;
+        failures[whose]++;
+        draw();
+        errno = ENOMEM;
+        return true;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OURS(name) __wrap_##name
+#define REAL(name) __real_##name
+#else
+#define OURS(name) name
+#define REAL(name) __libc_##name
+#endif
+
+void *REAL(malloc)(size_t n);
+void *REAL(calloc)(size_t n, size_t size);
+void *REAL(realloc)(void *p, size_t n);
+void *OURS(malloc)(size_t n);
+void *OURS(calloc)(size_t n, size_t size);
+void *OURS(realloc)(void *p, size_t n);
+
+void *OURS(malloc)(size_t n)
+{
+        return fails() ? NULL : REAL(malloc)(n);
+}
+
+void *OURS(calloc)(size_t n, size_t size)
+{
+        return fails() ? NULL : REAL(calloc)(n, size);
+}
+
+void *OURS(realloc)(void *p, size_t n)
+{
+        return fails() ? NULL : REAL(realloc)(p, n);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void *REAL(reallocarray)(void *p, size_t n, size_t size);
+char *REAL(strdup)(const char *s);
+char *REAL(strndup)(const char *s, size_t n);
+void *OURS(reallocarray)(void *p, size_t n, size_t size);
+char *OURS(strdup)(const char *s);
+char *OURS(strndup)(const char *s, size_t n);
+
+void *OURS(reallocarray)(void *p, size_t n, size_t size)
+{
+        return fails() ? NULL : REAL(reallocarray)(p, n, size);
+}
+
+char *OURS(strdup)(const char *s)
+{
+        return fails() ? NULL : REAL(strdup)(s);
+}
+
+char *OURS(strndup)(const char *s, size_t n)
+{
+        return fails() ? NULL : REAL(strndup)(s, n);
+}
+#endif

@@ -1,0 +1,587 @@
+/* The replicas of a world, the links between them, and their disks. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "world.h"
+
+/* Small, so that the log's files change often enough to be tested. */
+#define SEGMENT ((size_t) 16 << 10)
+
+static struct replica_node *node_of(void *u)
+{
+        return u;
+}
+
+void world_drive(struct world *w, struct replica_node *n)
+{
+        struct boot_time now = clock_of(w, n->ppm);
+
+        n->wake = NEVER;
+        if (!n->up || n->paused || *w->failure)
+                return;
+        {
+                MEMORY(MEMORY_RUN);
+                replica_tick(n->replica, now);
+                core_tick(n->core, now);
+                core_flush(n->core, now);
+                replica_flush(n->replica, now);
+                api_flush(n->api, now);
+        }
+        n->wake = true_time_of(w, n->ppm,
+                               boot_min(boot_min(replica_next(n->replica), core_next(n->core)),
+                                        api_next(n->api)));
+        seen_look(w, n);
+}
+
+/* ---- while it is paused ---- */
+
+void park(struct replica_node *n, struct event *e)
+{
+        e->next = NULL;
+        *n->last_parked = e;
+        n->last_parked = &e->next;
+}
+
+static struct event *parked(struct replica_node *n)
+{
+        struct event *e = n->parked;
+
+        if (e)
+                n->parked = e->next;
+        if (!n->parked)
+                n->last_parked = &n->parked;
+        return e;
+}
+
+void resume(struct world *w, struct replica_node *n)
+{
+        struct event *e;
+
+        n->paused = n->asleep = false;
+        n->wake = w->now;
+        while ((e = parked(n)))
+                post_again(w, e);
+}
+
+/* What waited in the sockets of a process that is gone. */
+static void drop_parked(struct replica_node *n)
+{
+        struct event *e;
+
+        while ((e = parked(n))) {
+                if (e->request)
+                        request_free(e->request);
+                free(e);
+        }
+}
+
+/* ---- links ---- */
+
+/* Per 1,000 frames. */
+static bool seldom(struct world *w, unsigned in_1000)
+{
+        return w->faults.loss && !w->calm && rnd_between(&w->rnd, 1, 1000) <= in_1000;
+}
+
+static void post_frame(struct replica_node *n, unsigned to, struct view frame, nsec_t in)
+{
+        struct event *e = post_bytes(W, in, EV_FRAME, frame.len);
+
+        e->from = n->i;
+        e->to = to;
+        memcpy(e->bytes, frame.p, frame.len);
+}
+
+/* Links are TCP: frames keep their order; a link that is slow delays all of them; one that
+ * breaks loses what is sent until there is another, and what was under way may come after it,
+ * or twice.
+ */
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        MEMORY(MEMORY_OURS);
+        struct replica_node *n = node_of(u);
+        unsigned to = (unsigned) peer - 1;
+        struct sim_link *l = &W->links[n->i][to < REPLICAS_MAX ? to : 0];
+        nsec_t at = W->now + some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC);
+        bool lost;
+
+        W->counts.frames++;
+        if (seldom(W, 4)) {
+                l->down_until = W->now + some_time(W, MSEC, 300 * MSEC);
+                l->last = 0;
+        }
+        lost = to >= W->n_replicas || W->cut[n->i][to] || W->now < l->down_until;
+        seen_frame_out(W, n, to, frame, lost);
+        if (lost) {
+                W->counts.lost_frames++;
+                l->lost = true;
+                return;
+        }
+        if (l->lost) { /* this goes over a new one, of which it hears soon */
+                struct event *e = post(W, some_time(W, 0, 20 * MSEC), EV_UP);
+
+                l->lost = false;
+                e->from = to;
+                e->to = n->i;
+        }
+        if (seldom(W, 5))
+                at += some_time(W, MSEC, 200 * MSEC);
+        l->last = at = max_of(at, l->last + 1);
+        post_frame(n, to, frame, at - W->now);
+        if (seldom(W, 10))
+                post_frame(n, to, frame, at - W->now + some_time(W, MSEC, 100 * MSEC));
+}
+
+bool on_frame(struct world *w, struct event *e)
+{
+        struct replica_node *n = &w->r[e->to];
+        uint64_t failures = memory_failures();
+        int r;
+
+        if (n->asleep || !n->up)
+                return false;
+        /* A paused process finds it in its socket when it wakes up. */
+        if (n->paused) {
+                park(n, e);
+                return true;
+        }
+        if (w->cut[e->from][e->to])
+                return false;
+        seen_frame_before(n);
+        {
+                MEMORY(MEMORY_RUN);
+                r = replica_input(n->replica, e->from + 1, (struct view){e->bytes, e->len},
+                                  clock_of(w, n->ppm));
+        }
+        if (r < 0 && memory_failures() == failures)
+                fail(w, "replica %u refused a frame of replica %u", e->to, e->from);
+        seen_frame_after(w, n);
+        world_drive(w, n);
+        return false;
+}
+
+/* ---- disks ---- */
+
+static void on_submit(void *arg)
+{
+        MEMORY(MEMORY_OURS);
+        struct replica_node *n = arg;
+        struct event *e;
+
+        if (n->disk_armed)
+                return;
+        n->disk_armed = true;
+        e = post(W, some_time(W, 50 * NSEC_PER_USEC, 2 * MSEC) + n->disk_delay, EV_DISK);
+        e->to = n->i;
+        e->life = n->life;
+        if (n->disk_delay > 0)
+                n->stalled_until = e->at;
+}
+
+bool on_disk(struct world *w, struct event *e)
+{
+        struct replica_node *n = &w->r[e->to];
+
+        if (!n->up || n->life != e->life)
+                return false;
+        /* The disk goes on, but nobody hears of it. */
+        if (n->paused) {
+                park(n, e);
+                return true;
+        }
+        n->disk_armed = false;
+        {
+                MEMORY(MEMORY_RUN);
+                sim_disk_finish(n->disk);
+        }
+        if (sim_disk_busy(n->disk))
+                on_submit(n);
+        world_drive(w, n);
+        return false;
+}
+
+/* A replica's disk as it sees it: the simulated one, with an eye on what is made, and memory
+ * that is not the replica's. */
+struct watched_disk {
+        struct disk base;
+        struct disk *under;
+        struct replica_node *node;
+};
+
+static struct watched_disk *watched(struct disk *d)
+{
+        return container_of(d, struct watched_disk, base);
+}
+
+static int watched_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+{
+        d = watched(d)->under; /* allocates nothing */
+        return d->ops->list(d, fn, arg);
+}
+
+static int watched_read(struct disk *d, const char *name, struct buf *out)
+{
+        d = watched(d)->under; /* into the replica's memory */
+        return d->ops->read(d, name, out);
+}
+
+static int watched_create(struct disk *d, const char *name, size_t size)
+{
+        MEMORY(MEMORY_OURS);
+
+        seen_file(W, watched(d)->node, name);
+        d = watched(d)->under;
+        return d->ops->create(d, name, size);
+}
+
+static int watched_write(struct disk *d, const char *name, uint64_t offset, const void *p,
+                         size_t n)
+{
+        MEMORY(MEMORY_OURS);
+
+        if (offset == 0)
+                seen_file(W, watched(d)->node, name);
+        d = watched(d)->under;
+        return d->ops->write(d, name, offset, p, n);
+}
+
+static int watched_replace(struct disk *d, const char *name, const struct view *v, size_t n)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->replace(d, name, v, n);
+}
+
+static int watched_remove(struct disk *d, const char *name)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->remove(d, name);
+}
+
+static void watched_submit(struct disk *d, struct disk_job *job)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        d->ops->submit(d, job);
+}
+
+static void watched_submit_aside(struct disk *d, struct disk_job *job)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        d->ops->submit_aside(d, job);
+}
+
+static struct disk *watched_free(struct disk *d)
+{
+        disk_free(watched(d)->under);
+        free(watched(d));
+        return NULL;
+}
+
+static struct disk *watch_disk(struct disk *under, struct replica_node *n)
+{
+        static const struct disk_ops ops = {
+                .list = watched_list,
+                .read = watched_read,
+                .create = watched_create,
+                .write = watched_write,
+                .replace = watched_replace,
+                .remove = watched_remove,
+                .submit = watched_submit,
+                .submit_aside = watched_submit_aside,
+                .free = watched_free,
+        };
+        struct watched_disk *d = calloc(1, sizeof(*d));
+
+        if (!d)
+                abort();
+        d->base.ops = &ops;
+        d->under = under;
+        d->node = n;
+        return &d->base;
+}
+
+/* ---- what the core tells ---- */
+
+/* The process ends, as soon as nobody is inside of it. */
+static void on_fatal(void *u, const char *why)
+{
+        MEMORY(MEMORY_OURS);
+        struct replica_node *n = node_of(u);
+        struct event *e;
+
+        if (!n->full && memory_failures() == n->failures)
+                return fail(W, "replica %u gave up: %s", n->i, why);
+        log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
+        W->counts.exits++;
+        e = post(W, 0, EV_EXIT);
+        e->to = n->i;
+        e->life = n->life;
+}
+
+static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
+{
+        (void) u;
+        (void) lease;
+        (void) n_keys;
+        (void) term;
+        W->counts.expiries++;
+}
+
+static void on_changed(void *u)
+{
+        MEMORY(MEMORY_OURS);
+        struct replica_status s = core_status(node_of(u)->core);
+
+        W->counts.leaders += s.leader;
+        log_debug("%.3f s: replica %u in term %" PRIu64 " follows %" PRIu64 "%s",
+                  (double) W->now / 1e9, node_of(u)->i + 1, s.term, s.leader_id,
+                  s.ready ? ", and leads" : "");
+}
+
+static const struct core_owner owner = {
+        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+
+/* The core's own ops, with an eye on what is applied. */
+static struct replica_ops seen_ops;
+
+static struct replica_node *node_of_core(const void *core)
+{
+        for (unsigned i = 0; i < W->n_replicas; i++)
+                if (W->r[i].core == core)
+                        return &W->r[i];
+        abort();
+}
+
+static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                      struct view commands)
+{
+        MEMORY(MEMORY_APPLY);
+        uint64_t failed = memory_failed(MEMORY_APPLY);
+        int64_t before[256];
+        size_t n_before = 0;
+        struct lease *l;
+        int r;
+
+        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
+                if (n_before < ARRAY_SIZE(before))
+                        before[n_before++] = l->id;
+        r = core_replica_ops.apply(u, index, term, at, commands);
+        (void) memory_of(MEMORY_OURS); /* until the end of this function */
+        W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
+        if (r < 0)
+                return r; /* it ends */
+        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
+                if (l->renewed == index)
+                        check_renewal_applied(W, l->id, index);
+        for (size_t i = 0; i < n_before; i++)
+                if (!leases_find(&core_state(u)->leases, before[i]))
+                        check_ended(W, before[i], true);
+        check_applied(W, node_of_core(u), index);
+        return r;
+}
+
+static int seen_load(void *u, struct view snapshot, struct lease_time *ret_at)
+{
+        MEMORY(MEMORY_LOAD);
+
+        return core_replica_ops.load(u, snapshot, ret_at);
+}
+
+static void kick(struct rpc_conn *c, void *arg)
+{
+        (void) arg;
+        clients_kick(c);
+}
+
+static const char *no_name(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+        return NULL;
+}
+
+static const struct api_conns api_conns = {.kick = kick, .common_name = no_name};
+
+/* ---- from start to end ---- */
+
+static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1", "http://4:1",
+                                        "http://5:1"};
+
+const char *address_of(uint64_t id)
+{
+        return addresses[id - 1];
+}
+
+static int start(struct world *w, struct replica_node *n, struct store_error *err)
+{
+        MEMORY(MEMORY_START);
+        struct replica_peer peers[REPLICAS_MAX];
+        struct boot_time now = clock_of(w, n->ppm);
+        int r;
+
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
+        r = core_new(&n->core,
+                     &(struct core_config){
+                             .cluster_id = 7,
+                             .member_id = n->i + 1,
+                             .min_ttl = TTL_MIN_MS * MSEC,
+                             .timeout = 6 * NSEC_PER_SEC,
+                             .leader_timeout = 500 * MSEC,
+                             .seed = rnd_u64(&w->rnd),
+                     },
+                     now);
+        if (r == 0)
+                r = api_new(&n->api, n->core, NULL, 0);
+        if (r < 0)
+                return r;
+        api_set_conns(n->api, &api_conns, NULL);
+        core_set_owner(n->core, &owner, n);
+        sim_disk_on_submit(n->disk, on_submit, n);
+        r = replica_new(&n->replica,
+                        &(struct replica_config){
+                                .id = n->i + 1,
+                                .cluster_id = 7,
+                                .peers = peers,
+                                .n_peers = w->n_replicas,
+                                .election = ELECTION,
+                                .heartbeat = 50 * MSEC,
+                                .seed = rnd_u64(&w->rnd),
+                                .snapshot_entries = w->snapshot_entries,
+                                .snapshot_slice = 50 + rnd_u64(&w->rnd) % 1000,
+                                .segment_size = SEGMENT,
+                        },
+                        n->watched_disk, &seen_ops, n->core, now, err);
+        if (r < 0)
+                return r;
+        core_attach(n->core, n->replica);
+        /* [libraft] A start that gets no memory frees the entries, which are ours: that process
+         * dies of it, and so would this one. */
+        (void) memory_of(MEMORY_OURS);
+        return replica_start(n->replica);
+}
+
+static void let_go(struct replica_node *n)
+{
+        n->core = core_free(n->core);
+        n->api = api_free(n->api);
+        n->replica = replica_free(n->replica);
+}
+
+void boot(struct world *w, struct replica_node *n)
+{
+        struct store_error err = {""};
+        uint64_t failed = memory_failed(MEMORY_START);
+        int r;
+
+        n->up = true;
+        n->paused = n->asleep = false;
+        n->life++;
+        n->disk_armed = false;
+        n->failures = memory_failures();
+        n->wake = w->now;
+        r = start(w, n, &err);
+        w->met.alloc_start += memory_failed(MEMORY_START) - failed;
+        if (r == 0)
+                return seen_start(w, n);
+        if (!n->full && memory_failures() == n->failures)
+                return fail(w, "replica %u does not start: %s", n->i, err.text);
+        /* It is tried again. */
+        n->up = false;
+        n->wake = NEVER;
+        sim_disk_on_submit(n->disk, NULL, NULL);
+        while (sim_disk_busy(n->disk))
+                sim_disk_crash(n->disk, &w->rnd);
+        let_go(n);
+}
+
+/* The kernel closes its sockets. */
+static void tell_peers(struct world *w, const struct replica_node *n)
+{
+        for (unsigned i = 0; i < w->n_replicas && w->hints; i++) {
+                struct event *e;
+
+                if (i == n->i || !w->r[i].up || w->cut[n->i][i])
+                        continue;
+                e = post(w, some_time(w, 100 * NSEC_PER_USEC, 3 * MSEC), EV_DOWN);
+                e->from = n->i;
+                e->to = i;
+        }
+}
+
+bool on_link(struct world *w, struct event *e)
+{
+        struct replica_node *n = &w->r[e->to];
+
+        if (!n->up || n->asleep)
+                return false;
+        if (n->paused) {
+                park(n, e);
+                return true;
+        }
+        {
+                MEMORY(MEMORY_RUN);
+                if (e->kind == EV_DOWN)
+                        replica_peer_down(n->replica, e->from + 1, clock_of(w, n->ppm));
+                else
+                        replica_peer_up(n->replica, e->from + 1, clock_of(w, n->ppm));
+        }
+        world_drive(w, n);
+        return false;
+}
+
+void kill_replica(struct world *w, struct replica_node *n, bool crash)
+{
+        if (!n->up)
+                return;
+        if (crash)
+                tell_peers(w, n);
+        if (crash)
+                seen_crash(w, n);
+        n->up = false;
+        n->wake = NEVER;
+        sim_disk_on_submit(n->disk, NULL, NULL);
+        if (crash)
+                sim_disk_crash(n->disk, &w->rnd);
+        else
+                while (sim_disk_busy(n->disk))
+                        sim_disk_finish(n->disk);
+        clients_replica_down(n->i);
+        let_go(n);
+        drop_parked(n);
+}
+
+void nodes_begin(struct world *w)
+{
+        seen_ops = core_replica_ops;
+        seen_ops.apply = seen_apply;
+        seen_ops.load = seen_load;
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                struct replica_node *n = &w->r[i];
+
+                *n = (struct replica_node){.i = i,
+                                           .disk = sim_disk_new(),
+                                           .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) -
+                                                  500};
+                n->watched_disk = watch_disk(n->disk, n);
+                n->last_parked = &n->parked;
+                boot(w, n);
+        }
+}
+
+void nodes_end(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                kill_replica(w, &w->r[i], false);
+                drop_parked(&w->r[i]);
+                w->r[i].watched_disk = disk_free(w->r[i].watched_disk);
+        }
+}

@@ -1,0 +1,270 @@
+/*
+ * Which coincidences a world held, and what a replica that crashed had promised: watched from
+ * outside, by its frames, its files and what it says of itself.
+ *
+ * Of a replica's insides only these are looked at: which term an entry of its log has, what it
+ * takes for durable, and whether a snapshot or a change of members is under way.
+ */
+#include "consensus/internal.h"
+#include "world.h"
+
+#define RIGHT_AFTER (5 * MSEC)
+
+struct standing {
+        uint64_t last, last_term;
+        bool in_flight;
+};
+
+static struct standing standing; /* before the frame that is handled now */
+
+static bool is_installing(const struct replica *r)
+{
+        return r->installing || (r->incoming.total > 0 && r->incoming.have > 0 &&
+                                 r->incoming.have < r->incoming.total);
+}
+
+static bool is_changing(const struct replica *r)
+{
+        return r->raft.configuration_uncommitted_index > 0;
+}
+
+/* ---- truncation ---- */
+
+void seen_frame_before(struct replica_node *n)
+{
+        const struct replica *r = n->replica;
+
+        standing.last = log_last(&r->log);
+        standing.last_term = replica_term_of(r, standing.last);
+        standing.in_flight =
+                !r->installing && r->raft.last_stored < standing.last && sim_disk_busy(n->disk);
+}
+
+void seen_frame_after(struct world *w, struct replica_node *n)
+{
+        const struct replica *r = n->replica;
+
+        if (!standing.in_flight || r->installing ||
+            replica_term_of(r, standing.last) == standing.last_term)
+                return;
+        w->met.truncated_in_flight++;
+        aim_at(w, AT_TRUNCATED, n);
+}
+
+/* ---- what it sends ---- */
+
+static uint64_t number(struct view *v)
+{
+        uint64_t n = 0;
+
+        (void) !view_u64(v, &n);
+        return n;
+}
+
+static void seen_result(struct world *w, struct replica_node *n, struct view v)
+{
+        uint64_t rejected, last;
+
+        number(&v); /* the term */
+        rejected = number(&v);
+        last = number(&v);
+        if (rejected != 0 || replica_term_of(n->replica, last) == 0)
+                return;
+        if (last != n->seen.acked) {
+                n->seen.acked_at = w->now;
+                aim_at(w, AT_ACKED, n);
+        }
+        n->seen.acked = last;
+        n->seen.acked_term = replica_term_of(n->replica, last);
+}
+
+static void seen_vote(struct world *w, struct replica_node *n, unsigned to, struct view v)
+{
+        uint64_t term = number(&v);
+        uint8_t granted = 0, pre = 0;
+
+        (void) !view_u8(&v, &granted);
+        (void) !view_u8(&v, &pre);
+        if (!granted || pre)
+                return;
+        if (n->seen.voted_term == term && n->seen.voted_for != to + 1)
+                fail(w, "replica %u voted for %u and for %u in term %llu", n->i,
+                     (unsigned) n->seen.voted_for - 1, to, (unsigned long long) term);
+        n->seen.voted_term = term;
+        n->seen.voted_for = to + 1;
+        aim_at(w, AT_VOTED, n);
+}
+
+void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct view frame,
+                    bool lost)
+{
+        struct view v = {frame.p + 2, frame.len - 2};
+
+        if (frame.p[0] == FRAME_PROPOSE) {
+                w->met.lost_proposal += lost;
+                return aim_at(w, AT_FORWARD, n);
+        }
+        if (frame.p[0] != FRAME_RAFT || !n->replica || frame.len < 2)
+                return;
+        switch (frame.p[1]) {
+        case RAFT_APPEND_ENTRIES:
+                if (frame.len > 2 + 4 * sizeof(uint64_t) + sizeof(uint32_t))
+                        aim_at(w, AT_APPEND, n);
+                break;
+        case RAFT_APPEND_ENTRIES_RESULT:
+                return seen_result(w, n, v);
+        case RAFT_REQUEST_VOTE_RESULT:
+                return seen_vote(w, n, to, v);
+        case RAFT_TIMEOUT_NOW:
+                n->seen.hands_over = true;
+                aim_at(w, AT_HANDING, n);
+        }
+}
+
+/* ---- its files ---- */
+
+void seen_file(struct world *w, struct replica_node *n, const char *name)
+{
+        if (strncmp(name, "log-", 4) != 0)
+                return;
+        n->seen.segment_at = w->now;
+        aim_at(w, AT_SEGMENT, n);
+}
+
+/* ---- what it says of itself ---- */
+
+/* Somebody is ready to lead a new term. */
+static void seen_term(struct world *w, struct replica_node *leader)
+{
+        w->top_term = leader->seen.term;
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                const struct replica_node *n = &w->r[i];
+
+                if (!n->up)
+                        continue;
+                w->met.stalled_term += n->stalled_until > w->now;
+                w->met.full_election += n->full;
+                w->met.change_election += is_changing(n->replica);
+                w->met.two_leaders += n->seen.leads && n->seen.term < w->top_term && !n->paused;
+                w->met.slept_term += n->seen.leads && n->seen.term < w->top_term && n->paused;
+        }
+}
+
+static void seen_snapshots(struct world *w, struct replica_node *n)
+{
+        const struct replica *r = n->replica;
+        struct seen *s = &n->seen;
+        bool installing = is_installing(r), saving = r->saving || r->snapping;
+
+        if (installing && !s->installing) {
+                s->install_term = s->term;
+                aim_at(w, AT_INSTALL, n);
+        }
+        if (saving && !s->saving) {
+                s->save_term = s->term;
+                aim_at(w, AT_SAVING, n);
+        }
+        if (installing && s->install_term != s->term) {
+                w->met.install_election++;
+                s->install_term = s->term;
+        }
+        if (saving && s->save_term != s->term) {
+                w->met.save_election++;
+                s->save_term = s->term;
+        }
+        s->installing = installing;
+        s->saving = saving;
+}
+
+void seen_look(struct world *w, struct replica_node *n)
+{
+        struct seen *s = &n->seen;
+        struct replica_status st;
+        bool led;
+
+        if (!n->up)
+                return;
+        st = core_status(n->core);
+        led = s->leads;
+        s->leads = st.leader;
+        if (st.term != s->term) {
+                s->term = st.term;
+                s->hands_over = false;
+                aim_at(w, AT_TERM, n);
+        }
+        if (st.ready && !s->ready) {
+                if (s->term > w->top_term)
+                        seen_term(w, n);
+                aim_at(w, AT_LEADING, n);
+        }
+        s->ready = st.ready;
+        if (led && !st.leader)
+                s->hands_over = false;
+        seen_snapshots(w, n);
+        if (is_changing(n->replica))
+                aim_at(w, AT_CHANGE, n);
+        if (core_state(n->core)->kv.compacted > s->compacted) {
+                w->met.save_compaction += s->compacted > 0 && s->saving;
+                s->compacted = core_state(n->core)->kv.compacted;
+                aim_at(w, AT_COMPACTED, n);
+        }
+}
+
+/* ---- a crash, and what is left after it ---- */
+
+void seen_crash(struct world *w, struct replica_node *n)
+{
+        const struct replica *r = n->replica;
+        struct seen *s = &n->seen;
+
+        w->met.acked_crash += s->acked_at > 0 && w->now - s->acked_at <= RIGHT_AFTER;
+        w->met.told_crash += s->told_at > 0 && w->now - s->told_at <= RIGHT_AFTER;
+        w->met.segment_crash += s->segment_at > 0 && w->now - s->segment_at <= RIGHT_AFTER;
+        w->met.torn_crash += sim_disk_busy(n->disk);
+        w->met.install_crash += is_installing(r);
+        w->met.change_crash += is_changing(r);
+        w->met.transfer_crash += s->leads && s->hands_over;
+        /* What it said that it has, unless a leader had it overwritten meanwhile. */
+        s->crashed = true;
+        if (replica_term_of(r, s->acked) != s->acked_term)
+                s->acked = s->acked_term = 0;
+        s->durable = r->installing ? 0 : r->raft.last_stored;
+        s->durable_term = replica_term_of(r, s->durable);
+}
+
+static bool has(const struct replica *r, uint64_t index, uint64_t term)
+{
+        return index == 0 || term == 0 || index <= r->snap_index ||
+               replica_term_of(r, index) == term;
+}
+
+/* I5: it has what it acknowledged; and it does not vote twice in a term. */
+void seen_start(struct world *w, struct replica_node *n)
+{
+        struct replica *r = n->replica;
+        struct seen *s = &n->seen;
+        uint64_t term = raft_current_term(&r->raft), vote = raft_voted_for(&r->raft);
+
+        if (s->crashed && !has(r, s->acked, s->acked_term))
+                fail(w,
+                     "I5: replica %u acknowledged entry %llu of term %llu to a leader, "
+                     "crashed, "
+                     "and does not have it",
+                     n->i, (unsigned long long) s->acked, (unsigned long long) s->acked_term);
+        if (s->crashed && !has(r, s->durable, s->durable_term))
+                fail(w,
+                     "I5: replica %u took entry %llu of term %llu for durable, crashed, and "
+                     "does not have it",
+                     n->i, (unsigned long long) s->durable,
+                     (unsigned long long) s->durable_term);
+        if (term < s->voted_term || (term == s->voted_term && vote != s->voted_for))
+                fail(w, "replica %u forgot its vote of term %llu", n->i,
+                     (unsigned long long) s->voted_term);
+        /* The election that it voted in is still on. */
+        w->met.voted_crash += s->crashed && term == s->voted_term && term > w->top_term;
+        *s = (struct seen){.term = term,
+                           .voted_term = s->voted_term,
+                           .voted_for = s->voted_for,
+                           .compacted = core_state(n->core)->kv.compacted};
+        seen_look(w, n);
+}
