@@ -16,7 +16,7 @@ const struct conf_option options_table[] = {
         {"Core", "HeartbeatInterval", "heartbeat-interval", CONF_NSEC, FIELD(heartbeat), "50ms", "how often the leader shows that it lives", 10 * MS, 5000 * MS, false},
         {"Core", "ElectionTimeout", "election-timeout", CONF_NSEC, FIELD(election), "500ms", "without a leader for so long, replicas elect one", 50 * MS, 50000 * MS, false},
         {"Core", "MinTTL", "min-ttl", CONF_NSEC, FIELD(min_ttl), "1s", "shorter TTLs are raised to it", 100 * MS, 3600000 * MS, false},
-        {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of keys and values, past which writes are refused; 0: no bound", 0, INT64_C(1) << 40, false},
+        {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of memory for keys with their history, leases, users and roles, past which writes are refused; 0: no bound", 0, INT64_C(1) << 40, false},
         {"Core", "AutoCompactionMode", "auto-compaction-mode", CONF_STRING, FIELD(compaction_mode), "periodic", "periodic or revision", 0, 0, false},
         {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (1h; a bare number is hours), or so many revisions; 0: all", 0, 0, false},
         {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 100000, false},

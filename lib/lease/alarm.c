@@ -69,6 +69,10 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
         if (q->action == PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE) {
                 if (q->alarm != PB__ALARM_TYPE__NOSPACE && q->alarm != PB__ALARM_TYPE__CORRUPT)
                         return answer(s, told, 0, reply);
+                /* Members have one of each kind; but any number may be asked for by hand. The
+                 * first of a kind is what stops writes. */
+                if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
+                        return answer(s, told, 0, reply);
                 r = state_add_alarm(s, q->memberid, q->alarm);
                 if (r < 0)
                         return r;

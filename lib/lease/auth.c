@@ -132,14 +132,38 @@ bool auth_user_has(const struct auth_user *u, const char *role)
         return found;
 }
 
+/* ---- what it costs ---- */
+
+#define BLOCK 16 /* of memory, beside its bytes */
+
+static size_t user_cost(const struct auth_user *u)
+{
+        size_t n = sizeof(*u) + strlen(u->name) + strlen(u->hash) + 2 * BLOCK;
+
+        for (size_t i = 0; i < u->n_roles; i++)
+                n += sizeof(char *) + strlen(u->roles[i]) + BLOCK;
+        return n;
+}
+
+static size_t role_cost(const struct auth_role *r)
+{
+        size_t n = sizeof(*r) + strlen(r->name) + BLOCK;
+
+        for (size_t i = 0; i < r->n_permissions; i++)
+                n += sizeof(*r->permissions) + r->permissions[i].key.len +
+                     r->permissions[i].range_end.len + 2 * BLOCK;
+        return n;
+}
+
 /* ---- changes of users ---- */
 
-static int set_hash(struct auth_user *u, const char *hash, uint64_t login)
+static int set_hash(struct auth *a, struct auth_user *u, const char *hash, uint64_t login)
 {
         char *copy = strdup(hash);
 
         if (!copy)
                 return -ENOMEM;
+        a->bytes += strlen(hash) - strlen(u->hash);
         free(u->hash);
         u->hash = copy;
         u->login = login;
@@ -160,10 +184,11 @@ static int user_add(struct auth *a, const char *name, const char *hash, bool no_
         a->users[at].hash = take_ptr(hash_copy);
         a->users[at].no_password = no_password;
         a->users[at].login = login;
+        a->bytes += user_cost(&a->users[at]);
         return 0;
 }
 
-static int user_grant(struct auth_user *u, const char *role)
+static int user_grant(struct auth *a, struct auth_user *u, const char *role)
 {
         cleanup_(freep) char *copy = strdup(role);
         bool found;
@@ -173,16 +198,18 @@ static int user_grant(struct auth_user *u, const char *role)
             array_insert(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
+        a->bytes += sizeof(char *) + strlen(role) + BLOCK;
         return 0;
 }
 
-static bool user_revoke(struct auth_user *u, const char *role)
+static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
 {
         bool found;
         size_t at = position(u->roles, u->n_roles, sizeof(*u->roles), role, name_cmp, &found);
 
         if (!found)
                 return false;
+        a->bytes -= sizeof(char *) + strlen(role) + BLOCK;
         free(u->roles[at]);
         remove_at(u->roles, &u->n_roles, sizeof(*u->roles), at);
         return true;
@@ -200,6 +227,7 @@ static int role_add(struct auth *a, const char *name)
             array_insert(&a->roles, &a->n_roles, &a->roles_cap, sizeof(*a->roles), at) < 0)
                 return -ENOMEM;
         a->roles[at].name = take_ptr(copy);
+        a->bytes += role_cost(&a->roles[at]);
         return 0;
 }
 
@@ -214,8 +242,8 @@ static int copy_bytes(ProtobufCBinaryData *to, const void *p, size_t n)
         return 0;
 }
 
-static int role_permit(struct auth_role *r, Pb__Permission__Type type, struct view key,
-                       struct view range_end)
+static int role_permit(struct auth *a, struct auth_role *r, Pb__Permission__Type type,
+                       struct view key, struct view range_end)
 {
         struct auth_permission p = {.type = type};
         bool found;
@@ -238,10 +266,11 @@ static int role_permit(struct auth_role *r, Pb__Permission__Type type, struct vi
                 return -ENOMEM;
         }
         r->permissions[at] = p;
+        a->bytes += sizeof(p) + key.len + range_end.len + 2 * BLOCK;
         return 0;
 }
 
-static bool role_forbid(struct auth_role *r, ProtobufCBinaryData key,
+static bool role_forbid(struct auth *a, struct auth_role *r, ProtobufCBinaryData key,
                         ProtobufCBinaryData range_end)
 {
         const struct auth_permission p = {.key = key, .range_end = range_end};
@@ -251,6 +280,7 @@ static bool role_forbid(struct auth_role *r, ProtobufCBinaryData key,
 
         if (!found)
                 return false;
+        a->bytes -= sizeof(p) + key.len + range_end.len + 2 * BLOCK;
         permission_fini(&r->permissions[at]);
         remove_at(r->permissions, &r->n_permissions, sizeof(p), at);
         return true;
@@ -288,8 +318,12 @@ static int add_user(struct auth *a, const Pb__AuthUserAddRequest *q, enum state_
 {
         if (!*q->name)
                 *ret = STATE_E_USER_EMPTY;
+        else if (strlen(q->name) > AUTH_NAME_MAX)
+                *ret = STATE_E_AUTH_NAME;
         else if (auth_user_find(a, q->name))
                 *ret = STATE_E_USER_EXISTS;
+        else if (a->n_users >= AUTH_USERS_MAX)
+                *ret = STATE_E_AUTH_FULL;
         if (*ret != STATE_OK)
                 return 0;
         a->revision++;
@@ -312,6 +346,7 @@ static int delete_user(struct auth *a, const Pb__AuthUserDeleteRequest *q,
                 *ret = STATE_E_USER_NOT_FOUND;
                 return 0;
         }
+        a->bytes -= user_cost(u);
         user_fini(u);
         remove_at(a->users, &a->n_users, sizeof(*a->users), at);
         a->revision++;
@@ -328,7 +363,7 @@ static int change_password(struct auth *a, const Pb__AuthUserChangePasswordReque
                 return 0;
         }
         a->revision++;
-        return set_hash(u, u->no_password ? "" : q->hashedpassword, a->revision);
+        return set_hash(a, u, u->no_password ? "" : q->hashedpassword, a->revision);
 }
 
 static int grant_role(struct auth *a, const Pb__AuthUserGrantRoleRequest *q,
@@ -342,8 +377,12 @@ static int grant_role(struct auth *a, const Pb__AuthUserGrantRoleRequest *q,
                 *ret = STATE_E_ROLE_NOT_FOUND;
         if (*ret != STATE_OK || auth_user_has(u, q->role))
                 return 0;
+        if (u->n_roles >= AUTH_ROLES_OF_USER_MAX) {
+                *ret = STATE_E_AUTH_FULL;
+                return 0;
+        }
         a->revision++;
-        return user_grant(u, q->role);
+        return user_grant(a, u, q->role);
 }
 
 static int revoke_role(struct auth *a, const Pb__AuthUserRevokeRoleRequest *q,
@@ -358,7 +397,7 @@ static int revoke_role(struct auth *a, const Pb__AuthUserRevokeRoleRequest *q,
         u = user_at(a, q->name, NULL);
         if (!u)
                 *ret = STATE_E_USER_NOT_FOUND;
-        else if (!user_revoke(u, q->role))
+        else if (!user_revoke(a, u, q->role))
                 *ret = STATE_E_ROLE_NOT_GRANTED;
         else
                 a->revision++;
@@ -369,8 +408,12 @@ static int add_role(struct auth *a, const Pb__AuthRoleAddRequest *q, enum state_
 {
         if (!*q->name)
                 *ret = STATE_E_ROLE_EMPTY;
+        else if (strlen(q->name) > AUTH_NAME_MAX)
+                *ret = STATE_E_AUTH_NAME;
         else if (auth_role_find(a, q->name))
                 *ret = STATE_E_ROLE_EXISTS;
+        else if (a->n_roles >= AUTH_ROLES_MAX)
+                *ret = STATE_E_AUTH_FULL;
         if (*ret != STATE_OK)
                 return 0;
         a->revision++;
@@ -392,10 +435,11 @@ static int delete_role(struct auth *a, const Pb__AuthRoleDeleteRequest *q,
                 *ret = STATE_E_ROLE_NOT_FOUND;
                 return 0;
         }
+        a->bytes -= role_cost(r);
         role_fini(r);
         remove_at(a->roles, &a->n_roles, sizeof(*a->roles), at);
         for (size_t i = 0; i < a->n_users; i++)
-                user_revoke(&a->users[i], q->role);
+                user_revoke(a, &a->users[i], q->role);
         a->revision++;
         return 0;
 }
@@ -410,10 +454,12 @@ static int grant_permission(struct auth *a, const Pb__AuthRoleGrantPermissionReq
                 *ret = STATE_E_PERMISSION_EMPTY;
         else if (!r)
                 *ret = STATE_E_ROLE_NOT_FOUND;
+        else if (r->n_permissions >= AUTH_PERMISSIONS_MAX)
+                *ret = STATE_E_AUTH_FULL;
         if (*ret != STATE_OK)
                 return 0;
         a->revision++;
-        return role_permit(r, p->permtype, (struct view){p->key.data, p->key.len},
+        return role_permit(a, r, p->permtype, (struct view){p->key.data, p->key.len},
                            (struct view){p->range_end.data, p->range_end.len});
 }
 
@@ -424,7 +470,7 @@ static int revoke_permission(struct auth *a, const Pb__AuthRoleRevokePermissionR
 
         if (!r)
                 *ret = STATE_E_ROLE_NOT_FOUND;
-        else if (!role_forbid(r, q->key, q->range_end))
+        else if (!role_forbid(a, r, q->key, q->range_end))
                 *ret = STATE_E_PERMISSION_NOT_GRANTED;
         else
                 a->revision++;
@@ -545,7 +591,7 @@ static int load_user(struct auth *a, struct view *in)
                 if (r == 0 && auth_user_has(u, role))
                         r = -EBADMSG;
                 if (r == 0)
-                        r = user_grant(u, role);
+                        r = user_grant(a, u, role);
         }
         return r;
 }
@@ -572,7 +618,7 @@ static int load_role(struct auth *a, struct view *in)
                 if (r == 0)
                         r = view_bytes(in, &range_end);
                 if (r == 0)
-                        r = role_permit(role_at(a, name, NULL), (Pb__Permission__Type) type,
+                        r = role_permit(a, role_at(a, name, NULL), (Pb__Permission__Type) type,
                                         key, range_end);
         }
         return r;

@@ -19,6 +19,13 @@
 #define AUTH_ROOT "root" /* the name of the user and of the role */
 #define AUTH_SECRET_LEN 32
 
+/* As many as there may be, looked at where a change is applied. */
+#define AUTH_NAME_MAX 255
+#define AUTH_USERS_MAX 10000
+#define AUTH_ROLES_MAX 10000
+#define AUTH_ROLES_OF_USER_MAX 1000
+#define AUTH_PERMISSIONS_MAX 1000 /* of one role */
+
 struct auth_permission {
         Pb__Permission__Type type;
         ProtobufCBinaryData key, range_end; /* owned */
@@ -47,6 +54,7 @@ struct auth {
         size_t n_users, users_cap;
         struct auth_role *roles; /* owned, ascending by name */
         size_t n_roles, roles_cap;
+        size_t bytes; /* what they cost in memory, roughly */
 };
 
 void auth_init(struct auth *a);

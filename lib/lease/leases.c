@@ -13,6 +13,12 @@ static int lease_name_cmp(const struct lease *a, const struct lease *b)
 TREE_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
 TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 
+/* With its place in `slots`, and two in deadlines.h. */
+static size_t lease_cost(const struct lease *l)
+{
+        return sizeof(*l) + l->name_len + sizeof(struct lease *) + 32;
+}
+
 void leases_init(struct leases *t)
 {
         *t = (struct leases){0};
@@ -87,6 +93,7 @@ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, con
         t->n_slots = max_of(had, slot + 1);
         t->slots[slot] = l;
         t->n++;
+        t->bytes += lease_cost(l);
         RB_INSERT(lease_ids, &t->by_id, l);
         if (name_len > 0)
                 RB_INSERT(lease_names, &t->by_name, l);
@@ -103,6 +110,7 @@ void leases_remove(struct leases *t, struct lease *l)
         t->slots[l->slot] = NULL;
         t->free_from = min_of(t->free_from, (size_t) l->slot);
         t->n--;
+        t->bytes -= lease_cost(l);
         free(l);
 }
 

@@ -40,6 +40,7 @@ struct leases {
         size_t slots_cap;
         size_t free_from; /* no free slot lies below */
         size_t n;
+        size_t bytes; /* what they cost in memory, roughly, with their deadlines */
 };
 
 void leases_init(struct leases *t);

@@ -18,6 +18,8 @@ enum state_outcome {
         STATE_E_LEASE_NOT_FOUND,
         STATE_E_LEASE_EXISTS,
         STATE_E_TTL_TOO_LARGE,
+        STATE_E_LEASES_FULL, /* as many as there may be */
+        STATE_E_LEASE_NAME,  /* longer than one may be */
         STATE_E_NOSPACE,
         STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
         /* Who may what: lease/auth.h. */
@@ -35,5 +37,7 @@ enum state_outcome {
         STATE_E_DENIED,
         STATE_E_TOKEN,     /* of a login that is over */
         STATE_E_AUTH_MGMT, /* root cannot be taken away while auth is on */
-        STATE_E_LAST_ = STATE_E_AUTH_MGMT,
+        STATE_E_AUTH_NAME, /* of a user or a role: longer than one may be */
+        STATE_E_AUTH_FULL, /* as many users, roles or permissions as there may be */
+        STATE_E_LAST_ = STATE_E_AUTH_FULL,
 };

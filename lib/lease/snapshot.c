@@ -19,8 +19,9 @@
 #include "base/le.h"
 #include "lease/saver.h"
 
-/* What a snapshot may ask for; dense slots never get there. */
-#define SLOT_MAX (1u << 22)
+/* What a snapshot may ask for. Slots are dense, so that none is past STATE_LEASES_MAX; what was
+ * written when there was no such bound may hold more. */
+#define SLOT_MAX (4 * STATE_LEASES_MAX)
 
 static void save_version(const struct kv_version *v, struct buf *out)
 {
@@ -182,7 +183,8 @@ static int load_leases(struct state *s, struct view *in)
                 if (r < 0)
                         return r;
                 if (slot >= SLOT_MAX || end > INT64_MAX || ttl > INT64_MAX ||
-                    leases_at(&s->leases, slot) || leases_find(&s->leases, (int64_t) id))
+                    leases_at(&s->leases, slot) || leases_find(&s->leases, (int64_t) id) ||
+                    (name.len > 0 && leases_find_name(&s->leases, name.p, name.len)))
                         return -EBADMSG;
                 r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len,
                                &slot, &l);
@@ -245,7 +247,7 @@ static int load_keys(struct state *s, struct view *in)
                 r = view_bytes(in, &key);
                 if (r == 0)
                         r = view_varint(in, &n_versions);
-                if (r == 0 && n_versions == 0)
+                if (r == 0 && (n_versions == 0 || kv_find(&s->kv, key.p, key.len)))
                         return -EBADMSG;
                 for (uint64_t j = 0; r == 0 && j < n_versions; j++)
                         r = load_version(s, key, in);

@@ -27,6 +27,11 @@ void state_fini(struct state *s)
         *s = (struct state){0};
 }
 
+size_t state_bytes(const struct state *s)
+{
+        return s->kv.bytes + s->leases.bytes + s->auth.bytes;
+}
+
 int state_set_member(struct state *s, uint64_t id, const char *name, const char *client_urls)
 {
         cleanup_(freep) char *n = strdup(name), *u = strdup(client_urls);
@@ -72,6 +77,8 @@ int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)
 
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q)
 {
+        if (q->name.len > STATE_LEASE_NAME_MAX)
+                return STATE_E_LEASE_NAME;
         /* Bounded before any arithmetic (A27). */
         if (q->ttl > STATE_TTL_MAX_S || q->ttl_ms > STATE_TTL_MAX_S * 1000)
                 return STATE_E_TTL_TOO_LARGE;
@@ -230,6 +237,10 @@ static int grant(struct state *s, const struct cmd_user *who, const Pb__LeaseGra
         if (leases_find(&s->leases, q->id) ||
             (q->name.len > 0 && leases_find_name(&s->leases, q->name.data, q->name.len))) {
                 reply->outcome = STATE_E_LEASE_EXISTS;
+                return 0;
+        }
+        if (s->leases.n >= STATE_LEASES_MAX) {
+                reply->outcome = STATE_E_LEASES_FULL;
                 return 0;
         }
         r = leases_add(&s->leases, q->id, ttl_ms, s->applied, q->name.data, q->name.len, NULL,

@@ -25,6 +25,13 @@
 #define STATE_TXN_DEPTH_MAX 8
 #define STATE_TTL_MAX_S INT64_C(9000000000)
 
+/* Bounds of what is kept, the same on every replica, looked at where a command is applied: what
+ * got in can always be saved, loaded and installed. A name is told with every list of leases
+ * and looked up with each grant: 1024 bytes are a path, not a document. */
+#define STATE_LEASES_MAX (1u << 22)
+#define STATE_LEASE_NAME_MAX 1024
+#define STATE_ALARMS_MAX 64
+
 /* What a replica said of itself. */
 struct member {
         uint64_t id;
@@ -109,6 +116,9 @@ must_check_ int state_load(struct state *s, struct view snapshot);
 
 /* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
 uint64_t state_hash(const struct state *s);
+
+/* What all of it costs in memory, roughly: what the quota counts. */
+size_t state_bytes(const struct state *s);
 
 /* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);

@@ -24,7 +24,7 @@ static void status(struct request *q)
         p.raftappliedindex = s.applied;
         p.islearner = s.learner;
         p.dbsize = (int64_t) s.disk_bytes;
-        p.dbsizeinuse = (int64_t) min_of(state->kv.bytes, (size_t) s.disk_bytes);
+        p.dbsizeinuse = (int64_t) min_of(state_bytes(state), (size_t) s.disk_bytes);
         p.dbsizequota = (int64_t) core_config(q->api->core)->quota;
         p.errors = errors;
         if (s.leader_id == 0)

@@ -39,6 +39,10 @@ static const struct status of_outcome[] = {
         [STATE_E_LEASE_NOT_FOUND] = {RPC_NOT_FOUND, "etcdserver: requested lease not found"},
         [STATE_E_LEASE_EXISTS] = {RPC_FAILED_PRECONDITION, "etcdserver: lease already exists"},
         [STATE_E_TTL_TOO_LARGE] = {RPC_OUT_OF_RANGE, "etcdserver: too large lease TTL"},
+        [STATE_E_LEASES_FULL] = {RPC_RESOURCE_EXHAUSTED,
+                                 "etcdserver: too many leases: there may be 4194304"},
+        [STATE_E_LEASE_NAME] = {RPC_INVALID_ARGUMENT,
+                                "etcdserver: a lease's name is longer than 1024 bytes"},
         [STATE_E_NOSPACE] = {RPC_RESOURCE_EXHAUSTED,
                              "etcdserver: mvcc: database space exceeded"},
         [STATE_E_ROOT_USER] = {RPC_FAILED_PRECONDITION, "etcdserver: root user does not exist"},
@@ -60,6 +64,12 @@ static const struct status of_outcome[] = {
         [STATE_E_DENIED] = {RPC_PERMISSION_DENIED, "etcdserver: permission denied"},
         [STATE_E_TOKEN] = {RPC_UNAUTHENTICATED, "etcdserver: invalid auth token"},
         [STATE_E_AUTH_MGMT] = {RPC_INVALID_ARGUMENT, "etcdserver: invalid auth management"},
+        [STATE_E_AUTH_NAME] =
+                {RPC_INVALID_ARGUMENT,
+                 "etcdserver: the name of a user or a role is longer than 255 bytes"},
+        [STATE_E_AUTH_FULL] = {RPC_RESOURCE_EXHAUSTED,
+                               "etcdserver: too many: there may be 10000 users, 10000 roles, "
+                               "1000 roles of a user and 1000 permissions of a role"},
         [STATE_E_MALFORMED] = {RPC_INTERNAL, "grpc: the message does not parse"},
 };
 

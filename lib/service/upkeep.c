@@ -9,7 +9,7 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
 {
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
 
-        if (cfg->quota == 0 || s->kv.bytes <= cfg->quota || boot_before(now, u->quota_at))
+        if (cfg->quota == 0 || state_bytes(s) <= cfg->quota || boot_before(now, u->quota_at))
                 return false;
         u->quota_at = boot_add(now, QUOTA_AGAIN);
         for (size_t i = 0; i < s->n_alarms; i++)

@@ -130,7 +130,7 @@ TEST(keys_given_twice_are_those_that_etcd_finds)
 {
         unsigned n[2] = {0};
 
-        for (unsigned i = 0; i < 30000; i++) {
+        for (unsigned i = 0; i < 8000; i++) {
                 cleanup_(arena_fini) struct arena a = {0};
                 struct seen yes = {.n_puts = 0}, no = {.n_puts = 0};
                 Pb__TxnRequest *q = random_txn(&a, (unsigned) rnd(0, 4));
@@ -141,5 +141,5 @@ TEST(keys_given_twice_are_those_that_etcd_finds)
                 CHECK_EQ(got, wanted);
                 n[got]++;
         }
-        CHECK(n[0] > 1000 && n[1] > 1000);
+        CHECK(n[0] > 300 && n[1] > 300);
 }

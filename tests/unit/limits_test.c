@@ -1,0 +1,211 @@
+/* What got in can be saved and loaded, and what is kept is counted. */
+#include "lease/saver.h"
+#include "test.h"
+
+static enum state_outcome apply(struct state *s, enum cmd_type type, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+        struct cmd c = {.type = type};
+
+        pb_append(&body, m);
+        c.body = (struct view){body.data, buf_len(&body)};
+        state_begin(s, s->applied + 1, (struct lease_time){NSEC_PER_SEC});
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
+        return reply.outcome;
+}
+
+static enum state_outcome grant(struct state *s, int64_t id, size_t name_len)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        cleanup_(freep) uint8_t *name = calloc(1, name_len + 1);
+
+        memset(name, 'n', name_len);
+        memcpy(name, &id, min_of(name_len, sizeof(id)));
+        q.id = id;
+        q.ttl_ms = 10000;
+        q.name = pb_bytes(name, name_len);
+        return apply(s, CMD_GRANT, &q.base);
+}
+
+static void load_again(struct state *s)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        size_t n = state_bytes(s);
+
+        state_save(s, &b);
+        CHECK_EQ(buf_error(&b), 0);
+        state_fini(s);
+        CHECK_EQ(state_load(s, (struct view){b.data, buf_len(&b)}), 0);
+        CHECK_EQ(state_bytes(s), n);
+}
+
+/* 4,194,305 leases could be granted, and never be loaded again. */
+TEST(as_many_leases_as_are_granted_can_be_loaded)
+{
+        const uint32_t last = STATE_LEASES_MAX - 1;
+        struct lease *l;
+        struct state s;
+
+        state_init(&s);
+        CHECK_EQ(leases_add(&s.leases, 1, 10000, 1, NULL, 0, &last, &l), 0);
+        CHECK_EQ(deadlines_set(&s.deadlines, last, (struct lease_time){1}), 0);
+        load_again(&s);
+        CHECK_EQ(leases_find(&s.leases, 1)->slot, last);
+        CHECK_EQ(grant(&s, 2, 0), STATE_OK);
+        CHECK_EQ(leases_find(&s.leases, 2)->slot, 0);
+        s.leases.n += STATE_LEASES_MAX - 2; /* as if the slots between were taken */
+        CHECK_EQ(grant(&s, 3, 0), STATE_E_LEASES_FULL);
+        s.leases.n--;
+        CHECK_EQ(grant(&s, 3, 0), STATE_OK);
+        s.leases.n -= STATE_LEASES_MAX - 3;
+        state_fini(&s);
+}
+
+/* 300 leases with names of 1.4 MB went 877 MiB past a quota of 64. */
+TEST(leases_and_their_names_count)
+{
+        struct state s;
+        size_t empty, with_one;
+
+        state_init(&s);
+        empty = state_bytes(&s);
+        CHECK_EQ(grant(&s, 1, STATE_LEASE_NAME_MAX + 1), STATE_E_LEASE_NAME);
+        CHECK_EQ(grant(&s, 1, STATE_LEASE_NAME_MAX), STATE_OK);
+        with_one = state_bytes(&s);
+        CHECK(with_one >= empty + sizeof(struct lease) + STATE_LEASE_NAME_MAX);
+        load_again(&s);
+        CHECK_EQ(grant(&s, 2, 0), STATE_OK);
+        CHECK(state_bytes(&s) >= with_one + sizeof(struct lease));
+        for (int64_t id = 1; id <= 2; id++) {
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                q.id = id;
+                CHECK_EQ(apply(&s, CMD_REVOKE, &q.base), STATE_OK);
+        }
+        CHECK_EQ(state_bytes(&s), empty);
+        state_fini(&s);
+}
+
+static char *name_of(char *buf, const char *what, unsigned n)
+{
+        snprintf(buf, 64, "%s%u", what, n);
+        return buf;
+}
+
+/* Users, roles and permissions, at random: what they cost is counted up and down alike. */
+TEST(users_and_roles_count)
+{
+        struct state s;
+
+        state_init(&s);
+        for (unsigned i = 0; i < 3000; i++) {
+                Pb__AuthUserAddRequest user = PB__AUTH_USER_ADD_REQUEST__INIT;
+                Pb__AuthUserDeleteRequest no_user = PB__AUTH_USER_DELETE_REQUEST__INIT;
+                Pb__AuthUserChangePasswordRequest pw =
+                        PB__AUTH_USER_CHANGE_PASSWORD_REQUEST__INIT;
+                Pb__AuthUserGrantRoleRequest may = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+                Pb__AuthUserRevokeRoleRequest no_more = PB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+                Pb__AuthRoleAddRequest role = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+                Pb__AuthRoleDeleteRequest no_role = PB__AUTH_ROLE_DELETE_REQUEST__INIT;
+                Pb__AuthRoleGrantPermissionRequest perm =
+                        PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+                Pb__AuthRoleRevokePermissionRequest no_perm =
+                        PB__AUTH_ROLE_REVOKE_PERMISSION_REQUEST__INIT;
+                Pb__Permission p = PB__PERMISSION__INIT;
+                Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+                char u[64], r[64], k[64];
+
+                user.name = no_user.name = pw.name = may.user = no_more.name =
+                        name_of(u, "user", (unsigned) rnd(0, 5));
+                role.name = no_role.role = may.role = no_more.role = perm.name = no_perm.role =
+                        name_of(r, "a role ", (unsigned) rnd(0, 5));
+                name_of(k, "key", (unsigned) rnd(0, 9));
+                user.hashedpassword = pw.hashedpassword = rnd(0, 1) ? k : r;
+                p.key = no_perm.key = pb_bytes(k, strlen(k));
+                perm.perm = &p;
+                c.change_case = (Pb__AuthChange__ChangeCase) rnd(
+                        PB__AUTH_CHANGE__CHANGE_USER_ADD,
+                        PB__AUTH_CHANGE__CHANGE_ROLE_REVOKE_PERMISSION);
+                switch (c.change_case) {
+                case PB__AUTH_CHANGE__CHANGE_USER_ADD:
+                        c.user_add = &user;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_USER_DELETE:
+                        c.user_delete = &no_user;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_USER_CHANGE_PASSWORD:
+                        c.user_change_password = &pw;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
+                        c.user_grant_role = &may;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_USER_REVOKE_ROLE:
+                        c.user_revoke_role = &no_more;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
+                        c.role_add = &role;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_ROLE_DELETE:
+                        c.role_delete = &no_role;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
+                        c.role_grant_permission = &perm;
+                        break;
+                case PB__AUTH_CHANGE__CHANGE_ROLE_REVOKE_PERMISSION:
+                        c.role_revoke_permission = &no_perm;
+                        break;
+                default:
+                        continue;
+                }
+                (void) apply(&s, CMD_AUTH, &c.base);
+                if (i % 100 == 0)
+                        load_again(&s); /* which counts from nothing */
+        }
+        CHECK(s.auth.bytes > 0);
+        state_fini(&s);
+}
+
+TEST(users_and_roles_have_bounds)
+{
+        Pb__AuthUserAddRequest user = PB__AUTH_USER_ADD_REQUEST__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        char name[AUTH_NAME_MAX + 2];
+        struct state s;
+
+        state_init(&s);
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_ADD;
+        c.user_add = &user;
+        user.name = name;
+        memset(name, 'x', sizeof(name));
+        name[AUTH_NAME_MAX + 1] = '\0';
+        CHECK_EQ(apply(&s, CMD_AUTH, &c.base), STATE_E_AUTH_NAME);
+        name[AUTH_NAME_MAX] = '\0';
+        CHECK_EQ(apply(&s, CMD_AUTH, &c.base), STATE_OK);
+        for (unsigned i = 1; i < AUTH_USERS_MAX; i++) {
+                snprintf(name, sizeof(name), "%u", i);
+                CHECK_EQ(apply(&s, CMD_AUTH, &c.base), STATE_OK);
+        }
+        snprintf(name, sizeof(name), "one more");
+        CHECK_EQ(apply(&s, CMD_AUTH, &c.base), STATE_E_AUTH_FULL);
+        load_again(&s);
+        state_fini(&s);
+}
+
+/* An alarm stops all writes, and each write looks at them: any number may be asked for. */
+TEST(alarms_have_a_bound)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+        struct state s;
+
+        state_init(&s);
+        q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
+        q.alarm = PB__ALARM_TYPE__CORRUPT;
+        for (q.memberid = 1; q.memberid < 1000; q.memberid++)
+                CHECK_EQ(apply(&s, CMD_ALARM, &q.base), STATE_OK);
+        CHECK(s.n_alarms <= STATE_ALARMS_MAX);
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        CHECK_EQ(apply(&s, CMD_ALARM, &q.base), STATE_OK);
+        CHECK(state_alarmed(&s, PB__ALARM_TYPE__NOSPACE));
+        state_fini(&s);
+}
