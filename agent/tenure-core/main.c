@@ -183,6 +183,13 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 peers_send(p->peers, peer, frame);
 }
 
+static size_t on_room(void *u, uint64_t peer)
+{
+        struct program *p = u;
+
+        return p->peers ? peers_room(p->peers, peer) : 0;
+}
+
 static void on_fatal(void *u, const char *why)
 {
         struct program *p = u;
@@ -286,6 +293,7 @@ static void tell_who(void *u, const char *url, struct joined *ret)
 
 static const struct core_owner owner = {
         .send = on_send,
+        .room = on_room,
         .fatal = on_fatal,
         .expired = on_expired,
         .changed = on_changed,

@@ -4,6 +4,7 @@
  *     replica.c   the conversation with raft_step(), and with peers and the store
  *     start.c     from a directory to a replica that takes part
  *     queue.c     commands on their way into entries
+ *     append.c    entries on their way to the followers
  *     reads.c     linearizable reads
  *     words.c     lease time: the leader's words and their answers
  *     members.c   who the replicas are
@@ -46,6 +47,15 @@ struct forwarded {
         uint64_t n;
         struct boot_time sent_at;
         struct buf frame;
+};
+
+/* Leader: what a follower is to be sent: entries behind @prev up to @upto wait for room. */
+struct pipe {
+        uint64_t peer; /* 0: none */
+        uint64_t term, prev, upto;
+        uint64_t start; /* where raft's last attempt began, how much of it has been sent... */
+        size_t bytes;
+        struct boot_time began; /* ...and when */
 };
 
 struct read {
@@ -148,6 +158,7 @@ struct replica {
         uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
         struct boot_time moved_at;
 
+        struct pipe pipes[REPLICA_PEERS_MAX];
         uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
                                                     is committed */
         struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
@@ -222,6 +233,17 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
 void queue_link_up(struct replica *r, uint64_t peer);
 void queue_tick(struct replica *r);
 struct boot_time queue_next(const struct replica *r);
+
+/* ---- append.c ---- */
+
+/* How many bytes of entries the link to @peer takes; 0: it is down, or full. */
+size_t replica_room(const struct replica *r, uint64_t peer);
+/* Raft wants @peer to have the @n entries behind @prev; 0: a heartbeat. */
+void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n);
+void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev);
+void append_link_up(struct replica *r, uint64_t peer);
+/* Sends what had to wait and need not any more. */
+void append_run(struct replica *r);
 
 /* ---- reads.c ---- */
 

@@ -11,7 +11,10 @@
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* magic, cluster, member */
 #define FRAME_MAX ((size_t) 256 << 20)
-#define TX_MAX ((size_t) 64 << 20)
+/* What waits for a link: entries are not read from the log beyond the first, so that they stay
+ * there, once for all; nothing is queued beyond the second. */
+#define TX_FULL ((size_t) 4 << 20)
+#define TX_MAX ((size_t) 16 << 20)
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
@@ -193,13 +196,23 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
                 if (o->id != id || !o->open)
                         continue;
                 tx = stream_tx(o->stream);
-                if (buf_len(tx) + frame.len > TX_MAX && buf_len(tx) > 0)
+                if (buf_len(tx) > TX_MAX)
                         return;
                 buf_add_u32(tx, (uint32_t) frame.len);
                 buf_add(tx, frame.p, frame.len);
                 stream_kick(o->stream);
                 return;
         }
+}
+
+size_t peers_room(const struct peers *p, uint64_t id)
+{
+        const struct link_out *o;
+
+        LIST_FOREACH (o, &p->out, next)
+                if (o->id == id && o->open)
+                        return TX_FULL - min_of(TX_FULL, buf_len(stream_tx(o->stream)));
+        return 0;
 }
 
 /* ---- inwards ---- */

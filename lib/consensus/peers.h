@@ -53,6 +53,9 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 /* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
 void peers_send(struct peers *p, uint64_t id, struct view frame);
 
+/* How many bytes more should be queued for that link now; 0: there is none, or much waits. */
+size_t peers_room(const struct peers *p, uint64_t id);
+
 /* Ends all links, for good, and listens no more: the replica behind them stops. This, as all
  * above and peers_free(), may be called from inside of a frame: what is left of what that link
  * has read is dropped. */

@@ -249,12 +249,13 @@ static void send_forwarded(struct replica *r, struct forwarded *f)
         replica_send_frame(r, replica_leader(r), &f->frame);
 }
 
-/* Whether the leader can tell one more frame from those under way. */
+/* Whether the link takes one more frame, and the leader can tell it from those under way. */
 static bool window_open(const struct replica *r)
 {
         const struct forwarded *first = STAILQ_FIRST(&r->unacked);
 
-        return !first || r->forwarded + 1 - first->n < WINDOW;
+        return (!first || r->forwarded + 1 - first->n < WINDOW) &&
+               replica_room(r, replica_leader(r)) > 0;
 }
 
 static bool forward(struct replica *r, enum replica_priority priority,
@@ -309,7 +310,8 @@ static void send_again(struct replica *r, uint64_t high, nsec_t after)
         size_t bytes = 0;
 
         STAILQ_FOREACH (f, &r->unacked, next) {
-                if (f->n > high || bytes > RESEND_BYTES)
+                if (f->n > high || bytes > RESEND_BYTES ||
+                    replica_room(r, replica_leader(r)) == 0)
                         break;
                 if (boot_diff(r->now, f->sent_at) < after)
                         continue;
@@ -360,5 +362,6 @@ void queue_link_up(struct replica *r, uint64_t peer)
         if (replica_leads(r) || replica_leader(r) != peer)
                 return;
         STAILQ_FOREACH (f, &r->unacked, next)
-                send_forwarded(r, f);
+                if (replica_room(r, peer) > 0)
+                        send_forwarded(r, f);
 }

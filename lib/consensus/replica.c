@@ -138,20 +138,6 @@ int replica_load(struct replica *r, uint64_t term, struct view snapshot)
 
 /* ---- raft ---- */
 
-static bool entry_of(void *userdata, uint64_t index, uint64_t *ret_term, uint8_t *ret_type,
-                     struct view *ret_data)
-{
-        const struct replica *r = userdata;
-        const struct log_entry *e = log_get(&r->log, index);
-
-        if (!e)
-                return false;
-        *ret_term = e->term;
-        *ret_type = e->type;
-        *ret_data = (struct view){e->data, e->len};
-        return true;
-}
-
 uint64_t replica_term_of(const struct replica *r, uint64_t index)
 {
         const struct log_entry *e = log_get(&r->log, index);
@@ -173,9 +159,10 @@ static void send_message(struct replica *r, const struct raft_message *m)
                         max_of(m->request_vote_result.term, raft_current_term(&r->raft));
         if (m->type == RAFT_INSTALL_SNAPSHOT)
                 return snapshot_asked(r, m->server_id);
-        e = message_encode(&out, entry_of, r, 0, &f);
-        if (e == -ENOENT)
-                return; /* compacted meanwhile: raft notices, and sends a snapshot */
+        if (m->type == RAFT_APPEND_ENTRIES)
+                return append_wanted(r, m->server_id, m->append_entries.prev_log_index,
+                                     m->append_entries.n_entries);
+        e = message_encode(&out, NULL, NULL, 0, &f);
         if (e < 0)
                 return replica_fatal(r, "out of memory");
         replica_send_frame(r, m->server_id, &f);
@@ -391,8 +378,10 @@ const struct store_ops replica_store_ops = {
 void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
-        if (!r->dead)
-                queue_link_up(r, peer);
+        if (r->dead)
+                return;
+        append_link_up(r, peer);
+        queue_link_up(r, peer);
 }
 
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
@@ -686,22 +675,16 @@ static void tell_commit(struct replica *r)
         if (!replica_leads(r) || log_last(&r->log) > commit)
                 return;
         for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
-                struct raft_message m = {.type = RAFT_APPEND_ENTRIES,
-                                         .server_id = replica_conf(r)->servers[i].id};
+                uint64_t id = replica_conf(r)->servers[i].id;
                 raft_index match;
 
-                if (m.server_id == r->cfg.id ||
-                    raft_match_index(&r->raft, m.server_id, &match) != 0)
+                if (id == r->cfg.id || raft_match_index(&r->raft, id, &match) != 0)
                         continue;
                 match = min_of(match, (raft_index) commit);
                 if (match <= r->told_commit[i] || replica_term_of(r, match) == 0)
                         continue;
                 r->told_commit[i] = match;
-                m.append_entries.term = raft_current_term(&r->raft);
-                m.append_entries.prev_log_index = match;
-                m.append_entries.prev_log_term = replica_term_of(r, match);
-                m.append_entries.leader_commit = commit;
-                send_message(r, &m);
+                append_heartbeat(r, id, match);
         }
 }
 
@@ -714,6 +697,7 @@ void replica_flush(struct replica *r, struct boot_time now)
                 reads_start_round(r);
                 while (replica_leads(r) && queue_may_submit(r) && queue_submit(r))
                         ;
+                append_run(r);
                 tell_commit(r);
                 queue_acknowledge(r);
         } else if (replica_leader(r) != 0) {

@@ -37,7 +37,8 @@ struct replica_config {
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
         size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
-        size_t segment_size;       /* of the log's files; 0: the default */
+        size_t message_bytes; /* of entries in one message, if more than one; 0: the default */
+        size_t segment_size;  /* of the log's files; 0: the default */
 };
 
 /* What the programs show of us. */
@@ -53,6 +54,10 @@ struct replica_status {
 struct replica_ops {
         /* Send a frame; losing it is allowed. @frame is borrowed. */
         void (*send)(void *u, uint64_t peer, struct view frame);
+        /* How many bytes more the link to @peer takes now; 0: it is down, or enough waits for
+         * it. What is large waits here then, until a replica_flush() that finds room. NULL:
+         * as much as you like. */
+        size_t (*room)(void *u, uint64_t peer);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
          * borrowed. Returns 0, or a negative errno that ends the process. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,

@@ -90,7 +90,8 @@ static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
 
 static void send_parts(struct replica *r, struct outgoing *o)
 {
-        while (o->sent < o->total && o->sent < o->acked + PARTS * slice(r)) {
+        while (o->sent < o->total && o->sent < o->acked + PARTS * slice(r) &&
+               replica_room(r, o->peer) > 0) {
                 cleanup_(buf_fini) struct buf f = {0};
                 struct view v = bytes_at(o, o->sent, slice(r));
 
@@ -173,6 +174,8 @@ static void outgoing_run(struct replica *r)
                         o->resent_at = r->now;
                         o->sent = o->acked;
                         send_parts(r, o);
+                } else if (o->data) {
+                        send_parts(r, o); /* what had to wait for room */
                 }
         }
 }

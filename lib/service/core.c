@@ -749,6 +749,13 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         c->owner->send(c->owner_data, peer, frame);
 }
 
+static size_t on_room(void *u, uint64_t peer)
+{
+        struct core *c = u;
+
+        return c->owner->room ? c->owner->room(c->owner_data, peer) : SIZE_MAX;
+}
+
 static void on_fatal(void *u, const char *why)
 {
         struct core *c = u;
@@ -758,6 +765,7 @@ static void on_fatal(void *u, const char *why)
 
 const struct replica_ops core_replica_ops = {
         .send = on_send,
+        .room = on_room,
         .apply = on_apply,
         .save = on_save,
         .save_more = on_save_more,

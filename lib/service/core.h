@@ -75,6 +75,7 @@ DEFINE_CLEANUP(struct core *, core_free)
 extern const struct replica_ops core_replica_ops;
 struct core_owner {
         void (*send)(void *u, uint64_t peer, struct view frame);
+        size_t (*room)(void *u, uint64_t peer); /* NULL: without a bound */
         void (*fatal)(void *u, const char *why);
         /* A lease ended by expiry at apply: for the journal (A48). */
         void (*expired)(void *u, int64_t lease, size_t n_keys, uint64_t term);

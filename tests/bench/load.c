@@ -2,8 +2,10 @@
  * A load on the etcd v3 API, the same for tenure-core and for etcd: so many connections, so
  * many requests outstanding on each.
  *
- *     load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS OUTSTANDING TOTAL
+ *     load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS OUTSTANDING TOTAL [BYTES
+ * [KEYS]]
  *
+ * BYTES is the size of what is put, 256 unless told, and KEYS how many keys take turns, 10,000.
  * Prints requests per second and the latencies' median and 99th percentile. Built on our own
  * rpc/ and loop/, so that the client costs both sides the same.
  */
@@ -36,7 +38,9 @@ static struct {
         struct conn *conns;
         nsec_t *latency;
         struct boot_time start;
-        uint64_t next_key;
+        uint64_t next_key, n_keys;
+        uint8_t *value;
+        size_t value_len;
 } B;
 
 static void next(struct conn *c);
@@ -114,7 +118,6 @@ static const struct rpc_handler stream = {.on_message = stream_message,
 
 static void next(struct conn *c)
 {
-        static uint8_t value[256];
         char key[32];
 
         switch (B.what) {
@@ -128,9 +131,9 @@ static void next(struct conn *c)
         case PUT: {
                 Pb__PutRequest q = PB__PUT_REQUEST__INIT;
 
-                snprintf(key, sizeof(key), "bench/%06u", (unsigned) (B.next_key++ % 10000));
+                snprintf(key, sizeof(key), "bench/%06u", (unsigned) (B.next_key++ % B.n_keys));
                 q.key = pb_bytes(key, strlen(key));
-                q.value = pb_bytes(value, sizeof(value));
+                q.value = pb_bytes(B.value, B.value_len);
                 unary_call(c, "/etcdserverpb.KV/Put", &q.base);
                 break;
         }
@@ -234,10 +237,10 @@ int main(int argc, char **argv)
         struct resolver *rv;
         double s;
 
-        if (argc != 6) {
+        if (argc < 6 || argc > 8) {
                 fprintf(stderr,
                         "usage: load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS "
-                        "OUTSTANDING TOTAL\n");
+                        "OUTSTANDING TOTAL [BYTES [KEYS]]\n");
                 return 2;
         }
         signal(SIGPIPE, SIG_IGN);
@@ -246,9 +249,13 @@ int main(int argc, char **argv)
         B.n_conns = strtoul(argv[3], NULL, 10);
         B.outstanding = strtoul(argv[4], NULL, 10);
         B.total = strtoul(argv[5], NULL, 10);
+        B.value_len = argc > 6 ? strtoul(argv[6], NULL, 10) : 256;
+        B.n_keys = argc > 7 ? strtoul(argv[7], NULL, 10) : 10000;
+        B.value = calloc(B.value_len + 1, 1);
         B.conns = calloc(B.n_conns, sizeof(*B.conns));
         B.latency = calloc(B.total, sizeof(*B.latency));
-        if (!B.conns || !B.latency || loop_new(&B.loop) < 0 || resolver_new(&rv, B.loop) < 0)
+        if (!B.conns || !B.latency || !B.value || B.n_keys == 0 || loop_new(&B.loop) < 0 ||
+            resolver_new(&rv, B.loop) < 0)
                 abort();
         for (size_t i = 0; i < B.n_conns;) {
                 const char *cursor = argv[1];

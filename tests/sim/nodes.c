@@ -133,6 +133,14 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 post_frame(n, to, frame, at - W->now + some_time(W, MSEC, 100 * MSEC));
 }
 
+/* A narrow link takes no more while something is on its way for longer. */
+static size_t on_room(void *u, uint64_t peer)
+{
+        const struct sim_link *l = &W->links[node_of(u)->i][(peer - 1) % REPLICAS_MAX];
+
+        return W->now < l->down_until || l->last > W->now + W->narrow ? 0 : 1000;
+}
+
 bool on_frame(struct world *w, struct event *e)
 {
         struct replica_node *n = &w->r[e->to];
@@ -346,8 +354,11 @@ static void on_changed(void *u)
                   s.ready ? ", and leads" : "");
 }
 
-static const struct core_owner owner = {
-        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+static const struct core_owner owner = {.send = on_send,
+                                        .room = on_room,
+                                        .fatal = on_fatal,
+                                        .expired = on_expired,
+                                        .changed = on_changed};
 
 /* The core's own ops, with an eye on what is applied. */
 static struct replica_ops seen_ops;
@@ -457,6 +468,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                                 .seed = rnd_u64(&w->rnd),
                                 .snapshot_entries = w->snapshot_entries,
                                 .snapshot_slice = 50 + rnd_u64(&w->rnd) % 1000,
+                                .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
                                 .segment_size = SEGMENT,
                         },
                         n->watched_disk, &seen_ops, n->core, now, err);

@@ -74,7 +74,7 @@ static const struct replica_ops ops = {
         .fatal = on_fatal,
 };
 
-static void boot(void)
+static void restart(void)
 {
         static const struct replica_peer peers[] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
@@ -101,7 +101,7 @@ static void begin(void)
         memset(&w, 0, sizeof(w));
         w.now = (struct boot_time){1000 * NSEC_PER_SEC};
         w.disk = sim_disk_new();
-        boot();
+        restart();
 }
 
 static void end(void)
@@ -238,7 +238,7 @@ TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
                 term = w.told_term;
                 sim_disk_crash(w.disk, &r);
                 replica_free(w.replica);
-                boot();
+                restart();
                 CHECK(replica_status(w.replica).last >= told);
                 /* The next leader finds out what is there: it has what the old one had. */
                 if (told > 0)
@@ -264,7 +264,7 @@ TEST(a_write_that_an_install_overtakes_acknowledges_nothing)
                 finish();
         CHECK_EQ(w.told, 22);
         replica_free(w.replica);
-        boot();
+        restart();
         CHECK_EQ(replica_status(w.replica).last, 22);
         end();
 }

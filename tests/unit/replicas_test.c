@@ -21,8 +21,10 @@ static struct {
         struct node {
                 struct replica *replica;
                 struct disk *disk;
-                unsigned applied;      /* commands that begin with a '!' */
-                uint64_t bytes, snaps; /* sent, as entries and all; snapshots loaded */
+                unsigned applied;      /* how many '!' in commands */
+                unsigned snaps;        /* snapshots loaded */
+                uint64_t bytes, large; /* sent to it in all, and in the largest frame */
+                bool full;             /* the links to it */
         } node[N];
         STAILQ_HEAD(, frame) frames;
         struct boot_time now;
@@ -43,9 +45,16 @@ static void on_send(void *u, uint64_t peer, struct view v)
         f->from = id_of(u);
         f->to = peer;
         buf_add(&f->bytes, v.p, v.len);
-        ((struct node *) u)->bytes += v.len;
+        net.node[peer - 1].bytes += v.len;
+        net.node[peer - 1].large = max_of(net.node[peer - 1].large, (uint64_t) v.len);
         net.sent[v.p[0]]++;
         STAILQ_INSERT_TAIL(&net.frames, f, next);
+}
+
+static size_t on_room(void *u, uint64_t peer)
+{
+        (void) u;
+        return net.node[peer - 1].full ? 0 : 1 << 20;
 }
 
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
@@ -106,6 +115,7 @@ static void on_fatal(void *u, const char *why)
 
 static const struct replica_ops ops = {
         .send = on_send,
+        .room = on_room,
         .apply = on_apply,
         .save = on_save,
         .save_more = on_save_more,
@@ -349,5 +359,68 @@ TEST(a_full_leader_is_told_of_and_tried_again)
                 pass(100 * MS);
         CHECK_EQ(from->applied, n);
         CHECK_EQ(propose(from, 10), 0);
+        stop();
+}
+
+static bool to_the_dead(const struct frame *f)
+{
+        return net.node[f->to - 1].full;
+}
+
+/* A replica is away, and entries are large: nothing is read from the log for it, the others
+ * notice nothing, and what it gets in the end comes in messages of bounded size. */
+TEST(entries_wait_in_the_log_while_a_link_is_down)
+{
+        struct node *leader, *dead;
+        uint64_t before, live;
+
+        start();
+        leader = elect();
+        dead = follower(leader);
+        live = follower(dead)->bytes;
+        dead->full = true;
+        net.lost = to_the_dead;
+        before = dead->bytes;
+        for (unsigned i = 0; i < 20; i++) {
+                CHECK_EQ(propose(leader, 1000000), 0);
+                pass(10 * MS);
+        }
+        pass(1000 * MS);
+        CHECK_EQ(leader->applied, 20);
+        CHECK(dead->bytes - before < 100000);
+        CHECK(follower(dead)->bytes - live < 21000000);
+        before = dead->bytes;
+        dead->full = false;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        pass(200 * MS);
+        CHECK_EQ(dead->applied, 20);
+        CHECK(dead->bytes - before < 50000000); /* once, or nearly so */
+        CHECK(dead->large < 1100000);
+        stop();
+}
+
+/* A link that takes little at a time, with all that raft does meanwhile. */
+TEST(a_slow_link_gets_all_in_order)
+{
+        struct node *leader, *slow;
+        unsigned n = 0;
+
+        start();
+        leader = elect();
+        slow = follower(leader);
+        for (unsigned i = 0; i < 500; i++) {
+                slow->full = rnd(0, 3) != 0;
+                n += propose(rnd(0, 1) ? leader : follower(slow), rnd(1, 100000)) == 0;
+                pass((nsec_t) rnd(1, 10) * MS);
+        }
+        slow->full = false;
+        pass(500 * MS);
+        CHECK_EQ(n, 500);
+        for (unsigned i = 0; i < N; i++) {
+                CHECK_EQ(net.node[i].applied, n);
+                CHECK_EQ(net.node[i].snaps, 0);
+        }
+        CHECK(slow->large < 1200000);
         stop();
 }

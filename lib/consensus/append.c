@@ -1,0 +1,173 @@
+/*
+ * Entries on their way to the followers: as much as their links take, in messages of bounded
+ * size.
+ *
+ * raft hands out AppendEntries of up to 128 entries, however large they are, and again with
+ * each heartbeat to one who does not answer. What it wants a follower to be sent is only noted
+ * here, and read from the log when the link has room; to raft that is a slow network. Messages
+ * that start where the last one ended, so that a follower sees no gap.
+ */
+#include "consensus/internal.h"
+
+#define MESSAGE_BYTES ((size_t) 1 << 20)
+
+static size_t message_bytes(const struct replica *r)
+{
+        return r->cfg.message_bytes > 0 ? r->cfg.message_bytes : MESSAGE_BYTES;
+}
+
+size_t replica_room(const struct replica *r, uint64_t peer)
+{
+        return r->ops->room ? r->ops->room(r->userdata, peer) : SIZE_MAX;
+}
+
+static struct pipe *pipe_of(struct replica *r, uint64_t peer)
+{
+        struct pipe *free_one = NULL;
+
+        for (size_t i = 0; i < ARRAY_SIZE(r->pipes); i++) {
+                struct pipe *p = &r->pipes[i];
+
+                if (p->peer == peer && p->term == raft_current_term(&r->raft))
+                        return p;
+                if (p->peer == peer || (!free_one && replica_position(r, p->peer) < 0))
+                        free_one = p;
+        }
+        assert(free_one); /* there are as many as there can be members */
+        *free_one = (struct pipe){.peer = peer, .term = raft_current_term(&r->raft)};
+        return free_one;
+}
+
+static bool entry_of(void *userdata, uint64_t index, uint64_t *ret_term, uint8_t *ret_type,
+                     struct view *ret_data)
+{
+        const struct replica *r = userdata;
+        const struct log_entry *e = log_get(&r->log, index);
+
+        if (!e)
+                return false;
+        *ret_term = e->term;
+        *ret_type = e->type;
+        *ret_data = (struct view){e->data, e->len};
+        return true;
+}
+
+/* Returns false when that cannot be: the log does not reach back so far any more. */
+static bool send_entries(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES, .server_id = peer};
+        int e;
+
+        m.append_entries.term = raft_current_term(&r->raft);
+        m.append_entries.prev_log_index = prev;
+        m.append_entries.prev_log_term = replica_term_of(r, prev);
+        m.append_entries.leader_commit = raft_commit_index(&r->raft);
+        m.append_entries.n_entries = n;
+        if (prev > 0 && m.append_entries.prev_log_term == 0)
+                return false;
+        e = message_encode(&m, entry_of, r, 0, &f);
+        if (e == -ENOENT)
+                return false;
+        if (e < 0)
+                replica_fatal(r, "out of memory");
+        else
+                replica_send_frame(r, peer, &f);
+        return true;
+}
+
+/* How many entries behind @prev go into one message: one at least. */
+static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, size_t *ret_size)
+{
+        unsigned n = 0;
+
+        for (*ret_size = 0; prev + n < upto; n++) {
+                const struct log_entry *e = log_get(&r->log, prev + n + 1);
+
+                if (n > 0 && (!e || *ret_size + e->len > message_bytes(r)))
+                        break;
+                *ret_size += e ? e->len : 0;
+        }
+        return n;
+}
+
+static void pump(struct replica *r, struct pipe *p)
+{
+        raft_index match;
+
+        if (raft_match_index(&r->raft, p->peer, &match) == 0 && p->prev < match)
+                p->prev = min_of((uint64_t) match, p->upto);
+        while (p->prev < p->upto && !r->dead && replica_room(r, p->peer) > 0) {
+                size_t size;
+                unsigned n = fitting(r, p->prev, p->upto, &size);
+
+                if (!send_entries(r, p->peer, p->prev, n)) {
+                        p->prev = p->upto; /* raft notices the gap, and sends a snapshot */
+                        return;
+                }
+                p->prev += n;
+                p->bytes += size;
+        }
+}
+
+void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
+{
+        if (replica_room(r, peer) > 0)
+                (void) !send_entries(r, peer, prev, 0);
+}
+
+/* What raft sends again with each heartbeat until it is answered, and is large, is on its way
+ * still; nothing of it is sent twice for some. */
+static bool is_under_way(const struct replica *r, const struct pipe *p, uint64_t prev)
+{
+        return prev == p->start && p->bytes > message_bytes(r) &&
+               boot_diff(r->now, p->began) < 2 * r->cfg.heartbeat;
+}
+
+void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
+{
+        struct pipe *p = pipe_of(r, peer);
+        bool waits = p->prev < p->upto;
+
+        if (waits && prev == p->upto) { /* behind what waits for room */
+                p->upto += n;
+        } else if (is_under_way(r, p, prev)) {
+                p->upto = max_of(p->upto, prev + n);
+                append_heartbeat(r, peer, prev);
+        } else {
+                *p = (struct pipe){.peer = peer,
+                                   .term = p->term,
+                                   .start = prev,
+                                   .prev = prev,
+                                   .upto = prev + n,
+                                   .began = r->now};
+                if (n == 0)
+                        append_heartbeat(r, peer, prev);
+        }
+        pump(r, p);
+}
+
+void append_link_up(struct replica *r, uint64_t peer)
+{
+        struct pipe *p;
+        raft_index match;
+
+        if (!replica_leads(r) || raft_match_index(&r->raft, peer, &match) != 0 || match == 0)
+                return;
+        p = pipe_of(r, peer);
+        p->bytes = 0;
+        if (match < p->upto)
+                p->prev = match; /* what was behind it is lost */
+        pump(r, p);
+}
+
+void append_run(struct replica *r)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(r->pipes); i++) {
+                struct pipe *p = &r->pipes[i];
+
+                if (p->prev < p->upto && p->term == raft_current_term(&r->raft) &&
+                    replica_position(r, p->peer) >= 0)
+                        pump(r, p);
+        }
+}
