@@ -776,6 +776,7 @@ int main(int argc, char **argv)
         } else if (r == 0) {
                 log_set_level(log_level_from_string(p.opt.log_level));
                 notify_use_journal();
+                replica_end_without_memory();
                 r = run(&p);
         }
         fini(&p);

@@ -87,6 +87,11 @@ struct replica_ops {
         void (*fatal)(void *u, const char *why);
 };
 
+/* [libraft] It goes on after an allocation of its own that failed, with what it has of its log
+ * by then; and frees what is ours when that happens at start. From now on the process ends
+ * instead. For programs, once. */
+void replica_end_without_memory(void);
+
 /* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
  * the configured cluster. Returns 0; -EBADMSG or -EINVAL with the reason in *@err; or another
  * negative errno, told too. */
