@@ -10,9 +10,10 @@ $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/t
 	$(CC) $(LDFLAGS) $(NOMEM) -o $@ $^ $(LDLIBS)
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
-SIM_WRAPS := malloc calloc realloc reallocarray strdup strndup
+# libraft's do not fail, but what we call of them do.
+SIM_WRAPS := raft_malloc raft_calloc $(if $(filter asan tsan,$(MODE)),malloc calloc realloc reallocarray strdup strndup)
 $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
-	$(CC) $(LDFLAGS) $(if $(filter asan tsan,$(MODE)),$(SIM_WRAPS:%=-Wl,--wrap=%)) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(SIM_WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd

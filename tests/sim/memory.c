@@ -4,8 +4,11 @@
  * request with an error; it never goes on with another story than the others (I4).
  *
  * malloc() and its like are ours in this program. Under a sanitizer, which has its own, only
- * the calls of our objects are (-Wl,--wrap, tests.mk).
+ * the calls of our objects are (-Wl,--wrap, tests.mk). What libraft allocates for itself does
+ * not fail: programs end of that (replica_end_without_memory()).
  */
+#include <raft.h>
+
 #include "world.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -30,8 +33,57 @@ static void draw(void)
         left = one_in > 0 ? rnd_between(rnd, 1, 2 * one_in) : 0;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OURS(name) __wrap_##name
+#define REAL(name) __real_##name
+#else
+#define OURS(name) name
+#define REAL(name) __libc_##name
+#endif
+
+void *REAL(malloc)(size_t n);
+void *REAL(calloc)(size_t n, size_t size);
+void *REAL(realloc)(void *p, size_t n);
+void *OURS(malloc)(size_t n);
+void *OURS(calloc)(size_t n, size_t size);
+void *OURS(realloc)(void *p, size_t n);
+
+/* ---- libraft's own ---- */
+
+static void *heap_malloc(void *data, size_t n)
+{
+        (void) data;
+        return REAL(malloc)(n);
+}
+
+static void heap_free(void *data, void *p)
+{
+        (void) data;
+        free(p);
+}
+
+static void *heap_calloc(void *data, size_t n, size_t size)
+{
+        (void) data;
+        return REAL(calloc)(n, size);
+}
+
+static void *heap_realloc(void *data, void *p, size_t n)
+{
+        (void) data;
+        return REAL(realloc)(p, n);
+}
+
+static struct raft_heap heap = {.malloc = heap_malloc,
+                                .free = heap_free,
+                                .calloc = heap_calloc,
+                                .realloc = heap_realloc};
+
+/* ---- */
+
 void memory_begin(struct rnd *r, uint64_t n)
 {
+        raft_heap_set(&heap);
         rnd = r;
         one_in = n;
         whose = MEMORY_OURS;
@@ -86,21 +138,6 @@ static bool fails(void)
         return true;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OURS(name) __wrap_##name
-#define REAL(name) __real_##name
-#else
-#define OURS(name) name
-#define REAL(name) __libc_##name
-#endif
-
-void *REAL(malloc)(size_t n);
-void *REAL(calloc)(size_t n, size_t size);
-void *REAL(realloc)(void *p, size_t n);
-void *OURS(malloc)(size_t n);
-void *OURS(calloc)(size_t n, size_t size);
-void *OURS(realloc)(void *p, size_t n);
-
 void *OURS(malloc)(size_t n)
 {
         return fails() ? NULL : REAL(malloc)(n);
@@ -139,3 +176,18 @@ char *OURS(strndup)(const char *s, size_t n)
         return fails() ? NULL : REAL(strndup)(s, n);
 }
 #endif
+
+void *__real_raft_malloc(size_t n);
+void *__real_raft_calloc(size_t n, size_t size);
+void *__wrap_raft_malloc(size_t n);
+void *__wrap_raft_calloc(size_t n, size_t size);
+
+void *__wrap_raft_malloc(size_t n)
+{
+        return fails() ? NULL : __real_raft_malloc(n);
+}
+
+void *__wrap_raft_calloc(size_t n, size_t size)
+{
+        return fails() ? NULL : __real_raft_calloc(n, size);
+}

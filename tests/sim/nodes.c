@@ -475,9 +475,6 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         if (r < 0)
                 return r;
         core_attach(n->core, n->replica);
-        /* [libraft] A start that gets no memory frees the entries, which are ours: that process
-         * dies of it, and so would this one. */
-        (void) memory_of(MEMORY_OURS);
         return replica_start(n->replica);
 }
 
