@@ -572,6 +572,7 @@ static int make_replica(struct program *p)
                              .compact_age = p->opt.compact_age,
                              .timeout = REQUEST_TIMEOUT + 2 * p->opt.election,
                              .leader_timeout = p->opt.election,
+                             .watch_progress = p->opt.watch_progress,
                              .seed = seed,
                      },
                      now);

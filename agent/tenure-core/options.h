@@ -9,7 +9,7 @@ struct options {
         char *listen_client_urls, *advertise_client_urls, *listen_peer_urls,
                 *initial_advertise_peer_urls;
         char *initial_cluster, *initial_cluster_state, *initial_cluster_token;
-        nsec_t heartbeat, election, min_ttl, auth_token_ttl;
+        nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress;
         uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
         char *compaction_mode, *compaction_retention;
         int64_t compact_keep; /* what the two say */

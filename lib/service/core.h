@@ -29,6 +29,7 @@ struct core_config {
         int64_t compact_keep; /* automatic compaction: how many revisions stay; 0: off... */
         nsec_t compact_age;   /* ...or for how long they stay */
         nsec_t leader_timeout; /* without a leader for so long, `hasleader` streams end */
+        nsec_t watch_progress; /* who asked for it hears so often that nothing happened */
         uint64_t seed;
 };
 

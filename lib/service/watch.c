@@ -1,72 +1,29 @@
 /*
- * Watches. A watch is a cursor in the store's history: the next revision it wants. Nothing is
- * queued for it beyond what its connection has room for, so a slow reader costs a cursor and
- * slows nobody (I6: it goes on where it stopped, or is told that history was compacted away
- * under it).
+ * Watches: what clients ask for on their streams, who may watch, progress. A watch is a cursor
+ * in the store's history. Nothing is queued for it beyond what its stream has room for, so a
+ * slow reader costs a cursor and slows nobody (I6: it goes on where it stopped, or is told that
+ * history was compacted away under it). What is sent, and when, is for watch_feed.c.
  */
-#include "service/internal.h"
+#include "service/watch.h"
 
-#include <bsd/sys/queue.h>
-
-#define QUEUED_HIGH ((size_t) 1 << 20) /* no more events into a stream that holds so much */
-#define RESPONSE_BYTES \
-        ((size_t) 1 << 20) /* a response ends at the revision that reaches this */
-#define FRAGMENT_BYTES ((size_t) 1536 << 10)
-#define WATCHES_MAX 16384 /* on one stream */
+#define WATCHES_BYTES_MAX ((size_t) 512 << 20) /* that all watches together may cost */
 #define HELD_MAX ((size_t) 1 << 20)
-#define BLOCKED_AGAIN (20 * NSEC_PER_MSEC)
-#define PROGRESS_EVERY (600 * NSEC_PER_SEC)
+#define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
+#define CHECK_STEPS 10   /* to look whether a watch is still permitted */
 
-struct watch {
-        LIST_ENTRY(watch) next;
-        int64_t id;
-        uint8_t *key, *end; /* owned */
-        struct kv_span span;
-        int64_t next_revision;
-        bool prev_kv, no_put, no_delete, progress_notify, fragment;
-        struct boot_time told_at; /* when it last got a response */
-};
+static int watch_id_cmp(const struct watch *a, const struct watch *b)
+{
+        return a->id < b->id ? -1 : a->id > b->id;
+}
 
-struct watch_stream {
-        LIST_ENTRY(watch_stream) next;
-        struct watch_hub *hub;
-        struct rpc_call *call;
-        struct identity who; /* as of the last watch that was created */
-        bool waits;          /* for this replica to know what is now */
-        struct buf held;     /* requests that came meanwhile, each with its length */
-        LIST_HEAD(, watch) watches;
-        size_t n;
-        int64_t next_id;
-        bool progress_asked;
-};
-
-/* The last response that was packed, without its watch_id: watches of one key, or of one range,
- * are many, and all want the same. Valid while the state is. */
-struct packed {
-        struct buf bytes;
-        const struct watch *of; /* NULL: none */
-        int64_t from, revision; /* what it covers */
-};
-
-struct watch_hub {
-        struct api *api;
-        struct packed packed;
-        LIST_HEAD(, watch_stream) streams;
-        uint64_t auth_seen; /* auth_version() when it was last checked who may watch what */
-        int64_t seen; /* every watch has what it wants up to this revision, unless `again` */
-        bool again;   /* some watch is behind */
-        struct core_read now; /* what streams wait for */
-        bool waited_for, asking;
-        struct boot_time next;
-        struct boot_time leaderless_since;
-};
+TREE_GENERATE(watch_ids, watch, by_id, watch_id_cmp)
 
 static struct state *state_of(const struct watch_stream *s)
 {
         return core_state(s->hub->api->core);
 }
 
-static void respond(struct watch_stream *s, Pb__WatchResponse *p)
+void watch_respond(struct watch_stream *s, Pb__WatchResponse *p)
 {
         Pb__ResponseHeader h;
 
@@ -75,34 +32,25 @@ static void respond(struct watch_stream *s, Pb__WatchResponse *p)
         api_send(s->hub->api, s->call, &p->base);
 }
 
-/* A packed response, and the watch_id (field 2, a varint) behind it: fields come in any order.
- */
-static void send_with_id(struct watch_stream *s, const struct watch *w, struct buf *bytes)
+static size_t watch_cost(const struct watch *w)
 {
-        size_t end = bytes->end;
-
-        if (w->id != 0) {
-                buf_add_u8(bytes, 2 << 3);
-                buf_add_varint(bytes, (uint64_t) w->id);
-        }
-        if (buf_error(bytes) < 0 || rpc_call_send(s->call, buf_head(bytes), buf_len(bytes)) < 0)
-                rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-        bytes->end = end;
-        api_kick(s->hub->api, s->call);
+        return sizeof(*w) + sizeof(struct watch_group) + w->span.from.len + w->span.end.len;
 }
 
-static void watch_free(struct watch_stream *s, struct watch *w)
+static void watch_free(struct watch *w)
 {
-        if (s->hub->packed.of == w)
-                s->hub->packed.of = NULL;
-        LIST_REMOVE(w, next);
-        s->n--;
-        free(w->key);
-        free(w->end);
+        struct watch_hub *h = w->stream->hub;
+
+        watch_unplace(w);
+        if (w->progress_notify)
+                TAILQ_REMOVE(&h->by_told, w, by_told);
+        RB_REMOVE(watch_ids, &w->stream->watches, w);
+        h->bytes -= watch_cost(w);
+        free(w->bytes);
         free(w);
 }
 
-static void cancel(struct watch_stream *s, struct watch *w, const char *why, int64_t compacted)
+void watch_cancel(struct watch *w, const char *why, int64_t compacted)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
 
@@ -110,165 +58,19 @@ static void cancel(struct watch_stream *s, struct watch *w, const char *why, int
         p.canceled = true;
         p.compact_revision = compacted;
         p.cancel_reason = (char *) (uintptr_t) why;
-        respond(s, &p);
-        watch_free(s, w);
+        watch_respond(w->stream, &p);
+        watch_free(w);
 }
 
-static bool matches(const struct watch *w, const struct kv_version *v)
+void watch_told(struct watch *w, struct boot_time now)
 {
-        if (v->version > 0 ? w->no_put : w->no_delete)
-                return false;
-        return kv_span_has(&w->span, v->key->bytes, v->key->len);
-}
+        struct watch_hub *h = w->stream->hub;
 
-static int add_event(struct arena *a, const struct watch *w, const struct kv_version *v,
-                     Pb__Event **ret)
-{
-        Pb__Event *e = arena_alloc(a, sizeof(*e));
-        const struct kv_version *prev = v->older && v->older->version > 0 ? v->older : NULL;
-
-        if (!e)
-                return -ENOMEM;
-        pb__event__init(e);
-        e->type = v->version > 0 ? PB__EVENT__EVENT_TYPE__PUT : PB__EVENT__EVENT_TYPE__DELETE;
-        e->kv = arena_alloc(a, sizeof(*e->kv));
-        if (!e->kv)
-                return -ENOMEM;
-        kv_fill(v, e->kv);
-        if (w->prev_kv && prev) {
-                e->prev_kv = arena_alloc(a, sizeof(*e->prev_kv));
-                if (!e->prev_kv)
-                        return -ENOMEM;
-                kv_fill(prev, e->prev_kv);
-        }
-        *ret = e;
-        return 0;
-}
-
-static bool same_bytes(struct view a, struct view b)
-{
-        return bytes_cmp(a.p, a.len, b.p, b.len) == 0;
-}
-
-/* Sends what was packed for another watch that wants the same. */
-static bool send_packed(struct watch_stream *s, struct watch *w, struct boot_time now)
-{
-        struct packed *p = &s->hub->packed;
-        const struct watch *o = p->of;
-
-        if (!o || w->fragment || p->from != w->next_revision ||
-            p->revision != state_of(s)->revision || o->prev_kv != w->prev_kv ||
-            o->no_put != w->no_put || o->no_delete != w->no_delete ||
-            !same_bytes(o->span.from, w->span.from) || !same_bytes(o->span.end, w->span.end))
-                return false;
-        w->next_revision = p->revision + 1;
-        w->told_at = now;
-        if (buf_len(&p->bytes) > 0)
-                send_with_id(s, w, &p->bytes);
-        return true;
-}
-
-static void pack(struct watch_stream *s, const struct watch *w, int64_t from,
-                 Pb__Event **events, size_t n)
-{
-        Pb__WatchResponse r = PB__WATCH_RESPONSE__INIT;
-        struct packed *p = &s->hub->packed;
-        Pb__ResponseHeader h;
-
-        p->of = NULL;
-        buf_clear(&p->bytes);
-        if (n > 0) {
-                core_header(s->hub->api->core, &h);
-                r.header = &h;
-                r.events = events;
-                r.n_events = n;
-                pb_append(&p->bytes, &r.base);
-        }
-        if (buf_error(&p->bytes) < 0)
+        if (!w->progress_notify)
                 return;
-        p->of = w;
-        p->from = from;
-        p->revision = state_of(s)->revision;
-}
-
-static size_t event_size(const Pb__Event *e)
-{
-        return e->kv->key.len + e->kv->value.len + (e->prev_kv ? e->prev_kv->value.len : 0) +
-               64;
-}
-
-/* As one response, or, for who asked for fragments, in parts that a client takes. */
-static void send_in_parts(struct watch_stream *s, struct watch *w, Pb__Event **events, size_t n)
-{
-        for (size_t from = 0; from < n;) {
-                Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
-                size_t to = from + 1, bytes = event_size(events[from]);
-
-                while (to < n &&
-                       (!w->fragment || bytes + event_size(events[to]) <= FRAGMENT_BYTES))
-                        bytes += event_size(events[to++]);
-                p.watch_id = w->id;
-                p.events = events + from;
-                p.n_events = to - from;
-                p.fragment = to < n;
-                respond(s, &p);
-                from = to;
-        }
-}
-
-/* One response: whole revisions from the cursor on, until enough. Returns false when nothing
- * was left to look at. */
-static bool send_events(struct watch_stream *s, struct watch *w, struct boot_time now)
-{
-        struct state *st = state_of(s);
-        cleanup_(arena_fini) struct arena a = {0};
-        cleanup_(freep) Pb__Event **events = NULL;
-        size_t at, n = 0, cap = 0, bytes = 0;
-        int64_t from;
-
-        if (w->next_revision > st->revision || send_packed(s, w, now))
-                return false;
-        from = w->next_revision;
-        at = kv_history_seek(&st->kv, w->next_revision);
-        for (; at < st->kv.history_to; at++) {
-                const struct kv_version *v = st->kv.history[at];
-
-                if (bytes >= RESPONSE_BYTES && v->mod_revision >= w->next_revision)
-                        break;
-                w->next_revision = v->mod_revision + 1;
-                if (!matches(w, v))
-                        continue;
-                if (array_reserve(&events, &cap, n + 1, sizeof(*events)) < 0 ||
-                    add_event(&a, w, v, &events[n]) < 0) {
-                        rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-                        return false;
-                }
-                n++;
-                bytes += v->key->len + v->value_len + 64;
-        }
-        if (at == st->kv.history_to)
-                w->next_revision = st->revision + 1;
-        if (n > 0)
-                w->told_at = now;
-        if (w->next_revision > st->revision && !w->fragment) {
-                pack(s, w, from, events, n);
-                if (n > 0)
-                        send_with_id(s, w, &s->hub->packed.bytes);
-        } else {
-                send_in_parts(s, w, events, n);
-        }
-        return w->next_revision <= st->revision;
-}
-
-/* Returns true when the watch has all there is. */
-static bool catch_up(struct watch_stream *s, struct watch *w, struct boot_time now)
-{
-        for (;;) {
-                if (rpc_call_queued(s->call) > QUEUED_HIGH)
-                        return false;
-                if (!send_events(s, w, now))
-                        return true;
-        }
+        w->told_at = now;
+        TAILQ_REMOVE(&h->by_told, w, by_told);
+        TAILQ_INSERT_TAIL(&h->by_told, w, by_told);
 }
 
 static void report_progress(struct watch_stream *s, int64_t id)
@@ -276,40 +78,26 @@ static void report_progress(struct watch_stream *s, int64_t id)
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
 
         p.watch_id = id;
-        respond(s, &p);
+        watch_respond(s, &p);
 }
 
-static void flush_stream(struct watch_stream *s, struct boot_time now)
+/* Its revision says that the client has all up to there: only who is up to date is told. */
+static void tell_progress(struct watch_hub *h, struct boot_time now)
 {
-        struct watch_hub *h = s->hub;
-        struct watch *w, *next;
-        bool all = true;
+        nsec_t every = core_config(h->api->core)->watch_progress;
+        struct watch_stream *s, *next;
+        struct watch *w;
 
-        LIST_FOREACH_SAFE (w, &s->watches, next, next) {
-                if (w->next_revision <= state_of(s)->revision &&
-                    w->next_revision < state_of(s)->kv.compacted) {
-                        cancel(s, w, status_of(STATE_E_COMPACTED).text,
-                               state_of(s)->kv.compacted);
-                        continue;
+        LIST_FOREACH_SAFE (s, &h->asked, by_asked, next)
+                if (s->n_behind == 0) {
+                        s->progress_asked = false;
+                        LIST_REMOVE(s, by_asked);
+                        report_progress(s, -1);
                 }
-                if (!catch_up(s, w, now)) {
-                        all = false;
-                        continue;
-                }
-                if (w->progress_notify && boot_diff(now, w->told_at) >= PROGRESS_EVERY) {
-                        w->told_at = now;
-                        report_progress(s, w->id);
-                }
-                if (w->progress_notify)
-                        h->next = boot_min(h->next, boot_add(w->told_at, PROGRESS_EVERY));
-        }
-        if (all && s->progress_asked) {
-                s->progress_asked = false;
-                report_progress(s, -1);
-        }
-        if (!all) {
-                h->again = true;
-                h->next = boot_min(h->next, boot_add(now, BLOCKED_AGAIN));
+        while ((w = TAILQ_FIRST(&h->by_told)) && boot_diff(now, w->told_at) >= every) {
+                watch_told(w, now);
+                if (w->feed == &h->feeds[FEED_NOW])
+                        report_progress(w->stream, w->id);
         }
 }
 
@@ -336,9 +124,11 @@ static void check_leader(struct watch_hub *h, struct boot_time now)
                 }
 }
 
-static struct status may_watch(const struct watch_stream *s, ProtobufCBinaryData key,
-                               ProtobufCBinaryData range_end)
+static struct status may_watch(const struct watch_stream *s, const struct kv_span *span)
 {
+        ProtobufCBinaryData key = pb_bytes(span->from.p, span->from.len),
+                            range_end = pb_bytes(span->end.p, span->end.len);
+
         return status_of(
                 permit_range(state_of(s), &s->who.user, &key, &range_end, PERMIT_READ));
 }
@@ -351,45 +141,63 @@ static uint64_t auth_version(const struct watch_hub *h)
         return a->revision << 1 | a->enabled;
 }
 
-/* Who may not look any more, sees no more. */
-static void check_permits(struct watch_hub *h)
+/* Goes on with the check. Returns true when all have been looked at. */
+static bool check_more(struct watch_hub *h, struct watch_budget *b)
 {
-        struct watch_stream *s;
-        struct watch *w, *next;
+        while (h->check_at) {
+                struct watch key = {.id = h->check_id}, *w, *next;
 
-        if (h->auth_seen == auth_version(h))
-                return;
-        h->auth_seen = auth_version(h);
-        LIST_FOREACH (s, &h->streams, next)
-                LIST_FOREACH_SAFE (w, &s->watches, next, next) {
-                        struct status st =
-                                may_watch(s, pb_bytes(w->span.from.p, w->span.from.len),
-                                          pb_bytes(w->span.end.p, w->span.end.len));
+                for (w = RB_NFIND(watch_ids, &h->check_at->watches, &key); w; w = next) {
+                        struct status st;
 
+                        if (b->left <= 0) {
+                                h->check_id = w->id;
+                                return false;
+                        }
+                        b->left -= CHECK_STEPS;
+                        next = RB_NEXT(watch_ids, NULL, w);
+                        st = may_watch(h->check_at, &w->span);
                         if (st.code != RPC_OK)
-                                cancel(s, w, st.text, 0);
+                                watch_cancel(w, st.text, 0);
                 }
+                h->check_at = LIST_NEXT(h->check_at, next);
+                h->check_id = INT64_MIN;
+        }
+        return true;
+}
+
+/* Who may not look any more, sees no more: nothing is sent before all have been checked. */
+static bool check_permits(struct watch_hub *h, struct watch_budget *b)
+{
+        if (h->auth_seen != auth_version(h)) {
+                h->auth_seen = auth_version(h);
+                h->check_at =
+                        core_state(h->api->core)->auth.enabled ? LIST_FIRST(&h->streams) : NULL;
+                h->check_id = INT64_MIN;
+        }
+        return check_more(h, b);
 }
 
 static void ask_for_now(struct watch_hub *h);
 
 void watch_hub_flush(struct watch_hub *h, struct boot_time now)
 {
-        int64_t revision = core_state(h->api->core)->revision;
-        bool due = !boot_before(now, h->next);
-        struct watch_stream *s, *next;
+        struct watch_budget budget = {TURN_STEPS};
+        struct watch *w;
 
-        if (due)
-                h->next = BOOT_TIME_NEVER;
+        h->next = BOOT_TIME_NEVER;
         check_leader(h, now);
-        check_permits(h);
         ask_for_now(h);
-        if (revision == h->seen && !h->again && !due)
+        if (!check_permits(h, &budget)) {
+                h->next = now;
                 return;
-        h->again = false;
-        h->seen = revision;
-        LIST_FOREACH_SAFE (s, &h->streams, next, next)
-                flush_stream(s, now);
+        }
+        if (watch_feeds_run(h, now, &budget))
+                tell_progress(h, now);
+        if ((w = TAILQ_FIRST(&h->by_told)))
+                h->next =
+                        boot_min(h->next, boot_add(w->told_at,
+                                                   core_config(h->api->core)->watch_progress));
 }
 
 struct boot_time watch_hub_next(const struct watch_hub *h)
@@ -399,12 +207,9 @@ struct boot_time watch_hub_next(const struct watch_hub *h)
 
 static bool id_taken(const struct watch_stream *s, int64_t id)
 {
-        const struct watch *w;
+        struct watch key = {.id = id};
 
-        LIST_FOREACH (w, &s->watches, next)
-                if (w->id == id)
-                        return true;
-        return false;
+        return RB_FIND(watch_ids, (struct watch_ids *) (uintptr_t) &s->watches, &key);
 }
 
 static void refuse(struct watch_stream *s, int64_t id, const char *why)
@@ -415,70 +220,82 @@ static void refuse(struct watch_stream *s, int64_t id, const char *why)
         p.created = true;
         p.canceled = true;
         p.cancel_reason = (char *) (uintptr_t) why;
-        respond(s, &p);
+        watch_respond(s, &p);
 }
 
-static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
+/* Fills @w from @q: what it covers and what it wants. Returns 0 or -ENOMEM. */
+static int watch_init(struct watch *w, const struct kv_span *span,
+                      const Pb__WatchCreateRequest *q)
 {
-        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
-        ProtobufCBinaryData key = q->key;
-        uint8_t first[1] = {0};
-        struct identity who = {0};
-        struct status st;
-        struct watch *w;
-
-        if (q->watch_id != 0 && id_taken(s, q->watch_id))
-                return refuse(s, -1, "mvcc: duplicate watch ID provided on the WatchStream");
-        if (s->n >= WATCHES_MAX)
-                return refuse(s, -1, "etcdserver: too many requests");
-        if (key.len == 0) /* no key: from the smallest one on */
-                key = pb_bytes(first, 1);
-        st = identify(s->hub->api, s->call, &who);
-        if (st.code == RPC_OK) {
-                identity_fini(&s->who);
-                s->who = who;
-                st = may_watch(s, key, q->range_end);
-        }
-        if (st.code != RPC_OK)
-                return refuse(s, -1, st.text);
-        w = calloc(1, sizeof(*w));
-        if (!w)
-                return rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-        w->id = q->watch_id;
-        if (w->id == 0) {
-                while (id_taken(s, s->next_id))
-                        s->next_id++;
-                w->id = s->next_id++;
-        }
-        w->key = malloc(key.len);
-        w->end = malloc(q->range_end.len + 1);
-        LIST_INSERT_HEAD(&s->watches, w, next);
-        s->n++;
-        if (!w->key || !w->end) {
-                watch_free(s, w);
-                return rpc_call_finish(s->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-        }
-        memcpy(w->key, key.data, key.len);
-        if (q->range_end.len > 0)
-                memcpy(w->end, q->range_end.data, q->range_end.len);
-        w->span = kv_span(&(ProtobufCBinaryData){key.len, w->key},
-                          &(ProtobufCBinaryData){q->range_end.len, w->end});
-        w->next_revision =
-                q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
+        w->bytes = malloc(span->from.len + span->end.len);
+        if (!w->bytes)
+                return -ENOMEM;
+        memcpy(w->bytes, span->from.p, span->from.len);
+        if (span->end.len > 0)
+                memcpy(w->bytes + span->from.len, span->end.p, span->end.len);
+        w->span = *span;
+        w->span.from.p = w->bytes;
+        w->span.end.p = w->bytes + span->from.len;
         w->prev_kv = q->prev_kv;
         w->progress_notify = q->progress_notify;
         w->fragment = q->fragment;
-        w->told_at = core_now(s->hub->api->core);
         for (size_t i = 0; i < q->n_filters; i++) {
                 w->no_put = w->no_put ||
                             q->filters[i] == PB__WATCH_CREATE_REQUEST__FILTER_TYPE__NOPUT;
                 w->no_delete = w->no_delete ||
                                q->filters[i] == PB__WATCH_CREATE_REQUEST__FILTER_TYPE__NODELETE;
         }
+        return 0;
+}
+
+static int64_t new_id(struct watch_stream *s)
+{
+        while (id_taken(s, s->next_id))
+                s->next_id++;
+        return s->next_id++;
+}
+
+static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        uint8_t first[1] = {0};
+        ProtobufCBinaryData key = q->key.len > 0 ? q->key : pb_bytes(first, 1);
+        struct kv_span span = kv_span(&key, &q->range_end);
+        struct watch_hub *h = s->hub;
+        struct identity who = {0};
+        struct status st;
+        struct watch *w;
+
+        if (q->watch_id != 0 && id_taken(s, q->watch_id))
+                return refuse(s, -1, "mvcc: duplicate watch ID provided on the WatchStream");
+        if (h->bytes > WATCHES_BYTES_MAX)
+                return refuse(s, -1, "etcdserver: too many requests");
+        st = identify(h->api, s->call, &who);
+        if (st.code == RPC_OK) {
+                identity_fini(&s->who);
+                s->who = who;
+                st = may_watch(s, &span);
+        }
+        if (st.code != RPC_OK)
+                return refuse(s, -1, st.text);
+        w = calloc(1, sizeof(*w));
+        if (!w || watch_init(w, &span, q) < 0) {
+                free(w);
+                return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
+        }
+        w->stream = s;
+        w->id = q->watch_id != 0 ? q->watch_id : new_id(s);
+        w->next_revision =
+                q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
+        w->told_at = core_now(h->api->core);
+        RB_INSERT(watch_ids, &s->watches, w);
+        if (w->progress_notify)
+                TAILQ_INSERT_TAIL(&h->by_told, w, by_told);
+        h->bytes += watch_cost(w);
         p.watch_id = w->id;
         p.created = true;
-        respond(s, &p);
-        s->hub->again = true;
+        watch_respond(s, &p);
+        watch_place(w);
 }
 
 /* "From now on" means nothing on a replica that has just started, until it knows what is now.
@@ -501,7 +318,7 @@ static void on_message(struct rpc_call *call, struct view m)
 {
         struct watch_stream *s = call->userdata;
         Pb__WatchRequest *q;
-        struct watch *w;
+        struct watch key, *w;
         int r;
 
         if (s->waits)
@@ -518,15 +335,15 @@ static void on_message(struct rpc_call *call, struct view m)
                 create(s, q->create_request);
                 break;
         case PB__WATCH_REQUEST__REQUEST_UNION_CANCEL_REQUEST:
-                LIST_FOREACH (w, &s->watches, next)
-                        if (w->id == q->cancel_request->watch_id) {
-                                cancel(s, w, "", 0);
-                                break;
-                        }
+                key.id = q->cancel_request->watch_id;
+                w = RB_FIND(watch_ids, &s->watches, &key);
+                if (w)
+                        watch_cancel(w, "", 0);
                 break;
         case PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST:
+                if (!s->progress_asked)
+                        LIST_INSERT_HEAD(&s->hub->asked, s, by_asked);
                 s->progress_asked = true;
-                s->hub->again = true;
                 break;
         default:
                 break;
@@ -578,8 +395,14 @@ static void on_close(struct rpc_call *call)
         struct watch_stream *s = call->userdata;
         struct watch *w;
 
-        while ((w = LIST_FIRST(&s->watches)))
-                watch_free(s, w);
+        while ((w = RB_ROOT(&s->watches)))
+                watch_free(w);
+        if (s->hub->check_at == s) {
+                s->hub->check_at = LIST_NEXT(s, next);
+                s->hub->check_id = INT64_MIN;
+        }
+        if (s->progress_asked)
+                LIST_REMOVE(s, by_asked);
         LIST_REMOVE(s, next);
         identity_fini(&s->who);
         buf_fini(&s->held);
@@ -600,7 +423,8 @@ void watch_accept(struct api *a, struct rpc_call *call)
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         s->hub = a->watches;
         s->call = call;
-        LIST_INIT(&s->watches);
+        RB_INIT(&s->watches);
+        TAILQ_INIT(&s->blocked);
         LIST_INSERT_HEAD(&a->watches->streams, s, next);
         call->userdata = s;
         call->handler = &handler;
@@ -615,9 +439,12 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         h->api = a;
         h->next = BOOT_TIME_NEVER;
         h->leaderless_since = BOOT_TIME_NEVER;
-        h->seen = core_state(a->core)->revision;
         h->auth_seen = auth_version(h);
         LIST_INIT(&h->streams);
+        LIST_INIT(&h->blocked);
+        LIST_INIT(&h->asked);
+        TAILQ_INIT(&h->by_told);
+        watch_feeds_init(h);
         *ret = h;
         return 0;
 }
@@ -626,8 +453,8 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
 struct watch_hub *watch_hub_free(struct watch_hub *h)
 {
         assert(!h || LIST_EMPTY(&h->streams));
-        if (h)
-                buf_fini(&h->packed.bytes);
+        for (size_t i = 0; h && i < ARRAY_SIZE(h->packs); i++)
+                buf_fini(&h->packs[i].bytes);
         free(h);
         return NULL;
 }

@@ -447,6 +447,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                              .min_ttl = TTL_MIN_MS * MSEC,
                              .timeout = 6 * NSEC_PER_SEC,
                              .leader_timeout = 500 * MSEC,
+                             .watch_progress = 600 * NSEC_PER_SEC,
                              .seed = rnd_u64(&w->rnd),
                      },
                      now);
