@@ -61,7 +61,7 @@ bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len)
         return span->to_end || bytes_cmp(key, key_len, span->end.p, span->end.len) < 0;
 }
 
-static bool span_is_empty(const struct kv_span *s)
+bool kv_span_is_empty(const struct kv_span *s)
 {
         return !s->single && !s->to_end &&
                bytes_cmp(s->from.p, s->from.len, s->end.p, s->end.len) >= 0;
@@ -69,7 +69,7 @@ static bool span_is_empty(const struct kv_span *s)
 
 bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b)
 {
-        if (span_is_empty(a) || span_is_empty(b))
+        if (kv_span_is_empty(a) || kv_span_is_empty(b))
                 return false;
         return kv_span_has(a, b->from.p, b->from.len) || kv_span_has(b, a->from.p, a->from.len);
 }

@@ -63,6 +63,8 @@ struct kv_span {
 
 struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end);
 bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len);
+/* True of [from, end) where the end is not behind the beginning. */
+bool kv_span_is_empty(const struct kv_span *span);
 bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 
 void kv_init(struct kv *kv);

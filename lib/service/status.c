@@ -1,5 +1,7 @@
 #include "service/status.h"
 
+#include <stdio.h>
+
 const struct status status_ok = {RPC_OK, ""};
 const struct status status_no_leader = {RPC_UNAVAILABLE, "etcdserver: no leader"};
 const struct status status_timeout = {RPC_UNAVAILABLE, "etcdserver: request timed out"};
@@ -77,6 +79,33 @@ struct status status_of(enum state_outcome o)
 {
         assert((size_t) o < ARRAY_SIZE(of_outcome));
         return of_outcome[o];
+}
+
+void status_print(struct status st, char out[STATUS_PRINTED])
+{
+        static const char *const names[] = {
+                [RPC_OK] = "OK",
+                [RPC_CANCELED] = "Canceled",
+                [RPC_UNKNOWN] = "Unknown",
+                [RPC_INVALID_ARGUMENT] = "InvalidArgument",
+                [RPC_DEADLINE_EXCEEDED] = "DeadlineExceeded",
+                [RPC_NOT_FOUND] = "NotFound",
+                [RPC_ALREADY_EXISTS] = "AlreadyExists",
+                [RPC_PERMISSION_DENIED] = "PermissionDenied",
+                [RPC_RESOURCE_EXHAUSTED] = "ResourceExhausted",
+                [RPC_FAILED_PRECONDITION] = "FailedPrecondition",
+                [RPC_ABORTED] = "Aborted",
+                [RPC_OUT_OF_RANGE] = "OutOfRange",
+                [RPC_UNIMPLEMENTED] = "Unimplemented",
+                [RPC_INTERNAL] = "Internal",
+                [RPC_UNAVAILABLE] = "Unavailable",
+                [RPC_DATA_LOSS] = "DataLoss",
+                [RPC_UNAUTHENTICATED] = "Unauthenticated",
+        };
+
+        assert((size_t) st.code < ARRAY_SIZE(names));
+        snprintf(out, STATUS_PRINTED, "rpc error: code = %s desc = %s", names[st.code],
+                 st.text);
 }
 
 struct status status_unpacked(int r)

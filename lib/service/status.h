@@ -12,6 +12,12 @@ struct status {
 
 struct status status_of(enum state_outcome o);
 
+#define STATUS_PRINTED 160
+
+/* As Go prints an error of gRPC: etcd tells so why a watch is canceled, and its clients look
+ * for the very text, to log in again for example. */
+void status_print(struct status st, char out[STATUS_PRINTED]);
+
 /* Of a negative pb_unpack(). */
 struct status status_unpacked(int r);
 

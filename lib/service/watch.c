@@ -157,8 +157,12 @@ static bool check_more(struct watch_hub *h, struct watch_budget *b)
                         b->left -= CHECK_STEPS;
                         next = RB_NEXT(watch_ids, NULL, w);
                         st = may_watch(h->check_at, &w->span);
-                        if (st.code != RPC_OK)
-                                watch_cancel(w, st.text, 0);
+                        if (st.code != RPC_OK) {
+                                char why[STATUS_PRINTED];
+
+                                status_print(st, why);
+                                watch_cancel(w, why, 0);
+                        }
                 }
                 h->check_at = LIST_NEXT(h->check_at, next);
                 h->check_id = INT64_MIN;
@@ -212,15 +216,24 @@ static bool id_taken(const struct watch_stream *s, int64_t id)
         return RB_FIND(watch_ids, (struct watch_ids *) (uintptr_t) &s->watches, &key);
 }
 
-static void refuse(struct watch_stream *s, int64_t id, const char *why)
+/* A watch that was not made has no id. */
+static void refuse(struct watch_stream *s, const char *why)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
 
-        p.watch_id = id;
+        p.watch_id = -1;
         p.created = true;
         p.canceled = true;
         p.cancel_reason = (char *) (uintptr_t) why;
         watch_respond(s, &p);
+}
+
+static void refuse_status(struct watch_stream *s, struct status st)
+{
+        char why[STATUS_PRINTED];
+
+        status_print(st, why);
+        refuse(s, why);
 }
 
 /* Fills @w from @q: what it covers and what it wants. Returns 0 or -ENOMEM. */
@@ -266,10 +279,6 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         struct status st;
         struct watch *w;
 
-        if (q->watch_id != 0 && id_taken(s, q->watch_id))
-                return refuse(s, -1, "mvcc: duplicate watch ID provided on the WatchStream");
-        if (h->bytes > WATCHES_BYTES_MAX)
-                return refuse(s, -1, "etcdserver: too many requests");
         st = identify(h->api, s->call, &who);
         if (st.code == RPC_OK) {
                 identity_fini(&s->who);
@@ -277,7 +286,13 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
                 st = may_watch(s, &span);
         }
         if (st.code != RPC_OK)
-                return refuse(s, -1, st.text);
+                return refuse_status(s, st);
+        if (kv_span_is_empty(&span))
+                return refuse(s, "mvcc: watcher range is empty");
+        if (q->watch_id != 0 && id_taken(s, q->watch_id))
+                return refuse(s, "mvcc: duplicate watch ID provided on the WatchStream");
+        if (h->bytes > WATCHES_BYTES_MAX)
+                return refuse_status(s, status_too_many);
         w = calloc(1, sizeof(*w));
         if (!w || watch_init(w, &span, q) < 0) {
                 free(w);

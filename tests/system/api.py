@@ -95,6 +95,9 @@ def watches():
     watch(create(key=b"w1", watch_id=7), s), next_same(s, "watch: an id that is taken")
     watch(create(key=b"w", range_end=b"x", filters=[pb.WatchCreateRequest.NOPUT], start_revision=first), s)
     next_same(s, "watch: created with a filter, from the past")
+    for end in (b"w", b"w1"):
+        watch(create(key=b"w1", range_end=end, watch_id=8), s), next_same(s, "watch: a range that is empty")
+    watch(create(key=b"w1", range_end=b"w", watch_id=7), s), next_same(s, "watch: an empty range, and an id that is taken")
     put(b"w1", b"new"), next_events(s, "watch: a put, seen by two", 2, in_order=False)
     both(None, KV + "DeleteRange", pb.DeleteRangeRequest(key=b"w1"), pb.DeleteRangeResponse)
     next_events(s, "watch: a deletion, seen by three, with what was there", 3, in_order=False)
