@@ -15,8 +15,9 @@
 
 #include "base/log.h"
 #include "bus/notify.h"
+#include "certificates.h"
 #include "consensus/join.h"
-#include "consensus/peers.h"
+#include "links.h"
 #include "options.h"
 #include "restore.h"
 #include "service/server.h"
@@ -30,11 +31,6 @@
 #define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: told in the journal... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 
-struct certificates {
-        struct tls *clients; /* each NULL where its URLs are http:// */
-        struct tls *peers_in, *peers_out;
-};
-
 struct program {
         struct options opt;
         struct options_cluster cluster;
@@ -47,7 +43,7 @@ struct program {
         struct disk *disk;
         struct core *core;
         struct replica *replica;
-        struct peers *peers;
+        struct links links;
         struct worker *passwords;
         struct api *api;
         struct server *server;
@@ -179,15 +175,14 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 {
         struct program *p = u;
 
-        if (p->peers)
-                peers_send(p->peers, peer, frame);
+        links_send(&p->links, peer, frame);
 }
 
 static size_t on_room(void *u, uint64_t peer)
 {
         struct program *p = u;
 
-        return p->peers ? peers_room(p->peers, peer) : 0;
+        return links_room(&p->links, peer);
 }
 
 static void on_fatal(void *u, const char *why)
@@ -200,54 +195,16 @@ static void on_fatal(void *u, const char *why)
         p->exit_code = 1;
         loop_stop(p->loop);
         /* Not one more message may leave: what it would promise is not on disk. */
-        if (p->peers)
-                peers_stop(p->peers);
+        links_stop(&p->links);
 }
 
 /* ---- members ---- */
-
-static void link_to(uint64_t id, const char *address, bool voter, void *arg)
-{
-        struct program *p = arg;
-
-        (void) voter;
-        if (id != p->member_id && p->peers && peers_add(p->peers, id, address) < 0)
-                log_error("Cannot link to member %016" PRIx64 " at %s.", id, address);
-}
-
-struct is_member {
-        uint64_t id;
-        bool yes;
-};
-
-static void look_for(uint64_t id, const char *address, bool voter, void *arg)
-{
-        struct is_member *m = arg;
-
-        (void) address;
-        (void) voter;
-        m->yes = m->yes || id == m->id;
-}
-
-static bool is_member(void *u, uint64_t id)
-{
-        struct program *p = u;
-        struct is_member m = {.id = id};
-
-        core_each_peer(p->core, look_for, &m);
-        for (size_t i = 0; core_status(p->core).applied == 0 && i < p->joined.n_members; i++)
-                m.yes = m.yes || p->joined.members[i].id == id;
-        return m.yes;
-}
 
 static void on_configured(void *u)
 {
         struct program *p = u;
 
-        if (!p->peers || !p->replica)
-                return;
-        core_each_peer(p->core, link_to, p);
-        peers_sweep(p->peers, is_member);
+        links_configured(&p->links);
 }
 
 static void on_removed(void *u)
@@ -264,33 +221,6 @@ static void on_removed(void *u)
         loop_stop(p->loop);
 }
 
-struct asking {
-        const char *url;
-        struct joined *ret;
-};
-
-static void tell_member(uint64_t id, const char *address, bool voter, void *arg)
-{
-        struct asking *a = arg;
-        size_t i = a->ret->n_members;
-
-        (void) voter;
-        if (i == REPLICA_PEERS_MAX || strlen(address) >= sizeof(a->ret->members[i].url))
-                return;
-        a->ret->members[i].id = id;
-        strcpy(a->ret->members[i].url, address);
-        a->ret->n_members++;
-        if (strcmp(address, a->url) == 0)
-                a->ret->member_id = id;
-}
-
-static void tell_who(void *u, const char *url, struct joined *ret)
-{
-        struct program *p = u;
-
-        core_each_peer(p->core, tell_member, &(struct asking){.url = url, .ret = ret});
-}
-
 static const struct core_owner owner = {
         .send = on_send,
         .room = on_room,
@@ -300,31 +230,6 @@ static const struct core_owner owner = {
         .configured = on_configured,
         .removed = on_removed,
 };
-
-static int on_frame(void *u, uint64_t id, struct view frame)
-{
-        struct program *p = u;
-
-        return replica_input(p->replica, id, frame, boot_now());
-}
-
-static void on_up(void *u, uint64_t id)
-{
-        struct program *p = u;
-
-        replica_peer_up(p->replica, id, boot_now());
-}
-
-static void on_down(void *u, uint64_t id)
-{
-        struct program *p = u;
-
-        replica_peer_down(p->replica, id, boot_now());
-        peers_sweep(p->peers, is_member);
-}
-
-static const struct peers_ops peers_ops = {
-        .frame = on_frame, .up = on_up, .down = on_down, .who = tell_who};
 
 static void on_stop_timeout(struct loop_timer *t)
 {
@@ -357,46 +262,6 @@ static void on_sigint(struct loop_signal *s)
         stop(container_of(s, struct program, sigint));
 }
 
-static void certificates_fini(struct certificates *c)
-{
-        tls_free(c->clients);
-        tls_free(c->peers_in);
-        tls_free(c->peers_out);
-}
-
-static int certificates_read(struct certificates *c, const struct options *o)
-{
-        struct tls_error err;
-        int r = 0;
-
-        if (o->cert_file && o->key_file)
-                r = tls_new_server(
-                        &c->clients,
-                        &(struct tls_files){
-                                .cert = o->cert_file,
-                                .key = o->key_file,
-                                .ca = o->trusted_ca_file,
-                                .verify_clients = o->client_cert_auth || o->trusted_ca_file,
-                                .http2 = true,
-                        },
-                        &err);
-        if (r == 0 && o->peer_cert_file && o->peer_key_file) {
-                struct tls_files f = {
-                        .cert = o->peer_cert_file,
-                        .key = o->peer_key_file,
-                        .ca = o->peer_trusted_ca_file,
-                        .verify_clients = o->peer_client_cert_auth || o->peer_trusted_ca_file,
-                };
-
-                r = tls_new_server(&c->peers_in, &f, &err);
-                if (r == 0)
-                        r = tls_new_client(&c->peers_out, &f, &err);
-        }
-        if (r < 0)
-                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
-        return r;
-}
-
 /* Certificates are renewed under the names that they have: connections from now on show and
  * trust what is in the files now. All or nothing. */
 static void on_sighup(struct loop_signal *s)
@@ -408,12 +273,7 @@ static void on_sighup(struct loop_signal *s)
         if (certificates_read(&fresh, &p->opt) < 0) {
                 log_error("The certificates stay what they were.");
         } else {
-                if (fresh.clients)
-                        tls_replace(p->tls.clients, take_ptr(fresh.clients));
-                if (fresh.peers_in)
-                        tls_replace(p->tls.peers_in, take_ptr(fresh.peers_in));
-                if (fresh.peers_out)
-                        tls_replace(p->tls.peers_out, take_ptr(fresh.peers_out));
+                certificates_replace(&p->tls, &fresh);
                 log_notice("The certificates have been read again.");
         }
         notify_ready();
@@ -454,18 +314,29 @@ static void on_joined(void *u, const struct joined *who, const char *why)
         loop_stop(p->loop);
 }
 
+static struct admission admission_of(const struct options *o)
+{
+        return (struct admission){.cn = o->peer_cert_allowed_cn,
+                                  .host = o->peer_cert_allowed_hostname,
+                                  .plaintext = o->allow_plaintext_peers};
+}
+
 /* Asks the members that are there who we are; runs the loop until one says. */
 static int join(struct program *p)
 {
         cleanup_(buf_fini) struct buf urls = {0};
         cleanup_(join_freep) struct join *j = NULL;
-        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
+        const char *cursor = p->cluster.peers[p->cluster.self].urls;
+        const struct admission admission = admission_of(&p->opt);
+        char own[320];
         int r;
+
+        (void) list_next(&cursor, own, sizeof(own));
 
         for (size_t i = 0; i < p->cluster.n_peers; i++)
                 if (i != p->cluster.self)
                         buf_printf(&urls, "%s%s", buf_len(&urls) > 0 ? "," : "",
-                                   p->cluster.peers[i].url);
+                                   p->cluster.peers[i].urls);
         if (buf_len(&urls) == 0) {
                 log_error("--initial-cluster-state=existing with an empty %s: "
                           "--initial-cluster must "
@@ -478,12 +349,13 @@ static int join(struct program *p)
         if (r == 0)
                 r = join_new(&j, p->loop, p->resolver,
                              &(struct join_config){.urls = (const char *) buf_head(&urls),
-                                                   .self = self->url,
-                                                   .tls = p->tls.peers_out},
+                                                   .self = own,
+                                                   .tls = p->tls.peers_out,
+                                                   .admission = &admission},
                              on_joined, p);
         if (r < 0)
                 return r;
-        log_info("Joining as %s.", self->url);
+        log_info("Joining as %s.", own);
         loop_run(p->loop);
         return p->member_id != 0 ? 0 : -EINTR;
 }
@@ -537,6 +409,7 @@ static int make_replica(struct program *p)
                 .peers = peers,
                 .n_peers = p->cluster.n_peers,
                 .join = p->joined.n_members > 0,
+                .any_change = !p->opt.strict_reconfig_check,
                 .election = p->opt.election,
                 .heartbeat = p->opt.heartbeat,
                 .snapshot_entries = p->opt.snapshot_count,
@@ -551,10 +424,10 @@ static int make_replica(struct program *p)
         for (size_t i = 0; i < p->cluster.n_peers; i++)
                 peers[i] = (struct replica_peer){
                         .id = i == p->cluster.self ? p->member_id : p->cluster.peers[i].id,
-                        .address = p->cluster.peers[i].url};
+                        .address = p->cluster.peers[i].urls};
         for (size_t i = 0; i < p->joined.n_members; i++)
                 peers[i] = (struct replica_peer){.id = p->joined.members[i].id,
-                                                 .address = p->joined.members[i].url};
+                                                 .address = p->joined.members[i].urls};
         if (cfg.join)
                 cfg.n_peers = p->joined.n_members;
         if (p->force_new)
@@ -568,6 +441,7 @@ static int make_replica(struct program *p)
                              .min_ttl = p->opt.min_ttl,
                              .quota = p->opt.quota,
                              .max_txn_ops = p->opt.max_txn_ops,
+                             .plaintext_peers = p->opt.allow_plaintext_peers,
                              .compact_keep = p->opt.compact_keep,
                              .compact_age = p->opt.compact_age,
                              .timeout = REQUEST_TIMEOUT + 2 * p->opt.election,
@@ -592,26 +466,28 @@ static int make_replica(struct program *p)
         return 0;
 }
 
-static int make_ports(struct program *p)
+static int make_port(struct program *p)
 {
-        char err[512];
-        int r;
+        char err[512] = "";
+        int r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
+                           p->tls.clients, p->opt.max_request_bytes, err, sizeof(err));
 
-        r = peers_new(&p->peers, p->loop, p->resolver,
-                      &(struct peers_config){
-                              .cluster_id = p->cluster_id,
-                              .member_id = p->member_id,
-                              .listen_urls = p->opt.listen_peer_urls,
-                              .tls_server = p->tls.peers_in,
-                              .tls_client = p->tls.peers_out,
-                      },
-                      &peers_ops, p, err, sizeof(err));
-        if (r == 0)
-                r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
-                               p->tls.clients, p->opt.max_request_bytes, err, sizeof(err));
         if (r < 0)
-                log_error("%s.", err);
+                log_error("%s.", *err ? err : strerror(-r));
         return r;
+}
+
+static int make_links(struct program *p)
+{
+        return links_start(&p->links, p->loop, p->resolver, p->core, p->replica, &p->joined,
+                           &(struct peers_config){
+                                   .cluster_id = p->cluster_id,
+                                   .member_id = p->member_id,
+                                   .listen_urls = p->opt.listen_peer_urls,
+                                   .tls_server = p->tls.peers_in,
+                                   .tls_client = p->tls.peers_out,
+                                   .admission = admission_of(&p->opt),
+                           });
 }
 
 static int run(struct program *p)
@@ -642,17 +518,16 @@ static int run(struct program *p)
         if (r == 0)
                 r = api_new(&p->api, p->core, p->passwords, p->opt.auth_token_ttl);
         if (r == 0)
-                r = make_ports(p);
+                r = make_port(p);
         if (r < 0)
                 return r;
         r = replica_start(p->replica);
         if (r < 0)
                 return r;
         loop_hook_start(&p->hook, p->loop, on_hook);
-        on_configured(p);
-        /* Who joins has no configuration of its own yet, but has to answer. */
-        for (size_t i = 0; i < p->joined.n_members; i++)
-                link_to(p->joined.members[i].id, p->joined.members[i].url, true, p);
+        r = make_links(p);
+        if (r < 0)
+                return r;
         log_info("tenure-core %s (member %016" PRIx64 " of cluster %016" PRIx64
                  ") serves clients on %s; data in %s.",
                  p->opt.name, p->member_id, p->cluster_id, p->opt.listen_client_urls,
@@ -671,7 +546,7 @@ static void fini(struct program *p)
         worker_free(p->passwords);
         core_free(p->core); /* answers what still waits; its requests need the api */
         api_free(p->api);
-        peers_free(p->peers);
+        links_fini(&p->links);
         /* The disk's thread ends before what its jobs point at does. */
         disk_free(p->disk);
         replica_free(p->replica);

@@ -36,10 +36,14 @@ const struct conf_option options_table[] = {
         {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0, false},
         {"Peers", "InitialClusterState", "initial-cluster-state", CONF_STRING, FIELD(initial_cluster_state), "new", "new, or existing for a replica that was added to a running cluster", 0, 0, false},
         {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "tells clusters apart that have the same URLs", 0, 0, false},
-        {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate between replicas (PEM)", 0, 0, false},
+        {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate between replicas (PEM), of a client and a server, for the host of our peer URL", 0, 0, false},
         {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false},
-        {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "who signs replicas' certificates (PEM)", 0, 0, false},
-        {"Peers", "PeerClientCertAuth", "peer-client-cert-auth", CONF_BOOL, FIELD(peer_client_cert_auth), "no", "refuse replicas without such a certificate", 0, 0, false},
+        {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "who signs replicas' certificates (PEM) [the system's CAs]", 0, 0, false},
+        {"Peers", "PeerClientCertAuth", "peer-client-cert-auth", CONF_BOOL, FIELD(peer_client_cert_auth), "no", "as etcd's; replicas with https:// URLs always show one, whatever it says", 0, 0, false},
+        {"Peers", "PeerCertAllowedCN", "peer-cert-allowed-cn", CONF_STRING, FIELD(peer_cert_allowed_cn), NULL, "the common name in every replica's certificate [any, and it is for the host of the replica's peer URL]", 0, 0, false},
+        {"Peers", "PeerCertAllowedHostname", "peer-cert-allowed-hostname", CONF_STRING, FIELD(peer_cert_allowed_hostname), NULL, "the host that every replica's certificate is for [that of its own peer URL]", 0, 0, false},
+        {"Peers", "AllowPlaintextPeers", "allow-plaintext-peers", CONF_BOOL, FIELD(allow_plaintext_peers), "no", "peer URLs beyond this machine may be http://: whoever reaches them can read and write everything", 0, 0, false},
+        {"Peers", "StrictReconfigCheck", "strict-reconfig-check", CONF_BOOL, FIELD(strict_reconfig_check), "yes", "refuse changes of the members that may cost the majority", 0, 0, false},
 };
 /* clang-format on */
 const size_t n_options = ARRAY_SIZE(options_table);
@@ -53,18 +57,27 @@ static int complain(struct conf_error *err, const char *fmt, const char *a, cons
         return -EINVAL;
 }
 
+#define LISTEN_MAX 8
+
 static int check_urls(const char *flag, const char *urls, bool need_tls_files,
                       struct conf_error *err)
 {
         const char *cursor = urls;
         char item[320];
         struct url u;
+        size_t n = 0;
 
         if (!*urls)
                 return complain(err,
                                 "--%s wants at least one URL such as http://127.0.0.1:2379%s",
                                 flag, "");
         while (list_next(&cursor, item, sizeof(item))) {
+                if (strncmp(flag, "listen-", 7) == 0 && n++ == LISTEN_MAX)
+                        return complain(
+                                err,
+                                "--%s: more than 8 URLs; name fewer, or one that stands "
+                                "for all addresses such as http://0.0.0.0:2379%s",
+                                flag, "");
                 if (url_parse(item, &u) < 0)
                         return complain(err,
                                         "--%s: '%s' is not a URL of the form http://HOST:PORT",
@@ -75,6 +88,26 @@ static int check_urls(const char *flag, const char *urls, bool need_tls_files,
         }
         if (*cursor)
                 return complain(err, "--%s: '%s' is too long", flag, cursor);
+        return 0;
+}
+
+/* Without TLS between machines, whoever is on the way writes the log. */
+static int check_plaintext(const struct options *o, const char *flag, const char *urls,
+                           struct conf_error *err)
+{
+        char item[320];
+        struct url u;
+
+        while (!o->allow_plaintext_peers && list_next(&urls, item, sizeof(item)))
+                if (url_parse(item, &u) == 0 && !u.tls && !url_is_loopback(&u))
+                        return complain(
+                                err,
+                                "--%s: %s is plaintext beyond this machine, which anybody "
+                                "there "
+                                "can read and forge; use https:// with --peer-cert-file, "
+                                "--peer-key-file and --peer-trusted-ca-file, or say "
+                                "--allow-plaintext-peers (AllowPlaintextPeers=yes)",
+                                flag, item);
         return 0;
 }
 
@@ -104,23 +137,55 @@ static int fill(struct options *o)
         if (r == 0 && !*o->advertise_client_urls)
                 r = set(&o->advertise_client_urls, o->listen_client_urls);
         if (r == 0 && !*o->initial_cluster) {
-                const char *url = *o->initial_advertise_peer_urls
-                                          ? o->initial_advertise_peer_urls
-                                          : o->listen_peer_urls;
+                const char *urls = o->initial_advertise_peer_urls;
+                cleanup_(buf_fini) struct buf b = {0};
+                char url[320];
 
-                snprintf(text, sizeof(text), "%.100s=%.*s", o->name, (int) strcspn(url, ","),
-                         url);
-                r = set(&o->initial_cluster, text);
+                if (!*urls) {
+                        snprintf(text, sizeof(text), "%.*s",
+                                 (int) strcspn(o->listen_peer_urls, ","), o->listen_peer_urls);
+                        urls = text;
+                }
+                while (list_next(&urls, url, sizeof(url)))
+                        buf_printf(&b, "%s%.100s=%s", buf_len(&b) > 0 ? "," : "", o->name, url);
+                buf_add_u8(&b, 0);
+                r = buf_error(&b);
+                if (r == 0)
+                        r = set(&o->initial_cluster, (const char *) buf_head(&b));
         }
         return r;
 }
 
 static int peer_cmp(const void *a, const void *b)
 {
-        return strcmp(((const struct options_peer *) a)->url,
-                      ((const struct options_peer *) b)->url);
+        return strcmp(((const struct options_peer *) a)->urls,
+                      ((const struct options_peer *) b)->urls);
 }
 
+static struct options_peer *peer_named(struct options_cluster *c, const char *name)
+{
+        for (size_t i = 0; i < c->n_peers; i++)
+                if (strcmp(c->peers[i].name, name) == 0)
+                        return &c->peers[i];
+        return NULL;
+}
+
+/* One URL more of a member. Returns 0 or -EINVAL. */
+static int add_url(struct options_peer *p, const char *url)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        cleanup_(buf_fini) struct buf b = {0};
+        char **all;
+        size_t n;
+
+        buf_printf(&b, "%s%s%s", p->urls, *p->urls ? "," : "", url);
+        buf_add_u8(&b, 0);
+        if (buf_error(&b) < 0 || list_split((const char *) buf_head(&b), &a, &all, &n) < 0)
+                return -ENOMEM;
+        return urls_join(all, n, p->urls);
+}
+
+/* As for etcd, a name that comes again brings another URL of its member. */
 static int parse_cluster(const struct options *o, struct options_cluster *c,
                          struct conf_error *err)
 {
@@ -138,16 +203,32 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                         return complain(
                                 err, "--initial-cluster: '%s' is not NAME=http://HOST:PORT%s",
                                 item, "");
-                if (c->n_peers == OPTIONS_PEERS_MAX)
+                *eq = '\0';
+                p = peer_named(c, item);
+                if (!p && c->n_peers == OPTIONS_PEERS_MAX)
                         return complain(
                                 err,
                                 "--initial-cluster: more than 5 replicas are not supported%s%s",
                                 "", "");
-                p = &c->peers[c->n_peers++];
-                *eq = '\0';
-                strcpy(p->name, item);
-                url_format(&u, p->url);
-                p->id = hash_end(hash_add(h, p->url, strlen(p->url))) | 1;
+                if (!p) {
+                        p = &c->peers[c->n_peers++];
+                        strcpy(p->name, item);
+                }
+                if (u.tls && (!o->peer_cert_file || !o->peer_key_file))
+                        return complain(err,
+                                        "--initial-cluster: %s wants --peer-cert-file and "
+                                        "--peer-key-file%s",
+                                        eq + 1, "");
+                if (add_url(p, eq + 1) < 0)
+                        return complain(err, "--initial-cluster: '%s' has too many URLs%s",
+                                        p->name, "");
+        }
+        for (size_t i = 0; i < c->n_peers; i++) {
+                struct options_peer *p = &c->peers[i];
+
+                if (check_plaintext(o, "initial-cluster", p->urls, err) < 0)
+                        return -EINVAL;
+                p->id = hash_end(hash_add(h, p->urls, strlen(p->urls))) | 1;
         }
         if (*cursor)
                 return complain(err, "--initial-cluster: '%s' is too long%s", cursor, "");
@@ -156,10 +237,11 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         for (size_t i = 0; i < c->n_peers; i++) {
                 for (size_t j = 0; j < i; j++)
                         if (c->peers[i].id == c->peers[j].id ||
-                            strcmp(c->peers[i].name, c->peers[j].name) == 0)
+                            urls_meet(c->peers[i].urls, c->peers[j].urls))
                                 return complain(
-                                        err, "--initial-cluster names '%s' or its URL twice%s",
-                                        c->peers[i].name, "");
+                                        err,
+                                        "--initial-cluster: '%s' and '%s' have a URL in common",
+                                        c->peers[i].name, c->peers[j].name);
                 if (strcmp(c->peers[i].name, o->name) == 0)
                         c->self = i;
                 h = hash_add(h, &c->peers[i].id, sizeof(c->peers[i].id));
@@ -201,8 +283,6 @@ static int resolve_compaction(struct options *o)
 
 int options_resolve(struct options *o, struct options_cluster *c, struct conf_error *err)
 {
-        char own[320];
-        struct url u;
         int r;
 
         *c = (struct options_cluster){0};
@@ -212,6 +292,8 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
                 r = check_urls("listen-peer-urls", o->listen_peer_urls,
                                !o->peer_cert_file || !o->peer_key_file, err);
         if (r == 0)
+                r = check_plaintext(o, "listen-peer-urls", o->listen_peer_urls, err);
+        if (r == 0)
                 r = fill(o);
         if (r == 0)
                 r = check_urls("advertise-client-urls", o->advertise_client_urls, false, err);
@@ -220,15 +302,17 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
         if (r < 0)
                 return r;
         if (*o->initial_advertise_peer_urls) {
-                snprintf(own, sizeof(own), "%.*s",
-                         (int) strcspn(o->initial_advertise_peer_urls, ","),
-                         o->initial_advertise_peer_urls);
-                if (url_parse(own, &u) < 0 ||
-                    strcmp(url_format(&u, own), c->peers[c->self].url) != 0)
+                struct options_peer own = {0};
+                const char *cursor = o->initial_advertise_peer_urls;
+                char url[320];
+
+                while (r == 0 && list_next(&cursor, url, sizeof(url)))
+                        r = add_url(&own, url);
+                if (r < 0 || *cursor || strcmp(own.urls, c->peers[c->self].urls) != 0)
                         return complain(err,
                                         "--initial-advertise-peer-urls '%s' is not our URL in "
                                         "--initial-cluster, '%s'",
-                                        o->initial_advertise_peer_urls, c->peers[c->self].url);
+                                        o->initial_advertise_peer_urls, c->peers[c->self].urls);
         }
         if (strcmp(o->initial_cluster_state, "new") != 0 &&
             strcmp(o->initial_cluster_state, "existing") != 0)
@@ -240,6 +324,12 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
         if (o->peer_client_cert_auth && !o->peer_trusted_ca_file)
                 return complain(err, "--peer-client-cert-auth wants --peer-trusted-ca-file%s%s",
                                 "", "");
+        if (o->peer_cert_allowed_cn && o->peer_cert_allowed_hostname)
+                return complain(
+                        err,
+                        "--peer-cert-allowed-cn and --peer-cert-allowed-hostname are two "
+                        "rules for one thing; choose one%s%s",
+                        "", "");
         if (o->election < 5 * o->heartbeat)
                 return complain(err,
                                 "--election-timeout must be at least five times "

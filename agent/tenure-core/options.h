@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/conf.h"
+#include "base/url.h"
 
 struct options {
         char *name, *data_dir;
@@ -18,6 +19,8 @@ struct options {
         bool client_cert_auth;
         char *peer_cert_file, *peer_key_file, *peer_trusted_ca_file;
         bool peer_client_cert_auth;
+        char *peer_cert_allowed_cn, *peer_cert_allowed_hostname;
+        bool allow_plaintext_peers, strict_reconfig_check;
         char *log_level;
 };
 
@@ -29,7 +32,7 @@ extern const size_t n_options;
 /* One member of --initial-cluster. */
 struct options_peer {
         char name[128];
-        char url[320];
+        char urls[URLS_MAX]; /* joined by commas (urls_join()) */
         uint64_t id;
 };
 

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/conf.h"
+
 int url_parse(const char *s, struct url *ret)
 {
         struct url u = {0};
@@ -76,4 +78,52 @@ const char *url_format(const struct url *u, char out[static 320])
         snprintf(out, 320, "%s://%s%s%s:%u", u->tls ? "https" : "http", v6 ? "[" : "", u->host,
                  v6 ? "]" : "", u->port);
         return out;
+}
+
+bool url_is_loopback(const struct url *u)
+{
+        return strcmp(u->host, "localhost") == 0 || strcmp(u->host, "::1") == 0 ||
+               (strncmp(u->host, "127.", 4) == 0 &&
+                strspn(u->host, "0123456789.") == strlen(u->host));
+}
+
+static int text_cmp(const void *a, const void *b)
+{
+        return strcmp(a, b);
+}
+
+int urls_join(char *const urls[], size_t n, char out[static URLS_MAX])
+{
+        char each[8][320];
+        struct url u;
+        size_t len = 0;
+
+        if (n == 0 || n > ARRAY_SIZE(each))
+                return -EINVAL;
+        for (size_t i = 0; i < n; i++) {
+                if (url_parse(urls[i], &u) < 0 || strchr(u.host, ','))
+                        return -EINVAL;
+                url_format(&u, each[i]);
+        }
+        qsort(each, n, sizeof(each[0]), text_cmp);
+        for (size_t i = 0; i < n; i++) {
+                if (i > 0 && strcmp(each[i], each[i - 1]) == 0)
+                        continue;
+                if (len + 1 + strlen(each[i]) >= URLS_MAX)
+                        return -EINVAL;
+                len += (size_t) sprintf(out + len, "%s%s", i > 0 ? "," : "", each[i]);
+        }
+        return 0;
+}
+
+bool urls_meet(const char *joined, const char *other)
+{
+        const char *a = joined, *b;
+        char x[320], y[320];
+
+        while (list_next(&a, x, sizeof(x)))
+                for (b = other; list_next(&b, y, sizeof(y));)
+                        if (strcmp(x, y) == 0)
+                                return true;
+        return false;
 }

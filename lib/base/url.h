@@ -27,3 +27,16 @@ must_check_ int url_parse_srv(const char *s, char name[static 256], bool *ret_tl
 
 /* Writes scheme://host:port; returns @out. */
 const char *url_format(const struct url *u, char out[static 320]);
+
+/* Whether what is sent there stays on this machine: localhost, 127.0.0.0/8, ::1. */
+bool url_is_loopback(const struct url *u);
+
+/* The peer URLs of one member, as the configuration of the replicas has them: each in the form
+ * of url_format(), sorted, without repetitions, joined by commas. */
+#define URLS_MAX 1024
+
+/* Joins @n URLs in that form. Returns 0, or -EINVAL: none, one that is no URL, or too many. */
+must_check_ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX]);
+
+/* Whether joined URLs have one of @other's, or all the same. */
+bool urls_meet(const char *joined, const char *other);

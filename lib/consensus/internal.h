@@ -75,6 +75,17 @@ struct configured {
 /* Leader: the change that is under way, and who asked for it (0: we). */
 struct changing {
         uint64_t request, peer, index;
+        /* The voters before it, where it makes one more: what a majority of them has cannot be
+         * lost. */
+        unsigned n_before;
+        uint64_t before[REPLICA_PEERS_MAX];
+};
+
+/* How the way from a peer is: when it was last heard of, and since when without a break. */
+struct health {
+        uint64_t id; /* 0: nobody's */
+        struct boot_time heard, since;
+        bool broken;
 };
 
 /* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
@@ -165,6 +176,8 @@ struct replica {
 
         struct configured configured;
         struct changing changing;
+        struct health health[2 * REPLICA_PEERS_MAX];
+        struct boot_time born_at, led_at; /* leader: since when */
 
         /* What the disk said, until replica_start() hands it to raft. */
         struct raft_snapshot_metadata start_meta;
@@ -278,5 +291,7 @@ void members_take_back(struct replica *r, const struct raft_configuration *own);
 void members_settle(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
+void members_heard(struct replica *r, uint64_t peer);
+void members_broke(struct replica *r, uint64_t peer);
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);

@@ -6,6 +6,7 @@
 #include "base/le.h"
 
 #define TRY_FOR NSEC_PER_SEC
+#define ANSWER_MAX (REPLICA_PEERS_MAX * (URLS_MAX + 32))
 
 struct join {
         struct loop *loop;
@@ -13,6 +14,7 @@ struct join {
         char *urls, *self;
         const char *cursor; /* the next to ask */
         struct tls *tls;
+        const struct admission *admission;
         join_fn fn;
         void *userdata;
         struct url url;
@@ -21,14 +23,21 @@ struct join {
         struct buf rx;
         struct loop_timer timer;
         char asked[320];
-        char why[512];
+        char why[560];
 };
 
 static void on_open(struct stream *s)
 {
         struct join *j = stream_userdata(s);
         struct buf *tx = stream_tx(s);
+        char why[512];
 
+        if (!admission_check(j->admission, s, j->asked, why)) {
+                snprintf(j->why, sizeof(j->why), "refused the answer of %.320s: %.180s",
+                         j->asked, why);
+                j->stream = stream_free(j->stream);
+                return;
+        }
         buf_add(tx, JOIN_MAGIC, strlen(JOIN_MAGIC));
         buf_add_u64(tx, strlen(j->self));
         buf_add_u64(tx, 0);
@@ -44,7 +53,7 @@ void join_answer(const struct joined *who, struct buf *out)
         buf_add_u64(&b, who->member_id);
         for (size_t i = 0; i < who->n_members; i++) {
                 buf_add_u64(&b, who->members[i].id);
-                buf_add_bytes(&b, who->members[i].url, strlen(who->members[i].url));
+                buf_add_bytes(&b, who->members[i].urls, strlen(who->members[i].urls));
         }
         buf_add_u32(out, (uint32_t) buf_len(&b));
         buf_add(out, buf_head(&b), buf_len(&b));
@@ -64,12 +73,12 @@ static int parse(struct view in, struct joined *ret)
                 r = view_u64(&in, &ret->members[i].id);
                 if (r == 0)
                         r = view_bytes(&in, &url);
-                if (r == 0 && url.len >= sizeof(ret->members[i].url))
+                if (r == 0 && url.len >= sizeof(ret->members[i].urls))
                         r = -EBADMSG;
                 if (r < 0)
                         return r;
-                memcpy(ret->members[i].url, url.p, url.len);
-                ret->members[i].url[url.len] = '\0';
+                memcpy(ret->members[i].urls, url.p, url.len);
+                ret->members[i].urls[url.len] = '\0';
         }
         return r;
 }
@@ -84,9 +93,9 @@ static void on_data(struct stream *s, struct view data)
         if (buf_len(&j->rx) < 4)
                 return;
         len = le32_get(buf_head(&j->rx));
-        if (buf_len(&j->rx) - 4 < len)
+        if (buf_len(&j->rx) - 4 < len && len <= ANSWER_MAX)
                 return;
-        if (parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
+        if (len > ANSWER_MAX || parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
                 snprintf(j->why, sizeof(j->why), "%s answers what is no answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
@@ -104,7 +113,8 @@ static void on_close(struct stream *s, const char *why)
         struct join *j = stream_userdata(s);
 
         if (!*j->why)
-                snprintf(j->why, sizeof(j->why), "%s does not answer: %s", j->asked, why);
+                snprintf(j->why, sizeof(j->why), "%s does not answer (%s); its log may say why",
+                         j->asked, why);
         j->stream = stream_free(j->stream);
 }
 
@@ -139,7 +149,7 @@ static void on_timer(struct loop_timer *t)
                 j->cursor = j->urls;
                 (void) list_next(&j->cursor, j->asked, sizeof(j->asked));
         }
-        if (url_parse(j->asked, &j->url) == 0)
+        if (url_parse(j->asked, &j->url) == 0 && (!j->url.tls || j->tls))
                 (void) !resolve(j->resolver, &j->url, resolved, j, &j->query);
         if (loop_timer_arm(&j->timer, boot_add(boot_now(), TRY_FOR)) < 0)
                 abort();
@@ -159,6 +169,7 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
         j->loop = l;
         j->resolver = rv;
         j->tls = cfg->tls;
+        j->admission = cfg->admission;
         j->fn = fn;
         j->userdata = userdata;
         j->urls = strdup(cfg->urls);

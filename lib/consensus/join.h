@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "consensus/admission.h"
 #include "consensus/replica.h"
 #include "loop/resolve.h"
 #include "loop/stream.h"
@@ -16,7 +17,7 @@ struct joined {
         uint64_t cluster_id, member_id; /* 0: none */
         struct {
                 uint64_t id;
-                char url[320];
+                char urls[URLS_MAX];  /* joined by commas */
         } members[REPLICA_PEERS_MAX]; /* all, the one that joins included */
         size_t n_members;
 };
@@ -24,9 +25,10 @@ struct joined {
 struct join;
 
 struct join_config {
-        const char *urls; /* of the other members, joined by commas */
-        const char *self; /* our peer URL, as they were told */
-        struct tls *tls;  /* NULL: plaintext; borrowed */
+        const char *urls;                  /* of the other members, joined by commas */
+        const char *self;                  /* one of our peer URLs, as they were told */
+        struct tls *tls;                   /* for https://; borrowed */
+        const struct admission *admission; /* borrowed */
 };
 
 /* Called once, with what is known, or again and again, with NULL and why not, while it goes on.
@@ -39,8 +41,8 @@ struct join *join_free(struct join *j);
 DEFINE_CLEANUP(struct join *, join_free)
 
 /* The question is JOIN_MAGIC, a length (u64), 8 zeroes, and the URL; the answer the length of
- * the rest (u32), cluster and member (u64), then of each member its id (u64) and its URL (with
- * its length, varint). */
+ * the rest (u32), cluster and member (u64), then of each member its id (u64) and its URLs,
+ * joined by commas (with their length, varint). */
 #define JOIN_MAGIC "TENJOIN1"
 #define JOIN_URL_MAX 320
 

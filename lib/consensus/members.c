@@ -1,14 +1,116 @@
 /*
  * Who the replicas are: one change at a time (Raft thesis, section 4.1), made by the leader for
- * whoever asked, and answered once it is committed.
+ * whoever asked, and answered once it cannot be lost. A change after which too few may answer
+ * is refused, by etcd's rules.
  *
  * A learner is what libraft calls a standby: it gets the log and does not count. Whoever was
  * removed is told by the first member that hears of it, since raft tells it nothing.
  */
+#include "base/url.h"
 #include "consensus/internal.h"
 
 /* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
 #define BEHIND_MAX 64
+
+/* Who answers has to have done so for a while: as etcd, 5 s where the election timeout is 500
+ * ms. */
+static nsec_t health_interval(const struct replica *r)
+{
+        return 10 * r->cfg.election;
+}
+
+static struct health *health_of(struct replica *r, uint64_t peer)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(r->health); i++)
+                if (r->health[i].id == peer)
+                        return &r->health[i];
+        return NULL;
+}
+
+void members_heard(struct replica *r, uint64_t peer)
+{
+        struct health *h = health_of(r, peer);
+
+        if (!h) {
+                for (size_t i = 0; i < ARRAY_SIZE(r->health) && !h; i++)
+                        if (r->health[i].id == 0 || replica_position(r, r->health[i].id) < 0)
+                                h = &r->health[i];
+                if (!h || replica_position(r, peer) < 0)
+                        return;
+                *h = (struct health){.id = peer, .since = r->now};
+                /* We have just begun: who knows how long it has been there. */
+                if (boot_diff(r->now, r->born_at) < health_interval(r))
+                        h->since = (struct boot_time){0};
+        } else if (h->broken || (replica_leads(r) && boot_before(r->led_at, h->heard) &&
+                                 boot_diff(r->now, h->heard) > r->cfg.election)) {
+                h->since = r->now; /* followers hear nothing of each other for long */
+        }
+        h->broken = false;
+        h->heard = r->now;
+}
+
+void members_broke(struct replica *r, uint64_t peer)
+{
+        struct health *h = health_of(r, peer);
+
+        if (h)
+                h->broken = true;
+}
+
+/* Leader: whether @id answers, and has for so long. */
+static bool answers(struct replica *r, uint64_t id, nsec_t since)
+{
+        const struct health *h = health_of(r, id);
+
+        if (id == r->cfg.id)
+                return true;
+        return h && !h->broken && boot_diff(r->now, h->heard) <= r->cfg.election &&
+               (h->since.ns == 0 || boot_diff(r->now, h->since) >= since);
+}
+
+static bool started(const struct replica *r, uint64_t id)
+{
+        return id == r->cfg.id || !r->ops->started || r->ops->started(r->userdata, id);
+}
+
+/* Whether, after the change, a majority of the voters can be counted on: the rules, and their
+ * order, are etcd's. */
+static int allowed(struct replica *r, enum replica_change change, uint64_t id)
+{
+        const struct raft_configuration *c = replica_conf(r);
+        unsigned n = 0, n_started = 0, n_before = 0, n_healthy = 0;
+        int at = replica_position(r, id);
+
+        if (change == REPLICA_MOVE ||
+            (change == REPLICA_REMOVE && (at < 0 || c->servers[at].role != RAFT_VOTER)))
+                return 0;
+        for (unsigned i = 0; i < c->n; i++) {
+                if (c->servers[i].role != RAFT_VOTER)
+                        continue;
+                n_before++;
+                n_healthy += answers(r, c->servers[i].id, health_interval(r));
+                if (change == REPLICA_REMOVE && (int) i == at)
+                        continue;
+                n++;
+                n_started += started(r, c->servers[i].id);
+        }
+        if (change == REPLICA_ADD || change == REPLICA_PROMOTE)
+                n++;
+        if (change == REPLICA_PROMOTE)
+                n_started++; /* it is in sync */
+        /* One that is alone has to begin somewhere. */
+        if (change != REPLICA_ADD_LEARNER && n_started < n / 2 + 1 &&
+            !(change == REPLICA_ADD && n == 2 && n_started == 1))
+                return REPLICA_E_NOT_STARTED;
+        if (change == REPLICA_PROMOTE ||
+            (change == REPLICA_REMOVE && !answers(r, id, 0)) || /* it is of no use */
+            (change == REPLICA_REMOVE ? n_healthy - 1 >= 1 + (n_before - 1) / 2
+                                      : n_healthy == n_before))
+                return 0;
+        /* Who has just begun to lead has not heard of all yet. */
+        return boot_diff(r->now, r->led_at) < r->cfg.election ? REPLICA_E_BUSY
+                                                              : REPLICA_E_UNHEALTHY;
+}
 
 static bool same(const struct raft_configuration *c, const struct configured *seen)
 {
@@ -51,12 +153,13 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
         const struct raft_configuration *c = replica_conf(r);
         int at = replica_position(r, id), k = 0;
 
+        if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
+                for (unsigned i = 0; i < c->n; i++)
+                        if ((int) i != at && urls_meet(c->servers[i].address, address))
+                                return REPLICA_E_EXISTS;
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER) {
                 if (at >= 0)
                         return REPLICA_E_EXISTS;
-                for (unsigned i = 0; i < c->n; i++)
-                        if (strcmp(c->servers[i].address, address) == 0)
-                                return REPLICA_E_EXISTS;
                 if (c->n >= REPLICA_PEERS_MAX)
                         return REPLICA_E_TOO_MANY;
         } else if (at < 0) {
@@ -123,15 +226,49 @@ static void answer(struct replica *r, uint64_t peer, uint64_t request, int outco
                              2);
 }
 
+static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEERS_MAX])
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < replica_conf(r)->n && n < REPLICA_PEERS_MAX; i++)
+                if (replica_conf(r)->servers[i].role == RAFT_VOTER)
+                        ret[n++] = replica_conf(r)->servers[i].id;
+        return n;
+}
+
+/* A new voter counts at once, started or not, and with one or two others nothing is committed
+ * without it. But an entry of this term that a majority of those before it has on its disks is
+ * in the log of whoever is elected, by either configuration: there is no way back, and whoever
+ * asked may be told. As etcd, where the old configuration commits it. */
+static bool is_settled(struct replica *r)
+{
+        const struct changing *c = &r->changing;
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < c->n_before; i++) {
+                raft_index match = 0;
+
+                if (c->before[i] == r->cfg.id)
+                        n += r->raft.last_stored >= c->index;
+                else if (raft_match_index(&r->raft, c->before[i], &match) == 0)
+                        n += match >= c->index;
+        }
+        return c->n_before > 0 && n >= c->n_before / 2 + 1;
+}
+
 /* The leader's part. */
 static void change(struct replica *r, uint64_t peer, uint64_t request, enum replica_change what,
                    uint64_t id, const char *address)
 {
+        struct changing ch = {.request = request, .peer = peer};
         struct raft_configuration c;
         int k;
 
         if (!r->ready || raft_transferee(&r->raft) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
+        k = r->cfg.any_change ? 0 : allowed(r, what, id);
+        if (k != 0)
+                return answer(r, peer, request, k);
         if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0)
                 return answer(r, peer, request, REPLICA_E_BUSY);
         k = make(r, what, id, address, &c);
@@ -142,6 +279,8 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         }
         if (k == 0) {
+                if (what == REPLICA_ADD || what == REPLICA_PROMOTE)
+                        ch.n_before = voters(r, ch.before);
                 k = submit(r, &c);
                 raft_configuration_close(&c);
         }
@@ -149,8 +288,8 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 return replica_fatal(r, "out of memory");
         if (k != 0)
                 return answer(r, peer, request, k);
-        r->changing =
-                (struct changing){.request = request, .peer = peer, .index = log_last(&r->log)};
+        ch.index = log_last(&r->log);
+        r->changing = ch;
 }
 
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
@@ -239,7 +378,7 @@ void members_committed(struct replica *r)
         if (!replica_leads(r)) {
                 r->changing = (struct changing){0};
                 answer(r, c.peer, c.request, REPLICA_E_NO_LEADER);
-        } else if (r->applied >= c.index) {
+        } else if (r->applied >= c.index || is_settled(r)) {
                 r->changing = (struct changing){0};
                 answer(r, c.peer, c.request, 0);
         }
@@ -267,7 +406,7 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
 int members_asked(struct replica *r, uint64_t peer, struct view in)
 {
         uint64_t request, id;
-        char address[320];
+        char address[URLS_MAX];
         uint8_t what;
         int k = view_u64(&in, &request);
 
@@ -288,12 +427,27 @@ int members_asked(struct replica *r, uint64_t peer, struct view in)
         return 0;
 }
 
+uint64_t replica_removed(const struct replica *r, uint64_t id)
+{
+        const struct raft_configuration *c = r->raft.configuration_uncommitted_index != 0
+                                                     ? &r->raft.configuration_committed
+                                                     : &r->raft.configuration;
+
+        if (c->n == 0 || replica_position(r, r->cfg.id) < 0)
+                return 0;
+        for (unsigned i = 0; i < c->n; i++)
+                if (c->servers[i].id == id)
+                        return 0;
+        return r->raft.configuration_committed_index > 1 ? r->raft.configuration_committed_index
+                                                         : 0;
+}
+
 /* A frame of one who is no member. What we know may be older than what it knows. */
 void members_stranger(struct replica *r, uint64_t peer)
 {
-        uint64_t index = r->raft.configuration_committed_index;
+        uint64_t index = replica_removed(r, peer);
 
-        if (replica_position(r, r->cfg.id) >= 0 && index > 1)
+        if (index != 0)
                 replica_send(r, peer, FRAME_REMOVED, &index, 1);
 }
 

@@ -3,10 +3,13 @@
 #include <bsd/sys/queue.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/conf.h"
+#include "base/hash.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "consensus/message.h"
 
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* magic, cluster, member */
@@ -19,14 +22,21 @@
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
+#define STABLE NSEC_PER_SEC /* a link that held so long is tried again at once */
+#define REFUSAL_SIZE 13     /* a frame: its length, FRAME_REMOVED, an index */
+#define LISTENERS_MAX 8
 
 struct link_out {
         LIST_ENTRY(link_out) next;
         struct peers *peers;
         uint64_t id;
+        char urls[URLS_MAX];
+        const char *next_url; /* into urls: to try next */
         struct url url;
         struct stream *stream;
         bool open;
+        struct boot_time opened_at;
+        struct buf rx; /* of an answer, which is a refusal */
         struct resolve_query *query;
         struct loop_timer
                 retry; /* while there is no connection; else ends one that takes too long */
@@ -37,8 +47,8 @@ struct link_in {
         LIST_ENTRY(link_in) next;
         struct peers *peers;
         struct stream *stream;
-        bool greeted;
-        bool reading, freed; /* in_free() waits for the reader of `rx` to return */
+        bool greeted, refused; /* refused: it is told so, and not heard */
+        bool reading, freed;   /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
         struct loop_timer timeout;
@@ -50,19 +60,47 @@ struct peers {
         struct peers_config cfg;
         const struct peers_ops *ops;
         void *userdata;
-        struct listener *listeners[8];
-        size_t n_listeners;
+        struct port {
+                struct peers *peers;
+                struct listener *listener;
+                bool tls;
+        } ports[LISTENERS_MAX];
+        size_t n_ports;
         bool stopped;
         LIST_HEAD(, link_out) out;
         LIST_HEAD(, link_in) in;
 };
 
+static struct link_out *out_of(struct peers *p, uint64_t id)
+{
+        struct link_out *o;
+
+        LIST_FOREACH (o, &p->out, next)
+                if (o->id == id)
+                        return o;
+        return NULL;
+}
+
+/* A refusal, once a minute for the same one. */
+static void refuse(struct peers *p, const char *kind, uint64_t id, const char *at,
+                   const char *why)
+{
+        uint64_t cause = hash_add(HASH_START, kind, strlen(kind));
+
+        cause = hash_end(hash_add(hash_add(cause, &id, sizeof(id)), why, strlen(why)));
+        if (admission_tell(&p->cfg.admission, cause, boot_now()))
+                log_warning("Refused %s member %016" PRIx64 " at %s: %s.", kind, id, at, why);
+}
+
 /* ---- outwards ---- */
 
 static void out_retry(struct link_out *o)
 {
+        if (o->open && boot_diff(boot_now(), o->opened_at) >= STABLE)
+                o->backoff = RETRY_MIN;
         o->stream = stream_free(o->stream);
         o->open = false;
+        buf_clear(&o->rx);
         if (loop_timer_arm(&o->retry, boot_add(boot_now(), o->backoff)) < 0)
                 abort();
         o->backoff = min_of(2 * o->backoff, RETRY_MAX);
@@ -72,24 +110,43 @@ static void out_open(struct stream *s)
 {
         struct link_out *o = stream_userdata(s);
         uint8_t hello[GREETING] = MAGIC;
+        char why[512];
 
+        if (!admission_check(&o->peers->cfg.admission, s, o->urls, why)) {
+                refuse(o->peers, "the answer of", o->id, stream_peer(s), why);
+                return out_retry(o);
+        }
         le64_put(hello + 8, o->peers->cfg.cluster_id);
         le64_put(hello + 16, o->peers->cfg.member_id);
         buf_add(stream_tx(s), hello, sizeof(hello));
         stream_kick(s);
         loop_timer_disarm(&o->retry);
-        o->backoff = RETRY_MIN;
         o->open = true;
+        o->opened_at = boot_now();
         log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
         if (o->peers->ops->up)
                 o->peers->ops->up(o->peers->userdata, o->id); /* last: it may end us */
 }
 
+/* Peers answer over their own link, but for one thing: that we are no member. */
 static void out_data(struct stream *s, struct view data)
 {
-        /* Peers answer over their own link. */
-        (void) s;
-        (void) data;
+        struct link_out *o = stream_userdata(s);
+        struct peers *p = o->peers;
+        uint8_t frame[REFUSAL_SIZE];
+        uint64_t id = o->id;
+
+        buf_add(&o->rx, data.p, min_of(data.len, (size_t) REFUSAL_SIZE));
+        if (buf_error(&o->rx) < 0)
+                return out_retry(o);
+        if (buf_len(&o->rx) < REFUSAL_SIZE)
+                return;
+        memcpy(frame, buf_head(&o->rx), sizeof(frame));
+        o->backoff = RETRY_MAX;
+        out_retry(o);
+        if (le32_get(frame) == REFUSAL_SIZE - 4 && frame[4] == FRAME_REMOVED)
+                (void) !p->ops->frame(p->userdata, id,
+                                      (struct view){frame + 4, REFUSAL_SIZE - 4});
 }
 
 static void out_close(struct stream *s, const char *why)
@@ -101,19 +158,17 @@ static void out_close(struct stream *s, const char *why)
         out_retry(o);
 }
 
-static const struct stream_ops out_ops = {.what = "a link to a replica",
-                                          .on_open = out_open,
-                                          .on_data = out_data,
-                                          .on_close = out_close};
+static const struct stream_ops out_ops = {
+        .on_open = out_open, .on_data = out_data, .on_close = out_close};
 
 static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
 {
         struct link_out *o = userdata;
-        struct tls *tls = o->url.tls ? o->peers->cfg.tls_client : NULL;
 
         o->query = NULL;
         if (r == 0)
-                r = stream_connect(&o->stream, o->peers->loop, addr, addr_len, tls, o->url.host,
+                r = stream_connect(&o->stream, o->peers->loop, addr, addr_len,
+                                   o->url.tls ? o->peers->cfg.tls_client : NULL, o->url.host,
                                    &out_ops, o);
         if (r < 0)
                 return out_retry(o);
@@ -121,13 +176,20 @@ static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len,
                 abort();
 }
 
+/* Each attempt is for the next of its URLs. */
 static void out_timer(struct loop_timer *t)
 {
         struct link_out *o = container_of(t, struct link_out, retry);
+        char url[320];
 
         if (o->stream)
                 return out_retry(o);
-        if (resolve(o->peers->resolver, &o->url, out_resolved, o, &o->query) < 0)
+        if (!list_next(&o->next_url, url, sizeof(url))) {
+                o->next_url = o->urls;
+                (void) list_next(&o->next_url, url, sizeof(url));
+        }
+        if (url_parse(url, &o->url) < 0 || (o->url.tls && !o->peers->cfg.tls_client) ||
+            resolve(o->peers->resolver, &o->url, out_resolved, o, &o->query) < 0)
                 out_retry(o);
 }
 
@@ -137,53 +199,42 @@ static void out_free(struct link_out *o)
         loop_timer_disarm(&o->retry);
         resolve_cancel(o->query);
         stream_free(o->stream);
+        buf_fini(&o->rx);
         free(o);
 }
 
-int peers_add(struct peers *p, uint64_t id, const char *url)
+int peers_add(struct peers *p, uint64_t id, const char *urls)
 {
-        struct link_out *o, *next;
-        char was[320], is[320];
+        struct link_out *o = out_of(p, id);
+        const char *cursor = urls;
+        char item[320];
         struct url u;
-        int r;
 
-        if (p->stopped)
+        if (p->stopped || (o && strcmp(o->urls, urls) == 0))
                 return 0;
-        r = url_parse(url, &u);
-        if (r < 0)
-                return r;
-        LIST_FOREACH_SAFE (o, &p->out, next, next) {
-                if (o->id != id)
-                        continue;
-                if (strcmp(url_format(&o->url, was), url_format(&u, is)) == 0)
-                        return 0;
-                out_free(o);
+        if (strlen(urls) >= sizeof(o->urls))
+                return -EINVAL;
+        while (list_next(&cursor, item, sizeof(item))) {
+                if (url_parse(item, &u) < 0)
+                        return -EINVAL;
+                if (!admission_plaintext(&p->cfg.admission, &u))
+                        return -EPERM;
         }
+        if (*cursor || !*urls)
+                return -EINVAL;
+        if (o)
+                out_free(o);
         o = calloc(1, sizeof(*o));
         if (!o)
                 return -ENOMEM;
-        o->url = u;
+        strcpy(o->urls, urls);
+        o->next_url = o->urls;
         o->peers = p;
         o->id = id;
         o->backoff = RETRY_MIN;
         loop_timer_init(&o->retry, p->loop, out_timer);
         LIST_INSERT_HEAD(&p->out, o, next);
         return loop_timer_arm(&o->retry, boot_now());
-}
-
-void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
-{
-        struct link_out *o, *next;
-
-        LIST_FOREACH_SAFE (o, &p->out, next, next) {
-                struct link_in *i;
-                bool speaks = false;
-
-                LIST_FOREACH (i, &p->in, next)
-                        speaks = speaks || (i->greeted && i->id == o->id);
-                if (!speaks && !wanted(p->userdata, o->id))
-                        out_free(o);
-        }
 }
 
 void peers_send(struct peers *p, uint64_t id, struct view frame)
@@ -235,13 +286,46 @@ static void in_free(struct link_in *i)
                 in_destroy(i);
 }
 
+/* One that is no member: it is told, where that is known for good, and not heard. Returns false
+ * when that link is over. */
+static bool in_refuse(struct link_in *i)
+{
+        struct peers *p = i->peers;
+        uint64_t index = p->ops->strange(p->userdata, i->id);
+
+        if (i->freed || index == 0)
+                return false;
+        i->refused = true;
+        buf_clear(&i->rx);
+        buf_add_u32(stream_tx(i->stream), REFUSAL_SIZE - 4);
+        buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
+        buf_add_u64(stream_tx(i->stream), index);
+        stream_kick(i->stream);
+        /* It ends the link: to close it with bytes of its unread would take the answer back. */
+        return loop_timer_arm(&i->timeout, boot_add(boot_now(), GREETING_TIMEOUT)) == 0;
+}
+
+void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
+{
+        struct link_out *o, *o_next;
+        struct link_in *i, *i_next;
+
+        LIST_FOREACH_SAFE (o, &p->out, next, o_next)
+                if (!wanted(p->userdata, o->id))
+                        out_free(o);
+        LIST_FOREACH_SAFE (i, &p->in, next, i_next)
+                if (i->greeted && !i->refused && !out_of(p, i->id) && !in_refuse(i))
+                        in_free(i);
+}
+
 /* One that joins: tells it who it is, and that is all. Returns false when that link is over. */
 static bool greet_joiner(struct link_in *i)
 {
         uint64_t len = le64_get(buf_head(&i->rx) + 8);
         struct peers *p = i->peers;
-        char url[JOIN_URL_MAX];
+        char url[JOIN_URL_MAX], shown[200], why[512];
         struct joined who = {.cluster_id = p->cfg.cluster_id};
+        struct url u;
 
         if (len >= sizeof(url))
                 return false;
@@ -249,11 +333,25 @@ static bool greet_joiner(struct link_in *i)
                 return true;
         memcpy(url, buf_head(&i->rx) + GREETING, len);
         url[len] = '\0';
+        log_printable(url, len, shown, sizeof(shown));
         buf_clear(&i->rx);
+        if (strlen(url) != len || strchr(url, ',') || url_parse(url, &u) < 0)
+                return false;
+        if (!admission_check(&p->cfg.admission, i->stream, url, why)) {
+                if (admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, url, len)),
+                                   boot_now()))
+                        log_warning("Refused one at %s that would join as %s: %s.",
+                                    stream_peer(i->stream), shown, why);
+                return false;
+        }
         p->ops->who(p->userdata, url, &who);
         if (i->freed)
                 return true;
-        log_info("A replica at %s asked who it is: %016" PRIx64 ".", url, who.member_id);
+        if (admission_tell(&p->cfg.admission,
+                           hash_end(hash_add(hash_add(HASH_START, "asked", 5), url, len)),
+                           boot_now()))
+                log_info("A replica at %s asked who it is: %016" PRIx64 ".", shown,
+                         who.member_id);
         join_answer(&who, stream_tx(i->stream));
         stream_close_after_tx(i->stream);
         stream_kick(i->stream);
@@ -261,36 +359,48 @@ static bool greet_joiner(struct link_in *i)
 }
 
 /* Who calls us is there to be called. */
-static void out_hurry(struct peers *p, uint64_t id)
+static void out_hurry(struct link_out *o)
 {
-        struct link_out *o;
-
-        LIST_FOREACH (o, &p->out, next) {
-                if (o->id != id || o->stream || o->query)
-                        continue;
-                o->backoff = RETRY_MIN;
-                if (loop_timer_arm(&o->retry, boot_now()) < 0)
-                        abort();
-        }
+        if (o->stream || o->query)
+                return;
+        o->backoff = RETRY_MIN;
+        if (loop_timer_arm(&o->retry, boot_now()) < 0)
+                abort();
 }
 
 static bool greet(struct link_in *i)
 {
-        const uint8_t *p = buf_head(&i->rx);
+        const uint8_t *b = buf_head(&i->rx);
+        struct peers *p = i->peers;
+        struct link_out *o;
+        char why[512];
 
-        if (memcmp(p, MAGIC, 8) != 0)
+        if (memcmp(b, MAGIC, 8) != 0)
                 return false;
-        if (le64_get(p + 8) != i->peers->cfg.cluster_id) {
-                log_warning("Refused a replica of another cluster at %s (it says %016" PRIx64
-                            ", we are %016" PRIx64 ").",
-                            stream_peer(i->stream), le64_get(p + 8), i->peers->cfg.cluster_id);
+        i->id = le64_get(b + 16);
+        if (le64_get(b + 8) != p->cfg.cluster_id) {
+                snprintf(why, sizeof(why),
+                         "it is of cluster %016" PRIx64 ", and we are of %016" PRIx64,
+                         le64_get(b + 8), p->cfg.cluster_id);
+                refuse(p, "a link from", i->id, stream_peer(i->stream), why);
                 return false;
         }
-        i->id = le64_get(p + 16);
+        o = out_of(p, i->id);
+        if (!o) {
+                refuse(p, "a link from", i->id, stream_peer(i->stream),
+                       "as far as we know it is no member of the cluster");
+                return in_refuse(i);
+        }
+        if (!admission_check(&p->cfg.admission, i->stream, o->urls, why)) {
+                refuse(p, "a link from one that says it is", i->id, stream_peer(i->stream),
+                       why);
+                return false;
+        }
         i->greeted = true;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
-        out_hurry(i->peers, i->id);
+        out_hurry(o);
+        p->ops->called(p->userdata, i->id);
         return true;
 }
 
@@ -298,6 +408,10 @@ static bool greet(struct link_in *i)
  * there any more but the link itself, when it was freed. */
 static bool take(struct link_in *i)
 {
+        if (i->refused) {
+                buf_clear(&i->rx);
+                return true;
+        }
         if (!i->greeted) {
                 /* Garbage is told by its first bytes. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
@@ -312,7 +426,7 @@ static bool take(struct link_in *i)
                 if (!greet(i))
                         return false;
         }
-        while (!i->freed && buf_len(&i->rx) >= 4) {
+        while (!i->freed && !i->refused && buf_len(&i->rx) >= 4) {
                 size_t len = le32_get(buf_head(&i->rx));
                 int r;
 
@@ -328,7 +442,8 @@ static bool take(struct link_in *i)
                                     i->id, stream_peer(i->stream));
                 if (r < 0)
                         return false;
-                buf_consume(&i->rx, 4 + len);
+                if (!i->refused)
+                        buf_consume(&i->rx, 4 + len);
         }
         if (buf_len(&i->rx) == 0 && i->rx.cap > (1 << 20))
                 buf_fini(&i->rx);
@@ -354,7 +469,7 @@ static void in_close(struct stream *s, const char *why)
 {
         struct link_in *i = stream_userdata(s);
         struct peers *p = i->peers;
-        uint64_t id = i->greeted ? i->id : 0;
+        uint64_t id = i->greeted && !i->refused ? i->id : 0;
 
         (void) why;
         in_free(i);
@@ -372,32 +487,69 @@ static void in_timeout(struct loop_timer *t)
 
 static void on_accept(int fd, void *userdata)
 {
-        struct peers *p = userdata;
+        const struct port *port = userdata;
+        struct peers *p = port->peers;
         struct link_in *i = calloc(1, sizeof(*i));
 
         if (!i) {
                 log_debug("Out of memory for a link.");
+                close(fd);
                 return;
         }
         i->peers = p;
         loop_timer_init(&i->timeout, p->loop, in_timeout);
         LIST_INSERT_HEAD(&p->in, i, next);
-        if (stream_accept(&i->stream, p->loop, fd, p->cfg.tls_server, &in_ops, i) < 0 ||
+        if (stream_accept(&i->stream, p->loop, fd, port->tls ? p->cfg.tls_server : NULL,
+                          &in_ops, i) < 0 ||
             loop_timer_arm(&i->timeout, boot_add(boot_now(), GREETING_TIMEOUT)) < 0)
                 in_free(i);
 }
 
 /* ---- both ---- */
 
-int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
-              const struct peers_config *cfg, const struct peers_ops *ops, void *userdata,
-              char *err, size_t err_size)
+static void listen_no_more(struct peers *p)
 {
-        cleanup_(peers_freep) struct peers *p = calloc(1, sizeof(*p));
-        const char *cursor = cfg->listen_urls;
+        for (size_t i = 0; i < p->n_ports; i++)
+                listener_free(p->ports[i].listener);
+        p->n_ports = 0;
+}
+
+int peers_listen(struct peers *p, bool on, char *err, size_t err_size)
+{
+        const char *cursor = p->cfg.listen_urls;
         char item[320];
         struct url u;
         int r;
+
+        if (!on || p->stopped)
+                listen_no_more(p);
+        if (!on || p->stopped || p->n_ports > 0)
+                return 0;
+        while (list_next(&cursor, item, sizeof(item))) {
+                struct port *port = &p->ports[p->n_ports];
+
+                r = p->n_ports == ARRAY_SIZE(p->ports) ? -E2BIG : url_parse(item, &u);
+                if (r == 0 && u.tls && !p->cfg.tls_server)
+                        r = -EINVAL;
+                if (r == 0) {
+                        *port = (struct port){.peers = p, .tls = u.tls};
+                        r = listener_new(&port->listener, p->loop, &u, on_accept, port);
+                }
+                if (r < 0) {
+                        listen_no_more(p);
+                        snprintf(err, err_size, "cannot listen for peers on %s: %s", item,
+                                 strerror(-r));
+                        return r;
+                }
+                p->n_ports++;
+        }
+        return 0;
+}
+
+int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
+              const struct peers_config *cfg, const struct peers_ops *ops, void *userdata)
+{
+        struct peers *p = calloc(1, sizeof(*p));
 
         if (!p)
                 return -ENOMEM;
@@ -408,19 +560,7 @@ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
         p->userdata = userdata;
         LIST_INIT(&p->out);
         LIST_INIT(&p->in);
-        while (list_next(&cursor, item, sizeof(item)) &&
-               p->n_listeners < ARRAY_SIZE(p->listeners)) {
-                r = url_parse(item, &u);
-                if (r == 0)
-                        r = listener_new(&p->listeners[p->n_listeners], l, &u, on_accept, p);
-                if (r < 0) {
-                        snprintf(err, err_size, "cannot listen for peers on %s: %s", item,
-                                 strerror(-r));
-                        return r;
-                }
-                p->n_listeners++;
-        }
-        *ret = take_ptr(p);
+        *ret = p;
         return 0;
 }
 
@@ -430,9 +570,7 @@ void peers_stop(struct peers *p)
         struct link_in *i;
 
         p->stopped = true;
-        for (size_t k = 0; k < p->n_listeners; k++)
-                listener_free(p->listeners[k]);
-        p->n_listeners = 0;
+        listen_no_more(p);
         while ((i = LIST_FIRST(&p->in)))
                 in_free(i);
         while ((o = LIST_FIRST(&p->out)))

@@ -3,15 +3,20 @@
  * from each, for what it sends.
  *
  * Frames with a length in front, after a greeting that says which cluster and which member
- * speaks; TLS, mutual if so configured. A link that cannot be had is tried again, at intervals
- * that grow to half a second, and at once when that peer calls; frames for it are lost
- * meanwhile, as raft allows. What does not begin with a greeting is closed after a few seconds.
+ * speaks; TLS, always mutual. A link that cannot be had is tried again, at the member's next
+ * URL and at intervals that grow to half a second, and at once when that peer calls; frames for
+ * it are lost meanwhile, as raft allows. What does not begin with a greeting is closed after a
+ * few seconds.
+ *
+ * Only members are heard (peers_add()), each as itself (admission.h); one that is a member no
+ * more is told so, on the link that it made.
  */
 #pragma once
 
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/url.h"
+#include "consensus/admission.h"
 #include "consensus/join.h"
 #include "loop/resolve.h"
 #include "loop/stream.h"
@@ -21,11 +26,14 @@ struct peers;
 struct peers_ops {
         /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
-        /* There is a new link to member @id: what was sent on the one before may be lost. NULL:
-         * nobody wants to know. */
+        /* There is a new link to member @id: what was sent on the one before may be lost. */
         void (*up)(void *userdata, uint64_t id);
-        /* The link from member @id broke. */
+        /* Member @id called: the link from it is there; it broke. */
+        void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
+        /* One called as @id that is no member as far as we know. Returns as of which entry of
+         * the log it is none for good, to tell it; or 0. */
+        uint64_t (*strange)(void *userdata, uint64_t id);
         /* One that wants to join asks which member has @url, and who the others are (join.h).
          */
         void (*who)(void *userdata, const char *url, struct joined *ret);
@@ -34,20 +42,26 @@ struct peers_ops {
 struct peers_config {
         uint64_t cluster_id, member_id;
         const char *listen_urls;             /* joined by commas */
-        struct tls *tls_server, *tls_client; /* NULL: plaintext; borrowed */
+        struct tls *tls_server, *tls_client; /* for https://; borrowed */
+        struct admission admission;
 };
 
 must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
                           const struct peers_config *cfg, const struct peers_ops *ops,
-                          void *userdata, char *err, size_t err_size);
+                          void *userdata);
 struct peers *peers_free(struct peers *p);
 DEFINE_CLEANUP(struct peers *, peers_free)
 
-/* Keeps a link to member @id at @url, and to no other URL of it. */
-must_check_ int peers_add(struct peers *p, uint64_t id, const char *url);
+/* Listens, or does no more: who has no peers opens no port. Returns 0, or a negative errno with
+ * *@err. */
+must_check_ int peers_listen(struct peers *p, bool on, char *err, size_t err_size);
 
-/* Ends the links to those for which @wanted is false, once they speak to us no more: until then
- * they may have to be told that they were removed. */
+/* Member @id is there, at one of @urls (joined by commas): keeps a link to it, and hears it.
+ * Returns 0, -EPERM: in plaintext, to another machine, and that is not allowed; or another
+ * negative errno. */
+must_check_ int peers_add(struct peers *p, uint64_t id, const char *urls);
+
+/* Ends the links to and from those for which @wanted is false. */
 void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 
 /* Queues a frame; it is dropped where there is no link, or where too much waits for it. */

@@ -195,6 +195,7 @@ static void become_leader(struct replica *r)
          * index; we need one always, to know that what was committed before is (Raft section
          * 8). */
         r->ready = false;
+        r->led_at = r->now;
         memset(r->worded, 0, sizeof(r->worded));
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->late[i] = INT64_MAX;
@@ -387,9 +388,16 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
+        members_broke(r, peer);
         if (!replica_leads(r) && peer == replica_leader(r) &&
             r->leader_down_at.ns == BOOT_TIME_NEVER.ns)
                 r->leader_down_at = boot_add(r->now, 3 * r->cfg.heartbeat / 2);
+}
+
+void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now)
+{
+        r->now = boot_max(r->now, now);
+        members_heard(r, peer);
 }
 
 /* Which of the voters that are left we are: they stand for election one after the other, so
@@ -594,6 +602,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         r->now = boot_max(r->now, now);
         if (k < 0)
                 return k;
+        members_heard(r, peer);
         if (peer == replica_leader(r))
                 r->leader_down_at = BOOT_TIME_NEVER;
         if (type == FRAME_RAFT) {

@@ -23,7 +23,7 @@ struct replica;
 
 struct replica_peer {
         uint64_t id;
-        const char *address; /* the peer URL; borrowed for replica_new() */
+        const char *address; /* its peer URLs (urls_join()); borrowed for replica_new() */
 };
 
 struct replica_config {
@@ -33,6 +33,7 @@ struct replica_config {
         size_t n_peers;
         bool join; /* a fresh directory is one of a member that others have added: it waits to
                       be told everything */
+        bool any_change; /* members may be changed though that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
@@ -79,6 +80,8 @@ struct replica_ops {
         void (*skipped)(void *u);
         /* replica_change_members() @request came to its end: 0, or an outcome below. */
         void (*changed_members)(void *u, uint64_t request, int outcome);
+        /* Whether member @id has ever said who it is: it has started once. NULL: all have. */
+        bool (*started)(void *u, uint64_t id);
         /* The set of replicas is another one; may be NULL. */
         void (*configured)(void *u);
         /* We are no member any more; may be NULL. */
@@ -124,6 +127,7 @@ must_check_ int replica_input(struct replica *r, uint64_t peer, struct view fram
  * heartbeats has most likely died: we stand for election then, rather than wait for the whole
  * timeout. It is only a hint: the others vote by their own lights (pre-vote). */
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
+void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* There is a new link to @peer: what was under way on the one before is lost, and goes again.
  */
@@ -190,9 +194,11 @@ enum {
         REPLICA_E_UNKNOWN,       /* no such member */
         REPLICA_E_EXISTS,        /* a member has that id or that URL */
         REPLICA_E_TOO_MANY,
-        REPLICA_E_VOTER,  /* it is no learner */
-        REPLICA_E_BEHIND, /* the learner is not in sync */
-        REPLICA_E_LAST,   /* the last voter stays */
+        REPLICA_E_VOTER,       /* it is no learner */
+        REPLICA_E_BEHIND,      /* the learner is not in sync */
+        REPLICA_E_LAST,        /* the last voter stays */
+        REPLICA_E_UNHEALTHY,   /* too few voters answer, and have for a while */
+        REPLICA_E_NOT_STARTED, /* too few voters have ever started */
 };
 
 /* Asks the leader, whoever that is, for a change of the members; changed_members() follows,
@@ -200,6 +206,10 @@ enum {
  * one. */
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
+
+/* As of which entry, committed, @id is no member: it may be told so. 0: it is one, or we are
+ * none ourselves. */
+uint64_t replica_removed(const struct replica *r, uint64_t id);
 
 /* Takes a snapshot soon, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);

@@ -145,7 +145,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->cfg = *cfg;
         r->ops = ops;
         r->userdata = userdata;
-        r->now = now;
+        r->now = r->born_at = now;
         lease_clock_init(&r->clock, cfg->heartbeat, CLIENT_RETRY);
         r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->batches);

@@ -511,14 +511,20 @@ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
         return 0;
 }
 
-static int expect_name(SSL *ssl, const char *name)
+static bool is_address(const char *host)
 {
         struct in6_addr any;
 
-        if (inet_pton(AF_INET, name, &any) == 1 || inet_pton(AF_INET6, name, &any) == 1)
-                return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
+        return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
+}
+
+static int expect_name(SSL *ssl, const struct tls *tls, const char *name)
+{
+        if (is_address(name))
+                return tls_any_name(tls) ||
+                       X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
         SSL_set_tlsext_host_name(ssl, name);
-        return SSL_set1_host(ssl, name);
+        return tls_any_name(tls) || SSL_set1_host(ssl, name);
 }
 
 int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
@@ -541,7 +547,7 @@ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *a
         format_addr(&a, s->peer);
         if (s->ssl) {
                 SSL_set_connect_state(s->ssl);
-                if (expect_name(s->ssl, name) != 1) {
+                if (expect_name(s->ssl, tls, name) != 1) {
                         stream_free(s);
                         return -EINVAL;
                 }
@@ -591,14 +597,61 @@ void stream_source(const struct stream *s, char *out, size_t size)
         out[strcspn(out, "%")] = '\0'; /* a link-local one names its link */
 }
 
-const char *stream_peer_name(struct stream *s)
+bool stream_is_secure(const struct stream *s)
+{
+        return s->ssl != NULL;
+}
+
+static X509 *verified(const struct stream *s)
 {
         X509 *cert = s->ssl ? SSL_get0_peer_certificate(s->ssl) : NULL;
+
+        return cert && SSL_get_verify_result(s->ssl) == X509_V_OK ? cert : NULL;
+}
+
+bool stream_peer_is(const struct stream *s, const char *host)
+{
+        X509 *cert = verified(s);
+
+        if (!cert)
+                return false;
+        if (is_address(host))
+                return X509_check_ip_asc(cert, host, 0) == 1;
+        return X509_check_host(cert, host, strlen(host), X509_CHECK_FLAG_NEVER_CHECK_SUBJECT,
+                               NULL) == 1;
+}
+
+bool stream_peer_serves(const struct stream *s)
+{
+        X509 *cert = verified(s);
+
+        return cert && X509_check_purpose(cert, X509_PURPOSE_SSL_SERVER, 0) == 1;
+}
+
+const char *stream_peer_subject(const struct stream *s, char *out, size_t size)
+{
+        X509 *cert = verified(s);
+        BIO *b = cert ? BIO_new(BIO_s_mem()) : NULL;
+        char *text;
+        long n = 0;
+
+        out[0] = '\0';
+        if (b && X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0)
+                n = BIO_get_mem_data(b, &text);
+        if (n > 0)
+                log_printable(text, (size_t) n, out, size);
+        BIO_free(b);
+        return out;
+}
+
+const char *stream_peer_name(struct stream *s)
+{
+        X509 *cert = verified(s);
         X509_NAME_ENTRY *e;
         unsigned char *utf8;
         int at, n;
 
-        if (s->peer_name || !cert || SSL_get_verify_result(s->ssl) != X509_V_OK)
+        if (s->peer_name || !cert)
                 return s->peer_name;
         at = X509_NAME_get_index_by_NID(X509_get_subject_name(cert), NID_commonName, -1);
         e = at < 0 ? NULL : X509_NAME_get_entry(X509_get_subject_name(cert), at);

@@ -71,6 +71,20 @@ const char *stream_peer(const struct stream *s);
 /* The address, without a port, that we reach the other side from; "" while unknown. */
 void stream_source(const struct stream *s, char *out, size_t size);
 
+/* Whether it is TLS. */
+bool stream_is_secure(const struct stream *s);
+
+/* Whether the other side's certificate, which was verified, is for @host, a name or an address,
+ * by its subjectAltName (RFC 6125, 6.4). */
+bool stream_peer_is(const struct stream *s, const char *host);
+
+/* Whether that certificate is one of a server too, where it says what it is for (extended key
+ * usage, RFC 5280, 4.2.1.12). */
+bool stream_peer_serves(const struct stream *s);
+
+/* Its subject, for a person; "" without one. Returns @out. */
+const char *stream_peer_subject(const struct stream *s, char *out, size_t size);
+
 /* The common name (RFC 5280, A.1) in the other side's certificate, which was verified; NULL
  * without one. Borrowed. */
 const char *stream_peer_name(struct stream *s);

@@ -8,6 +8,7 @@
 
 struct tls {
         SSL_CTX *ctx;
+        bool any_name;
 };
 
 static int fail(struct tls_error *err, const char *what, const char *file)
@@ -105,6 +106,7 @@ int tls_new_client(struct tls **ret, const struct tls_files *f, struct tls_error
             SSL_CTX_set_alpn_protos(t->ctx, (const unsigned char *) "\x02h2", 3) != 0)
                 return -ENOMEM;
         SSL_CTX_set_verify(t->ctx, SSL_VERIFY_PEER, NULL);
+        t->any_name = f->any_name;
         *ret = take_ptr(t);
         return 0;
 }
@@ -113,7 +115,13 @@ void tls_replace(struct tls *t, struct tls *fresh)
 {
         SSL_CTX_free(t->ctx);
         t->ctx = take_ptr(fresh->ctx);
+        t->any_name = fresh->any_name;
         tls_free(fresh);
+}
+
+bool tls_any_name(const struct tls *t)
+{
+        return t->any_name;
 }
 
 struct ssl_st *tls_connection(const struct tls *t)

@@ -16,6 +16,7 @@ struct tls_files {
         const char *ca;      /* PEM bundle; NULL: the system's */
         bool verify_clients; /* server: refuse a client without a certificate that `ca` signed
                               */
+        bool any_name;       /* client: whose certificate it is, is for the caller to look at */
         bool http2;          /* ALPN "h2" */
 };
 
@@ -31,6 +32,9 @@ must_check_ int tls_new_client(struct tls **ret, const struct tls_files *f,
 
 /* Puts @fresh in the place of what @t was, for connections from now on; frees the rest. */
 void tls_replace(struct tls *t, struct tls *fresh);
+
+/* Whether the name in a server's certificate is left to the caller. */
+bool tls_any_name(const struct tls *t);
 
 /* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
 struct ssl_st *tls_connection(const struct tls *t);

@@ -9,6 +9,7 @@
 #include <bsd/sys/queue.h>
 
 #include "base/rnd.h"
+#include "base/url.h"
 #include "consensus/replica.h"
 #include "service/status.h"
 
@@ -17,7 +18,7 @@ struct core_change {
         void (*done)(struct core_change *ch, int outcome);
         enum replica_change what;
         uint64_t id;
-        char address[320];
+        char address[URLS_MAX];
         /* The core's own. */
         LIST_ENTRY(core_change) next;
         uint64_t request;

@@ -98,6 +98,12 @@ static struct status status_of_change(int outcome)
                 return (struct status){RPC_FAILED_PRECONDITION,
                                        "etcdserver: re-configuration failed due to not enough "
                                        "started members"};
+        case REPLICA_E_NOT_STARTED:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "etcdserver: re-configuration failed due to not enough "
+                                       "started members"};
+        case REPLICA_E_UNHEALTHY:
+                return (struct status){RPC_UNAVAILABLE, "etcdserver: unhealthy cluster"};
         default:
                 return status_timeout;
         }
@@ -114,16 +120,25 @@ static void drop(struct request *q)
         free(q->data);
 }
 
-static void answer_added(struct request *q, const Pb__MemberListResponse *all, uint64_t id)
+/* This replica may not have heard of the new member yet: it is as it was asked for. */
+static void answer_added(struct request *q, struct arena *a, Pb__MemberListResponse *all,
+                         const struct core_change *ch)
 {
         Pb__MemberAddResponse p = PB__MEMBER_ADD_RESPONSE__INIT;
+        struct list l = {.arena = a, .state = core_state(q->api->core), .out = all};
 
+        for (size_t i = 0; i < all->n_members; i++)
+                if (all->members[i]->id == ch->id)
+                        p.member = all->members[i];
+        if (!p.member) {
+                add_member(ch->id, ch->address, ch->what == REPLICA_ADD, &l);
+                if (l.failed)
+                        return request_fail(q, status_nomem);
+                p.member = all->members[all->n_members - 1];
+        }
         p.header = all->header;
         p.members = all->members;
         p.n_members = all->n_members;
-        for (size_t i = 0; i < p.n_members; i++)
-                if (p.members[i]->id == id)
-                        p.member = p.members[i];
         request_reply(q, &p.base);
 }
 
@@ -142,7 +157,7 @@ static void changed(struct core_change *ch, int outcome)
         if (list_members(q->api->core, &a, &p, &h) < 0)
                 return request_fail(q, status_nomem);
         if (ch->what == REPLICA_ADD || ch->what == REPLICA_ADD_LEARNER)
-                return answer_added(q, &p, ch->id);
+                return answer_added(q, &a, &p, ch);
         request_reply(q, &p.base);
 }
 
@@ -164,27 +179,39 @@ static void change(struct request *q, enum replica_change what, uint64_t id,
         core_change_members(q->api->core, &c->core, q->call->timeout);
 }
 
-/* One peer URL, of the form that we speak. */
-static bool peer_url(char **urls, size_t n, char out[static 320])
+static const struct status status_bad_urls = {RPC_INVALID_ARGUMENT,
+                                              "etcdserver: given member URLs are invalid"};
+static const struct status status_plaintext = {
+        RPC_INVALID_ARGUMENT,
+        "peer URLs of another machine are http://, which anybody there can "
+        "read and forge: use https://, or set AllowPlaintextPeers=yes on "
+        "each replica"};
+
+/* A member's peer URLs, in the form in which the replicas' configuration has them. */
+static struct status peer_urls(const struct request *q, char **urls, size_t n,
+                               char out[static URLS_MAX])
 {
         struct url u;
 
-        return n == 1 && strlen(urls[0]) < 300 && url_parse(urls[0], &u) == 0 &&
-               url_format(&u, out);
+        if (urls_join(urls, n, out) < 0)
+                return status_bad_urls;
+        for (size_t i = 0; i < n; i++)
+                if (url_parse(urls[i], &u) == 0 && !u.tls && !url_is_loopback(&u) &&
+                    !core_config(q->api->core)->plaintext_peers)
+                        return status_plaintext;
+        return status_ok;
 }
-
-static const struct status status_bad_urls = {RPC_INVALID_ARGUMENT,
-                                              "etcdserver: given member URLs are invalid"};
 
 static void member_add(struct request *q)
 {
         const Pb__MemberAddRequest *m = q->msg;
-        char url[320];
+        char urls[URLS_MAX];
+        struct status st = peer_urls(q, m->peerurls, m->n_peerurls, urls);
 
-        if (!peer_url(m->peerurls, m->n_peerurls, url))
-                return request_fail(q, status_bad_urls);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         change(q, m->islearner ? REPLICA_ADD_LEARNER : REPLICA_ADD,
-               core_new_member_id(q->api->core), url);
+               core_new_member_id(q->api->core), urls);
 }
 
 static void member_remove(struct request *q)
@@ -204,11 +231,12 @@ static void member_promote(struct request *q)
 static void member_update(struct request *q)
 {
         const Pb__MemberUpdateRequest *m = q->msg;
-        char url[320];
+        char urls[URLS_MAX];
+        struct status st = peer_urls(q, m->peerurls, m->n_peerurls, urls);
 
-        if (!peer_url(m->peerurls, m->n_peerurls, url))
-                return request_fail(q, status_bad_urls);
-        change(q, REPLICA_MOVE, m->id, url);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        change(q, REPLICA_MOVE, m->id, urls);
 }
 
 /* ---- the list ---- */

@@ -742,6 +742,16 @@ static void on_removed(void *u)
                 c->owner->removed(c->owner_data);
 }
 
+static bool on_started(void *u, uint64_t id)
+{
+        const struct core *c = u;
+
+        for (size_t i = 0; i < c->state.n_members; i++)
+                if (c->state.members[i].id == id)
+                        return *c->state.members[i].name != '\0';
+        return false;
+}
+
 static void on_send(void *u, uint64_t peer, struct view frame)
 {
         struct core *c = u;
@@ -774,6 +784,7 @@ const struct replica_ops core_replica_ops = {
         .read_at = on_read_at,
         .skipped = on_skipped,
         .changed_members = on_changed_members,
+        .started = on_started,
         .configured = on_configured,
         .removed = on_removed,
         .fatal = on_fatal,

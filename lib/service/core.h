@@ -28,6 +28,7 @@ struct core_config {
         uint64_t quota;       /* bytes of keys and values; past it NOSPACE is raised; 0: none */
         int64_t compact_keep; /* automatic compaction: how many revisions stay; 0: off... */
         nsec_t compact_age;   /* ...or for how long they stay */
+        bool plaintext_peers; /* members may be on other machines without TLS */
         nsec_t leader_timeout; /* without a leader for so long, `hasleader` streams end */
         nsec_t watch_progress; /* who asked for it hears so often that nothing happened */
         uint64_t seed;

@@ -22,7 +22,7 @@ ExecStart=/usr/bin/etcd --name $host --data-dir /var/lib/real-etcd --listen-clie
 END
 	enable real-etcd.service multi-user.target
 elif [ "$i" -le "$CORES" ]; then
-	printf '[Core]\nName=%s\n[Clients]\nListenClientURLs=http://10.77.0.%s:2379\n[Peers]\nListenPeerURLs=http://10.77.0.%s:2380\nInitialCluster=%s\n' \
+	printf '[Core]\nName=%s\n[Clients]\nListenClientURLs=http://10.77.0.%s:2379\n[Peers]\nListenPeerURLs=http://10.77.0.%s:2380\nAllowPlaintextPeers=yes\nInitialCluster=%s\n' \
 		"$host" "$i" "$i" "$peers" >"$root/etc/tenure/tenure-core.conf"
 	enable tenure-core.service multi-user.target
 fi

@@ -91,7 +91,7 @@ class Replica:
         self.process = subprocess.Popen(
             ["ip", "netns", "exec", self.ns, f"{args.bin}/tenure-core", "--name", f"n{self.i}", "--data-dir", f"{self.dir}/data",
              "--listen-client-urls", f"http://{self.ip}:2379", "--listen-peer-urls", f"http://{self.ip}:2380",
-             "--initial-cluster", cluster, "--snapshot-count", "100"],
+             "--initial-cluster", cluster, "--allow-plaintext-peers", "--snapshot-count", "100"],
             stdout=open(f"{args.dir}/n{self.i}.log", "ab"), stderr=subprocess.STDOUT, env=env)
 
     def kill(self):

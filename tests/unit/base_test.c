@@ -241,3 +241,34 @@ TEST(a_line_of_the_log_is_one_line_and_printable)
                         CHECK_EQ(out[i], 'x');
         }
 }
+
+TEST(peer_urls_of_a_member_have_one_form)
+{
+        char *two[] = {"http://b:1/", "https://a:2", "b:1"}, *bad[] = {"http://a"}, *many[9];
+        char out[URLS_MAX];
+        struct url u;
+
+        CHECK_EQ(urls_join(two, 3, out), 0);
+        CHECK_STR(out, "http://b:1,https://a:2");
+        CHECK_EQ(urls_join(two, 0, out), -EINVAL);
+        CHECK_EQ(urls_join(bad, 1, out), -EINVAL);
+        for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+                many[i] = two[0];
+        CHECK_EQ(urls_join(many, 9, out), -EINVAL);
+        CHECK(urls_meet("http://a:1,http://b:1", "http://c:1,http://b:1"));
+        CHECK(!urls_meet("http://a:1,http://b:1", "http://a:11"));
+        for (const char *const *s =
+                     (const char *const[]){"http://127.0.0.1:1", "localhost:1",
+                                           "http://[::1]:1", "127.8.9.1:1", NULL};
+             *s; s++) {
+                CHECK_EQ(url_parse(*s, &u), 0);
+                CHECK(url_is_loopback(&u));
+        }
+        for (const char *const *s =
+                     (const char *const[]){"http://127.example.org:1", "0.0.0.0:1",
+                                           "http://[::]:1", "127x:1", NULL};
+             *s; s++) {
+                CHECK_EQ(url_parse(*s, &u), 0);
+                CHECK(!url_is_loopback(&u));
+        }
+}

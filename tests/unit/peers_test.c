@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include "consensus/message.h"
 #include "consensus/peers.h"
 #include "loop/loop.h"
 #include "test.h"
@@ -17,9 +18,16 @@ static struct {
         void (*act)(void); /* what the receiver does inside of a frame; NULL: ends the run */
 } w;
 
+static size_t told_len; /* what the other end says of us */
+static uint8_t told_bytes[16];
+
 static int on_frame(void *userdata, uint64_t id, struct view frame)
 {
         (void) userdata;
+        if (id == 2 && frame.len <= sizeof(told_bytes)) {
+                told_len = frame.len;
+                memcpy(told_bytes, frame.p, frame.len);
+        }
         if (id == 1 && frame.len == 4 && memcmp(frame.p, "vote", 4) == 0) {
                 w.got++;
                 if (w.act)
@@ -36,7 +44,26 @@ static void on_down(void *userdata, uint64_t id)
         (void) id;
 }
 
-static const struct peers_ops ops = {.frame = on_frame, .down = on_down};
+static void on_up(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        (void) id;
+}
+
+/* To strangers: as of which entry they are none of us. */
+static uint64_t told_index;
+static unsigned n_strange;
+
+static uint64_t on_strange(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        (void) id;
+        n_strange++;
+        return told_index;
+}
+
+static const struct peers_ops ops = {
+        .frame = on_frame, .called = on_up, .down = on_down, .strange = on_strange};
 
 static void on_end(struct loop_timer *t)
 {
@@ -70,6 +97,12 @@ static void free_url(char *ret, size_t size)
         close(fd);
 }
 
+static bool only_one(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        return id == 1;
+}
+
 static bool nobody(void *userdata, uint64_t id)
 {
         (void) userdata;
@@ -83,7 +116,8 @@ static struct peers *start(struct resolver *rv, uint64_t id, const char *url)
         struct peers *p = NULL;
         char err[256];
 
-        CHECK_EQ(peers_new(&p, w.loop, rv, &cfg, &ops, NULL, err, sizeof(err)), 0);
+        CHECK_EQ(peers_new(&p, w.loop, rv, &cfg, &ops, NULL), 0);
+        CHECK_EQ(peers_listen(p, true, err, sizeof(err)), 0);
         return p;
 }
 
@@ -178,9 +212,9 @@ static unsigned relinked;
 static void relink_inside(void)
 {
         CHECK_EQ(peers_add(w.to, 1, "http://127.0.0.1:1"), 0);
-        peers_sweep(w.to, nobody);
+        peers_sweep(w.to, only_one);
         CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1"), 0);
-        peers_sweep(w.to, nobody);
+        peers_sweep(w.to, only_one);
         if (++relinked == 8)
                 loop_stop(w.loop);
 }
@@ -204,5 +238,88 @@ TEST(links_that_ended_stay_so)
         CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
         run_for(100 * MS);
         CHECK_EQ(w.got, 0);
+        tear_down(rv);
+}
+
+/* Removed inside of one of its frames: that was the last. */
+static void remove_inside(void)
+{
+        peers_sweep(w.to, nobody);
+}
+
+/* In plaintext anybody can say to be anybody: but only to be a member; and who is none any more
+ * is told so, on its own link, and tries again no more often than the rest. */
+TEST(a_stranger_is_not_heard_and_is_told)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+
+        told_index = 7;
+        n_strange = 0;
+        told_len = 0;
+        w.from = start(rv, 1, from);
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1"), 0);
+        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        run_for(1500 * MS);
+        CHECK_EQ(w.got, 0);
+        CHECK(n_strange > 0 && n_strange < 10);
+        CHECK(told_len == 9 && told_bytes[0] == FRAME_REMOVED && told_bytes[1] == 7);
+        /* Where that is not known for good, it is not told. */
+        told_index = 0;
+        told_len = 0;
+        n_strange = 0;
+        run_for(700 * MS);
+        CHECK(n_strange > 0 && told_len == 0);
+        /* And once it is a member, it is heard. */
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+        tear_down(rv);
+}
+
+TEST(who_was_removed_is_not_heard_to_its_end)
+{
+        told_index = 0;
+        inside_of_a_frame(remove_inside, 1);
+}
+
+/* One that has no peers listens to none. */
+TEST(alone_no_port_is_open)
+{
+        char from[64], to[64], err[128];
+        struct resolver *rv = set_up(from, to);
+
+        w.from = start(rv, 1, from);
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_listen(w.to, false, err, sizeof(err)), 0);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        run_for(300 * MS);
+        CHECK_EQ(w.got, 0);
+        CHECK_EQ(peers_listen(w.to, true, err, sizeof(err)), 0);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+        tear_down(rv);
+}
+
+/* A member has several URLs, of which one answers; and plaintext to other machines is none. */
+TEST(a_link_tries_each_url_of_its_member)
+{
+        char from[64], to[64], two[160];
+        struct resolver *rv = set_up(from, to);
+
+        w.from = start(rv, 1, from);
+        w.to = start(rv, 2, to);
+        snprintf(two, sizeof(two), "http://127.0.0.1:1,%s", to);
+        CHECK_EQ(peers_add(w.from, 2, two), 0);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1,http://192.0.2.1:1"), -EPERM);
+        CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1,nonsense"), -EINVAL);
+        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
         tear_down(rv);
 }

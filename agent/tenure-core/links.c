@@ -1,0 +1,293 @@
+#include "links.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "base/log.h"
+
+#define LISTEN_AGAIN NSEC_PER_SEC
+#define ASK_AGAIN NSEC_PER_SEC
+#define INTRODUCED_FOR (60 * NSEC_PER_SEC)
+
+/* Those whom the configuration does not have, and who are heard nevertheless. */
+static const struct joined *told_of(const struct links *l)
+{
+        if (core_status(l->core).applied == 0)
+                return l->joined;
+        return boot_before(boot_now(), l->introduced_until) ? &l->introduced : NULL;
+}
+
+static bool is_told_of(const struct links *l, uint64_t id)
+{
+        const struct joined *j = told_of(l);
+
+        for (size_t i = 0; j && i < j->n_members; i++)
+                if (j->members[i].id == id)
+                        return true;
+        return false;
+}
+
+struct one {
+        const struct links *links;
+        uint64_t id;
+        const char *urls; /* of that one, once seen; borrowed */
+        size_t others;
+        struct buf all; /* URLs of the others */
+};
+
+static void look(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct one *o = arg;
+
+        (void) voter;
+        if (id == o->id)
+                o->urls = address;
+        if (id == o->links->cfg.member_id)
+                return;
+        buf_printf(&o->all, "%s%s", o->others++ > 0 ? "," : "", address);
+}
+
+static bool is_member(void *userdata, uint64_t id)
+{
+        struct links *l = userdata;
+        struct one o = {.links = l, .id = id};
+
+        core_each_peer(l->core, look, &o);
+        buf_fini(&o.all);
+        return o.urls || is_told_of(l, id);
+}
+
+static void link_to(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct links *l = arg;
+        int r;
+
+        (void) voter;
+        if (id == l->cfg.member_id)
+                return;
+        r = peers_add(l->peers, id, address);
+        if (r == -EPERM)
+                log_error("Cannot link to member %016" PRIx64
+                          " at %s: that is plaintext beyond this machine; give it an https:// "
+                          "URL, or set AllowPlaintextPeers=yes.",
+                          id, address);
+        else if (r < 0)
+                log_error("Cannot link to member %016" PRIx64 " at %s: %s.", id, address,
+                          strerror(-r));
+}
+
+/* Listens while there is somebody to hear. */
+static int listen_as_needed(struct links *l)
+{
+        const struct joined *told = told_of(l);
+        struct one o = {.links = l};
+        char err[512] = "";
+        int r;
+
+        core_each_peer(l->core, look, &o);
+        buf_fini(&o.all);
+        r = peers_listen(l->peers, o.others > 0 || (told && told->n_members > 1), err,
+                         sizeof(err));
+        if (r < 0)
+                log_error("%s.", *err ? err : strerror(-r));
+        return r;
+}
+
+static void on_listen_again(struct loop_timer *t)
+{
+        struct links *l = container_of(t, struct links, listen_again);
+
+        if (listen_as_needed(l) < 0 &&
+            loop_timer_arm(t, boot_add(boot_now(), LISTEN_AGAIN)) < 0)
+                abort();
+}
+
+static void update(struct links *l)
+{
+        const struct joined *told = told_of(l);
+        struct one o = {.links = l};
+
+        core_each_peer(l->core, link_to, l);
+        for (size_t i = 0; told && i < told->n_members; i++) {
+                o.id = told->members[i].id;
+                o.urls = NULL;
+                core_each_peer(l->core, look, &o);
+                if (!o.urls)
+                        link_to(told->members[i].id, told->members[i].urls, true, l);
+        }
+        buf_fini(&o.all);
+        peers_sweep(l->peers, is_member);
+}
+
+void links_configured(struct links *l)
+{
+        if (!l->peers)
+                return;
+        l->introduced_until = (struct boot_time){0}; /* we know better now */
+        update(l);
+        on_listen_again(&l->listen_again);
+}
+
+/* ---- strangers ---- */
+
+static void on_introduced(void *userdata, const struct joined *who, const char *why)
+{
+        struct links *l = userdata;
+
+        if (!who) {
+                log_debug("Asked who calls us: %s.", why);
+                if (++l->refused > REPLICA_PEERS_MAX)
+                        l->asking = join_free(l->asking);
+                return;
+        }
+        l->asking = join_free(l->asking);
+        if (who->cluster_id != l->cfg.cluster_id || who->member_id != l->cfg.member_id)
+                return;
+        l->introduced = *who;
+        l->introduced_until = boot_add(boot_now(), INTRODUCED_FOR);
+        update(l);
+        on_listen_again(&l->listen_again);
+}
+
+static void ask_who(struct links *l)
+{
+        struct one o = {.links = l, .id = l->cfg.member_id};
+        const char *cursor;
+        char own[320];
+
+        if (l->asking || boot_before(boot_now(), l->ask_at))
+                return;
+        core_each_peer(l->core, look, &o);
+        buf_add_u8(&o.all, 0);
+        cursor = o.urls;
+        if (o.others > 0 && buf_error(&o.all) == 0 && list_next(&cursor, own, sizeof(own))) {
+                l->ask_at = boot_add(boot_now(), ASK_AGAIN);
+                l->refused = 0;
+                (void) !join_new(&l->asking, l->loop, l->resolver,
+                                 &(struct join_config){.urls = (const char *) buf_head(&o.all),
+                                                       .self = own,
+                                                       .tls = l->cfg.tls_client,
+                                                       .admission = &l->cfg.admission},
+                                 on_introduced, l);
+        }
+        buf_fini(&o.all);
+}
+
+/* ---- what the links tell ---- */
+
+static int on_frame(void *userdata, uint64_t id, struct view frame)
+{
+        struct links *l = userdata;
+
+        return replica_input(l->replica, id, frame, boot_now());
+}
+
+static void on_up(void *userdata, uint64_t id)
+{
+        struct links *l = userdata;
+
+        replica_peer_up(l->replica, id, boot_now());
+}
+
+static void on_called(void *userdata, uint64_t id)
+{
+        struct links *l = userdata;
+
+        replica_peer_called(l->replica, id, boot_now());
+}
+
+static void on_down(void *userdata, uint64_t id)
+{
+        struct links *l = userdata;
+
+        replica_peer_down(l->replica, id, boot_now());
+}
+
+static uint64_t on_strange(void *userdata, uint64_t id)
+{
+        struct links *l = userdata;
+
+        ask_who(l);
+        return replica_removed(l->replica, id);
+}
+
+struct asking {
+        const char *url;
+        struct joined *ret;
+};
+
+static void tell_member(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct asking *a = arg;
+        size_t i = a->ret->n_members;
+
+        (void) voter;
+        if (i == REPLICA_PEERS_MAX || strlen(address) >= sizeof(a->ret->members[i].urls))
+                return;
+        a->ret->members[i].id = id;
+        strcpy(a->ret->members[i].urls, address);
+        a->ret->n_members++;
+        if (urls_meet(address, a->url))
+                a->ret->member_id = id;
+}
+
+static void tell_who(void *userdata, const char *url, struct joined *ret)
+{
+        struct links *l = userdata;
+
+        core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
+}
+
+static const struct peers_ops ops = {.frame = on_frame,
+                                     .up = on_up,
+                                     .called = on_called,
+                                     .down = on_down,
+                                     .strange = on_strange,
+                                     .who = tell_who};
+
+int links_start(struct links *l, struct loop *loop, struct resolver *rv, struct core *core,
+                struct replica *r, const struct joined *joined, const struct peers_config *cfg)
+{
+        int k;
+
+        l->loop = loop;
+        l->resolver = rv;
+        l->core = core;
+        l->replica = r;
+        l->joined = joined;
+        l->cfg = *cfg;
+        loop_timer_init(&l->listen_again, loop, on_listen_again);
+        k = peers_new(&l->peers, loop, rv, cfg, &ops, l);
+        if (k == 0)
+                k = listen_as_needed(l);
+        if (k == 0)
+                update(l);
+        return k;
+}
+
+void links_send(struct links *l, uint64_t peer, struct view frame)
+{
+        if (l->peers)
+                peers_send(l->peers, peer, frame);
+}
+
+size_t links_room(const struct links *l, uint64_t peer)
+{
+        return l->peers ? peers_room(l->peers, peer) : 0;
+}
+
+void links_stop(struct links *l)
+{
+        if (!l->peers)
+                return;
+        l->asking = join_free(l->asking);
+        loop_timer_disarm(&l->listen_again);
+        peers_stop(l->peers);
+}
+
+void links_fini(struct links *l)
+{
+        links_stop(l);
+        l->peers = peers_free(l->peers);
+}

@@ -1,0 +1,47 @@
+/*
+ * Which links this replica has: to and from the members that its configuration names, and none
+ * else. Alone it opens no port.
+ *
+ * A replica that lags may not know a member that the others have added, which may be the very
+ * leader that it has to hear. So when a stranger calls, it asks the members that it knows whom
+ * they know (join.h), and hears those too until its own configuration says more.
+ */
+#pragma once
+
+#include "consensus/join.h"
+#include "consensus/peers.h"
+#include "service/core.h"
+
+struct links {
+        struct loop *loop;
+        struct resolver *resolver;
+        struct core *core;
+        struct replica *replica;
+        struct peers_config cfg;
+        struct peers *peers;
+        const struct joined *joined; /* what the others said before we had a configuration */
+        struct joined introduced;    /* what they said of late */
+        struct boot_time introduced_until;
+        struct join *asking;
+        unsigned refused; /* as often as we were told nothing */
+        struct boot_time ask_at;
+        struct loop_timer listen_again;
+};
+
+/* Makes the links, once the replica has started; @cfg's strings and the rest are borrowed.
+ * Returns 0, or a negative errno that was told. */
+must_check_ int links_start(struct links *l, struct loop *loop, struct resolver *rv,
+                            struct core *core, struct replica *r, const struct joined *joined,
+                            const struct peers_config *cfg);
+void links_fini(struct links *l);
+
+/* The configuration is another one. */
+void links_configured(struct links *l);
+
+void links_send(struct links *l, uint64_t peer, struct view frame);
+
+/* As peers_room(). */
+size_t links_room(const struct links *l, uint64_t peer);
+
+/* Not one more message may leave. */
+void links_stop(struct links *l);
