@@ -1,6 +1,7 @@
 #include "consensus/message.h"
 
 #define ENTRIES_MAX 4096
+#define INDEX_MAX (UINT64_MAX / 2)
 
 static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
                           void *userdata, struct buf *out)
@@ -188,6 +189,22 @@ static int decode_entries(struct reader *rd, struct raft_append_entries *p)
         return 0;
 }
 
+/* Whether no log can contradict this: terms never fall, and an entry before the first is none.
+ * [libraft] It takes over the entries' terms as they are. */
+static bool entries_follow(const struct raft_append_entries *p)
+{
+        uint64_t term = p->prev_log_term;
+
+        if (p->prev_log_index > INDEX_MAX || (p->prev_log_index == 0 && term != 0))
+                return false;
+        for (unsigned i = 0; i < p->n_entries; i++) {
+                if (p->entries[i].term < term)
+                        return false;
+                term = p->entries[i].term;
+        }
+        return term <= p->term;
+}
+
 static int decode_snapshot(struct reader *rd, struct raft_install_snapshot *p)
 {
         struct view conf, data;
@@ -229,6 +246,10 @@ int message_decode(struct view in, struct raft_message *ret)
                 m.append_entries.prev_log_term = u64(&rd);
                 m.append_entries.leader_commit = u64(&rd);
                 r = decode_entries(&rd, &m.append_entries);
+                if (r == 0 && !entries_follow(&m.append_entries)) {
+                        message_discard(&m);
+                        r = -EBADMSG;
+                }
                 break;
         case RAFT_APPEND_ENTRIES_RESULT:
                 m.append_entries_result.version = 1;
@@ -260,6 +281,11 @@ int message_decode(struct view in, struct raft_message *ret)
                 m.install_snapshot.last_index = u64(&rd);
                 m.install_snapshot.last_term = u64(&rd);
                 m.install_snapshot.conf_index = u64(&rd);
+                /* [libraft] Asserted, where asserts are on. */
+                if (m.install_snapshot.last_index == 0 || m.install_snapshot.last_term == 0 ||
+                    m.install_snapshot.last_index > INDEX_MAX ||
+                    m.install_snapshot.conf_index > m.install_snapshot.last_index)
+                        return -EBADMSG;
                 r = decode_snapshot(&rd, &m.install_snapshot);
                 break;
         case RAFT_TIMEOUT_NOW:

@@ -451,6 +451,12 @@ static void check_leader_down(struct replica *r)
         announce(r);
 }
 
+/* Another one who leads in our own term: there is none, whatever the message says. */
+static bool usurps(const struct replica *r, uint64_t term)
+{
+        return replica_leads(r) && term == raft_current_term(&r->raft);
+}
+
 static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
 {
         raft_index match;
@@ -460,16 +466,23 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                 /* [libraft] Counted into the wrong member of a union when we are no candidate.
                  */
                 return raft_state(&r->raft) == RAFT_CANDIDATE;
+        case RAFT_APPEND_ENTRIES:
+                /* [libraft] Taken as a follower would, with our progress in that union. */
+                return !usurps(r, m->append_entries.term);
         case RAFT_APPEND_ENTRIES_RESULT:
                 /* [libraft] A rejection of what was accepted since breaks an invariant; but one
                  * of another term says that we lead no more. */
-                return m->append_entries_result.rejected == 0 ||
-                       m->append_entries_result.term > raft_current_term(&r->raft) ||
-                       raft_match_index(&r->raft, peer, &match) != 0 ||
+                if (m->append_entries_result.term > raft_current_term(&r->raft))
+                        return true;
+                /* [libraft] What we never had would be committed. */
+                if (m->append_entries_result.rejected == 0)
+                        return m->append_entries_result.last_log_index <= log_last(&r->log);
+                return raft_match_index(&r->raft, peer, &match) != 0 ||
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first installs leaks. */
-                return !r->installing && !r->snapping && !r->saving;
+                return !r->installing && !r->snapping && !r->saving &&
+                       !usurps(r, m->install_snapshot.term);
         default:
                 return true;
         }

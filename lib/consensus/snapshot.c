@@ -387,10 +387,10 @@ static void installed(struct replica *r, uint64_t index)
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
         int k = replica_load(r, r->pending.term, blob_view(r->pending_data));
 
-        r->installing = false;
         r->pending_data = blob_free(r->pending_data);
         if (k < 0)
                 return replica_fatal(r, "the leader's snapshot does not load");
+        r->installing = false;
         r->applied = index;
         r->ops->skipped(r->userdata);
         ev.persisted_snapshot.metadata = r->pending;
