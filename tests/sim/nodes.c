@@ -471,6 +471,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                                 .snapshot_slice = 50 + rnd_u64(&w->rnd) % 1000,
                                 .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
                                 .segment_size = SEGMENT,
+                                .any_change = w->any_change,
                         },
                         n->watched_disk, &seen_ops, n->core, now, err);
         if (r < 0)

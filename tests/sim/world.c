@@ -172,6 +172,7 @@ static void draw_size(struct world *w)
         bool small = chance(w, 60);
 
         w->n_replicas = chance(w, 12) ? 1 : chance(w, small ? 85 : 65) ? 3 : 5;
+        w->any_change = chance(w, 70);
         w->narrow = chance(w, 50) ? NSEC_PER_SEC : some_time(w, MSEC, 20 * MSEC);
         w->n_holders = (unsigned) rnd_between(&w->rnd, 1, small ? 3 : HOLDERS_MAX);
         w->n_edges = (unsigned) rnd_between(&w->rnd, 0, small ? 3 : HOLDERS_MAX);
