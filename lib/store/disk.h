@@ -26,6 +26,10 @@ struct disk_ops {
         int (*list)(struct disk *d, int (*fn)(const char *name, void *arg), void *arg);
         /* Appends the whole file to @out. */
         int (*read)(struct disk *d, const char *name, struct buf *out);
+        /* What others, who may have been killed before they could, have written to @name, or
+         * with NULL: what names there are, is durable from now on. To be believed, it must be:
+         * a read would show what the next power loss takes away. */
+        int (*sync)(struct disk *d, const char *name);
         /* Makes a file of @size zero bytes, or empties and zeroes an old one. (job) */
         int (*create)(struct disk *d, const char *name, size_t size);
         /* Overwrites part of an existing file. (job) */
@@ -34,7 +38,9 @@ struct disk_ops {
         /* Makes @name hold exactly these @n runs of bytes, or, if we die meanwhile, what it
          * held before. (job) */
         int (*replace)(struct disk *d, const char *name, const struct view *v, size_t n);
-        /* (job) */
+        /* This one is not durable at once: after a power loss the file may be there again.
+         * (job)
+         */
         int (*remove)(struct disk *d, const char *name);
         void (*submit)(struct disk *d, struct disk_job *job);
         /* The same for what takes long and nobody waits for: those are in order among

@@ -80,6 +80,26 @@ static int posix_read(struct disk *d, const char *name, struct buf *out)
         return r;
 }
 
+static int posix_sync(struct disk *d, const char *name)
+{
+        struct posix *p = posix_of(d);
+        int fd, r = 0;
+
+        if (!name)
+                return fsync(p->dir_fd) < 0 ? -errno : 0;
+        fd = openat(p->dir_fd, name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        if (fsync(fd) < 0)
+                r = -errno;
+        /* A write that has failed leaves pages that look written: what is read next is to come
+         * from the disk. (Rebello et al., "Can Applications Recover from fsync Failures?") */
+        if (r == 0)
+                (void) !posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+        return r;
+}
+
 static int write_all(int fd, const uint8_t *p, size_t n, uint64_t offset)
 {
         while (n > 0) {
@@ -260,6 +280,7 @@ static struct disk *posix_free(struct disk *d)
 static const struct disk_ops posix_ops = {
         .list = posix_list,
         .read = posix_read,
+        .sync = posix_sync,
         .create = posix_create,
         .write = posix_write,
         .replace = posix_replace,

@@ -60,7 +60,6 @@ bool all_zero(const uint8_t *p, size_t n)
         return true;
 }
 
-
 bool record_is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_batch)
 {
         uint32_t len = size - at >= RECORD_HEADER ? le32_get(file + at + 4) : 0;

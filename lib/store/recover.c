@@ -13,6 +13,16 @@ static int refuse(struct store_error *err, const char *file, uint64_t at, const 
         return -EBADMSG;
 }
 
+/* Reads what is on the disk, not what an earlier life of ours had no time to put there: it was
+ * killed between write and sync, say, and the page cache has what a power loss would take back.
+ */
+static int read_synced(struct store *s, const char *name, struct buf *out)
+{
+        int r = s->disk->ops->sync(s->disk, name);
+
+        return r < 0 ? r : s->disk->ops->read(s->disk, name, out);
+}
+
 struct names {
         char (*name)[32];
         size_t n, cap;
@@ -45,7 +55,7 @@ static int name_cmp(const void *a, const void *b)
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = s->disk->ops->read(s->disk, "meta", &b);
+        int r = read_synced(s, "meta", &b);
 
         if (r == -ENOENT) {
                 s->rec.fresh = true;
@@ -83,7 +93,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         const uint8_t *p;
         int r;
 
-        r = s->disk->ops->read(s->disk, name, b);
+        r = read_synced(s, name, b);
         if (r < 0)
                 return r;
         p = b->data;
@@ -136,7 +146,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         struct record rec;
         int r;
 
-        r = s->disk->ops->read(s->disk, name, b);
+        r = read_synced(s, name, b);
         if (r < 0)
                 return r;
         s->n_entry_bytes++;
@@ -145,6 +155,10 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
                 return -ENOMEM;
         strcpy(seg->name, name);
         seg->seq = strtoull(name + 4, NULL, 16);
+        /* Files that were removed came back with a power loss, but not all of them: what they
+         * hold is in the snapshot, or it is missed below. */
+        if (seg->seq != s->next_seq)
+                s->rec.n_entries = 0;
         seg->size = buf_len(b);
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         s->next_seq = seg->seq + 1;
@@ -173,7 +187,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
 static int segment_is_empty(struct store *s, const char *name, bool *ret)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = s->disk->ops->read(s->disk, name, &b);
+        int r = read_synced(s, name, &b);
 
         *ret = r == 0 && all_zero(b.data, buf_len(&b));
         return r;
@@ -185,7 +199,7 @@ static int is_first_start(struct store *s, const char *name, bool *ret)
         cleanup_(buf_fini) struct buf b = {0};
         struct record rec;
         size_t at = 0;
-        int r = s->disk->ops->read(s->disk, name, &b);
+        int r = read_synced(s, name, &b);
 
         if (r < 0)
                 return r;
@@ -212,7 +226,9 @@ static int recover(struct store *s, struct store_error *err)
         size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
         int r;
 
-        r = read_meta(s, err);
+        r = s->disk->ops->sync(s->disk, NULL);
+        if (r == 0)
+                r = read_meta(s, err);
         if (r < 0)
                 return r;
         r = s->disk->ops->list(s->disk, collect_name, &all);

@@ -1,4 +1,10 @@
-/* Files in memory, a queue of jobs, and what a power cut does to them. */
+/*
+ * Files in memory, a queue of jobs, and what the end of the process or of the power does to
+ * them.
+ *
+ * `files` is what a process sees: the page cache. Where the platter has something else, because
+ * nobody has synced it yet, `unsynced` remembers what; a power loss brings back any of it.
+ */
 #include <stdio.h>
 
 #include "world.h"
@@ -12,6 +18,16 @@ struct file {
         struct file *next;
 };
 
+/* What the platter has under a name. */
+struct unsynced {
+        char name[32];
+        bool existed;
+        bool whole; /* the name is what changed, at once; else the content, sector by sector */
+        uint8_t *bytes;
+        size_t len;
+        struct unsynced *next;
+};
+
 struct queued {
         struct disk_job *job;
         struct queued *next;
@@ -20,8 +36,10 @@ struct queued {
 struct sim_disk {
         struct disk base;
         struct file *files;
+        struct unsynced *unsynced;
         struct queued *head, **tail;
-        struct rnd *tearing; /* while a job is half done by a crash */
+        struct rnd *tearing; /* while a job is half done by the end of the process... */
+        bool killing;        /* ...of which the machine outlives */
         bool full;
         void (*on_submit)(void *arg);
         void *arg;
@@ -85,34 +103,173 @@ static int sim_read(struct disk *d, const char *name, struct buf *out)
         return buf_error(out);
 }
 
+static bool coin(struct rnd *rnd)
+{
+        return rnd_between(rnd, 0, 1) == 0;
+}
+
 static bool skipped(struct sim_disk *s)
 {
-        return s->tearing && rnd_between(s->tearing, 0, 1) == 0;
+        return s->tearing && coin(s->tearing);
+}
+
+static void delete (struct sim_disk *s, const char *name)
+{
+        struct file **at = &s->files, *f;
+
+        while (*at && strcmp((*at)->name, name) != 0)
+                at = &(*at)->next;
+        f = *at;
+        if (!f)
+                return;
+        *at = f->next;
+        free(f->bytes);
+        free(f);
+}
+
+/* ---- what is not synced ---- */
+
+static struct unsynced **unsynced_of(struct sim_disk *s, const char *name)
+{
+        struct unsynced **at = &s->unsynced;
+
+        while (*at && strcmp((*at)->name, name) != 0)
+                at = &(*at)->next;
+        return at;
+}
+
+static void settle(struct unsynced **at)
+{
+        struct unsynced *u = *at;
+
+        *at = u->next;
+        free(u->bytes);
+        free(u);
+}
+
+/* The file is about to change, and nobody syncs that. */
+static void keep(struct sim_disk *s, const char *name, bool whole)
+{
+        struct unsynced **at = unsynced_of(s, name), *u = *at;
+        struct file *f = find(s, name);
+
+        if (u) { /* the platter is further behind already */
+                u->whole = u->whole || whole;
+                return;
+        }
+        u = calloc(1, sizeof(*u));
+        if (!u)
+                abort();
+        snprintf(u->name, sizeof(u->name), "%s", name);
+        u->whole = whole;
+        u->existed = f;
+        if (f) {
+                u->len = f->len;
+                u->bytes = malloc(f->len + 1);
+                if (!u->bytes)
+                        abort();
+                memcpy(u->bytes, f->bytes, f->len);
+        }
+        *at = u;
+}
+
+static void content_synced(struct sim_disk *s, const char *name)
+{
+        struct unsynced **at = unsynced_of(s, name);
+
+        if (*at && !(*at)->existed)
+                (*at)->whole = true; /* the name is not */
+        else if (*at && !(*at)->whole)
+                settle(at);
+}
+
+static void names_synced(struct sim_disk *s)
+{
+        for (struct unsynced **at = &s->unsynced; *at;) {
+                if ((*at)->whole) {
+                        settle(at);
+                        continue;
+                }
+                (*at)->existed = true;
+                at = &(*at)->next;
+        }
+}
+
+/* Some of what was not synced had been written back all the same. */
+static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
+{
+        struct file *f = find(s, u->name);
+
+        if (u->whole || !f || (!u->existed && coin(rnd))) {
+                if (coin(rnd))
+                        return;
+                delete (s, u->name);
+                if (!u->existed)
+                        return;
+                f = make(s, u->name);
+                resize(f, u->len);
+                memcpy(f->bytes, u->bytes, u->len);
+                return;
+        }
+        for (size_t at = 0; at < f->len; at += SECTOR) {
+                size_t n = min_of((size_t) SECTOR, f->len - at);
+
+                if (coin(rnd))
+                        continue;
+                memset(f->bytes + at, 0, n);
+                if (at < u->len)
+                        memcpy(f->bytes + at, u->bytes + at, min_of(n, u->len - at));
+        }
+        if (f->len > u->len && coin(rnd))
+                resize(f, max_of(u->len, (size_t) rnd_between(rnd, 0, f->len)));
+}
+
+/* ---- the disk's operations ---- */
+
+static int sim_sync(struct disk *d, const char *name)
+{
+        if (!name)
+                names_synced(sim_of(d));
+        else if (!find(sim_of(d), name))
+                return -ENOENT;
+        else
+                content_synced(sim_of(d), name);
+        return 0;
 }
 
 static int sim_create(struct disk *d, const char *name, size_t size)
 {
+        struct sim_disk *s = sim_of(d);
         struct file *f;
 
-        if (skipped(sim_of(d)))
+        if (skipped(s))
                 return 0;
-        if (sim_of(d)->full)
+        if (s->full)
                 return -ENOSPC;
-        /* Small, so that segments change often enough to be tested. */
-        f = make(sim_of(d), name);
+        if (s->killing)
+                keep(s, name, false);
+        f = make(s, name);
         resize(f, 0);
-        resize(f, size);
+        resize(f, s->tearing ? rnd_between(s->tearing, 0, size) : size);
+        if (!s->tearing) {
+                content_synced(s, name);
+                names_synced(s);
+        }
         return 0;
 }
 
 static int sim_write(struct disk *d, const char *name, uint64_t offset, const void *p, size_t n)
 {
         struct sim_disk *s = sim_of(d);
-        struct file *f = make(s, name);
+        struct file *f = find(s, name);
         const uint8_t *from = p;
 
+        if (!f)
+                return -ENOENT;
         if (offset + n > f->len && s->full)
                 return -ENOSPC;
+        if (s->killing)
+                keep(s, name, false);
         if (offset + n > f->len)
                 resize(f, offset + n);
         for (size_t at = 0; at < n;) {
@@ -123,41 +280,45 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
                         memcpy(f->bytes + offset + at, from + at, k);
                 at += k;
         }
+        if (!s->tearing)
+                content_synced(s, name); /* of others too: it is one file */
         return 0;
 }
 
 static int sim_replace(struct disk *d, const char *name, const struct view *v, size_t n)
 {
+        struct sim_disk *s = sim_of(d);
         struct file *f;
 
-        if (skipped(sim_of(d)))
+        if (skipped(s))
                 return 0;
-        if (sim_of(d)->full)
+        if (s->full)
                 return -ENOSPC;
-        f = make(sim_of(d), name);
+        if (s->killing)
+                keep(s, name, true); /* between the new name and its sync */
+        f = make(s, name);
         resize(f, 0);
         for (size_t i = 0; i < n; i++) {
                 resize(f, f->len + v[i].len);
                 if (v[i].len > 0)
                         memcpy(f->bytes + f->len - v[i].len, v[i].p, v[i].len);
         }
+        if (!s->tearing)
+                names_synced(s);
         return 0;
 }
 
+/* Nobody waits until that is on the platter. */
 static int sim_remove(struct disk *d, const char *name)
 {
-        struct file **at = &sim_of(d)->files, *f;
+        struct sim_disk *s = sim_of(d);
 
-        if (skipped(sim_of(d)))
-                return 0;
-        while (*at && strcmp((*at)->name, name) != 0)
-                at = &(*at)->next;
-        f = *at;
-        if (!f)
+        if (!find(s, name))
                 return -ENOENT;
-        *at = f->next;
-        free(f->bytes);
-        free(f);
+        if (skipped(s))
+                return 0;
+        keep(s, name, true);
+        delete (s, name);
         return 0;
 }
 
@@ -210,11 +371,11 @@ void sim_disk_finish(struct disk *d)
         job->done(job);
 }
 
-void sim_disk_crash(struct disk *d, struct rnd *rnd)
+static void die(struct sim_disk *s, struct rnd *rnd, bool kill)
 {
-        struct sim_disk *s = sim_of(d);
         struct disk_job *job = take(s);
 
+        s->killing = kill;
         if (job) {
                 s->tearing = rnd;
                 if (rnd_between(rnd, 0, 2) > 0)
@@ -222,8 +383,37 @@ void sim_disk_crash(struct disk *d, struct rnd *rnd)
                 s->tearing = NULL;
                 job->drop(job);
         }
+        s->killing = false;
         while ((job = take(s)))
                 job->drop(job);
+}
+
+bool sim_disk_kill(struct disk *d, struct rnd *rnd)
+{
+        die(sim_of(d), rnd, true);
+        return sim_of(d)->unsynced;
+}
+
+void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t len)
+{
+        struct sim_disk *s = sim_of(d);
+        struct unsynced *u;
+
+        keep(s, name, false);
+        u = *unsynced_of(s, name);
+        u->len = min_of(u->len, len);
+        memcpy(u->bytes, bytes, u->len);
+}
+
+void sim_disk_crash(struct disk *d, struct rnd *rnd)
+{
+        struct sim_disk *s = sim_of(d);
+
+        die(s, rnd, false);
+        while (s->unsynced) {
+                lose(s, rnd, s->unsynced);
+                settle(&s->unsynced);
+        }
 }
 
 void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg)
@@ -246,6 +436,8 @@ static struct disk *sim_free(struct disk *d)
                 free(f->bytes);
                 free(f);
         }
+        while (s->unsynced)
+                settle(&s->unsynced);
         free(s);
         return NULL;
 }
@@ -253,6 +445,7 @@ static struct disk *sim_free(struct disk *d)
 static const struct disk_ops ops = {
         .list = sim_list,
         .read = sim_read,
+        .sync = sim_sync,
         .create = sim_create,
         .write = sim_write,
         .replace = sim_replace,

@@ -109,10 +109,19 @@ void heal(struct world *w)
         }
 }
 
+/* The power fails; or the process is killed, and its writes are in the page cache still. Then
+ * the power may fail when its next life has just begun, and believes what it found. */
 void crash(struct world *w, struct replica_node *n)
 {
         w->counts.crashes += n->up;
-        kill_replica(w, n, true);
+        if (!n->up || chance(w, 50))
+                return kill_replica(w, n, END_POWER);
+        w->counts.kills++;
+        kill_replica(w, n, END_KILL);
+        if (chance(w, 50))
+                return;
+        boot(w, n);
+        post(w, some_time(w, MSEC, 300 * MSEC), EV_POWER)->to = n->i;
 }
 
 void cut_off(struct world *w, struct replica_node *n, bool from_clients)

@@ -234,6 +234,14 @@ static int watched_read(struct disk *d, const char *name, struct buf *out)
         return d->ops->read(d, name, out);
 }
 
+static int watched_sync(struct disk *d, const char *name)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->sync(d, name);
+}
+
 static int watched_create(struct disk *d, const char *name, size_t size)
 {
         MEMORY(MEMORY_OURS);
@@ -298,6 +306,7 @@ static struct disk *watch_disk(struct disk *under, struct replica_node *n)
         static const struct disk_ops ops = {
                 .list = watched_list,
                 .read = watched_read,
+                .sync = watched_sync,
                 .create = watched_create,
                 .write = watched_write,
                 .replace = watched_replace,
@@ -549,19 +558,24 @@ bool on_link(struct world *w, struct event *e)
         return false;
 }
 
-void kill_replica(struct world *w, struct replica_node *n, bool crash)
+void kill_replica(struct world *w, struct replica_node *n, enum end how)
 {
-        if (!n->up)
+        if (!n->up) {
+                if (how == END_POWER)
+                        sim_disk_crash(n->disk, &w->rnd); /* of an earlier life's writes */
                 return;
-        if (crash)
+        }
+        if (how != END_STOP)
                 tell_peers(w, n);
-        if (crash)
+        if (how != END_STOP)
                 seen_crash(w, n);
         n->up = false;
         n->wake = NEVER;
         sim_disk_on_submit(n->disk, NULL, NULL);
-        if (crash)
+        if (how == END_POWER)
                 sim_disk_crash(n->disk, &w->rnd);
+        else if (how == END_KILL)
+                w->met.unsynced_start += sim_disk_kill(n->disk, &w->rnd);
         else
                 while (sim_disk_busy(n->disk))
                         sim_disk_finish(n->disk);
@@ -591,7 +605,7 @@ void nodes_begin(struct world *w)
 void nodes_end(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++) {
-                kill_replica(w, &w->r[i], false);
+                kill_replica(w, &w->r[i], END_STOP);
                 drop_parked(&w->r[i]);
                 w->r[i].watched_disk = disk_free(w->r[i].watched_disk);
         }

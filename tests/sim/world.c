@@ -111,7 +111,13 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_EXIT:
                 if (n->up && n->life == e->life)
-                        kill_replica(w, n, true);
+                        kill_replica(w, n, END_KILL);
+                break;
+        case EV_POWER:
+                if (w->calm)
+                        break;
+                w->counts.power += n->up;
+                kill_replica(w, n, END_POWER);
                 break;
         case EV_FAULT:
                 if (!w->calm)

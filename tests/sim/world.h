@@ -40,9 +40,14 @@ struct replica_node;
 
 struct sim_disk;
 struct disk *sim_disk_new(void);
-/* The process dies: jobs under way are lost, the first one perhaps half done. What was synced
- * stays. */
+/* The power fails: jobs under way are lost, the first one perhaps half done. What was synced
+ * stays; of what was not, any sector and any name. */
 void sim_disk_crash(struct disk *d, struct rnd *rnd);
+/* The process is killed: the same happens to its jobs, but what the first one has written
+ * stays, unsynced. Returns whether there is such. */
+bool sim_disk_kill(struct disk *d, struct rnd *rnd);
+/* What was written to @name last was not synced: the platter still has this. */
+void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t len);
 /* Nothing more fits on it; what is there can be written over. */
 void sim_disk_fill(struct disk *d, bool full);
 /* The next job is done, at its time; false when there is none. */
@@ -56,7 +61,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
 /* How often what happened; printed by these names. */
 #define COUNTS(x)                                                                       \
         x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),               \
-                x(crashes, "crashes"), x(partitions, "partitions"),                     \
+                x(crashes, "crashes"), x(kills, "of them kills"),                       \
+                x(power, "power losses after a kill"), x(partitions, "partitions"),     \
                 x(stalls, "stalled disks"), x(full, "full disks"), x(pauses, "pauses"), \
                 x(suspends, "suspends"), x(changes, "changes of members"),              \
                 x(transfers, "leaders moved"), x(compactions, "compactions"),           \
@@ -75,6 +81,7 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
                 x(told_crash, "a crash right after an acknowledgement to a client"),      \
                 x(voted_crash, "a vote across a crash"),                                  \
                 x(torn_crash, "a crash in the middle of a write"),                        \
+                x(unsynced_start, "a start that finds what was never synced"),            \
                 x(install_election, "a snapshot's installation across an election"),      \
                 x(install_crash, "a crash while a snapshot is installed"),                \
                 x(save_election, "a snapshot being taken across an election"),            \
@@ -226,6 +233,7 @@ enum event_kind {
         EV_FRAME,
         EV_DISK,
         EV_EXIT,
+        EV_POWER,
         EV_FAULT,
         EV_HEAL,
         EV_CLIENT,
@@ -266,7 +274,8 @@ struct event *events_take(void);
 /* ---- nodes.c ---- */
 
 void boot(struct world *w, struct replica_node *n);
-void kill_replica(struct world *w, struct replica_node *n, bool crash);
+enum end { END_STOP, END_KILL, END_POWER };
+void kill_replica(struct world *w, struct replica_node *n, enum end how);
 const char *address_of(uint64_t id);
 void nodes_begin(struct world *w);
 void nodes_end(struct world *w);

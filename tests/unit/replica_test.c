@@ -268,3 +268,34 @@ TEST(a_write_that_an_install_overtakes_acknowledges_nothing)
         CHECK_EQ(replica_status(w.replica).last, 22);
         end();
 }
+
+/* A replica that was killed between write and sync says that it has what it finds at its
+ * restart, and its leader counts on it. A power loss then takes nothing of it (I5). */
+TEST(what_is_acknowledged_after_a_kill_outlives_a_power_loss)
+{
+        for (int round = 0; round < 40; round++) {
+                struct rnd r;
+                uint64_t told;
+
+                begin();
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                append(2, 2, 2, 3, 1);
+                finish();
+                append(2, 2, 4, 10, 2);
+                (void) sim_disk_kill(w.disk, &r);
+                replica_free(w.replica);
+                restart();
+                append(2, 2, 4, 3, 2); /* a heartbeat */
+                told = replica_status(w.replica).last;
+                CHECK_EQ(w.told, 3);
+                if (told > 3) {
+                        append(2, 2, told + 1, told, 2);
+                        CHECK_EQ(w.told, told);
+                }
+                sim_disk_crash(w.disk, &r);
+                replica_free(w.replica);
+                restart();
+                CHECK(replica_status(w.replica).last >= told);
+                end();
+        }
+}

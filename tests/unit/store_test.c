@@ -55,12 +55,17 @@ static void append(struct store *s, uint64_t from, uint64_t to, uint64_t term, s
         store_flush(s);
 }
 
+static size_t segment_size; /* 0: as it is */
+
 static struct store *open_store(struct disk *d, int expect)
 {
         struct store_error err;
         struct store *s = NULL;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), expect);
+        if (store_open(&s, d, &ops, NULL, &err) != expect)
+                test_fail(__FILE__, __LINE__, "%s", err.text);
+        if (s && segment_size > 0)
+                store_set_segment_size(s, segment_size);
         if (s && store_recovered(s)->fresh) {
                 struct store_entry first = {
                         .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "c", 1}};
@@ -375,4 +380,131 @@ TEST(what_is_told_is_what_is_there)
                         CHECK_EQ(store_recovered(s)->entries[i - 1].term, term_of[i]);
                 store_free(s);
         }
+}
+
+/* A process is killed between write and sync, and its next life finds what it wrote in the page
+ * cache: what it believes of that, a power loss does not take away any more. */
+TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
+{
+        segment_size = 4096;
+        for (int round = 0; round < 200; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                struct store_snapshot snap = {
+                        .index = 3, .term = 1, .data = {(const uint8_t *) "s", 1}};
+                uint64_t n, last_term, snapshot, next = 2;
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                for (uint64_t i = rnd(0, 2); i > 0; i--, next += 5) {
+                        append(s, next, next + 4, 1, 300);
+                        finish(d);
+                }
+                switch (rnd(0, 3)) {
+                case 0: /* entries, or a cut */
+                        append(s, rnd(2, next), next, 2, rnd(1, 4000));
+                        break;
+                case 1: /* a snapshot */
+                        CHECK_EQ(store_save_snapshot(s, &snap, rnd(0, 1) == 0), 0);
+                        break;
+                case 2: /* a new segment, and its first record */
+                        append(s, next, next + 8, 2, 700);
+                        sim_disk_finish(d);
+                        break;
+                case 3: /* old ones go */
+                        append(s, 2, 12, 1, 700);
+                        finish(d);
+                        append(s, 13, 20, 1, 700);
+                        finish(d);
+                        snap.index = 18;
+                        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+                        sim_disk_finish(d);
+                        store_trim(s, 18);
+                        break;
+                }
+                (void) sim_disk_kill(d, &r);
+                store_free(s);
+                s = open_store(d, 0);
+                n = store_recovered(s)->n_entries;
+                last_term = n > 0 ? store_recovered(s)->entries[n - 1].term : 0;
+                snapshot = store_recovered(s)->snapshot.index;
+                store_free(s);
+                sim_disk_crash(d, &r);
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->n_entries, n);
+                CHECK_EQ(n > 0 ? store_recovered(s)->entries[n - 1].term : 0, last_term);
+                CHECK_EQ(store_recovered(s)->snapshot.index, snapshot);
+                store_free(s);
+        }
+        segment_size = 0;
+}
+
+/* The same of term and vote: who has found itself bound by a vote stays so. */
+TEST(a_vote_that_was_believed_stands)
+{
+        for (int round = 0; round < 40; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                uint8_t slot[4096 + 48];
+                cleanup_(buf_fini) struct buf meta = {0};
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                CHECK_EQ(d->ops->read(d, "meta", &meta), 0);
+                CHECK(buf_len(&meta) >= sizeof(slot));
+                memcpy(slot, meta.data, sizeof(slot));
+                CHECK_EQ(store_vote(s, 9, 3), 0);
+                store_free(s);
+                sim_disk_unsync(d, "meta", slot, sizeof(slot));
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->term, 9);
+                store_free(s);
+                sim_disk_crash(d, &r);
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->term, 9);
+                CHECK_EQ(store_recovered(s)->vote, 3);
+                store_free(s);
+        }
+}
+
+/* Files that were removed may be there again after a power loss, any of them: the log behind
+ * them goes on as before. */
+TEST(files_that_come_back_change_nothing)
+{
+        segment_size = 4096;
+        for (int round = 0; round < 60; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                struct store_snapshot snap = {
+                        .index = 40, .term = 2, .data = {(const uint8_t *) "s", 1}};
+                uint64_t cut = 18 + 4 * rnd(0, 2);
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                for (uint64_t at = 2; at < 30; at += 4) {
+                        append(s, at, at + 3, 1, 700);
+                        finish(d);
+                }
+                /* What one file says is taken back by a later one. */
+                for (uint64_t at = cut; at < 50; at += 4) {
+                        append(s, at, at + 3, 2, 700);
+                        finish(d);
+                }
+                CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+                finish(d);
+                store_trim(s, 38);
+                finish(d);
+                sim_disk_crash(d, &r);
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->snapshot.index, 40);
+                CHECK(store_recovered(s)->n_entries > 9);
+                for (size_t i = 0; i < store_recovered(s)->n_entries; i++) {
+                        const struct store_entry *entry = &store_recovered(s)->entries[i];
+
+                        CHECK_EQ(entry->term, entry->index < cut ? 1 : 2);
+                }
+                store_free(s);
+        }
+        segment_size = 0;
 }
