@@ -142,6 +142,7 @@ struct replica {
         bool snapshot_wanted, saving_for_disk;
         struct boot_time slice_at;             /* when to encode more */
         struct boot_time snapshot_again_at;    /* no room for one before */
+        struct boot_time room_at;              /* when the store looks for room again */
         struct raft_snapshot_metadata pending; /* of that one */
         struct blob *pending_data;             /* of one being installed */
         struct outgoing outgoing[REPLICA_PEERS_MAX];

@@ -6,6 +6,7 @@
 #include "consensus/internal.h"
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
+#define ROOM_RETRY NSEC_PER_SEC
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -75,6 +76,7 @@ struct replica_status replica_status(const struct replica *r)
                 .commit = raft_commit_index(&r->raft),
                 .applied = r->applied,
                 .disk_bytes = store_size(r->store),
+                .short_of_room = store_short_of_room(r->store),
         };
 }
 
@@ -659,6 +661,10 @@ void replica_tick(struct replica *r, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (r->dead)
                 return;
+        if (store_short_of_room(r->store) && !boot_before(r->now, r->room_at)) {
+                r->room_at = boot_add(r->now, ROOM_RETRY);
+                store_retry(r->store);
+        }
         check_leader_down(r);
         check_learner(r);
         members_settle(r);
@@ -681,6 +687,8 @@ struct boot_time replica_next(const struct replica *r)
         struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
 
         raft = boot_min(raft, boot_min(r->leader_down_at, snapshot_next(r)));
+        if (store_short_of_room(r->store))
+                raft = boot_min(raft, r->room_at);
         raft = boot_min(raft, queue_next(r));
         if (replica_leads(r) || r->round_on || !STAILQ_EMPTY(&r->asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));

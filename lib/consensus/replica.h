@@ -50,6 +50,8 @@ struct replica_status {
         uint64_t leader_id; /* 0: none known */
         uint64_t term, last, commit, applied;
         uint64_t disk_bytes;
+        bool short_of_room; /* the disk is full: what was kept aside is used now, and nothing
+                               that grows should be added */
 };
 
 struct replica_ops {

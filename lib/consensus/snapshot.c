@@ -13,6 +13,8 @@
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
+/* A full disk: what can be let go of is let go of sooner. */
+#define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 #define SLICE ((size_t) 512 << 10)
 #define PAUSE (2 * NSEC_PER_MSEC) /* between slices: an eighth of the time, or so */
@@ -281,6 +283,8 @@ static bool is_due(const struct replica *r)
         if (boot_before(r->now, r->snapshot_again_at) || n == 0)
                 return false;
         if (r->snapshot_wanted)
+                return true;
+        if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
                 return true;
         /* Whoever gets one now needs the entries behind it. */
         if (is_sending(r) && bytes < 4 * max_of(BYTES, r->snap_size))

@@ -30,14 +30,22 @@ struct disk_ops {
          * with NULL: what names there are, is durable from now on. To be believed, it must be:
          * a read would show what the next power loss takes away. */
         int (*sync)(struct disk *d, const char *name);
-        /* Makes a file of @size zero bytes, or empties and zeroes an old one. (job) */
+        /* Makes a file of @size zero bytes. What an old one has is overwritten where it is, and
+         * needs no new room; a new one for which there is none is removed again. (job) */
         int (*create)(struct disk *d, const char *name, size_t size);
+        /* Makes a file, if it is not there, and room in it for @size bytes of whatever. (job)
+         */
+        int (*reserve)(struct disk *d, const char *name, size_t size);
         /* Overwrites part of an existing file. (job) */
         int (*write)(struct disk *d, const char *name, uint64_t offset, const void *p,
                      size_t n);
         /* Makes @name hold exactly these @n runs of bytes, or, if we die meanwhile, what it
-         * held before. (job) */
-        int (*replace)(struct disk *d, const char *name, const struct view *v, size_t n);
+         * held before. They are written to @room first, into what there is of that, which is
+         * gone then; on failure it is as large as before. (job) */
+        int (*replace)(struct disk *d, const char *name, const char *room, const struct view *v,
+                       size_t n);
+        /* @to, if it is there, is replaced. (job) */
+        int (*rename)(struct disk *d, const char *from, const char *to);
         /* This one is not durable at once: after a power loss the file may be there again.
          * (job)
          */

@@ -123,23 +123,67 @@ static void forget_open(struct posix *p)
         p->open_fd = -1;
 }
 
+/* Opens @name, and makes it when it is not there. What there is room for is asked for at once,
+ * rather than found out by filling the rest of the disk. */
+static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_fd,
+                     off_t *ret_was)
+{
+        int fd = openat(p->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600), r = 0;
+        struct stat st;
+
+        if (fd < 0)
+                return -errno;
+        if (fstat(fd, &st) < 0)
+                r = -errno;
+        *ret_was = st.st_size;
+        if (r == 0 && (uint64_t) st.st_size < size && fallocate(fd, 0, 0, (off_t) size) < 0 &&
+            errno != EOPNOTSUPP && errno != ENOSYS)
+                r = -errno;
+        *ret_fd = fd;
+        return r;
+}
+
+/* A file that did not get its room is as large as before, or gone. */
+static void give_back(struct posix *p, int fd, const char *name, off_t was)
+{
+        if (was == 0 || ftruncate(fd, was) < 0)
+                (void) !unlinkat(p->dir_fd, name, 0);
+}
+
 static int posix_create(struct disk *d, const char *name, size_t size)
 {
         struct posix *p = posix_of(d);
         cleanup_(freep) uint8_t *zeroes = calloc(1, 1 << 20);
-        int fd, r = 0;
+        off_t was = 0;
+        int fd = -1, r;
 
         if (!zeroes)
                 return -ENOMEM;
-        fd = openat(p->dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return -errno;
+        r = open_room(p, name, size, &fd, &was);
         /* Really written, so that a later fdatasync() has no metadata to flush. */
         for (size_t at = 0; r == 0 && at < size; at += 1 << 20)
                 r = write_all(fd, zeroes, min_of(size - at, (size_t) 1 << 20), at);
+        if (r == 0 && (uint64_t) was > size && ftruncate(fd, (off_t) size) < 0)
+                r = -errno;
         if (r == 0 && (fsync(fd) < 0 || fsync(p->dir_fd) < 0))
                 r = -errno;
-        close(fd);
+        if (r < 0 && fd >= 0)
+                give_back(p, fd, name, was);
+        if (fd >= 0)
+                close(fd);
+        return r;
+}
+
+static int posix_reserve(struct disk *d, const char *name, size_t size)
+{
+        struct posix *p = posix_of(d);
+        off_t was = 0;
+        int fd = -1, r = open_room(p, name, size, &fd, &was);
+
+        if (r < 0 && fd >= 0)
+                give_back(p, fd, name, was);
+        if (fd >= 0)
+                close(fd);
         return r;
 }
 
@@ -189,29 +233,41 @@ static int write_gently(int fd, struct view v, uint64_t *offset)
         return r;
 }
 
-static int posix_replace(struct disk *d, const char *name, const struct view *v, size_t n)
+static int posix_replace(struct disk *d, const char *name, const char *room,
+                         const struct view *v, size_t n)
 {
         struct posix *p = posix_of(d);
-        uint64_t offset = 0;
-        char tmp[80];
-        int fd, r = 0;
+        uint64_t offset = 0, size = 0;
+        off_t was = 0;
+        int fd = -1, r;
 
-        snprintf(tmp, sizeof(tmp), "%s.tmp", name);
-        fd = openat(p->dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return -errno;
+        for (size_t i = 0; i < n; i++)
+                size += v[i].len;
+        r = open_room(p, room, size, &fd, &was);
         for (size_t i = 0; r == 0 && i < n; i++)
                 r = write_gently(fd, v[i], &offset);
+        if (r == 0 && (uint64_t) was > size && ftruncate(fd, (off_t) size) < 0)
+                r = -errno;
         if (r == 0 && fsync(fd) < 0)
                 r = -errno;
-        close(fd);
-        if (r < 0)
-                (void) !unlinkat(p->dir_fd, tmp, 0); /* it may be what there is no room for */
-        if (r == 0 && renameat(p->dir_fd, tmp, p->dir_fd, name) < 0)
+        if (r < 0 && fd >= 0)
+                give_back(p, fd, room, was);
+        if (fd >= 0)
+                close(fd);
+        if (r == 0 && renameat(p->dir_fd, room, p->dir_fd, name) < 0)
                 r = -errno;
         if (r == 0 && fsync(p->dir_fd) < 0)
                 r = -errno;
         return r;
+}
+
+static int posix_rename(struct disk *d, const char *from, const char *to)
+{
+        struct posix *p = posix_of(d);
+
+        if (renameat(p->dir_fd, from, p->dir_fd, to) < 0 || fsync(p->dir_fd) < 0)
+                return -errno;
+        return 0;
 }
 
 static int posix_remove(struct disk *d, const char *name)
@@ -283,7 +339,9 @@ static const struct disk_ops posix_ops = {
         .sync = posix_sync,
         .create = posix_create,
         .write = posix_write,
+        .reserve = posix_reserve,
         .replace = posix_replace,
+        .rename = posix_rename,
         .remove = posix_remove,
         .submit = posix_submit,
         .submit_aside = posix_submit_aside,

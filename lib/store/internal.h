@@ -4,6 +4,7 @@
  *     record.c    one entry as bytes
  *     recover.c   from a directory to a store
  *     store.c     writing
+ *     room.c      files made in advance, so that a full disk is met late
  */
 #pragma once
 
@@ -28,6 +29,40 @@ struct segment {
         size_t size;
 };
 
+/* A file of zeroes that becomes a segment. */
+struct spare {
+        STAILQ_ENTRY(spare) next;
+        char name[32];
+        size_t size;
+};
+
+enum job_kind {
+        JOB_LOG,
+        JOB_REMOVE,
+        /* Aside: the log does not wait for these. */
+        JOB_SNAPSHOT,
+        JOB_INSTALL,
+        JOB_SPARE,
+        JOB_RECYCLE, /* a segment becomes a spare */
+        JOB_ROOM,    /* for the next snapshot */
+};
+
+struct job {
+        struct disk_job disk_job;
+        struct store *store;
+        STAILQ_ENTRY(job) next; /* in `stalled` */
+        enum job_kind kind;
+        char from[32]; /* what is renamed first; "": nothing */
+        char wip[32];  /* JOB_SPARE, JOB_RECYCLE: its name while it is made */
+        char name[32];
+        uint64_t offset;
+        struct buf bytes;
+        struct blob *data; /* of a snapshot: what follows `bytes` */
+        size_t size;
+        uint64_t index; /* of a snapshot */
+        int r;
+};
+
 struct store {
         struct disk *disk;
         const struct store_ops *ops;
@@ -46,16 +81,69 @@ struct store {
         uint32_t batch;
         uint64_t last;    /* the last index queued */
         uint64_t durable; /* up to here each entry is on the disk, as it is now */
-        bool spare;       /* a segment behind the current one is made already */
-        size_t spare_at;  /* the offset from which on to make one */
         struct buf queued;
         uint64_t queued_index;  /* when that is written, all up to here is durable... */
         uint64_t writing_index; /* ...and with the write under way, up to here */
         bool writing;
+        bool installing; /* a snapshot that resets the log is written: the log waits */
         bool failed;
         uint64_t snapshot_index;
         uint64_t snapshot_size;
+
+        /* What is made in advance (room.c). */
+        STAILQ_HEAD(, spare) spares;
+        size_t n_spares, n_making; /* ready, and on their way */
+        uint32_t spare_seq;
+        size_t large;     /* a segment of this size is waited for; 0: none */
+        size_t room;      /* for the next snapshot: what there is... */
+        size_t room_goal; /* ...and is to be */
+        size_t second;    /* SECOND_ROOM */
+        bool rooming;
+        bool lacks_spare, lacks_room; /* the disk was full when these were to be made */
+        bool blocked;                 /* ...and is not asked again before store_retry() */
+        STAILQ_HEAD(, job) stalled;   /* what waits for that too */
 };
+
+/* ---- store.c ---- */
+
+void store_fail(struct store *s, const char *file, int r);
+/* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
+struct job *job_new(struct store *s, enum job_kind kind, const char *name);
+void job_start(struct job *j);
+void job_drop(struct disk_job *dj);
+
+/* ---- room.c ---- */
+
+/* The next snapshot is written into this. */
+#define ROOM "snapshot.room"
+/* Until there is a snapshot whose place the next but one may take. */
+#define SECOND_ROOM "snapshot.room2"
+#define WIP "wip-"
+#define SPARE "spare-"
+#define SPARES 3 /* that are ready while there is room */
+
+static inline bool no_room(int r)
+{
+        return r == -ENOSPC || r == -EDQUOT;
+}
+
+/* A spare for a write of @n bytes, taken out of the list; NULL: none yet. Ends with free(). */
+struct spare *room_take(struct store *s, size_t n);
+must_check_ int room_add(struct store *s, const char *name, size_t size);
+/* Begins to make what is missing. */
+void room_tend(struct store *s);
+/* @seg, owned, is not needed any more. */
+void room_recycle(struct store *s, struct segment *seg);
+/* A snapshot of @size is on the disk, and took the room; @old ("": none) becomes the next
+ * one's. */
+void room_used(struct store *s, const char *old, size_t size);
+/* There was none for a snapshot of @size. */
+void room_missed(struct store *s, size_t size);
+int room_run(struct job *j);
+void room_done(struct job *j);
+/* The disk is full; @j waits. */
+void room_stall(struct store *s, struct job *j);
+void room_fini(struct store *s);
 
 void store_segment_name(uint64_t seq, char out[static 32]);
 

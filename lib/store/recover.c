@@ -24,17 +24,35 @@ static int read_synced(struct store *s, const char *name, struct buf *out)
 }
 
 struct names {
-        char (*name)[32];
+        struct store *store;
+        char (*name)[32]; /* of segments and snapshots */
         size_t n, cap;
+        char (*half)[32]; /* of what was not made to its end */
+        size_t n_half, half_cap;
 };
 
 static int collect_name(const char *name, void *arg)
 {
         struct names *all = arg;
+        unsigned seq, size;
+        char end;
 
+        if (strlen(name) >= sizeof(*all->name))
+                return 0;
+        if (sscanf(name, SPARE "%8x-%8x%c", &seq, &size, &end) == 2) {
+                all->store->spare_seq = max_of(all->store->spare_seq, (uint32_t) seq);
+                return room_add(all->store, name, size);
+        }
+        if (strncmp(name, WIP, strlen(WIP)) == 0) {
+                if (array_reserve(&all->half, &all->half_cap, all->n_half + 1,
+                                  sizeof(*all->half)) < 0)
+                        return -ENOMEM;
+                strcpy(all->half[all->n_half++], name);
+                return 0;
+        }
         if (strncmp(name, "log-", 4) != 0 && strncmp(name, "snapshot-", 9) != 0)
                 return 0;
-        if (strlen(name) >= sizeof(*all->name) || strstr(name, ".tmp"))
+        if (strstr(name, ".tmp"))
                 return 0;
         if (array_reserve(&all->name, &all->cap, all->n + 1, sizeof(*all->name)) < 0)
                 return -ENOMEM;
@@ -45,6 +63,7 @@ static int collect_name(const char *name, void *arg)
 static void names_fini(struct names *n)
 {
         free(n->name);
+        free(n->half);
 }
 
 static int name_cmp(const void *a, const void *b)
@@ -183,7 +202,8 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
 }
 
-/* A segment made in advance holds nothing but zeroes; then the one before it is the last. */
+/* A segment that was only just begun holds nothing but zeroes; then the one before it is the
+ * last. */
 static int segment_is_empty(struct store *s, const char *name, bool *ret)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -222,7 +242,7 @@ static bool contradicts(const struct store_recovered *rec)
 
 static int recover(struct store *s, struct store_error *err)
 {
-        cleanup_(names_fini) struct names all = {0};
+        cleanup_(names_fini) struct names all = {.store = s};
         size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
         int r;
 
@@ -271,18 +291,24 @@ static int recover(struct store *s, struct store_error *err)
                 r = read_segment(s, all.name[i], last, &cap, err);
                 if (r < 0)
                         return r;
-                if (empty) {
-                        s->spare = true;
-                        break;
-                }
         }
-        /* Snapshots that a newer one replaced. */
+        /* Snapshots that a newer one replaced: one of them is room for the next. */
         for (size_t i = n_logs; i < all.n; i++)
                 if (i != latest) {
-                        r = s->disk->ops->remove(s->disk, all.name[i]);
+                        r = s->disk->ops->rename(s->disk, all.name[i], ROOM);
                         if (r < 0)
                                 return r;
                 }
+        if (latest != SIZE_MAX) {
+                r = s->disk->ops->remove(s->disk, SECOND_ROOM);
+                if (r < 0 && r != -ENOENT)
+                        return r;
+        }
+        for (size_t i = 0; i < all.n_half; i++) {
+                r = s->disk->ops->remove(s->disk, all.half[i]);
+                if (r < 0)
+                        return r;
+        }
         /* A log that ends before the snapshot was overtaken by an install: the snapshot stands
          * alone. */
         if (s->rec.n_entries > 0 &&
@@ -342,6 +368,8 @@ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, 
         s->ops = ops;
         s->userdata = userdata;
         STAILQ_INIT(&s->segments);
+        STAILQ_INIT(&s->spares);
+        STAILQ_INIT(&s->stalled);
         s->next_seq = 1;
         s->segment_size = SEGMENT_SIZE;
         err->text[0] = '\0';

@@ -5,21 +5,6 @@
 #include "base/le.h"
 #include "store/internal.h"
 
-enum job_kind { JOB_LOG, JOB_SNAPSHOT, JOB_INSTALL, JOB_CREATE, JOB_SPARE, JOB_REMOVE };
-
-struct job {
-        struct disk_job disk_job;
-        struct store *store;
-        enum job_kind kind;
-        char name[32];
-        uint64_t offset;
-        struct buf bytes;
-        struct blob *data; /* of a snapshot: what follows `bytes` */
-        size_t size;
-        uint64_t index; /* of a snapshot */
-        int r;
-};
-
 void store_segment_name(uint64_t seq, char out[static 32])
 {
         snprintf(out, 32, "log-%016" PRIx64, seq);
@@ -41,6 +26,7 @@ struct store *store_free(struct store *s)
                 STAILQ_REMOVE_HEAD(&s->segments, next);
                 free(seg);
         }
+        room_fini(s);
         buf_fini(&s->queued);
         free(s);
         return NULL;
@@ -105,7 +91,7 @@ int store_vote(struct store *s, uint64_t term, uint64_t vote)
 
 /* ---- writing ---- */
 
-static void fail(struct store *s, const char *file, int r)
+void store_fail(struct store *s, const char *file, int r)
 {
         if (s->failed)
                 return;
@@ -113,12 +99,27 @@ static void fail(struct store *s, const char *file, int r)
         s->ops->failed(s->userdata, file, r);
 }
 
+static int write_log(struct job *j)
+{
+        struct disk *d = j->store->disk;
+        int r;
+
+        if (*j->from) {
+                r = d->ops->rename(d, j->from, j->name);
+                if (r < 0)
+                        return r;
+                *j->from = '\0'; /* if it is tried again */
+        }
+        return d->ops->write(d, j->name, j->offset, j->bytes.data, buf_len(&j->bytes));
+}
+
 static int write_snapshot(struct job *j)
 {
         struct view v[] = {{j->bytes.data, buf_len(&j->bytes)}, blob_view(j->data)};
+        struct disk *d = j->store->disk;
 
         le32_put(j->bytes.data, crc32c(crc32c(0, v[0].p + 4, v[0].len - 4), v[1].p, v[1].len));
-        return j->store->disk->ops->replace(j->store->disk, j->name, v, ARRAY_SIZE(v));
+        return d->ops->replace(d, j->name, ROOM, v, ARRAY_SIZE(v));
 }
 
 static void run_job(struct disk_job *dj)
@@ -128,26 +129,24 @@ static void run_job(struct disk_job *dj)
 
         switch (j->kind) {
         case JOB_LOG:
-                j->r = d->ops->write(d, j->name, j->offset, j->bytes.data, buf_len(&j->bytes));
+                j->r = write_log(j);
                 break;
         case JOB_SNAPSHOT:
         case JOB_INSTALL:
                 j->r = write_snapshot(j);
                 break;
-        case JOB_CREATE:
-        case JOB_SPARE:
-                j->r = d->ops->create(d, j->name, j->size);
-                break;
         case JOB_REMOVE:
                 j->r = d->ops->remove(d, j->name);
+                break;
+        case JOB_SPARE:
+        case JOB_RECYCLE:
+        case JOB_ROOM:
+                j->r = room_run(j);
                 break;
         }
 }
 
-static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
-                  struct buf *bytes, size_t size, uint64_t index);
-
-static void job_drop(struct disk_job *dj)
+void job_drop(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
 
@@ -156,130 +155,123 @@ static void job_drop(struct disk_job *dj)
         free(j);
 }
 
-static bool in_use(const struct store *s, const char *name)
+static void log_written(struct store *s)
 {
-        const struct segment *seg;
-
-        STAILQ_FOREACH (seg, &s->segments, next)
-                if (strcmp(seg->name, name) == 0)
-                        return true;
-        return false;
+        s->writing = false;
+        if (s->writing_index > s->durable) {
+                s->durable = s->writing_index;
+                s->ops->persisted(s->userdata, s->durable);
+        }
+        store_flush(s);
 }
 
-static void drop_spare(struct store *s, const char *name)
+static void snapshot_written(struct store *s, const struct job *j)
 {
-        s->spare = false;
-        if (submit(s, JOB_REMOVE, name, 0, NULL, 0, 0) < 0)
-                fail(s, name, -ENOMEM);
+        uint64_t was = s->snapshot_index;
+        char old[32] = "";
+
+        if (was > 0 && was != j->index)
+                snprintf(old, sizeof(old), "snapshot-%016" PRIx64, was);
+        s->snapshot_index = j->index;
+        s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
+        room_used(s, old, s->snapshot_size);
+        if (j->kind == JOB_INSTALL) {
+                s->durable = j->index; /* and it is all there is */
+                s->installing = false;
+        }
+        s->ops->snapshot_done(s->userdata, j->index);
+        store_flush(s);
 }
 
 static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
         struct store *s = j->store;
+        bool full = no_room(j->r);
 
-        /* Without a snapshot of our own the log is longer, no more; without a spare segment its
-         * next one is made when it is needed. */
-        if (j->r < 0 && j->kind == JOB_SNAPSHOT && !s->failed)
-                s->ops->snapshot_failed(s->userdata, j->index, j->r);
-        else if (j->r < 0 && j->kind == JOB_SPARE && !in_use(s, j->name))
-                drop_spare(s, j->name);
-        else if (j->r < 0 && !(j->kind == JOB_REMOVE && j->r == -ENOENT))
-                fail(s, j->name, j->r);
-        if (j->kind == JOB_LOG)
-                s->writing = false;
-        if (!s->failed && j->kind == JOB_LOG) {
-                if (s->writing_index > s->durable) {
-                        s->durable = s->writing_index;
-                        s->ops->persisted(s->userdata, s->durable);
-                }
-                store_flush(s);
-        } else if (!s->failed && j->r == 0 &&
-                   (j->kind == JOB_SNAPSHOT || j->kind == JOB_INSTALL)) {
-                if (s->snapshot_index > 0 && s->snapshot_index < j->index) {
-                        char old[32];
-
-                        snprintf(old, sizeof(old), "snapshot-%016" PRIx64, s->snapshot_index);
-                        if (submit(s, JOB_REMOVE, old, 0, NULL, 0, 0) < 0)
-                                fail(s, old, -ENOMEM);
-                }
-                s->snapshot_index = j->index;
-                s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
-                if (j->kind == JOB_INSTALL)
-                        s->durable = j->index; /* and it is all there is */
-                s->ops->snapshot_done(s->userdata, j->index);
+        if (s->failed)
+                return job_drop(dj);
+        switch (j->kind) {
+        case JOB_LOG:
+                if (full)
+                        return room_stall(s, j);
+                if (j->r < 0)
+                        store_fail(s, j->name, j->r);
+                else
+                        log_written(s);
+                break;
+        case JOB_INSTALL:
+        case JOB_SNAPSHOT:
+                if (full)
+                        room_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
+                if (full && j->kind == JOB_INSTALL)
+                        return room_stall(s, j);
+                /* Without one of our own the log is longer, no more. */
+                if (j->r < 0 && j->kind == JOB_SNAPSHOT)
+                        s->ops->snapshot_failed(s->userdata, j->index, j->r);
+                else if (j->r < 0)
+                        store_fail(s, j->name, j->r);
+                else
+                        snapshot_written(s, j);
+                break;
+        case JOB_REMOVE:
+                if (j->r < 0 && j->r != -ENOENT)
+                        store_fail(s, j->name, j->r);
+                break;
+        case JOB_SPARE:
+        case JOB_RECYCLE:
+        case JOB_ROOM:
+                room_done(j);
+                break;
         }
         job_drop(dj);
 }
 
-static int submit_job(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
-                      struct buf *bytes, struct blob *data, size_t size, uint64_t index)
+struct job *job_new(struct store *s, enum job_kind kind, const char *name)
 {
         struct job *j = calloc(1, sizeof(*j));
 
         if (!j)
-                return -ENOMEM;
+                return NULL;
         j->disk_job.run = run_job;
         j->disk_job.done = job_done;
         j->disk_job.drop = job_drop;
         j->store = s;
         j->kind = kind;
         snprintf(j->name, sizeof(j->name), "%s", name);
-        j->offset = offset;
-        j->size = size;
-        j->index = index;
-        if (bytes) {
-                j->bytes = *bytes;
-                *bytes = (struct buf){0};
-        }
-        if (data)
-                j->data = blob_hold(data);
-        /* The log does not wait for a snapshot of our own. */
-        if (kind == JOB_SNAPSHOT)
-                s->disk->ops->submit_aside(s->disk, &j->disk_job);
+        return j;
+}
+
+void job_start(struct job *j)
+{
+        struct disk *d = j->store->disk;
+
+        if (j->kind == JOB_LOG || j->kind == JOB_REMOVE)
+                d->ops->submit(d, &j->disk_job);
         else
-                s->disk->ops->submit(s->disk, &j->disk_job);
-        return 0;
+                d->ops->submit_aside(d, &j->disk_job);
 }
 
-static int submit(struct store *s, enum job_kind kind, const char *name, uint64_t offset,
-                  struct buf *bytes, size_t size, uint64_t index)
+/* Starts the next segment, if there is a file for @need bytes; its name is to become *@from.
+ * Returns 0, -EAGAIN when one is still to be made, or -ENOMEM. */
+static int next_segment(struct store *s, size_t need, char from[static 32])
 {
-        return submit_job(s, kind, name, offset, bytes, NULL, size, index);
-}
+        struct spare *sp = room_take(s, need);
+        struct segment *seg;
 
-static int create_segment(struct store *s, enum job_kind kind, uint64_t seq, size_t size,
-                          char name[static 32])
-{
-        store_segment_name(seq, name);
-        return submit(s, kind, name, 0, NULL, size, 0);
-}
-
-/* Starts the next segment; what is queued fits into it. Jobs run in order: it is made before it
- * is written. */
-static int next_segment(struct store *s, size_t need)
-{
-        struct segment *seg = calloc(1, sizeof(*seg));
-        int r = 0;
-
-        if (!seg)
-                return -ENOMEM;
-        seg->seq = s->next_seq;
-        seg->size = max_of(s->segment_size, need);
-        if (s->spare && seg->size == s->segment_size)
+        if (!sp)
+                return -EAGAIN;
+        seg = calloc(1, sizeof(*seg));
+        if (seg) {
+                seg->seq = s->next_seq++;
+                seg->size = sp->size;
                 store_segment_name(seg->seq, seg->name);
-        else
-                r = create_segment(s, JOB_CREATE, seg->seq, seg->size, seg->name);
-        if (r < 0) {
-                free(seg);
-                return r;
+                memcpy(from, sp->name, sizeof(sp->name));
+                s->offset = 0;
+                STAILQ_INSERT_TAIL(&s->segments, seg, next);
         }
-        s->spare = false;
-        s->spare_at = seg->size / 2;
-        s->next_seq++;
-        s->offset = 0;
-        STAILQ_INSERT_TAIL(&s->segments, seg, next);
-        return 0;
+        free(sp);
+        return seg ? 0 : -ENOMEM;
 }
 
 /* Queues the word that entries from @from on are void. A write of theirs that is under way goes
@@ -308,66 +300,73 @@ int store_append(struct store *s, const struct store_entry *e, size_t n)
 void store_flush(struct store *s)
 {
         struct segment *seg = STAILQ_LAST(&s->segments, segment, next);
-        size_t n = buf_len(&s->queued), at;
-        char name[32];
+        size_t n = buf_len(&s->queued);
+        char from[32] = "";
+        struct job *j;
+        int r = 0;
 
         /* Of a record that got no memory there is only a part; the process ends of it. */
-        if (n == 0 || s->writing || s->failed || buf_error(&s->queued) < 0)
+        if (buf_error(&s->queued) < 0)
                 return;
-        if (!seg || seg->size - s->offset < n) {
-                if (next_segment(s, n) < 0)
-                        return fail(s, "the log", -ENOMEM);
-                seg = STAILQ_LAST(&s->segments, segment, next);
+        if (n > 0 && !s->writing && !s->installing && !s->failed) {
+                if (!seg || seg->size - s->offset < n)
+                        r = next_segment(s, n, from);
+                if (r == -ENOMEM)
+                        return store_fail(s, "the log", r);
         }
-        at = s->offset;
+        room_tend(s);
+        if (n == 0 || s->writing || s->installing || s->failed || r < 0)
+                return;
+        seg = STAILQ_LAST(&s->segments, segment, next);
+        j = job_new(s, JOB_LOG, seg->name);
+        if (!j)
+                return store_fail(s, seg->name, -ENOMEM);
+        memcpy(j->from, from, sizeof(from));
+        j->offset = s->offset;
+        j->bytes = s->queued;
+        s->queued = (struct buf){0};
         s->offset += n;
         s->batch++;
         seg->last = max_of(seg->last, s->queued_index);
         s->writing = true;
         s->writing_index = s->queued_index;
-        if (submit(s, JOB_LOG, seg->name, at, &s->queued, 0, 0) < 0)
-                return fail(s, seg->name, -ENOMEM);
-        /* Zero-filling takes tens of milliseconds: the next one is made before it is needed.
-         * Where there is no room for it, it is tried again further on. */
-        if (!s->spare && s->offset > max_of(s->spare_at, seg->size / 2)) {
-                if (create_segment(s, JOB_SPARE, s->next_seq, s->segment_size, name) < 0)
-                        return fail(s, name, -ENOMEM);
-                s->spare = true;
-                s->spare_at = s->offset + s->segment_size / 16;
-        }
+        job_start(j);
 }
 
 int store_save_blob(struct store *s, const struct store_snapshot *snap, struct blob *data,
                     bool reset)
 {
-        struct buf b = {0};
         uint8_t h[SNAPSHOT_HEADER] = {0};
         char name[32];
-        int r;
+        struct job *j;
 
+        snprintf(name, sizeof(name), "snapshot-%016" PRIx64, snap->index);
+        j = job_new(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name);
+        if (!j)
+                return -ENOMEM;
         le32_put(h + 4, FORMAT);
         le64_put(h + 8, snap->index);
         le64_put(h + 16, snap->term);
         le64_put(h + 24, snap->conf_index);
         le64_put(h + 32, snap->conf.len);
         le64_put(h + 40, blob_view(data).len);
-        buf_add(&b, h, sizeof(h));
-        buf_add(&b, snap->conf.p, snap->conf.len);
-        r = buf_error(&b);
-        if (r == 0) {
-                snprintf(name, sizeof(name), "snapshot-%016" PRIx64, snap->index);
-                r = submit_job(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name, 0, &b, data, 0,
-                               snap->index);
-        }
-        if (r == 0 && reset) {
-                /* The log goes on behind the snapshot; what it held before is void once the
-                 * snapshot is durable. */
+        buf_add(&j->bytes, h, sizeof(h));
+        buf_add(&j->bytes, snap->conf.p, snap->conf.len);
+        j->data = blob_hold(data);
+        j->index = snap->index;
+        if (reset) {
+                /* The log goes on behind the snapshot, once that is durable; what it held
+                 * before is void then. */
                 cut(s, 1);
                 s->last = s->queued_index = snap->index;
-                r = buf_error(&s->queued);
+                s->installing = true;
         }
-        buf_fini(&b);
-        return r;
+        if (buf_error(&j->bytes) < 0 || buf_error(&s->queued) < 0) {
+                job_drop(&j->disk_job);
+                return -ENOMEM;
+        }
+        job_start(j);
+        return 0;
 }
 
 int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool reset)
@@ -387,9 +386,7 @@ void store_trim(struct store *s, uint64_t index)
         while ((seg = STAILQ_FIRST(&s->segments)) && STAILQ_NEXT(seg, next) &&
                seg->last <= index) {
                 STAILQ_REMOVE_HEAD(&s->segments, next);
-                if (submit(s, JOB_REMOVE, seg->name, 0, NULL, 0, 0) < 0)
-                        fail(s, seg->name, -ENOMEM);
-                free(seg);
+                room_recycle(s, seg);
         }
 }
 

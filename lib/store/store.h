@@ -113,5 +113,12 @@ must_check_ int store_save_blob(struct store *s, const struct store_snapshot *sn
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);
 
+/* Is the disk full? What is made in advance could not be made, or a snapshot not written, or
+ * the log waits for room; it goes on in what is there, so nothing but that which grows has to
+ * stop. False again when all of that is made up for. */
+bool store_short_of_room(const struct store *s);
+/* Tries again what there was no room for; from time to time while that is so. */
+void store_retry(struct store *s);
+
 /* Bytes of log and snapshots on disk. */
 uint64_t store_size(const struct store *s);

@@ -39,7 +39,8 @@ struct sim_disk {
         struct unsynced *unsynced;
         struct queued *head, **tail;
         struct rnd *tearing; /* while a job is half done by the end of the process... */
-        bool killing;        /* ...of which the machine outlives */
+        bool killing;        /* ...of which the machine outlives... */
+        bool torn;           /* ...and has come to its end */
         bool full;
         void (*on_submit)(void *arg);
         void *arg;
@@ -108,12 +109,26 @@ static bool coin(struct rnd *rnd)
         return rnd_between(rnd, 0, 1) == 0;
 }
 
-static bool skipped(struct sim_disk *s)
+/* How far an operation gets. Each is synced before the next of its job begins. */
+enum extent { ALL, PART, NOTHING };
+
+static enum extent extent(struct sim_disk *s)
 {
-        return s->tearing && coin(s->tearing);
+        if (!s->tearing)
+                return ALL;
+        if (s->torn)
+                return NOTHING;
+        s->torn = coin(s->tearing);
+        return s->torn ? PART : ALL;
 }
 
-static void delete (struct sim_disk *s, const char *name)
+/* Of one that is done in part: whether this bit of it is. */
+static bool skipped(struct sim_disk *s, enum extent x)
+{
+        return x == NOTHING || (x == PART && coin(s->tearing));
+}
+
+static void drop_file(struct sim_disk *s, const char *name)
 {
         struct file **at = &s->files, *f;
 
@@ -203,7 +218,7 @@ static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
         if (u->whole || !f || (!u->existed && coin(rnd))) {
                 if (coin(rnd))
                         return;
-                delete (s, u->name);
+                drop_file(s, u->name);
                 if (!u->existed)
                         return;
                 f = make(s, u->name);
@@ -237,24 +252,47 @@ static int sim_sync(struct disk *d, const char *name)
         return 0;
 }
 
+/* Room for a file that is to be @size bytes long. */
+static bool fits(struct sim_disk *s, const struct file *f, size_t size)
+{
+        return !s->full || (f && f->len >= size);
+}
+
 static int sim_create(struct disk *d, const char *name, size_t size)
 {
         struct sim_disk *s = sim_of(d);
+        enum extent x = extent(s);
         struct file *f;
 
-        if (skipped(s))
+        if (skipped(s, x))
                 return 0;
-        if (s->full)
+        if (!fits(s, find(s, name), size))
                 return -ENOSPC;
-        if (s->killing)
+        if (x == PART && s->killing)
                 keep(s, name, false);
         f = make(s, name);
         resize(f, 0);
-        resize(f, s->tearing ? rnd_between(s->tearing, 0, size) : size);
-        if (!s->tearing) {
+        resize(f, x == PART ? rnd_between(s->tearing, 0, size) : size);
+        if (x == ALL) {
                 content_synced(s, name);
                 names_synced(s);
         }
+        return 0;
+}
+
+/* As if it were durable: what it holds is nothing. */
+static int sim_reserve(struct disk *d, const char *name, size_t size)
+{
+        struct sim_disk *s = sim_of(d);
+        struct file *f = find(s, name);
+
+        if (skipped(s, extent(s)))
+                return 0;
+        if (!fits(s, f, size))
+                return -ENOSPC;
+        f = make(s, name);
+        if (f->len < size)
+                resize(f, size);
         return 0;
 }
 
@@ -262,13 +300,16 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
 {
         struct sim_disk *s = sim_of(d);
         struct file *f = find(s, name);
+        enum extent x = extent(s);
         const uint8_t *from = p;
 
         if (!f)
-                return -ENOENT;
-        if (offset + n > f->len && s->full)
+                return s->torn ? 0 : -ENOENT;
+        if (x == NOTHING)
+                return 0;
+        if (!fits(s, f, offset + n))
                 return -ENOSPC;
-        if (s->killing)
+        if (x == PART && s->killing)
                 keep(s, name, false);
         if (offset + n > f->len)
                 resize(f, offset + n);
@@ -276,26 +317,32 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
                 size_t k = min_of(n - at, (size_t) (SECTOR - (offset + at) % SECTOR));
 
                 /* Sectors reach the disk in any order: a crash keeps any of them. */
-                if (!skipped(s))
+                if (!skipped(s, x))
                         memcpy(f->bytes + offset + at, from + at, k);
                 at += k;
         }
-        if (!s->tearing)
+        if (x == ALL)
                 content_synced(s, name); /* of others too: it is one file */
         return 0;
 }
 
-static int sim_replace(struct disk *d, const char *name, const struct view *v, size_t n)
+static int sim_replace(struct disk *d, const char *name, const char *room, const struct view *v,
+                       size_t n)
 {
         struct sim_disk *s = sim_of(d);
+        enum extent x = extent(s);
+        size_t size = 0;
         struct file *f;
 
-        if (skipped(s))
+        for (size_t i = 0; i < n; i++)
+                size += v[i].len;
+        if (skipped(s, x))
                 return 0;
-        if (s->full)
+        if (!fits(s, find(s, room), size))
                 return -ENOSPC;
-        if (s->killing)
+        if (x == PART && s->killing)
                 keep(s, name, true); /* between the new name and its sync */
+        drop_file(s, room);
         f = make(s, name);
         resize(f, 0);
         for (size_t i = 0; i < n; i++) {
@@ -303,7 +350,29 @@ static int sim_replace(struct disk *d, const char *name, const struct view *v, s
                 if (v[i].len > 0)
                         memcpy(f->bytes + f->len - v[i].len, v[i].p, v[i].len);
         }
-        if (!s->tearing)
+        if (x == ALL)
+                names_synced(s);
+        return 0;
+}
+
+static int sim_rename(struct disk *d, const char *from, const char *to)
+{
+        struct sim_disk *s = sim_of(d);
+        enum extent x = extent(s);
+        struct file *f;
+
+        if (!find(s, from))
+                return s->torn ? 0 : -ENOENT;
+        if (skipped(s, x))
+                return 0;
+        if (x == PART && s->killing) {
+                keep(s, from, true);
+                keep(s, to, true);
+        }
+        drop_file(s, to);
+        f = find(s, from);
+        snprintf(f->name, sizeof(f->name), "%s", to);
+        if (x == ALL)
                 names_synced(s);
         return 0;
 }
@@ -314,11 +383,11 @@ static int sim_remove(struct disk *d, const char *name)
         struct sim_disk *s = sim_of(d);
 
         if (!find(s, name))
-                return -ENOENT;
-        if (skipped(s))
+                return s->torn ? 0 : -ENOENT;
+        if (skipped(s, extent(s)))
                 return 0;
         keep(s, name, true);
-        delete (s, name);
+        drop_file(s, name);
         return 0;
 }
 
@@ -383,7 +452,7 @@ static void die(struct sim_disk *s, struct rnd *rnd, bool kill)
                 s->tearing = NULL;
                 job->drop(job);
         }
-        s->killing = false;
+        s->killing = s->torn = false;
         while ((job = take(s)))
                 job->drop(job);
 }
@@ -448,7 +517,9 @@ static const struct disk_ops ops = {
         .sync = sim_sync,
         .create = sim_create,
         .write = sim_write,
+        .reserve = sim_reserve,
         .replace = sim_replace,
+        .rename = sim_rename,
         .remove = sim_remove,
         .submit = sim_submit,
         .submit_aside = sim_submit,

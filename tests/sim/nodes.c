@@ -262,12 +262,30 @@ static int watched_write(struct disk *d, const char *name, uint64_t offset, cons
         return d->ops->write(d, name, offset, p, n);
 }
 
-static int watched_replace(struct disk *d, const char *name, const struct view *v, size_t n)
+static int watched_reserve(struct disk *d, const char *name, size_t size)
 {
         MEMORY(MEMORY_OURS);
 
         d = watched(d)->under;
-        return d->ops->replace(d, name, v, n);
+        return d->ops->reserve(d, name, size);
+}
+
+static int watched_replace(struct disk *d, const char *name, const char *room,
+                           const struct view *v, size_t n)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->replace(d, name, room, v, n);
+}
+
+static int watched_rename(struct disk *d, const char *from, const char *to)
+{
+        MEMORY(MEMORY_OURS);
+
+        seen_file(W, watched(d)->node, to);
+        d = watched(d)->under;
+        return d->ops->rename(d, from, to);
 }
 
 static int watched_remove(struct disk *d, const char *name)
@@ -309,7 +327,9 @@ static struct disk *watch_disk(struct disk *under, struct replica_node *n)
                 .sync = watched_sync,
                 .create = watched_create,
                 .write = watched_write,
+                .reserve = watched_reserve,
                 .replace = watched_replace,
+                .rename = watched_rename,
                 .remove = watched_remove,
                 .submit = watched_submit,
                 .submit_aside = watched_submit_aside,

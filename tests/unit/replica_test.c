@@ -93,6 +93,9 @@ static void restart(void)
                              w.disk, &ops, NULL, w.now, &err),
                  0);
         CHECK_EQ(replica_start(w.replica), 0);
+        replica_flush(w.replica, w.now);
+        while (sim_disk_busy(w.disk))
+                sim_disk_finish(w.disk); /* what it keeps aside */
         w.told = w.told_term = 0;
 }
 

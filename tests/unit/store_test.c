@@ -11,10 +11,12 @@ static void on_persisted(void *u, uint64_t index)
         persisted = index;
 }
 
+static uint64_t snapshot_at;
+
 static void on_snapshot(void *u, uint64_t index)
 {
         (void) u;
-        (void) index;
+        snapshot_at = index;
 }
 
 static void on_failed(void *u, const char *file, int r)
@@ -73,6 +75,14 @@ static struct store *open_store(struct disk *d, int expect)
                 CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
         }
         return s;
+}
+
+/* What is kept aside is made, as far as there is room. */
+static void settle(struct store *s, struct disk *d)
+{
+        store_flush(s);
+        while (sim_disk_busy(d))
+                sim_disk_finish(d);
 }
 
 static void finish(struct disk *d)
@@ -269,51 +279,203 @@ TEST(a_log_that_contradicts_the_snapshot_is_void)
         }
 }
 
-/* Only what cannot do without room fails: a log that needs its next segment. */
-TEST(a_full_disk_is_met_as_late_as_can_be)
+static void snapshot(struct store *s, uint64_t index, size_t size, bool reset)
+{
+        static const uint8_t state[1 << 16];
+        struct store_snapshot snap = {.index = index, .term = 1, .data = {state, size}};
+
+        CHECK_EQ(store_save_snapshot(s, &snap, reset), 0);
+}
+
+/* All disks are full, and nobody makes room: what is written over and over, as renewals are,
+ * goes on for as long as its snapshots do not grow. */
+TEST(a_full_disk_stops_nothing_that_does_not_grow)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
-        struct store *s = open_store(d, 0);
-        struct store_snapshot snap = {
-                .index = 10, .term = 1, .data = {(const uint8_t *) "s", 1}};
-        uint64_t at = 1;
+        struct store *s;
+        uint64_t at = 2;
 
         failures = snapshot_failures = 0;
-        append(s, at, 10, 1, 700);
-        finish(d);
+        segment_size = 4096;
+        s = open_store(d, 0);
+        settle(s, d);
+        CHECK(!store_short_of_room(s));
         sim_disk_fill(d, true);
-        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
-        finish(d);
-        CHECK_EQ(snapshot_failures, 1);
-        /* The rest of the first segment, of 8 MiB, takes about 2,000 more; no spare can be
-         * made. */
-        for (at = 11; at < 1900; at += 10) {
-                append(s, at, at + 9, 1, 4096);
-                finish(d);
+        for (int round = 0; round < 200; round++) {
+                for (int i = 0; i < 10; i++, at++) {
+                        append(s, at, at, 1, 500);
+                        settle(s, d);
+                        CHECK_EQ(persisted, at);
+                }
+                CHECK(round == 0 || store_short_of_room(s));
+                CHECK_EQ(store_vote(s, (uint64_t) round + 2, 1), 0);
+                snapshot(s, at - 1, 3000, false);
+                settle(s, d);
+                store_trim(s, at - 2);
+                store_retry(s);
+                settle(s, d);
         }
-        CHECK_EQ(failures, 0);
-        CHECK_EQ(persisted, at - 1);
+        CHECK_EQ(failures + snapshot_failures, 0);
         sim_disk_fill(d, false);
-        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
-        append(s, at, at + 400, 1, 4096);
-        finish(d);
-        CHECK_EQ(failures, 0);
-        CHECK_EQ(persisted, at + 400);
-        /* Into the third segment, without room, and nothing goes any more; nothing is lost. */
-        at = persisted + 1;
-        sim_disk_fill(d, true);
-        for (; failures == 0 && at < 9000; at++) {
-                append(s, at, at, 1, 4096);
-                finish(d);
-        }
-        CHECK_EQ(failures, 1);
-        CHECK(persisted < at - 1);
+        store_retry(s);
+        settle(s, d);
+        CHECK(!store_short_of_room(s));
         store_free(s);
         s = open_store(d, 0);
-        CHECK_EQ(store_recovered(s)->entries[store_recovered(s)->n_entries - 1].index,
-                 persisted);
+        CHECK_EQ(store_recovered(s)->snapshot.index, at - 1);
         store_free(s);
+        segment_size = 0;
+}
+
+/* Even that comes to its end where the log cannot be let go of. The store waits then: nothing
+ * is reported, votes are written, and it goes on by itself when there is room. */
+TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s;
+        uint64_t at = 2, stuck;
+
+        failures = snapshot_failures = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        settle(s, d);
+        sim_disk_fill(d, true);
+        for (; at < 60; at++) {
+                append(s, at, at, 1, 500);
+                settle(s, d);
+        }
+        stuck = persisted;
+        CHECK(stuck > 20 && stuck < 40); /* 4 files of 7 each */
+        CHECK(store_short_of_room(s));
+        snapshot(s, stuck, 1 << 16, false); /* has no room either */
+        settle(s, d);
+        CHECK_EQ(snapshot_failures, 1);
+        CHECK_EQ(store_vote(s, 7, 3), 0);
+        for (int i = 0; i < 3; i++) {
+                store_retry(s);
+                settle(s, d);
+        }
+        CHECK_EQ(persisted, stuck);
+        CHECK_EQ(failures, 0);
+        /* A restart finds what was told, and more was not. */
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->n_entries, stuck);
+        CHECK_EQ(store_recovered(s)->term, 7);
+        store_recovered_free(s);
+        for (at = stuck + 1; at < 60; at++)
+                append(s, at, at, 1, 500);
+        settle(s, d);
+        CHECK_EQ(persisted, stuck);
+        CHECK(store_short_of_room(s));
+        sim_disk_fill(d, false);
+        store_retry(s);
+        settle(s, d);
+        CHECK_EQ(persisted, 59);
+        CHECK(!store_short_of_room(s));
+        snapshot(s, 50, 1 << 16, false);
+        settle(s, d);
+        CHECK_EQ(snapshot_failures, 1);
+        store_free(s);
+        segment_size = 0;
+}
+
+/* The disk is full from the n-th job on, for every n, and has room again at the end: nothing
+ * fails, and all is written. Or the power goes meanwhile: what was told is there. */
+TEST(a_disk_may_be_full_at_any_write)
+{
+        for (unsigned round = 0; round < 120; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                unsigned n = round / 2, jobs = 0;
+                struct store *s;
+                struct rnd r;
+                uint64_t at = 2;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                failures = 0;
+                persisted = 1;
+                snapshot_at = 0;
+                segment_size = 4096;
+                s = open_store(d, 0);
+                store_flush(s);
+                for (int step = 0; step < 24; step++) {
+                        if (step == 16) {
+                                snapshot(s, at + 20, 9000, true);
+                                persisted = 0;
+                                at += 21;
+                        } else if (step % 6 == 5 && persisted > 3) {
+                                snapshot(s, persisted, 500 * (size_t) step, false);
+                        } else {
+                                size_t size = step % 7 == 6 ? 4000 : 400;
+
+                                append(s, at, at + 3, 1, size); /* four may need a large file */
+                                at += 4;
+                        }
+                        for (uint64_t k = rnd(0, 3); k > 0 && sim_disk_busy(d); k--) {
+                                if (jobs++ == n)
+                                        sim_disk_fill(d, true);
+                                sim_disk_finish(d);
+                        }
+                        if (snapshot_at > 1)
+                                store_trim(s, snapshot_at - 1);
+                        if (rnd(0, 5) == 0)
+                                store_retry(s);
+                }
+                CHECK_EQ(failures, 0);
+                if (round % 2 == 0) {
+                        settle(s, d);
+                        sim_disk_fill(d, false);
+                        store_retry(s);
+                        settle(s, d);
+                        CHECK_EQ(failures, 0);
+                        CHECK_EQ(persisted, at - 1);
+                        CHECK(!store_short_of_room(s));
+                } else if (rnd(0, 1) == 0) {
+                        (void) sim_disk_crash(d, &r);
+                } else {
+                        sim_disk_kill(d, &r);
+                }
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK(store_recovered(s)->snapshot.index >= persisted ||
+                      (store_recovered(s)->n_entries > 0 &&
+                       store_recovered(s)->entries[store_recovered(s)->n_entries - 1].index >=
+                               persisted));
+                store_free(s);
+                segment_size = 0;
+        }
+}
+
+/* The same for a snapshot of the leader's that takes the place of the log. */
+TEST(an_install_waits_for_room)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s;
+
         failures = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        append(s, 2, 9, 1, 300);
+        settle(s, d);
+        sim_disk_fill(d, true);
+        persisted = 0;
+        snapshot(s, 40, 1 << 16, true);
+        append(s, 41, 43, 2, 100);
+        settle(s, d);
+        CHECK(store_short_of_room(s));
+        CHECK_EQ(persisted, 0);
+        CHECK_EQ(failures, 0);
+        sim_disk_fill(d, false);
+        store_retry(s);
+        settle(s, d);
+        CHECK_EQ(persisted, 43);
+        CHECK(!store_short_of_room(s));
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->snapshot.index, 40);
+        check_entries(s, 41, 43, 2, 100);
+        store_free(s);
+        segment_size = 0;
 }
 
 /* I5: what a write under way still stands for goes down with what is cut off, however often;
@@ -323,6 +485,7 @@ TEST(a_cut_takes_along_what_is_on_its_way)
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
         struct store *s = open_store(d, 0);
 
+        settle(s, d);
         persisted = 0;
         append(s, 2, 10, 1, 8);
         append(s, 6, 8, 2, 8); /* queued */

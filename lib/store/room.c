@@ -1,0 +1,203 @@
+/*
+ * Room kept aside. The log goes on in files that are made in advance, and the next snapshot is
+ * written into one that has room for it: so when the disk is full, there is still something for
+ * what must go on (renewals, expiry, votes, and the snapshot that lets go of old log), and time
+ * to refuse what can be refused. A segment that is not needed any more becomes such a file,
+ * rather than room that somebody else takes.
+ *
+ * What is made has another name until it is whole: spare-<number>-<size> is zeroes, on the
+ * disk.
+ */
+#include "store/internal.h"
+
+struct spare *room_take(struct store *s, size_t n)
+{
+        struct spare *sp;
+
+        STAILQ_FOREACH (sp, &s->spares, next)
+                if (sp->size >= n)
+                        break;
+        if (sp) {
+                STAILQ_REMOVE(&s->spares, sp, spare, next);
+                s->n_spares--;
+        } else if (n > s->segment_size) {
+                s->large = max_of(s->large, n + n / 2); /* more may come meanwhile */
+        }
+        return sp;
+}
+
+int room_add(struct store *s, const char *name, size_t size)
+{
+        struct spare *sp = calloc(1, sizeof(*sp));
+
+        if (!sp)
+                return -ENOMEM;
+        snprintf(sp->name, sizeof(sp->name), "%s", name);
+        sp->size = size;
+        STAILQ_INSERT_TAIL(&s->spares, sp, next);
+        s->n_spares++;
+        return 0;
+}
+
+static void make_spare(struct store *s, enum job_kind kind, const char *from, size_t size)
+{
+        struct job *j;
+        char name[32];
+
+        snprintf(name, sizeof(name), SPARE "%08" PRIx32 "-%08zx", ++s->spare_seq, size);
+        j = job_new(s, kind, name);
+        if (!j)
+                return store_fail(s, name, -ENOMEM);
+        snprintf(j->from, sizeof(j->from), "%s", from);
+        snprintf(j->wip, sizeof(j->wip), WIP "%08" PRIx32, s->spare_seq);
+        j->size = size;
+        s->n_making++;
+        job_start(j);
+}
+
+static void make_room(struct store *s, const char *name, const char *from, size_t size)
+{
+        struct job *j = job_new(s, JOB_ROOM, name);
+
+        if (!j)
+                return store_fail(s, name, -ENOMEM);
+        snprintf(j->from, sizeof(j->from), "%s", from);
+        j->size = size;
+        s->rooming = true;
+        job_start(j);
+}
+
+void room_tend(struct store *s)
+{
+        if (s->blocked || s->failed)
+                return;
+        s->room_goal = max_of(s->room_goal, s->segment_size);
+        if (s->large > 0 && s->n_making == 0)
+                make_spare(s, JOB_SPARE, "", s->large);
+        else if (s->n_spares + s->n_making < SPARES && s->n_making == 0)
+                make_spare(s, JOB_SPARE, "", s->segment_size);
+        if (s->room < s->room_goal && !s->rooming)
+                make_room(s, ROOM, "", s->room_goal);
+        else if (s->snapshot_index == 0 && s->second < s->segment_size && !s->rooming)
+                make_room(s, SECOND_ROOM, "", s->segment_size);
+}
+
+void room_recycle(struct store *s, struct segment *seg)
+{
+        struct job *j;
+
+        if (seg->size == s->segment_size && s->n_spares + s->n_making < SPARES) {
+                make_spare(s, JOB_RECYCLE, seg->name, seg->size);
+        } else {
+                j = job_new(s, JOB_REMOVE, seg->name);
+                if (j)
+                        job_start(j);
+                else
+                        store_fail(s, seg->name, -ENOMEM);
+        }
+        free(seg);
+}
+
+void room_used(struct store *s, const char *old, size_t size)
+{
+        s->room = 0;
+        s->room_goal = max_of(s->segment_size, size + size / 4);
+        make_room(s, ROOM, *old ? old : SECOND_ROOM, s->room_goal);
+}
+
+void room_missed(struct store *s, size_t size)
+{
+        s->room = 0;
+        s->room_goal = max_of(s->room_goal, size + size / 4);
+        s->lacks_room = s->blocked = true;
+}
+
+int room_run(struct job *j)
+{
+        struct disk *d = j->store->disk;
+        const char *target = j->kind == JOB_ROOM ? j->name : j->wip;
+        int r = 0;
+
+        if (*j->from)
+                r = d->ops->rename(d, j->from, target);
+        if (r == -ENOENT)
+                r = 0;
+        if (j->kind == JOB_ROOM)
+                return r < 0 ? r : d->ops->reserve(d, target, j->size);
+        if (r == 0)
+                r = d->ops->create(d, target, j->size);
+        if (r == 0)
+                r = d->ops->rename(d, target, j->name);
+        return r;
+}
+
+void room_done(struct job *j)
+{
+        struct store *s = j->store;
+        int r = j->r;
+
+        if (j->kind == JOB_ROOM)
+                s->rooming = false;
+        else
+                s->n_making--;
+        if (r < 0 && !no_room(r))
+                return store_fail(s, j->kind == JOB_ROOM ? j->name : j->wip, r);
+        if (r < 0)
+                s->blocked = true;
+        if (j->kind == JOB_ROOM) {
+                size_t *room = strcmp(j->name, ROOM) == 0 ? &s->room : &s->second;
+
+                *room = r == 0 ? j->size : 0;
+                s->lacks_room = r < 0;
+        } else if (r < 0) {
+                s->lacks_spare = true;
+        } else {
+                if (room_add(s, j->name, j->size) < 0)
+                        return store_fail(s, j->name, -ENOMEM);
+                if (j->size >= s->large)
+                        s->large = 0;
+                if (s->n_spares >= SPARES)
+                        s->lacks_spare = false;
+        }
+        store_flush(s);
+}
+
+void room_stall(struct store *s, struct job *j)
+{
+        s->blocked = true;
+        STAILQ_INSERT_TAIL(&s->stalled, j, next);
+}
+
+bool store_short_of_room(const struct store *s)
+{
+        return s->lacks_spare || s->lacks_room || !STAILQ_EMPTY(&s->stalled);
+}
+
+void store_retry(struct store *s)
+{
+        struct job *j;
+
+        if (!s->blocked || s->failed)
+                return;
+        s->blocked = false;
+        while ((j = STAILQ_FIRST(&s->stalled))) {
+                STAILQ_REMOVE_HEAD(&s->stalled, next);
+                job_start(j);
+        }
+        store_flush(s);
+}
+
+void room_fini(struct store *s)
+{
+        struct spare *sp;
+        struct job *j;
+
+        while ((sp = STAILQ_FIRST(&s->spares))) {
+                STAILQ_REMOVE_HEAD(&s->spares, next);
+                free(sp);
+        }
+        while ((j = STAILQ_FIRST(&s->stalled))) {
+                STAILQ_REMOVE_HEAD(&s->stalled, next);
+                job_drop(&j->disk_job);
+        }
+}
