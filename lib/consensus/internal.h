@@ -91,6 +91,7 @@ struct health {
 /* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
 struct outgoing {
         uint64_t peer;            /* 0: none */
+        uint64_t wanted;          /* as far as it must reach */
         struct blob *head, *data; /* no head: it is to be made; no data: all was sent */
         uint64_t term, index;
         size_t total, sent, acked;
@@ -133,7 +134,8 @@ struct replica {
                                                           them, members or not any more */
 
         /* Snapshots. */
-        uint64_t snap_index, snap_term;
+        uint64_t snap_index, snap_term; /* up to where raft has compacted the log... */
+        uint64_t disk_index;            /* ...and the one on disk, older perhaps */
         uint64_t snap_size;
         uint64_t snap_bytes_from; /* bytes applied since the last one */
         bool saving;              /* one is being encoded... */
@@ -215,8 +217,8 @@ extern const struct store_ops replica_store_ops;
 
 /* ---- snapshot.c ---- */
 
-/* Raft wants @peer to get one. */
-void snapshot_asked(struct replica *r, uint64_t peer);
+/* Raft wants @peer to get one, of @index at least. */
+void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
 must_check_ int snapshot_part(struct replica *r, uint64_t peer, struct view in);
 void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
 /* Takes one when it is due, and goes on with what is under way. */

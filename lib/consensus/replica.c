@@ -76,7 +76,9 @@ struct replica_status replica_status(const struct replica *r)
                 .commit = raft_commit_index(&r->raft),
                 .applied = r->applied,
                 .disk_bytes = store_size(r->store),
+                .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = store_short_of_room(r->store),
+                .log_bytes = r->log.bytes,
         };
 }
 
@@ -160,7 +162,7 @@ static void send_message(struct replica *r, const struct raft_message *m)
                 out.request_vote_result.term =
                         max_of(m->request_vote_result.term, raft_current_term(&r->raft));
         if (m->type == RAFT_INSTALL_SNAPSHOT)
-                return snapshot_asked(r, m->server_id);
+                return snapshot_asked(r, m->server_id, m->install_snapshot.last_index);
         if (m->type == RAFT_APPEND_ENTRIES)
                 return append_wanted(r, m->server_id, m->append_entries.prev_log_index,
                                      m->append_entries.n_entries);

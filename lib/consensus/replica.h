@@ -38,6 +38,7 @@ struct replica_config {
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
         size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
+        size_t log_bytes; /* kept in memory of what has been applied, nearly; 0: the default */
         size_t message_bytes; /* of entries in one message, if more than one; 0: the default */
         size_t segment_size;  /* of the log's files; 0: the default */
 };
@@ -50,8 +51,10 @@ struct replica_status {
         uint64_t leader_id; /* 0: none known */
         uint64_t term, last, commit, applied;
         uint64_t disk_bytes;
-        bool short_of_room; /* the disk is full: what was kept aside is used now, and nothing
-                               that grows should be added */
+        bool waits_for_room; /* nothing becomes durable here until there is some */
+        bool short_of_room;  /* the disk is full: what was kept aside is used now, and nothing
+                                that grows should be added */
+        size_t log_bytes;    /* of the log in memory */
 };
 
 struct replica_ops {

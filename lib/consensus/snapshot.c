@@ -4,7 +4,8 @@
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
  * written by a thread that nothing else waits for, and sent in parts that the other side
  * acknowledges, so that heartbeats go in between. What is sent is the state as of now, newer
- * than the one on disk.
+ * than the one on disk. So the log in memory need not go back to that one: past so many bytes
+ * its oldest entries are dropped, and raft is told of a snapshot of what has been applied.
  */
 #include "consensus/internal.h"
 
@@ -15,6 +16,10 @@
 #define TRAILING 4096
 /* A full disk: what can be let go of is let go of sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
+/* What the log in memory may hold: twice what may be uncommitted; past it the oldest entries
+ * that were applied go, and who lacks them gets a snapshot. While one is on its way, more. */
+#define LOG_BYTES ((size_t) 64 << 20)
+#define LOG_BYTES_SENDING(bytes) (4 * (bytes))
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 #define SLICE ((size_t) 512 << 10)
 #define PAUSE (2 * NSEC_PER_MSEC) /* between slices: an eighth of the time, or so */
@@ -64,18 +69,19 @@ static bool is_wanted(const struct replica *r)
         return false;
 }
 
-/* [libraft] It may ask for one with every answer of a replica that installs one already. */
-void snapshot_asked(struct replica *r, uint64_t peer)
+/* [libraft] It may ask for one with every answer of a replica that installs one already. And it
+ * waits until that one has what it asked for: an older one is no answer. */
+void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (o && o->head && !o->data && !boot_before(r->now, o->at))
+        if (o && o->head && (o->index < index || (!o->data && !boot_before(r->now, o->at))))
                 outgoing_end(o); /* it had its time to install that one */
-        else if (o)
+        o = outgoing_of(r, o && o->peer == peer ? peer : 0);
+        if (!o || o->head)
                 return;
-        o = outgoing_of(r, 0);
-        if (o)
-                o->peer = peer;
+        o->peer = peer;
+        o->wanted = max_of(o->wanted, index);
 }
 
 /* The bytes from @at on, of the message's head or of the state. */
@@ -278,7 +284,7 @@ void snapshot_install(struct replica *r, struct raft_update *u)
 /* A large state is not saved for a few entries: it would be written over and over. */
 static bool is_due(const struct replica *r)
 {
-        uint64_t n = r->applied - r->snap_index, bytes = r->snap_bytes_from;
+        uint64_t n = r->applied - r->disk_index, bytes = r->snap_bytes_from;
 
         if (boot_before(r->now, r->snapshot_again_at) || n == 0)
                 return false;
@@ -293,21 +299,28 @@ static bool is_due(const struct replica *r)
                (n >= entries(r) && (r->snap_size < SMALL || bytes >= r->snap_size / 8));
 }
 
-static void save(struct replica *r, bool for_disk)
+/* What @ret->configuration says is the caller's. */
+static int metadata_of(const struct replica *r, uint64_t index,
+                       struct raft_snapshot_metadata *ret)
 {
         struct raft_buffer c;
         int k;
 
         if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
-                return replica_fatal(r, "out of memory");
-        r->pending = (struct raft_snapshot_metadata){
-                .index = r->applied,
-                .term = replica_term_of(r, r->applied),
+                return -ENOMEM;
+        *ret = (struct raft_snapshot_metadata){
+                .index = index,
+                .term = replica_term_of(r, index),
                 .configuration_index = r->raft.configuration_committed_index,
         };
-        k = raft_configuration_decode(&c, &r->pending.configuration);
+        k = raft_configuration_decode(&c, &ret->configuration);
         raft_free(c.base);
-        if (k != 0)
+        return k == 0 ? 0 : -ENOMEM;
+}
+
+static void save(struct replica *r, bool for_disk)
+{
+        if (metadata_of(r, r->applied, &r->pending) < 0)
                 return replica_fatal(r, "out of memory");
         r->saving = true;
         r->saving_for_disk = for_disk;
@@ -326,7 +339,8 @@ static void saved(struct replica *r, struct buf *bytes)
 
         r->saving = false;
         for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head && replica_leads(r))
+                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head && replica_leads(r) &&
+                    r->outgoing[i].wanted <= r->pending.index)
                         k = outgoing_begin(r, &r->outgoing[i], data);
         r->snapping = r->saving_for_disk;
         if (k == 0 && r->snapping)
@@ -357,10 +371,62 @@ static void save_more(struct replica *r)
         }
 }
 
+/* Tells raft of a snapshot at @m->index, whose configuration it takes over. */
+static void compact(struct replica *r, const struct raft_snapshot_metadata *m,
+                    uint64_t trailing)
+{
+        struct raft_event ev = {.type = RAFT_SNAPSHOT};
+
+        r->snap_index = m->index;
+        r->snap_term = m->term;
+        ev.snapshot.metadata = *m;
+        ev.snapshot.trailing = (unsigned) trailing;
+        replica_step(r, &ev);
+        if (m->index > trailing)
+                log_trim(&r->log, m->index - trailing);
+}
+
+/* The entries behind a snapshot that is being taken, or sent, are needed after it. */
+static uint64_t needed_behind(const struct replica *r)
+{
+        uint64_t index = r->saving || r->snapping ? r->pending.index : UINT64_MAX;
+
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
+                const struct outgoing *o = &r->outgoing[i];
+
+                if (o->head && (o->data || boot_before(r->now, o->at)))
+                        index = min_of(index, o->index);
+        }
+        return index;
+}
+
+static void shrink(struct replica *r)
+{
+        size_t keep = r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES, left = r->log.bytes;
+        uint64_t index = min_of(r->applied, (uint64_t) r->raft.last_stored),
+                 first = r->log.first, upto = index - 1;
+        struct raft_snapshot_metadata m;
+
+        /* A quarter at a time. */
+        if (left <= keep + keep / 4 || r->installing || r->dead || index <= r->snap_index ||
+            replica_term_of(r, index) == 0 || r->raft.configuration_committed_index > index)
+                return;
+        if (left <= LOG_BYTES_SENDING(keep))
+                upto = min_of(upto, needed_behind(r));
+        for (; first <= upto && left > keep; first++)
+                left -= log_get(&r->log, first)->len;
+        if (first == r->log.first)
+                return;
+        if (metadata_of(r, index, &m) < 0)
+                return replica_fatal(r, "out of memory");
+        compact(r, &m, index - (first - 1));
+}
+
 void snapshot_run(struct replica *r)
 {
         bool due;
 
+        shrink(r);
         outgoing_run(r);
         (void) !incoming_run(r); /* malformed: the leader sends another one */
         if (r->saving)
@@ -391,6 +457,8 @@ static void installed(struct replica *r, uint64_t index)
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
         int k = replica_load(r, r->pending.term, blob_view(r->pending_data));
 
+        r->snap_index = r->pending.index;
+        r->snap_term = r->pending.term;
         r->pending_data = blob_free(r->pending_data);
         if (k < 0)
                 return replica_fatal(r, "the leader's snapshot does not load");
@@ -402,17 +470,14 @@ static void installed(struct replica *r, uint64_t index)
         replica_step(r, &ev);
 }
 
-static void taken(struct replica *r, uint64_t index)
+static void taken(struct replica *r)
 {
-        uint64_t trailing = min_of(entries(r), (uint64_t) TRAILING);
-        struct raft_event ev = {.type = RAFT_SNAPSHOT};
-
         r->snapping = false;
-        ev.snapshot.metadata = r->pending;
-        ev.snapshot.trailing = (unsigned) trailing;
-        replica_step(r, &ev);
-        if (index > trailing)
-                log_trim(&r->log, index - trailing);
+        if (r->pending.index > r->snap_index)
+                compact(r, &r->pending, min_of(entries(r), (uint64_t) TRAILING));
+        else
+                raft_configuration_close(
+                        &r->pending.configuration); /* the log was shrunk past it */
 }
 
 void snapshot_on_done(void *userdata, uint64_t index)
@@ -421,13 +486,12 @@ void snapshot_on_done(void *userdata, uint64_t index)
 
         if (index != r->pending.index)
                 return; /* one of ours that an install overtook */
-        r->snap_index = r->pending.index;
-        r->snap_term = r->pending.term;
+        r->disk_index = r->pending.index;
         if (r->installing)
                 installed(r, index);
         else
-                taken(r, index);
-        store_trim(r->store, r->log.first - 1);
+                taken(r);
+        store_trim(r->store, min_of(r->log.first - 1, r->disk_index));
 }
 
 void snapshot_on_failed(void *userdata, uint64_t index, int e)

@@ -113,7 +113,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                                  "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
                         return -EBADMSG;
                 }
-                meta->index = r->snap_index = r->applied = rec->snapshot.index;
+                meta->index = r->snap_index = r->disk_index = r->applied = rec->snapshot.index;
                 meta->term = r->snap_term = rec->snapshot.term;
                 r->snap_size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;

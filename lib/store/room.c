@@ -173,6 +173,12 @@ bool store_short_of_room(const struct store *s)
         return s->lacks_spare || s->lacks_room || !STAILQ_EMPTY(&s->stalled);
 }
 
+bool store_waits_for_room(const struct store *s)
+{
+        return !STAILQ_EMPTY(&s->stalled) ||
+               (store_short_of_room(s) && buf_len(&s->queued) > 0 && !s->writing);
+}
+
 void store_retry(struct store *s)
 {
         struct job *j;

@@ -117,6 +117,9 @@ void store_trim(struct store *s, uint64_t index);
  * the log waits for room; it goes on in what is there, so nothing but that which grows has to
  * stop. False again when all of that is made up for. */
 bool store_short_of_room(const struct store *s);
+
+/* What was kept aside is used up too: nothing becomes durable until there is room. */
+bool store_waits_for_room(const struct store *s);
 /* Tries again what there was no room for; from time to time while that is so. */
 void store_retry(struct store *s);
 

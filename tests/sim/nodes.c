@@ -498,6 +498,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                                 .seed = rnd_u64(&w->rnd),
                                 .snapshot_entries = w->snapshot_entries,
                                 .snapshot_slice = 50 + rnd_u64(&w->rnd) % 1000,
+                                .log_bytes = w->log_bytes,
                                 .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
                                 .segment_size = SEGMENT,
                                 .any_change = w->any_change,

@@ -40,7 +40,7 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
 /* ---- when it could have worked ---- */
 
 struct standing {
-        bool runs, ready;
+        bool runs, ready, waits;
         uint64_t term;
 };
 
@@ -55,7 +55,8 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         for (unsigned j = 0; j < w->n_replicas; j++) {
                 if (i != j && (!s[j].runs || w->cut[i][j] || w->cut[j][i]))
                         continue;
-                n += !does || (w->r[j].stalled_until <= w->now && s[j].term == s[i].term);
+                n += !does ||
+                     (!s[j].waits && w->r[j].stalled_until <= w->now && s[j].term == s[i].term);
         }
         return n > w->n_replicas / 2;
 }
@@ -73,6 +74,7 @@ static void account(struct world *w)
                 if (w->r[i].up)
                         st = core_status(w->r[i].core);
                 s[i].ready = st.ready;
+                s[i].waits = st.waits_for_room;
                 s[i].term = st.term;
         }
         for (unsigned i = 0; i < w->n_replicas; i++) {
@@ -178,6 +180,7 @@ static void draw_size(struct world *w)
         bool small = chance(w, 60);
 
         w->n_replicas = chance(w, 12) ? 1 : chance(w, small ? 85 : 65) ? 3 : 5;
+        w->log_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 200, 10000);
         w->any_change = chance(w, 70);
         w->narrow = chance(w, 50) ? NSEC_PER_SEC : some_time(w, MSEC, 20 * MSEC);
         w->n_holders = (unsigned) rnd_between(&w->rnd, 1, small ? 3 : HOLDERS_MAX);

@@ -197,6 +197,7 @@ struct world {
         uint64_t lulls;
         bool was_lull;
         nsec_t lull_ended; /* when the last one did */
+        size_t log_bytes;  /* of the log in memory; 0: all that behind a snapshot */
         bool any_change;   /* also of members whose change may cost the majority */
         nsec_t narrow;     /* how much of a link's time may be taken by what is on its way */
         uint64_t top_term; /* the highest that anybody leads, or led */

@@ -22,7 +22,7 @@ static struct {
                 struct replica *replica;
                 struct disk *disk;
                 unsigned applied;      /* how many '!' in commands */
-                unsigned snaps;        /* snapshots loaded */
+                unsigned saved, snaps; /* ...as of the snapshot; those loaded */
                 uint64_t bytes, large; /* sent to it in all, and in the largest frame */
                 bool full;             /* the links to it */
         } node[N];
@@ -70,13 +70,15 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
 
 static void on_save(void *u)
 {
-        (void) u;
+        struct node *n = u;
+
+        n->saved = n->applied;
 }
 
 static int on_save_more(void *u, size_t bytes, struct buf *out)
 {
         (void) bytes;
-        buf_add_u32(out, ((struct node *) u)->applied);
+        buf_add_u32(out, ((struct node *) u)->saved);
         return 0;
 }
 
@@ -166,7 +168,7 @@ static void pass(nsec_t time)
         }
 }
 
-static void start(void)
+static void start_with(size_t log_bytes)
 {
         static const struct replica_peer peers[N] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
@@ -186,11 +188,17 @@ static void start(void)
                                              .election = 500 * MS,
                                              .heartbeat = 50 * MS,
                                              .seed = rnd(1, UINT32_MAX),
+                                             .log_bytes = log_bytes,
                                      },
                                      net.node[i].disk, &ops, &net.node[i], net.now, &err),
                          0);
                 CHECK_EQ(replica_start(net.node[i].replica), 0);
         }
+}
+
+static void start(void)
+{
+        start_with(0);
 }
 
 static void stop(void)
@@ -422,5 +430,60 @@ TEST(a_slow_link_gets_all_in_order)
                 CHECK_EQ(net.node[i].snaps, 0);
         }
         CHECK(slow->large < 1200000);
+        stop();
+}
+
+/* No snapshot is due on disk, and a replica is away; the log in memory is bounded all the same,
+ * and so it gets a snapshot. */
+TEST(the_log_in_memory_is_bounded_in_bytes)
+{
+        struct node *leader, *dead;
+        unsigned n = 0;
+
+        start_with(1000000);
+        leader = elect();
+        dead = follower(leader);
+        dead->full = true;
+        net.lost = to_the_dead;
+        for (unsigned i = 0; i < 200; i++) {
+                n += propose(leader, 20000) == 0;
+                pass(2 * MS);
+                CHECK(replica_status(leader->replica).log_bytes < 2000000);
+                CHECK(replica_status(follower(dead)->replica).log_bytes < 2000000);
+        }
+        pass(200 * MS);
+        CHECK_EQ(n, 200);
+        CHECK_EQ(follower(dead)->applied, n);
+        dead->full = false;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (unsigned i = 0; i < 50 && dead->applied < n; i++)
+                pass(100 * MS);
+        CHECK_EQ(dead->applied, n);
+        CHECK_EQ(dead->snaps, 1);
+        CHECK_EQ(propose(dead, 10), 0);
+        pass(20 * MS);
+        CHECK_EQ(dead->applied, n + 1);
+        stop();
+}
+
+/* Renewals, expiries and the like have a bound too, at whoever cannot get rid of them. */
+TEST(what_is_urgent_has_a_bound)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct node *leader;
+        int r = 0;
+
+        start();
+        leader = elect();
+        for (unsigned i = 0; i < 100000; i++)
+                buf_add_u8(&b, '.');
+        net.lost = to_followers;
+        for (unsigned i = 0; i < 2000 && r == 0; i++) {
+                r = replica_propose(leader->replica, buf_head(&b), buf_len(&b), REPLICA_URGENT);
+                if (i % 10 == 0)
+                        turn();
+        }
+        CHECK_EQ(r, -ENOBUFS);
         stop();
 }
