@@ -88,6 +88,7 @@ static size_t version_cost(const struct kv_version *v)
 static void key_free(struct kv *kv, struct kv_key *k)
 {
         RB_REMOVE(kv_tree, &kv->keys, k);
+        kv->n_all--;
         kv->bytes -= sizeof(*k) + k->len;
         free(k);
 }
@@ -152,6 +153,50 @@ struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
         if (span->single)
                 return NULL;
         k = RB_NEXT(kv_tree, NULL, k);
+        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
+}
+
+/* The first live key at or below @k, where there is one. */
+static struct kv_key *first_live(struct kv_key *k)
+{
+        for (;;)
+                if (live_below(RB_LEFT(k, by_key)) > 0)
+                        k = RB_LEFT(k, by_key);
+                else if (is_live(k))
+                        return k;
+                else
+                        k = RB_RIGHT(k, by_key);
+}
+
+static struct kv_key *next_live(struct kv_key *k)
+{
+        struct kv_key *up;
+
+        if (live_below(RB_RIGHT(k, by_key)) > 0)
+                return first_live(RB_RIGHT(k, by_key));
+        for (; (up = RB_PARENT(k, by_key)); k = up) {
+                if (k != RB_LEFT(up, by_key))
+                        continue;
+                if (is_live(up))
+                        return up;
+                if (live_below(RB_RIGHT(up, by_key)) > 0)
+                        return first_live(RB_RIGHT(up, by_key));
+        }
+        return NULL;
+}
+
+struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = kv_span_first(kv, span);
+
+        return !k || is_live(k) ? k : kv_live_next(span, k);
+}
+
+struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k)
+{
+        if (span->single)
+                return NULL;
+        k = next_live(k);
         return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
 }
 
@@ -282,8 +327,10 @@ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key, size_
                 if (!k)
                         return -ENOMEM;
         }
-        if (fresh)
+        if (fresh) {
                 RB_INSERT(kv_tree, &kv->keys, fresh);
+                kv->n_all++;
+        }
         r = version_add(kv, k, revision, sub, value, value_len, lease, false);
         if (r < 0) {
                 if (fresh)
@@ -442,6 +489,7 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
                 if (!k)
                         return -ENOMEM;
                 RB_INSERT(kv_tree, &kv->keys, k);
+                kv->n_all++;
         }
         was_live = is_live(k);
         v->key = k;

@@ -51,6 +51,7 @@ struct kv {
         size_t history_from, history_to, history_cap;
         int64_t compacted; /* revisions below are gone; 0: never compacted */
         size_t n_keys;     /* live ones */
+        size_t n_all;      /* and those that are kept for their history */
         size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
 };
 
@@ -78,6 +79,10 @@ struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
  * the end. */
 struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
+
+/* The same of the keys that live now. Those that do not cost nothing, however many they are. */
+struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
 
 /* How many keys of @span are live now. Costs O(log keys), however many they are. */
 size_t kv_span_count(const struct kv *kv, const struct kv_span *span);

@@ -12,6 +12,7 @@ enum state_outcome {
         STATE_E_LEASE_GIVEN,   /* ignore_lease and a lease */
         STATE_E_TXN_TOO_LARGE,
         STATE_E_TXN_DUPLICATE,
+        STATE_E_DELETE_TOO_LARGE, /* more keys than go at once */
         STATE_E_SORT,
         STATE_E_COMPACTED,
         STATE_E_FUTURE,
@@ -19,6 +20,7 @@ enum state_outcome {
         STATE_E_LEASE_EXISTS,
         STATE_E_TTL_TOO_LARGE,
         STATE_E_LEASES_FULL, /* as many as there may be */
+        STATE_E_LEASE_KEYS,  /* as many keys hang on it as may */
         STATE_E_LEASE_NAME,  /* longer than one may be */
         STATE_E_NOSPACE,
         STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */

@@ -83,8 +83,10 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
                 out->count = (int64_t) kv_span_count(&s->kv, &span);
         if (counted && q->count_only)
                 return STATE_OK;
-        for (struct kv_key *k = kv_span_first(&s->kv, &span); k && !(counted && n >= keep);
-             k = kv_span_next(&span, k)) {
+        for (struct kv_key *k = counted ? kv_live_first(&s->kv, &span)
+                                        : kv_span_first(&s->kv, &span);
+             k && !(counted && n >= keep);
+             k = counted ? kv_live_next(&span, k) : kv_span_next(&span, k)) {
                 const struct kv_version *v = kv_at(k, q->revision);
 
                 if (!v)

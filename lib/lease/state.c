@@ -89,12 +89,27 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
 {
         const struct kv_key *k;
 
-        if (q->lease != 0 && !leases_find(&s->leases, q->lease))
+        const struct lease *l = q->lease != 0 ? leases_find(&s->leases, q->lease) : NULL;
+
+        if (q->lease != 0 && !l)
                 return STATE_E_LEASE_NOT_FOUND;
-        if (!q->ignore_value && !q->ignore_lease)
+        if (!q->ignore_value && !q->ignore_lease && (!l || l->n_keys < STATE_LEASE_KEYS_MAX))
                 return STATE_OK;
         k = kv_find(&s->kv, q->key.data, q->key.len);
+        /* A txn may attach some more: what one looks at is bounded. */
+        if (l && l->n_keys >= STATE_LEASE_KEYS_MAX && (!k || k->lease != l))
+                return STATE_E_LEASE_KEYS;
+        if (!q->ignore_value && !q->ignore_lease)
+                return STATE_OK;
         return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
+}
+
+enum state_outcome state_check_delete_now(const struct state *s,
+                                          const Pb__DeleteRangeRequest *q)
+{
+        struct budget b = {.keys = STATE_DELETE_MAX, .bytes = STATE_TXN_BYTES_MAX};
+
+        return weigh_delete(s, q, &b) ? STATE_OK : STATE_E_DELETE_TOO_LARGE;
 }
 
 int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
@@ -138,16 +153,12 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         int r;
 
         if (prevs) {
-                for (struct kv_key *k = kv_span_first(&s->kv, &span); k;
-                     k = kv_span_next(&span, k))
-                        n += kv_live(k);
+                n = kv_span_count(&s->kv, &span);
                 out->prev_kvs = arena_alloc(a, n * sizeof(*out->prev_kvs));
                 if (!out->prev_kvs)
                         return -ENOMEM;
         }
-        for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
-                if (!kv_live(k))
-                        continue;
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
 
@@ -315,12 +326,15 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 {
         cleanup_(freep) uint32_t *due = NULL;
         struct cmd_slots slots = {0};
-        size_t n = 0, cap = 0;
+        size_t n = 0, cap = 0, keys = 0;
         uint32_t slot;
 
         /* Popped soonest first, but written in ascending order: collect, then walk by slot. */
-        while (n < max && deadlines_pop(&s->deadlines, now, again, &slot)) {
+        while (n < max && keys < STATE_EXPIRE_KEYS &&
+               deadlines_pop(&s->deadlines, now, again, &slot)) {
                 size_t i;
+
+                keys += leases_at(&s->leases, slot)->n_keys;
 
                 if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
                         break; /* due again at @again */
@@ -380,6 +394,8 @@ static int delete_range(struct state *s, const struct cmd_user *who,
         reply->outcome = state_check_delete(q);
         if (reply->outcome == STATE_OK)
                 reply->outcome = permit_delete(s, who, q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = state_check_delete_now(s, q);
         if (reply->outcome != STATE_OK)
                 return 0;
         r = state_write_delete(s, q, &sub, reply->out ? &a : NULL, &p);
@@ -398,7 +414,8 @@ static int delete_range(struct state *s, const struct cmd_user *who,
 static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
                struct state_reply *reply)
 {
-        int r = state_check_txn(q, SIZE_MAX, &reply->outcome); /* the edge knows its limit */
+        int r = state_check_txn(q, STATE_TXN_OPS_MAX,
+                                &reply->outcome); /* the edge knows its limit */
 
         if (r < 0)
                 return r;

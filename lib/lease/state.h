@@ -22,7 +22,6 @@
 #include "wire/cmd.h"
 #include "wire/pb.h"
 
-#define STATE_TXN_DEPTH_MAX 8
 #define STATE_TTL_MAX_S INT64_C(9000000000)
 
 /* Bounds of what is kept, the same on every replica, looked at where a command is applied: what
@@ -31,6 +30,16 @@
 #define STATE_LEASES_MAX (1u << 22)
 #define STATE_LEASE_NAME_MAX 1024
 #define STATE_ALARMS_MAX 64
+
+/* What one command may look at, known before anything is done: while it is applied, nothing
+ * else is, and at each start again. A million keys deleted at once are a second; a leader is
+ * deposed by then. */
+#define STATE_TXN_OPS_MAX 100000
+#define STATE_TXN_KEYS_MAX 10000
+#define STATE_TXN_BYTES_MAX ((size_t) 16 << 20) /* that are answered */
+#define STATE_DELETE_MAX 100000
+#define STATE_LEASE_KEYS_MAX 100000 /* attached to one lease, which ends at once */
+#define STATE_EXPIRE_KEYS 20000     /* in one EXPIRE, or those of one lease */
 
 /* What a replica said of itself. */
 struct member {
@@ -85,8 +94,17 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 enum state_outcome state_check_range(const Pb__RangeRequest *q);
 enum state_outcome state_check_put(const Pb__PutRequest *q);
 enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
+
+/* At most @max_ops compares, and operations of a branch, in a txn and those nested in it one
+ * within the other, as etcd counts; and three times that in all. Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
-                                enum state_outcome *ret); /* 0 or -ENOMEM */
+                                enum state_outcome *ret);
+
+/* With the state as it is: does it look at too much? Where it is applied it is asked again. */
+enum state_outcome state_check_delete_now(const struct state *s,
+                                          const Pb__DeleteRangeRequest *q);
+must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
+                                    enum state_outcome *ret); /* 0 or -ENOMEM */
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 
 /* Fills @out, borrowing from the store and from @a until either changes; its header is the
@@ -129,6 +147,17 @@ must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a,
                                    Pb__DeleteRangeResponse *out);
+/* What is left of what a command may look at; false when it is not enough. weigh.c. */
+struct budget {
+        size_t keys, bytes;
+        size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
+};
+bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);
+bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b);
+bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
+bool weigh_end(struct budget *b);
+
 must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,

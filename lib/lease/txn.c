@@ -23,10 +23,16 @@ static bool is_op(const Pb__RequestOp *op)
         }
 }
 
-static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max, unsigned depth);
+/* Of all levels together. */
+struct shape {
+        size_t n, max;
+};
+
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max,
+                                      struct shape *all);
 
 static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_max,
-                                    unsigned depth)
+                                    struct shape *all)
 {
         for (size_t i = 0; i < n; i++) {
                 enum state_outcome o = STATE_OK;
@@ -44,7 +50,7 @@ static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_ma
                         o = state_check_delete(ops[i]->request_delete_range);
                         break;
                 default:
-                        o = check_shape(ops[i]->request_txn, ops_max, depth + 1);
+                        o = check_shape(ops[i]->request_txn, ops_max, all);
                         break;
                 }
                 if (o != STATE_OK)
@@ -53,26 +59,29 @@ static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_ma
         return STATE_OK;
 }
 
-static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max, unsigned depth)
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max,
+                                      struct shape *all)
 {
         size_t branch = max_of(q->n_success, q->n_failure), n = max_of(q->n_compare, branch);
         enum state_outcome o;
 
-        if (n > ops_max || depth > STATE_TXN_DEPTH_MAX)
+        all->n += q->n_compare + q->n_success + q->n_failure;
+        if (n > ops_max || all->n > all->max)
                 return STATE_E_TXN_TOO_LARGE;
         for (size_t i = 0; i < q->n_compare; i++)
                 if (q->compare[i]->key.len == 0)
                         return STATE_E_KEY_MISSING;
-        o = check_ops(q->success, q->n_success, ops_max - n, depth);
-        return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, depth);
+        o = check_ops(q->success, q->n_success, ops_max - n, all);
+        return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, all);
 }
 
 int state_check_txn(const Pb__TxnRequest *q, size_t max_ops, enum state_outcome *ret)
 {
+        struct shape all = {.max = 3 * max_ops};
         bool twice = false;
         int r = 0;
 
-        *ret = check_shape(q, max_ops, 0);
+        *ret = check_shape(q, max_ops, &all);
         if (*ret == STATE_OK)
                 r = state_txn_collides(q, &twice);
         if (r == 0 && twice)
@@ -178,10 +187,8 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
                 struct kv_span span = kv_span(&c->key, &c->range_end);
                 bool any = false;
 
-                for (struct kv_key *k = kv_span_first(&s->kv, &span); k;
-                     k = kv_span_next(&span, k)) {
-                        if (!kv_live(k))
-                                continue;
+                for (struct kv_key *k = kv_live_first(&s->kv, &span); k;
+                     k = kv_live_next(&span, k)) {
                         any = true;
                         if (!compare_one(c, k->newest))
                                 return false;
@@ -193,29 +200,75 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
 }
 
 /* The branches chosen, of the txn and of those nested in it, in the order in which they are
- * met. */
+ * met, and what is left of the budget then. */
 struct path {
         bool *yes;
         size_t n, cap, at;
+        struct budget left;
 };
 
+static void path_fini(struct path *p)
+{
+        free(p->yes);
+}
+
+static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budget *b)
+{
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                return weigh_range(s, op->request_range, b);
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                return weigh_put(s, op->request_put, b);
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                return weigh_delete(s, op->request_delete_range, b);
+        default:
+                return true;
+        }
+}
+
+/* Positive: the budget does not last. */
 static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *path)
 {
-        bool yes = compares_hold(s, q);
-        Pb__RequestOp **ops = yes ? q->success : q->failure;
-        size_t n = yes ? q->n_success : q->n_failure;
+        Pb__RequestOp **ops;
+        bool yes;
+        size_t n;
+        int r = 0;
 
+        for (size_t i = 0; i < q->n_compare; i++)
+                if (!weigh_compare(s, q->compare[i], &path->left))
+                        return 1;
+        yes = compares_hold(s, q);
+        ops = yes ? q->success : q->failure;
+        n = yes ? q->n_success : q->n_failure;
         if (array_reserve(&path->yes, &path->cap, path->n + 1, sizeof(*path->yes)) < 0)
                 return -ENOMEM;
         path->yes[path->n++] = yes;
-        for (size_t i = 0; i < n; i++)
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN) {
-                        int r = choose(s, ops[i]->request_txn, path);
+        for (size_t i = 0; r == 0 && i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
+                        r = choose(s, ops[i]->request_txn, path);
+                else if (!weigh_op(s, ops[i], &path->left))
+                        return 1;
+        return r;
+}
 
-                        if (r < 0)
-                                return r;
-                }
+static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *path,
+                enum state_outcome *ret)
+{
+        int r;
+
+        path->left = (struct budget){.keys = STATE_TXN_KEYS_MAX, .bytes = STATE_TXN_BYTES_MAX};
+        r = choose(s, q, path);
+        if (r < 0)
+                return r;
+        *ret = r > 0 || !weigh_end(&path->left) ? STATE_E_TXN_TOO_LARGE : STATE_OK;
         return 0;
+}
+
+int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret)
+{
+        cleanup_(path_fini) struct path path = {0};
+
+        return plan(s, q, &path, ret);
 }
 
 static enum state_outcome check_put_op(const struct state *s, const Pb__RequestOp *op)
@@ -365,11 +418,6 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
         return 0;
 }
 
-static void path_fini(struct path *p)
-{
-        free(p->yes);
-}
-
 int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
@@ -378,8 +426,8 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *repl
         uint32_t sub = 0;
         int r;
 
-        r = choose(s, q, &path);
-        if (r < 0)
+        r = plan(s, q, &path, &reply->outcome);
+        if (r < 0 || reply->outcome != STATE_OK)
                 return r;
         /* The puts before the reads, as etcd does: it matters for which error is told. */
         reply->outcome = check_now(s, q, &path, check_put_op);

@@ -3,6 +3,7 @@
 #include "service/internal.h"
 
 #define SPARE_MAX 4096
+#define MESSAGES_MIN 64 /* in one request, beside those of operations */
 
 static const struct {
         const struct method *methods;
@@ -238,7 +239,12 @@ static void on_message(struct rpc_call *call, struct view m)
 
         if (!q || q->msg) /* answered already, or a second message on a unary call */
                 return;
-        r = pb_unpack(q->method->request, m, &q->msg);
+        /* A request of 1.5 MB may be 100,000 operations, which take longer to unpack than we
+         * have: no more messages than the operations that there may be. */
+        r = pb_unpack_few(q->method->request, m,
+                          6 * core_config(q->api->core)->max_txn_ops + MESSAGES_MIN, &q->msg);
+        if (r == -E2BIG && q->method->request == &pb__txn_request__descriptor)
+                return request_fail(q, status_of(STATE_E_TXN_TOO_LARGE));
         if (r < 0)
                 return request_fail(q, status_unpacked(r));
         if (core_status(q->api->core).learner && !learner_answers(q))

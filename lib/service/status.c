@@ -33,6 +33,10 @@ static const struct status of_outcome[] = {
                                    "etcdserver: too many operations in txn request"},
         [STATE_E_TXN_DUPLICATE] = {RPC_INVALID_ARGUMENT,
                                    "etcdserver: duplicate key given in txn request"},
+        [STATE_E_DELETE_TOO_LARGE] =
+                {RPC_INVALID_ARGUMENT,
+                 "etcdserver: request is too large: 100000 keys and 16 MiB of old values go at "
+                 "once; delete them in parts"},
         [STATE_E_SORT] = {RPC_INVALID_ARGUMENT, "etcdserver: invalid sort option"},
         [STATE_E_COMPACTED] = {RPC_OUT_OF_RANGE,
                                "etcdserver: mvcc: required revision has been compacted"},
@@ -43,6 +47,8 @@ static const struct status of_outcome[] = {
         [STATE_E_TTL_TOO_LARGE] = {RPC_OUT_OF_RANGE, "etcdserver: too large lease TTL"},
         [STATE_E_LEASES_FULL] = {RPC_RESOURCE_EXHAUSTED,
                                  "etcdserver: too many leases: there may be 4194304"},
+        [STATE_E_LEASE_KEYS] = {RPC_RESOURCE_EXHAUSTED,
+                                "etcdserver: too many keys on the lease: there may be 100000"},
         [STATE_E_LEASE_NAME] = {RPC_INVALID_ARGUMENT,
                                 "etcdserver: a lease's name is longer than 1024 bytes"},
         [STATE_E_NOSPACE] = {RPC_RESOURCE_EXHAUSTED,

@@ -25,12 +25,14 @@ struct walk {
         struct level levels[PB_DEPTH_MAX];
         size_t n;
         size_t cost, cost_max;
+        size_t messages_left;
 };
 
 static int enter(struct walk *w, const ProtobufCMessageDescriptor *type, struct view bytes)
 {
-        if (w->n == PB_DEPTH_MAX)
+        if (w->n == PB_DEPTH_MAX || w->messages_left == 0)
                 return -E2BIG;
+        w->messages_left--;
         w->levels[w->n++] = (struct level){.type = type, .rest = bytes};
         w->cost += type->sizeof_message + BLOCK;
         return 0;
@@ -112,12 +114,13 @@ static int take_field(struct walk *w)
         }
 }
 
-int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
+static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max)
 {
         struct walk w;
         int r;
 
         w.n = w.cost = 0;
+        w.messages_left = max;
         w.cost_max = bytes.len < (SIZE_MAX - COST_BASE) / COST_RATIO
                              ? COST_BASE + bytes.len * COST_RATIO
                              : SIZE_MAX;
@@ -131,6 +134,11 @@ int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
                         r = take_field(&w);
         }
         return r;
+}
+
+int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
+{
+        return check(type, bytes, SIZE_MAX);
 }
 
 /* ---- to unpack ---- */
@@ -157,13 +165,13 @@ static void memory_free(void *userdata, void *p)
                 free(p);
 }
 
-static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes,
+static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
                   struct arena *arena, void *ret)
 {
         struct memory memory = {.arena = arena};
         ProtobufCAllocator from = {memory_alloc, memory_free, &memory};
         ProtobufCMessage *m;
-        int r = pb_check(type, bytes);
+        int r = check(type, bytes, max);
 
         if (r < 0)
                 return r;
@@ -176,11 +184,17 @@ static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes,
 
 int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret)
 {
-        return unpack(type, bytes, NULL, ret);
+        return unpack(type, bytes, SIZE_MAX, NULL, ret);
+}
+
+int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
+                  void *ret)
+{
+        return unpack(type, bytes, max, NULL, ret);
 }
 
 int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type, struct view bytes,
                  void *ret)
 {
-        return unpack(type, bytes, a, ret);
+        return unpack(type, bytes, SIZE_MAX, a, ret);
 }

@@ -23,7 +23,11 @@
  * -ENOMEM. What is refused is the same everywhere, by the bytes alone (I4). */
 must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
 
-/* The same, in @a: it ends with that, and is not freed. */
+/* The same of at most @max messages, all levels together; -E2BIG tells of more. */
+must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes,
+                              size_t max, void *ret);
+
+/* The same as pb_unpack(), in @a: it ends with that, and is not freed. */
 must_check_ int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type,
                              struct view bytes, void *ret);
 

@@ -32,6 +32,12 @@ def nested(tags, limit):
     return b"".join(reversed(parts))
 
 
+def puts(widths, key=iter(range(1 << 30))):
+    """Transactions in transactions, so many in each, and puts of different keys in the innermost."""
+    ops = [field(2, field(1, b"%x" % next(key))) if len(widths) == 1 else field(4, puts(widths[1:])) for _ in range(widths[0])]
+    return b"".join(field(2, op) for op in ops)
+
+
 channel = grpc.insecure_channel(sys.argv[1], options=[("grpc.max_send_message_length", -1)])
 
 
@@ -55,21 +61,29 @@ def stream(path, message):
 put = field(1, b"k")
 wide = b"".join([field(1, b"")] * 200000)
 unknown = put + b"\xf8\x7f\x01" * 200000
+big = "INVALID_ARGUMENT: etcdserver: request is too large"
+malformed = "INTERNAL: grpc: the message does not parse"
+many = "INVALID_ARGUMENT: etcdserver: too many operations in txn request"
+deep = puts([1])
+for _ in range(127):
+    deep = field(2, field(4, deep))
 cases = [
     # success(RequestOp) -> request_txn -> success -> ...
-    ("a nested transaction of 74 KB", call, "/etcdserverpb.KV/Txn", nested([2, 4], 74000)),
-    ("a nested transaction of 1.4 MB", call, "/etcdserverpb.KV/Txn", nested([3, 4], 1400000)),
-    ("200,000 empty compares", call, "/etcdserverpb.KV/Txn", wide),
-    ("200,000 fields that nobody knows", call, "/etcdserverpb.KV/Put", unknown),
-    ("one permission, merged 100,000 times", call, "/etcdserverpb.Auth/RoleGrantPermission", field(2, field(2, b"k")) * 100000),
-    ("200,000 fields that nobody knows, to a watch", stream, "/etcdserverpb.Watch/Watch", b"\xf8\x7f\x01" * 200000),
-    ("the same to a keep-alive", stream, "/etcdserverpb.Lease/LeaseKeepAlive", b"\xf8\x7f\x01" * 200000),
+    ("a nested transaction of 74 KB", call, "/etcdserverpb.KV/Txn", nested([2, 4], 74000), many),
+    ("a nested transaction of 1.4 MB", call, "/etcdserverpb.KV/Txn", nested([3, 4], 1400000), many),
+    ("200,000 empty compares", call, "/etcdserverpb.KV/Txn", wide, many),
+    ("200,000 fields that nobody knows", call, "/etcdserverpb.KV/Put", unknown, big),
+    ("one permission, merged 100,000 times", call, "/etcdserverpb.Auth/RoleGrantPermission", field(2, field(2, b"k")) * 100000, malformed),
+    ("200,000 fields that nobody knows, to a watch", stream, "/etcdserverpb.Watch/Watch", b"\xf8\x7f\x01" * 200000, big),
+    ("the same to a keep-alive", stream, "/etcdserverpb.Lease/LeaseKeepAlive", b"\xf8\x7f\x01" * 200000, big),
+    ("33,000 puts in nested transactions", call, "/etcdserverpb.KV/Txn", puts([40, 33, 25]), many),
+    ("128 nested transactions, as etcd takes them", call, "/etcdserverpb.KV/Txn", deep, "OK"),
 ]
 failed = 0
-for name, how, path, message in cases:
+for name, how, path, message, wanted in cases:
     told = how(path, message)
     alive = call("/etcdserverpb.KV/Put", put + field(2, b"v"))
-    good = told in ("INVALID_ARGUMENT: etcdserver: request is too large", "INTERNAL: grpc: the message does not parse") and alive == "OK"
+    good = told == wanted and alive == "OK"
     failed += not good
     print(f"{'ok' if good else 'not ok'} {name} ({len(message)} bytes): {told}; afterwards: {alive}", flush=True)
 sys.exit(failed > 0)

@@ -143,3 +143,307 @@ TEST(keys_given_twice_are_those_that_etcd_finds)
         }
         CHECK(n[0] > 300 && n[1] > 300);
 }
+
+/* ---- what a command may look at ---- */
+
+static enum state_outcome apply(struct state *s, enum cmd_type type, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf body = {0}, out = {0};
+        struct state_reply reply = {.out = &out};
+        struct cmd c = {.type = type};
+
+        pb__response_header__init(&reply.header);
+        pb_append(&body, m);
+        c.body = (struct view){body.data, buf_len(&body)};
+        state_begin(s, s->applied + 1, (struct lease_time){NSEC_PER_SEC});
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
+        return reply.outcome;
+}
+
+static void put(struct state *s, const char *key, size_t value_len, int64_t lease)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        cleanup_(freep) uint8_t *value = calloc(1, value_len + 1);
+
+        q.key = pb_bytes(key, strlen(key));
+        q.value = pb_bytes(value, value_len);
+        q.lease = lease;
+        CHECK_EQ(apply(s, CMD_PUT, &q.base), STATE_OK);
+}
+
+static void fill(struct state *s, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "k%06u", i);
+                put(s, key, 1, 0);
+        }
+}
+
+/* A txn of one operation, or with one compare, on all keys that begin with k up to @to. */
+struct one {
+        Pb__Compare compare, *compares[1];
+        Pb__RangeRequest range;
+        Pb__DeleteRangeRequest del;
+        Pb__PutRequest put;
+        Pb__RequestOp op[2], *ops[2];
+        Pb__TxnRequest q;
+};
+
+static void one(struct one *o, const char *to)
+{
+        *o = (struct one){PB__COMPARE__INIT,       {&o->compare},
+                          PB__RANGE_REQUEST__INIT, PB__DELETE_RANGE_REQUEST__INIT,
+                          PB__PUT_REQUEST__INIT,   {PB__REQUEST_OP__INIT, PB__REQUEST_OP__INIT},
+                          {&o->op[0], &o->op[1]},  PB__TXN_REQUEST__INIT};
+        o->put.key = pb_bytes("a", 1);
+        o->op[0].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        o->op[0].request_put = &o->put;
+        o->compare.key = o->range.key = o->del.key = pb_bytes("k", 1);
+        o->compare.range_end = o->range.range_end = o->del.range_end = pb_bytes(to, strlen(to));
+        o->compare.result = PB__COMPARE__COMPARE_RESULT__GREATER;
+        o->q.success = o->ops;
+        o->q.n_success = 1;
+}
+
+static void with_range(struct one *o)
+{
+        o->op[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        o->op[1].request_range = &o->range;
+        o->q.n_success = 2;
+}
+
+TEST(a_txn_looks_at_so_many_keys)
+{
+        const char *all = "l", *most = "k010000"; /* 10,000 of 10,001 */
+        struct state s;
+        struct one o;
+        int64_t was;
+
+        state_init(&s);
+        fill(&s, STATE_TXN_KEYS_MAX + 1);
+        was = s.revision;
+        one(&o, all);
+        o.q.compare = o.compares;
+        o.q.n_compare = 1;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        one(&o, all);
+        with_range(&o);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        one(&o, all);
+        o.op[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        o.op[1].request_delete_range = &o.del;
+        o.q.n_success = 2;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        CHECK_EQ(s.revision, was);
+
+        one(&o, most);
+        o.q.compare = o.compares;
+        o.q.n_compare = 1;
+        o.q.n_success = 0;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        one(&o, all); /* a few of many, or their number, is not many */
+        with_range(&o);
+        o.range.limit = 10;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        o.range.limit = 0;
+        o.range.count_only = true;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        CHECK_EQ(s.revision, was + 2);
+        state_fini(&s);
+}
+
+/* Keys that were deleted and are kept for their history cost nothing now, and count then. */
+TEST(a_txn_that_looks_back_looks_at_what_changed_since)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        struct state s;
+        struct one o;
+
+        state_init(&s);
+        fill(&s, STATE_TXN_KEYS_MAX + 1);
+        del.key = pb_bytes("k", 1);
+        del.range_end = pb_bytes("l", 1);
+        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);
+        one(&o, "l");
+        with_range(&o);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        o.range.revision = 5;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        state_fini(&s);
+}
+
+TEST(a_txn_answers_so_many_bytes)
+{
+        struct state s;
+        struct one o;
+
+        state_init(&s);
+        for (unsigned i = 0; i < 17; i++) {
+                char key[8];
+
+                snprintf(key, sizeof(key), "k%02u", i);
+                put(&s, key, 1 << 20, 0);
+        }
+        one(&o, "l");
+        with_range(&o);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        o.range.keys_only = true;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        one(&o, "k10");
+        with_range(&o);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        one(&o, "l"); /* the newest of all: a lock's question */
+        with_range(&o);
+        o.range.limit = 1;
+        o.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        o.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__CREATE;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        state_fini(&s);
+}
+
+/* As deep as etcd's own limit of operations lets it. */
+TEST(a_txn_nests_as_deep_as_its_operations_last)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__TxnRequest *q = NULL;
+        enum state_outcome o;
+        struct state s;
+
+        for (unsigned depth = 0; depth < 129; depth++) {
+                Pb__TxnRequest *out = arena_alloc(&a, sizeof(*out));
+                Pb__RequestOp *op = arena_alloc(&a, sizeof(*op));
+
+                pb__txn_request__init(out);
+                pb__request_op__init(op);
+                if (depth == 0) {
+                        op->request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                        op->request_put = arena_alloc(&a, sizeof(*op->request_put));
+                        pb__put_request__init(op->request_put);
+                        op->request_put->key = pb_bytes("deep", 4);
+                } else {
+                        op->request_case = PB__REQUEST_OP__REQUEST_REQUEST_TXN;
+                        op->request_txn = q;
+                }
+                out->success = arena_alloc(&a, sizeof(Pb__RequestOp *));
+                out->success[0] = op;
+                out->n_success = 1;
+                q = out;
+                CHECK_EQ(state_check_txn(q, 128, &o), 0);
+                CHECK_EQ(o, depth < 128 ? STATE_OK : STATE_E_TXN_TOO_LARGE);
+        }
+        state_init(&s);
+        CHECK_EQ(apply(&s, CMD_TXN, &q->base), STATE_OK);
+        CHECK(kv_find(&s.kv, "deep", 4));
+        state_fini(&s);
+}
+
+/* Operations of all branches together: nested ones, a few in each, are many. */
+TEST(a_txn_has_so_many_operations_in_all)
+{
+        Pb__PutRequest put_q = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp leaf = PB__REQUEST_OP__INIT, branch = PB__REQUEST_OP__INIT, *ops[64];
+        Pb__TxnRequest inner = PB__TXN_REQUEST__INIT, q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp *leaves[5] = {&leaf, &leaf, &leaf, &leaf, &leaf};
+        enum state_outcome o;
+
+        put_q.key = pb_bytes("k", 1);
+        leaf.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        leaf.request_put = &put_q;
+        branch.request_case = PB__REQUEST_OP__REQUEST_REQUEST_TXN;
+        branch.request_txn = &inner;
+        inner.success = leaves;
+        for (size_t i = 0; i < 64; i++)
+                ops[i] = &branch;
+        q.success = ops;
+        q.n_success = 64;
+        inner.n_success = 5; /* 64 + 320 = 3 * 128 */
+        CHECK_EQ(state_check_txn(&q, 128, &o), 0);
+        CHECK_EQ(o, STATE_E_TXN_DUPLICATE);
+        q.n_success = 63;
+        inner.n_success = 5;
+        q.failure = ops;
+        q.n_failure = 2;
+        CHECK_EQ(state_check_txn(&q, 128, &o), 0);
+        CHECK_EQ(o, STATE_E_TXN_TOO_LARGE);
+}
+
+TEST(a_lease_holds_so_many_keys)
+{
+        Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct lease *l;
+        struct state s;
+
+        state_init(&s);
+        g.id = 1;
+        g.ttl_ms = 1000;
+        CHECK_EQ(apply(&s, CMD_GRANT, &g.base), STATE_OK);
+        put(&s, "a", 1, 1);
+        l = leases_find(&s.leases, 1);
+        l->n_keys += STATE_LEASE_KEYS_MAX - 1; /* as if there were so many */
+        q.key = pb_bytes("b", 1);
+        q.lease = 1;
+        CHECK_EQ(apply(&s, CMD_PUT, &q.base), STATE_E_LEASE_KEYS);
+        put(&s, "a", 1, 1); /* hangs there already */
+        l->n_keys -= STATE_LEASE_KEYS_MAX - 1;
+        state_fini(&s);
+}
+
+/* Thousands of leases with many keys each end in several entries, one soon after the other. */
+TEST(an_expiry_takes_so_many_keys_along)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct lease_time late = {10 * NSEC_PER_SEC};
+        struct state s;
+
+        state_init(&s);
+        for (int64_t id = 1; id <= 4; id++) {
+                Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
+
+                g.id = id;
+                g.ttl_ms = 1000;
+                CHECK_EQ(apply(&s, CMD_GRANT, &g.base), STATE_OK);
+                leases_find(&s.leases, id)->n_keys = STATE_EXPIRE_KEYS / 2; /* as if */
+        }
+        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 0);
+        state_fini(&s);
+}
+
+/* Live keys, found past dead ones: as a walk over all finds them. */
+TEST(a_walk_over_live_keys_finds_all_of_them)
+{
+        struct state s;
+
+        state_init(&s);
+        for (unsigned i = 0; i < 3000; i++) {
+                Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+                struct kv_key *live, *k;
+                struct kv_span span;
+                char from[8], to[8];
+
+                snprintf(from, sizeof(from), "%03u", (unsigned) rnd(0, 300));
+                snprintf(to, sizeof(to), "%03u", (unsigned) rnd(0, 300));
+                del.key = pb_bytes(from, 3);
+                if (rnd(0, 5) == 0)
+                        del.range_end = pb_bytes(to, 3);
+                if (rnd(0, 3) == 0)
+                        (void) apply(&s, CMD_DELETE_RANGE, &del.base);
+                else
+                        put(&s, from, 1, 0);
+                span = kv_span(&del.key, &del.range_end);
+                live = kv_live_first(&s.kv, &span);
+                for (k = kv_span_first(&s.kv, &span); k; k = kv_span_next(&span, k)) {
+                        if (!kv_live(k))
+                                continue;
+                        CHECK(k == live);
+                        live = kv_live_next(&span, live);
+                }
+                CHECK(!live);
+                CHECK(s.kv.n_all >= s.kv.n_keys);
+        }
+        state_fini(&s);
+}
