@@ -32,6 +32,30 @@ size_t state_bytes(const struct state *s)
         return s->kv.bytes + s->leases.bytes + s->auth.bytes;
 }
 
+bool state_fits(const struct state *s, uint64_t quota, size_t bytes)
+{
+        return quota == 0 || (bytes <= quota && state_bytes(s) <= quota - bytes);
+}
+
+size_t state_grant_bytes(const Pb__LeaseGrantRequest *q)
+{
+        return sizeof(struct lease) + q->name.len + 64;
+}
+
+/* Deletions free something, and pass. */
+size_t state_auth_bytes(const Pb__AuthChange *q)
+{
+        switch (q->change_case) {
+        case PB__AUTH_CHANGE__CHANGE_USER_ADD:
+        case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
+                return 256 + protobuf_c_message_get_packed_size(&q->base);
+        default:
+                return 0;
+        }
+}
+
 int state_set_member(struct state *s, uint64_t id, const char *name, const char *client_urls)
 {
         cleanup_(freep) char *n = strdup(name), *u = strdup(client_urls);
@@ -224,8 +248,8 @@ static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
                              was.ns == LEASE_TIME_NEVER.ns ? end : lease_max(was, end));
 }
 
-static int grant(struct state *s, const struct cmd_user *who, const Pb__LeaseGrantRequest *q,
-                 struct state_reply *reply)
+static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
+                 const Pb__LeaseGrantRequest *q, struct state_reply *reply)
 {
         struct lease *l;
         int64_t ttl_ms;
@@ -236,7 +260,8 @@ static int grant(struct state *s, const struct cmd_user *who, const Pb__LeaseGra
         reply->outcome = state_check_grant(q);
         if (reply->outcome == STATE_OK)
                 reply->outcome = permit_user(s, who);
-        if (reply->outcome == STATE_OK && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
+                                           !state_fits(s, quota, state_grant_bytes(q))))
                 reply->outcome = STATE_E_NOSPACE;
         if (reply->outcome != STATE_OK)
                 return 0;
@@ -348,8 +373,8 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
         return n;
 }
 
-static int put(struct state *s, const struct cmd_user *who, const Pb__PutRequest *q,
-               struct state_reply *reply)
+static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
+               const Pb__PutRequest *q, struct state_reply *reply)
 {
         const struct kv_version *prev;
         uint32_t sub = 0;
@@ -358,7 +383,8 @@ static int put(struct state *s, const struct cmd_user *who, const Pb__PutRequest
         reply->outcome = state_check_put(q);
         if (reply->outcome == STATE_OK)
                 reply->outcome = permit_put(s, who, q);
-        if (reply->outcome == STATE_OK && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
+                                           !state_fits(s, quota, state_put_bytes(s, q))))
                 reply->outcome = STATE_E_NOSPACE;
         if (reply->outcome == STATE_OK)
                 reply->outcome = state_check_put_now(s, q);
@@ -411,8 +437,8 @@ static int delete_range(struct state *s, const struct cmd_user *who,
         return 0;
 }
 
-static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
-               struct state_reply *reply)
+static int txn(struct state *s, const struct cmd_user *who, uint64_t quota,
+               const Pb__TxnRequest *q, struct state_reply *reply)
 {
         int r = state_check_txn(q, STATE_TXN_OPS_MAX,
                                 &reply->outcome); /* the edge knows its limit */
@@ -424,7 +450,7 @@ static int txn(struct state *s, const struct cmd_user *who, const Pb__TxnRequest
         if (reply->outcome == STATE_OK && state_txn_puts(q) &&
             state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 reply->outcome = STATE_E_NOSPACE;
-        return reply->outcome == STATE_OK ? state_txn(s, q, reply) : 0;
+        return reply->outcome == STATE_OK ? state_txn(s, q, quota, reply) : 0;
 }
 
 /* The answer that is a header and nothing else: many messages look like this one. */
@@ -501,15 +527,28 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
         s->time = lease_max(s->time, at);
 }
 
-static int change_auth(struct state *s, const struct cmd_user *who, const Pb__AuthChange *q,
-                       struct state_reply *reply)
+static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quota,
+                       const Pb__AuthChange *q, struct state_reply *reply)
 {
         int r = 0;
 
         reply->outcome = permit_root(s, who);
+        if (reply->outcome == STATE_OK && state_auth_bytes(q) > 0 &&
+            !state_fits(s, quota, state_auth_bytes(q)))
+                reply->outcome = STATE_E_NOSPACE;
         if (reply->outcome == STATE_OK)
                 r = auth_change(&s->auth, q, &reply->outcome);
         return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
+}
+
+/* What would go past the quota of the replica that took it raises that one's alarm: as etcd
+ * does, and here with the entry itself, so that what raced with it is refused as well. */
+static int full(struct state *s, const struct cmd *c, int r, const struct state_reply *reply)
+{
+        if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
+            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                return r;
+        return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE);
 }
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
@@ -521,7 +560,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);
-                return put(s, who, m, reply);
+                return full(s, c, put(s, who, c->quota, m, reply), reply);
         }
         case CMD_DELETE_RANGE: {
                 UNPACK(m, pb__delete_range_request__descriptor);
@@ -529,7 +568,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_TXN: {
                 UNPACK(m, pb__txn_request__descriptor);
-                return txn(s, who, m, reply);
+                return full(s, c, txn(s, who, c->quota, m, reply), reply);
         }
         case CMD_COMPACT: {
                 UNPACK(m, pb__compaction_request__descriptor);
@@ -537,7 +576,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_GRANT: {
                 UNPACK(m, pb__lease_grant_request__descriptor);
-                return grant(s, who, m, reply);
+                return full(s, c, grant(s, who, c->quota, m, reply), reply);
         }
         case CMD_REVOKE: {
                 UNPACK(m, pb__lease_revoke_request__descriptor);
@@ -555,7 +594,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_AUTH: {
                 UNPACK(m, pb__auth_change__descriptor);
-                return change_auth(s, who, m, reply);
+                return full(s, c, change_auth(s, who, c->quota, m, reply), reply);
         }
         case CMD_MEMBER: {
                 UNPACK(m, pb__member__descriptor);

@@ -104,7 +104,8 @@ must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q);
 must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
-                                    enum state_outcome *ret); /* 0 or -ENOMEM */
+                                    enum state_outcome *ret,
+                                    size_t *ret_put); /* how many bytes; 0 or -ENOMEM */
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 
 /* Fills @out, borrowing from the store and from @a until either changes; its header is the
@@ -120,8 +121,9 @@ bool state_txn_reads_only(const Pb__TxnRequest *q);
 bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
- * answer if @reply->out. */
-must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply);
+ * answer if @reply->out. @quota 0: none. */
+must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
+                          struct state_reply *reply);
 
 /* The milliseconds a grant asks for. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
@@ -137,6 +139,14 @@ uint64_t state_hash(const struct state *s);
 
 /* What all of it costs in memory, roughly: what the quota counts. */
 size_t state_bytes(const struct state *s);
+
+/* May so many bytes be added to it? */
+bool state_fits(const struct state *s, uint64_t quota, size_t bytes);
+
+/* What a put, a grant or a change of users adds, at most. */
+size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q);
+size_t state_grant_bytes(const Pb__LeaseGrantRequest *q);
+size_t state_auth_bytes(const Pb__AuthChange *q);
 
 /* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);

@@ -264,11 +264,15 @@ static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *pat
         return 0;
 }
 
-int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret)
+int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret,
+                        size_t *ret_put)
 {
         cleanup_(path_fini) struct path path = {0};
+        int r = plan(s, q, &path, ret);
 
-        return plan(s, q, &path, ret);
+        if (r == 0)
+                *ret_put = path.left.put;
+        return r;
 }
 
 static enum state_outcome check_put_op(const struct state *s, const Pb__RequestOp *op)
@@ -418,7 +422,8 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
         return 0;
 }
 
-int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply)
+int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
+              struct state_reply *reply)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
@@ -429,6 +434,10 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_reply *repl
         r = plan(s, q, &path, &reply->outcome);
         if (r < 0 || reply->outcome != STATE_OK)
                 return r;
+        if (path.left.put > 0 && !state_fits(s, quota, path.left.put)) {
+                reply->outcome = STATE_E_NOSPACE;
+                return 0;
+        }
         /* The puts before the reads, as etcd does: it matters for which error is told. */
         reply->outcome = check_now(s, q, &path, check_put_op);
         path.at = 0;

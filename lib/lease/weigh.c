@@ -47,11 +47,20 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
         return true;
 }
 
+size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k =
+                q->ignore_value ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
+
+        return sizeof(struct kv_key) + q->key.len + sizeof(struct kv_version) + sizeof(void *) +
+               (k ? k->newest->value_len : q->value.len);
+}
+
 bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 {
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
-        b->put += q->key.len + q->value.len + PER_KEY;
+        b->put += state_put_bytes(s, q);
         return take(&b->keys, 1) && (!k || !kv_live(k) || take(&b->bytes, bytes_of(k->newest)));
 }
 

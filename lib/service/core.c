@@ -233,7 +233,8 @@ static int propose(struct core *c, struct core_write *w)
         int r;
 
         w->term = 0;
-        cmd_append(&b, w->type, c->cfg.member_id, w->seq, w->user, buf_head(&w->body),
+        cmd_append(&b, w->type, c->cfg.member_id, w->seq, w->user,
+                   upkeep_counts(w->type) && w->user ? c->cfg.quota : 0, buf_head(&w->body),
                    buf_len(&w->body));
         r = buf_error(&b);
         if (r < 0)
@@ -506,7 +507,7 @@ static int propose_own(struct core *c, enum cmd_type type, const struct buf *bod
 {
         cleanup_(buf_fini) struct buf cmd = {0};
 
-        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, buf_head(body), buf_len(body));
+        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, 0, buf_head(body), buf_len(body));
         if (buf_error(body) < 0 || buf_error(&cmd) < 0)
                 return -ENOMEM;
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
@@ -819,6 +820,11 @@ uint64_t core_installs(const struct core *c)
 void core_take_snapshot(struct core *c)
 {
         replica_want_snapshot(c->replica);
+}
+
+bool core_room(struct core *c, size_t bytes)
+{
+        return upkeep_room(&c->upkeep, &c->cfg, &c->state, bytes);
 }
 
 static void keep_up(struct core *c)

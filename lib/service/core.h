@@ -134,6 +134,10 @@ struct boot_time core_next(struct core *c);
 /* Changes the members; `done` comes, whatever happens. */
 void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
 
+/* May so many bytes be added? Where not, the alarm is raised: a look that saves the log's time,
+ * as it is asked again where the command is applied. */
+bool core_room(struct core *c, size_t bytes);
+
 /* An id for a new member. */
 uint64_t core_new_member_id(struct core *c);
 

@@ -92,8 +92,13 @@ static void range_stream(struct request *q)
 
 static void put(struct request *q)
 {
+        const struct state *s = core_state(q->api->core);
         enum state_outcome o = state_check_put(q->msg);
 
+        /* Only who may put tells all others that it is full. */
+        if (o == STATE_OK && permit_put(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, state_put_bytes(s, q->msg)))
+                o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         request_write_own(q, CMD_PUT);
@@ -120,7 +125,7 @@ static void answer_txn(struct request *q)
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
-        if (state_txn(core_state(q->api->core), q->msg, &reply) < 0 || buf_error(&out) < 0)
+        if (state_txn(core_state(q->api->core), q->msg, 0, &reply) < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
@@ -131,6 +136,7 @@ static void txn(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         enum state_outcome o;
+        size_t put_bytes;
 
         if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
                 return request_fail(q, status_nomem);
@@ -139,8 +145,11 @@ static void txn(struct request *q)
         if (state_txn_reads_only(q->msg))
                 return request_read(q, answer_txn);
         /* Looked at again where it is applied: this saves the log's time. */
-        if (state_check_txn_now(s, q->msg, &o) < 0)
+        if (state_check_txn_now(s, q->msg, &o, &put_bytes) < 0)
                 return request_fail(q, status_nomem);
+        if (o == STATE_OK && put_bytes > 0 && permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, put_bytes))
+                o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         request_write_own(q, CMD_TXN);

@@ -8,6 +8,8 @@ static void grant(struct request *q)
         enum state_outcome o = state_check_grant(m);
         int64_t min_ms = core_config(q->api->core)->min_ttl / NSEC_PER_MSEC;
 
+        if (o == STATE_OK && !core_room(q->api->core, state_grant_bytes(m)))
+                o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         if (m->id < 0)

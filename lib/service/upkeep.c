@@ -4,14 +4,31 @@
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
 #define STEP_AGAIN (100 * NSEC_PER_MSEC)
 
+bool upkeep_counts(enum cmd_type type)
+{
+        return type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT || type == CMD_AUTH;
+}
+
+bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 size_t bytes)
+{
+        if (cfg->quota == 0 || state_fits(s, cfg->quota, bytes))
+                return true;
+        u->refused = true;
+        u->quota_at = (struct boot_time){0}; /* at once */
+        return false;
+}
+
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm)
 {
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
 
-        if (cfg->quota == 0 || state_bytes(s) <= cfg->quota || boot_before(now, u->quota_at))
+        if (cfg->quota == 0 || (!u->refused && state_bytes(s) <= cfg->quota) ||
+            boot_before(now, u->quota_at))
                 return false;
         u->quota_at = boot_add(now, QUOTA_AGAIN);
+        u->refused = false;
         for (size_t i = 0; i < s->n_alarms; i++)
                 if (s->alarms[i].member == cfg->member_id &&
                     s->alarms[i].type == PB__ALARM_TYPE__NOSPACE)

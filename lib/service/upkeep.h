@@ -14,10 +14,18 @@ struct upkeep {
         int64_t goal;                                   /* up to where to compact, by steps */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revision at times past */
         size_t step;
+        bool refused; /* something for want of room, since the alarm was raised */
 };
 
-/* Too much is stored here: appends the AlarmRequest that stops all replicas from taking more,
- * until somebody has compacted, or raised the quota, and disarmed it. */
+/* Is a client's command of this type held to the quota? */
+bool upkeep_counts(enum cmd_type type);
+
+/* May so many bytes be added here? Where not, the next upkeep_quota() raises the alarm. */
+bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 size_t bytes);
+
+/* Too much is stored here, or was to be: appends the AlarmRequest that stops all replicas from
+ * taking more, until somebody has compacted, or raised the quota, and disarmed it. */
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm);
 

@@ -1,17 +1,20 @@
 #include "wire/cmd.h"
 
 #define BY_USER 0x80
+#define WITHIN 0x40
 
 void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
-                const struct cmd_user *user, const void *body, size_t body_len)
+                const struct cmd_user *user, uint64_t quota, const void *body, size_t body_len)
 {
-        buf_add_u8(b, (uint8_t) (user ? type | BY_USER : type));
+        buf_add_u8(b, (uint8_t) (type | (user ? BY_USER : 0) | (quota > 0 ? WITHIN : 0)));
         buf_add_varint(b, origin);
         buf_add_varint(b, seq);
         if (user) {
                 buf_add_bytes(b, user->name.p, user->name.len);
                 buf_add_varint(b, user->login);
         }
+        if (quota > 0)
+                buf_add_varint(b, quota);
         buf_add_bytes(b, body, body_len);
 }
 
@@ -35,11 +38,13 @@ int cmd_next(struct view *entry, struct cmd *ret)
                 r = view_bytes(&at, &c.user.name);
         if (r == 0 && c.by_user)
                 r = view_varint(&at, &c.user.login);
+        if (r == 0 && type & WITHIN)
+                r = view_varint(&at, &c.quota);
         if (r == 0)
                 r = view_bytes(&at, &c.body);
         if (r < 0)
                 return r;
-        type &= (uint8_t) ~BY_USER;
+        type &= (uint8_t) ~(BY_USER | WITHIN);
         if (type < CMD_PUT || type > CMD_LAST_)
                 return -EBADMSG;
         c.type = type;

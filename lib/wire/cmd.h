@@ -1,9 +1,12 @@
 /*
  * What a log entry holds: one or more commands, in the order in which they are applied.
  *
- *     command = type:u8  origin:varint  seq:varint  [user:bytes login:varint]  body:bytes
+ *     command = type:u8  origin:varint  seq:varint  [user:bytes login:varint]  [quota:varint]
+ *               body:bytes
  *
  * With bit 7 of `type` set it tells which user asks; without, the core itself does, and may.
+ * With bit 6 set it may be applied only where all that is kept stays below `quota` bytes: that
+ * of the origin, so that it is the same on all replicas whatever their own settings.
  * `origin` is the replica that took the request and answers it when the command is applied
  * there; `seq` is that replica's number for it. Requests of clients travel as their own
  * protobuf bytes, so that every replica applies exactly what was asked. RENEW and EXPIRE name
@@ -43,12 +46,13 @@ struct cmd {
         uint64_t seq;
         bool by_user; /* `user` counts */
         struct cmd_user user;
+        uint64_t quota;   /* 0: none */
         struct view body; /* borrowed, as the user's name is */
 };
 
-/* @user NULL: the core itself. */
+/* @user NULL: the core itself. @quota 0: none. */
 void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
-                const struct cmd_user *user, const void *body, size_t body_len);
+                const struct cmd_user *user, uint64_t quota, const void *body, size_t body_len);
 
 /* Takes the next command off @entry; what it holds is borrowed from there. Returns 0, -ENODATA
  * at the end, or -EBADMSG. */

@@ -105,6 +105,22 @@ head -c 2097152 /dev/zero | tr '\0' x >"$DIR/big"
 has "a request of 2 MiB" "$(at 0 put big <"$DIR/big" 2>&1)" "request is too large|message larger than max"
 head -c 1400000 /dev/zero | tr '\0' x >"$DIR/fits"
 is "a request of 1.4 MB" "$(at 0 put big <"$DIR/fits")" OK
+
+# The quota: what would go past it is refused, not what comes after it; all that raced with it too.
+read -r q1 q2 < <(free_ports 2)
+start quota "$BIN/tenure-core" --name q --data-dir "$DIR/q" --listen-client-urls "http://127.0.0.1:$q1" --listen-peer-urls "http://127.0.0.1:$q2" \
+	--initial-cluster "q=http://127.0.0.1:$q2" --quota-backend-bytes 10000000; QUOTA=$PID
+full() { timeout 20 etcdctl --endpoints "127.0.0.1:$q1" "$@"; }
+until_ok 10 full get x || not_ok "a replica with a quota serves"
+PUTS=()
+for n in 1 2 3 4 5 6 7 8 9 10 11 12; do full put big$n <"$DIR/fits" >"$DIR/put$n" 2>&1 & PUTS+=("$!"); done
+wait "${PUTS[@]}"
+is "as many as fit are taken" "$(grep -lx OK "$DIR"/put{1..12} | wc -l)" 7
+is "the others are refused" "$(grep -l "mvcc: database space exceeded" "$DIR"/put{1..12} | wc -l)" 5
+has "and the alarm is raised" "$(full alarm list)" "alarm:NOSPACE"
+full del big --prefix >"$DIR/quota-del"; full compact "$(full get x -w json | jq .header.revision)" >>"$DIR/quota-del"; full alarm disarm >>"$DIR/quota-del"
+is "a put, compacted and disarmed" "$(full put big <"$DIR/fits")" OK
+kill "$QUOTA"
 kill $COUNTER 2>/dev/null; wait $COUNTER 2>/dev/null
 if [ "$(grep -c OK "$DIR/counter.log")" -gt 20 ] && ! grep -q BROKEN "$DIR/counter.log"; then
 	ok "nobody else noticed ($(grep -c OK "$DIR/counter.log") puts meanwhile)"; else not_ok "others noticed" "$(tail -n 3 "$DIR/counter.log")"; fi

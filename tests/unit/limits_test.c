@@ -209,3 +209,63 @@ TEST(alarms_have_a_bound)
         CHECK(state_alarmed(&s, PB__ALARM_TYPE__NOSPACE));
         state_fini(&s);
 }
+
+/* ---- the quota ---- */
+
+static enum state_outcome put_within(struct state *s, const char *key, size_t value_len,
+                                     uint64_t origin, uint64_t quota)
+{
+        cleanup_(buf_fini) struct buf entry = {0}, body = {0};
+        cleanup_(freep) uint8_t *value = calloc(1, value_len + 1);
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        const struct cmd_user who = {.login = 7};
+        struct state_reply reply = {0};
+        struct view at;
+        struct cmd c;
+
+        q.key = pb_bytes(key, strlen(key));
+        q.value = pb_bytes(value, value_len);
+        pb_append(&body, &q.base);
+        cmd_append(&entry, CMD_PUT, origin, 5, &who, quota, body.data, buf_len(&body));
+        at = (struct view){entry.data, buf_len(&entry)};
+        CHECK_EQ(cmd_next(&at, &c), 0);
+        CHECK_EQ(c.quota, quota);
+        CHECK_EQ(c.origin, origin);
+        CHECK_EQ(c.user.login, 7);
+        CHECK_EQ(cmd_next(&at, &c), -ENODATA);
+        state_begin(s, s->applied + 1, (struct lease_time){NSEC_PER_SEC});
+        CHECK_EQ(state_apply(s, &c, &reply), 0);
+        return reply.outcome;
+}
+
+/* The one that would go past it is refused where it is applied, and those that raced with it,
+ * however much each of them is; by the quota that its own replica has. */
+TEST(nothing_goes_past_the_quota)
+{
+        const uint64_t quota = 100000;
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__AlarmRequest disarm = PB__ALARM_REQUEST__INIT;
+        unsigned accepted = 0;
+        struct state s;
+
+        state_init(&s);
+        while (put_within(&s, "k", 9000, 42, quota) == STATE_OK) {
+                CHECK(state_bytes(&s) <= quota);
+                accepted++;
+        }
+        CHECK(accepted >= 9);
+        CHECK_EQ(s.n_alarms, 1);
+        CHECK_EQ(s.alarms[0].member, 42);
+        CHECK_EQ(put_within(&s, "l", 1, 43, 10 * quota),
+                 STATE_E_NOSPACE); /* the alarm stands */
+        CHECK_EQ(s.n_alarms, 1);
+        del.key = pb_bytes("k", 1);
+        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);
+        disarm.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+        CHECK_EQ(apply(&s, CMD_ALARM, &disarm.base), STATE_OK);
+        CHECK_EQ(put_within(&s, "k", 9000, 43, 10 * quota), STATE_OK);
+        CHECK_EQ(put_within(&s, "k", 9000, 43, 0), STATE_OK); /* one without a quota */
+        CHECK_EQ(put_within(&s, "k", 1, 42, quota), STATE_E_NOSPACE);
+        load_again(&s);
+        state_fini(&s);
+}
