@@ -486,6 +486,10 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 return r;
         api_set_conns(n->api, &api_conns, NULL);
         core_set_owner(n->core, &owner, n);
+        if (!w->any_change)
+                r = core_set_member(n->core, "replica", "");
+        if (r < 0)
+                return r;
         sim_disk_on_submit(n->disk, on_submit, n);
         r = replica_new(&n->replica,
                         &(struct replica_config){
