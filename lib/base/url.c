@@ -111,7 +111,10 @@ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX])
                         continue;
                 if (len + 1 + strlen(each[i]) >= URLS_MAX)
                         return -EINVAL;
-                len += (size_t) sprintf(out + len, "%s%s", i > 0 ? "," : "", each[i]);
+                if (i > 0)
+                        out[len++] = ',';
+                strcpy(out + len, each[i]);
+                len += strlen(each[i]);
         }
         return 0;
 }
