@@ -37,8 +37,9 @@ struct batch {
 struct window {
         uint64_t peer; /* whose; 0: nobody's */
         uint64_t life, high, seen;
-        unsigned unacked; /* came since it was told */
-        bool full;        /* no room for the last */
+        uint64_t former[4]; /* its lives before, the last one first: nothing of theirs comes */
+        unsigned unacked;   /* came since it was told */
+        bool full;          /* no room for the last */
 };
 
 /* A frame of proposals that the leader has not acknowledged. */

@@ -100,8 +100,17 @@ static bool is_new(struct window *w, uint64_t life, uint64_t n)
 {
         uint64_t bit;
 
-        if (w->life != life)
-                *w = (struct window){.peer = w->peer, .life = life};
+        if (w->life != life) {
+                /* A frame that is late would open a window in which its sender's next life is
+                 * new once more. */
+                for (size_t i = 0; i < ARRAY_SIZE(w->former); i++)
+                        if (w->former[i] == life)
+                                return false;
+                memmove(w->former + 1, w->former, sizeof(w->former) - sizeof(*w->former));
+                w->former[0] = w->life;
+                w->life = life;
+                w->high = w->seen = 0;
+        }
         if (n > w->high) {
                 w->seen = n - w->high < WINDOW ? w->seen << (n - w->high) : 0;
                 w->high = n;

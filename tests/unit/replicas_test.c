@@ -317,6 +317,41 @@ TEST(proposals_arrive_once_whatever_is_lost)
         stop();
 }
 
+static void proposed(struct node *leader, struct node *from, uint64_t life, uint64_t n)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+
+        buf_add_u8(&f, FRAME_PROPOSE);
+        buf_add_u64(&f, replica_status(leader->replica).term);
+        buf_add_u64(&f, life);
+        buf_add_u64(&f, n);
+        buf_add_u8(&f, REPLICA_NORMAL);
+        buf_add_u8(&f, '!');
+        CHECK_EQ(replica_input(leader->replica, id_of(from),
+                               (struct view){buf_head(&f), buf_len(&f)}, net.now),
+                 0);
+        pass(10 * MS);
+}
+
+/* A follower starts again within a term, and a frame of its life before comes late: what its
+ * new life repeats is still taken once. */
+TEST(a_late_frame_of_an_earlier_life_opens_no_window)
+{
+        struct node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        proposed(leader, from, 1001, 1);
+        CHECK_EQ(leader->applied, 1);
+        proposed(leader, from, 1002, 1);
+        CHECK_EQ(leader->applied, 2);
+        proposed(leader, from, 1001, 2);
+        proposed(leader, from, 1002, 1);
+        CHECK_EQ(leader->applied, 2);
+        stop();
+}
+
 /* Acknowledgements ride along: under load there are far fewer of them than entries, and when
  * nothing is lost nothing is sent twice. */
 TEST(acknowledgements_cost_no_frame_of_their_own)
