@@ -12,6 +12,9 @@
 #define RENEW_BATCH_MAX 1024 /* a batch of so many waits for nobody */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
+/* Batches that need not wait for the window: so many at once, and one more each WINDOW_MAX. In
+ * a crowd that is no more of them than the window makes. */
+#define SOON_MAX 20
 #define EXPIRE_MAX 8192 /* leases in one entry */
 #define EXPIRE_AGAIN \
         (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
@@ -58,6 +61,8 @@ struct core {
         size_t n_renewals, n_batches_out;
         struct boot_time renewed_at; /* when the last batch went out */
         struct boot_time renew_at;   /* when the next has to */
+        bool renew_next;             /* ...or at once, when none is on its way */
+        struct boot_time soon_full;  /* when SOON_MAX batches are allowed again */
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
         struct upkeep upkeep;
@@ -371,6 +376,8 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
 
         (void) reply;
         c->n_batches_out--;
+        if (c->renew_next && c->n_batches_out == 0)
+                c->renew_at = c->now;
         while ((rn = STAILQ_FIRST(&b->items))) {
                 /* What the log says now: a lease that is gone never answers a positive TTL
                  * (I7). */
@@ -433,6 +440,10 @@ static void send_batch(struct core *c)
         c->n_renewals = 0;
         c->renewed_at = c->now;
         c->renew_at = BOOT_TIME_NEVER;
+        c->renew_next = false;
+        /* Each counts, also one that has waited. */
+        c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
+                                boot_add(c->now, SOON_MAX * WINDOW_MAX));
         if (r == 0) {
                 c->n_batches_out++;
                 STAILQ_CONCAT(&b->items, &c->renewals);
@@ -443,6 +454,18 @@ static void send_batch(struct core *c)
                 STAILQ_REMOVE_HEAD(&c->renewals, next);
                 rn->done(rn, status_too_many, 0);
         }
+}
+
+/* Who renews a lease that was renewed a moment ago does not pace itself: it waits for the
+ * answer, and for nothing else. */
+static bool is_early(nsec_t left, nsec_t ttl)
+{
+        return left > ttl - ttl / 8;
+}
+
+static bool may_go_soon(const struct core *c)
+{
+        return boot_diff(c->soon_full, c->now) <= (SOON_MAX - 1) * WINDOW_MAX;
 }
 
 static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l)
@@ -458,9 +481,12 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         if (!c->unstamped)
                 c->unstamped = rn;
         c->n_renewals++;
-        /* Alone it goes at once; in a crowd it waits for the window to end; late in its term it
-         * waits for nobody (I1). */
-        at = left < ttl / 4 || c->n_renewals >= RENEW_BATCH_MAX
+        /* Late in its term it waits for nobody (I1). Early, and while few come at all, only for
+         * the batch that is on its way: with the disk's own pace, as a write. In a crowd that
+         * paces itself it waits for the window to end. */
+        c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
+        at = left < ttl / 4 || c->n_renewals >= RENEW_BATCH_MAX ||
+                             (c->renew_next && c->n_batches_out == 0)
                      ? c->now
                      : boot_add(c->renewed_at, window);
         c->renew_at = boot_min(c->renew_at, at);

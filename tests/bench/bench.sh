@@ -119,6 +119,11 @@ row "grants, 100 connections x 10" grant 100 10 ${N3:-10000}
 row "ranges of one key, linearizable, 100 x 10" range 100 10 ${N4:-20000}
 row "ranges of one key, serializable, 100 x 10" local 100 10 ${N4:-20000}
 row "keep-alives, 1,000 streams x 8" keepalive 1000 8 ${N5:-64000}
+# As etcd's own benchmark does it: each renews again as soon as it is answered.
+row "keep-alives, one client, one at a time" keepalive 1 1 ${N1:-1000}
+row "keep-alives, 100 clients, one at a time each" keepalive 100 1 ${N6:-20000}
+row "puts of 256 B, the same" put 100 1 ${N6:-20000}
+row "keep-alives, 1,000 clients, one at a time each" keepalive 1000 1 ${N5:-64000}
 echo "memory of the three after it, MiB: tenure-core $(($(rss "${TP[@]}") / 1024)), etcd $(($(rss "${EP[@]}") / 1024))"
 fi
 

@@ -1,0 +1,233 @@
+/* When renewals go: a replica alone, whose disk takes a millisecond for each write. */
+#include <stdlib.h>
+
+#include "service/core.h"
+#include "test.h"
+#include "wire/pb.h"
+
+#include "../sim/world.h"
+
+#define MS NSEC_PER_MSEC
+#define DISK_TIME MS
+#define STEP (100 * NSEC_PER_USEC)
+
+static struct {
+        struct disk *disk;
+        struct core *core;
+        struct replica *replica;
+        struct boot_time now, written_at;
+        unsigned answered, failed;
+        nsec_t slowest;
+} one;
+
+struct holder_of {
+        struct core_renewal renewal;
+        struct core_write grant;
+        struct boot_time asked, next;
+        bool out, eager; /* eager: asks again as soon as it is answered */
+        nsec_t every;
+};
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        (void) u;
+        (void) peer;
+        (void) frame;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "%s", why);
+}
+
+static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
+
+static void turn(void)
+{
+        one.now = boot_add(one.now, STEP);
+        if (!sim_disk_busy(one.disk)) {
+                one.written_at = boot_add(one.now, DISK_TIME);
+        } else if (!boot_before(one.now, one.written_at)) {
+                sim_disk_finish(one.disk);
+                one.written_at = boot_add(one.now, DISK_TIME);
+        }
+        replica_tick(one.replica, one.now);
+        core_tick(one.core, one.now);
+        core_flush(one.core, one.now);
+        replica_flush(one.replica, one.now);
+}
+
+static void on_granted(struct core_write *w, struct status st, struct view reply)
+{
+        (void) w;
+        (void) reply;
+        one.failed += st.code != RPC_OK;
+}
+
+static void on_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        struct holder_of *h = container_of(rn, struct holder_of, renewal);
+
+        one.failed += st.code != RPC_OK || ttl_ms == 0;
+        one.answered++;
+        one.slowest = max_of(one.slowest, boot_diff(one.now, h->asked));
+        h->out = false;
+        h->next = h->eager ? one.now : boot_add(h->next, h->every);
+}
+
+static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
+{
+        static const struct replica_peer self = {1, "http://1:1"};
+        struct store_error err = {""};
+
+        memset(&one, 0, sizeof(one));
+        one.now.ns = 1000 * NSEC_PER_SEC;
+        one.disk = sim_disk_new();
+        CHECK_EQ(core_new(&one.core,
+                          &(struct core_config){.cluster_id = 7,
+                                                .member_id = 1,
+                                                .timeout = 5 * NSEC_PER_SEC,
+                                                .seed = rnd(1, UINT32_MAX)},
+                          one.now),
+                 0);
+        core_set_owner(one.core, &owner, NULL);
+        CHECK_EQ(replica_new(&one.replica,
+                             &(struct replica_config){.id = 1,
+                                                      .cluster_id = 7,
+                                                      .peers = &self,
+                                                      .n_peers = 1,
+                                                      .election = 500 * MS,
+                                                      .heartbeat = 50 * MS,
+                                                      .seed = rnd(1, UINT32_MAX)},
+                             one.disk, &core_replica_ops, one.core, one.now, &err),
+                 0);
+        core_attach(one.core, one.replica);
+        CHECK_EQ(replica_start(one.replica), 0);
+        while (!core_status(one.core).ready)
+                turn();
+        for (size_t i = 0; i < n; i++) {
+                Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+                cleanup_(buf_fini) struct buf b = {0};
+
+                q.id = (int64_t) i + 1;
+                q.ttl_ms = ttl_ms;
+                pb_append(&b, &q.base);
+                h[i].grant.done = on_granted;
+                h[i].renewal.done = on_renewed;
+                h[i].renewal.lease = q.id;
+                CHECK_EQ(core_write(one.core, &h[i].grant, CMD_GRANT, NULL, buf_head(&b),
+                                    buf_len(&b), 0),
+                         0);
+        }
+        for (unsigned i = 0; i < 100; i++)
+                turn();
+        CHECK_EQ(core_state(one.core)->leases.n, n);
+}
+
+/* Returns how many entries that was. */
+static uint64_t run(struct holder_of *h, size_t n, nsec_t time)
+{
+        uint64_t last = core_status(one.core).last;
+
+        for (struct boot_time end = boot_add(one.now, time); boot_before(one.now, end);) {
+                for (size_t i = 0; i < n; i++)
+                        if (!h[i].out && !boot_before(one.now, h[i].next)) {
+                                h[i].out = true;
+                                h[i].asked = one.now;
+                                core_renew(one.core, &h[i].renewal);
+                        }
+                turn();
+        }
+        return core_status(one.core).last - last;
+}
+
+static void end(void)
+{
+        CHECK_EQ(one.failed, 0);
+        core_free(one.core);
+        while (sim_disk_busy(one.disk))
+                sim_disk_finish(one.disk);
+        replica_free(one.replica);
+        disk_free(one.disk);
+}
+
+/* etcd's own benchmark: each renews again as soon as it is answered. */
+TEST(who_renews_early_waits_for_the_disk_only)
+{
+        static struct holder_of h[100];
+
+        for (size_t n = 1; n <= ARRAY_SIZE(h); n *= 10) {
+                memset(h, 0, sizeof(h));
+                begin(h, n, 100000);
+                for (size_t i = 0; i < n; i++)
+                        h[i].eager = true;
+                (void) run(h, n, 200 * MS);
+                CHECK(one.answered > 40 * n); /* 4 or 5 each in the window's pace */
+                CHECK(one.slowest < 4 * DISK_TIME);
+                end();
+        }
+}
+
+/* A few agents: none waits for a crowd that is not there. */
+TEST(few_who_pace_themselves_do_not_wait)
+{
+        static struct holder_of h[30];
+
+        memset(h, 0, sizeof(h));
+        begin(h, ARRAY_SIZE(h), 10000);
+        for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
+                h[i].every = 5000 * MS;
+                h[i].next = boot_add(one.now, (nsec_t) rnd(3000, 8000) * MS);
+        }
+        (void) run(h, ARRAY_SIZE(h), 20000 * MS);
+        CHECK(one.answered >= 2 * ARRAY_SIZE(h));
+        CHECK(one.slowest < 4 * DISK_TIME);
+        end();
+}
+
+/* A crowd: as many entries as the window makes, and the ticks beside them. */
+TEST(a_crowd_that_paces_itself_shares_entries)
+{
+        static struct holder_of h[2000];
+        uint64_t entries;
+
+        memset(h, 0, sizeof(h));
+        begin(h, ARRAY_SIZE(h), 10000);
+        for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
+                h[i].every = 5000 * MS;
+                h[i].next = boot_add(one.now, (nsec_t) rnd(1000, 6000) * MS);
+        }
+        (void) run(h, ARRAY_SIZE(h), 7000 * MS);
+        entries = run(h, ARRAY_SIZE(h), 4000 * MS);
+        CHECK(one.answered >= ARRAY_SIZE(h));
+        CHECK(entries <= 4 * (20 + 4 + 1));
+        CHECK(one.slowest < 60 * MS);
+        end();
+}
+
+/* Late in its term it goes at once, whatever the window says. */
+TEST(who_renews_late_waits_for_nobody)
+{
+        static struct holder_of h[2000];
+        struct holder_of *late = &h[ARRAY_SIZE(h) - 1];
+
+        memset(h, 0, sizeof(h));
+        begin(h, ARRAY_SIZE(h), 10000);
+        for (size_t i = 0; i < ARRAY_SIZE(h) - 1; i++) {
+                h[i].every = 5000 * MS;
+                h[i].next = boot_add(one.now, (nsec_t) rnd(1000, 6000) * MS);
+        }
+        late->next = BOOT_TIME_NEVER;
+        (void) run(h, ARRAY_SIZE(h), 8000 * MS);
+        one.answered = 0;
+        one.slowest = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(h); i++)
+                h[i].asked = one.now; /* those that wait are not looked at */
+        late->next = one.now;
+        late->eager = false;
+        late->every = 1000 * NSEC_PER_SEC;
+        (void) run(h, ARRAY_SIZE(h), 3 * DISK_TIME);
+        CHECK(!late->out);
+        end();
+}
