@@ -19,10 +19,26 @@ static size_t live_below(const struct kv_key *k)
         return k ? k->n_live : 0;
 }
 
+static int64_t created(const struct kv_key *k)
+{
+        return is_live(k) ? k->newest->create_revision : 0;
+}
+
+static int64_t elder(int64_t a, int64_t b)
+{
+        return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
 static void count_again(struct kv_key *k)
 {
-        k->n_live = (uint32_t) (is_live(k) + live_below(RB_LEFT(k, by_key)) +
-                                live_below(RB_RIGHT(k, by_key)));
+        const struct kv_key *left = RB_LEFT(k, by_key), *right = RB_RIGHT(k, by_key);
+
+        k->n_live = (uint32_t) (is_live(k) + live_below(left) + live_below(right));
+        k->eldest = created(k);
+        if (left)
+                k->eldest = elder(k->eldest, left->eldest);
+        if (right)
+                k->eldest = elder(k->eldest, right->eldest);
 }
 
 /* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
@@ -229,6 +245,72 @@ size_t kv_span_count(const struct kv *kv, const struct kv_span *span)
         from = live_before(kv, span->from);
         end = span->to_end ? kv->n_keys : live_before(kv, span->end);
         return end > from ? end - from : 0;
+}
+
+/* The key of @k's subtree that was created at @revision, which is the least in it. */
+static struct kv_key *eldest_below(struct kv_key *k, int64_t revision)
+{
+        for (;;) {
+                struct kv_key *left = RB_LEFT(k, by_key);
+
+                if (left && left->eldest == revision)
+                        k = left;
+                else if (created(k) == revision)
+                        return k;
+                else
+                        k = RB_RIGHT(k, by_key);
+        }
+}
+
+/* Takes @k instead of *@best if it is older, or sorts before it. */
+static void take_elder(struct kv_key **best, struct kv_key *k)
+{
+        if (created(k) != 0 && (!*best || created(k) < created(*best) ||
+                                (created(k) == created(*best) && kv_key_cmp(k, *best) < 0)))
+                *best = k;
+}
+
+/* The same with all below @k. */
+static void take_elder_below(struct kv_key **best, struct kv_key *k)
+{
+        if (k && k->eldest != 0 && (!*best || k->eldest <= created(*best)))
+                take_elder(best, eldest_below(k, k->eldest));
+}
+
+struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *top = RB_ROOT(&kv->keys), *best = NULL, *k;
+
+        /* The first on the way down that is in it; what is on both sides of it... */
+        while (top && !kv_span_has(span, top->bytes, top->len))
+                top = bytes_cmp(top->bytes, top->len, span->from.p, span->from.len) < 0
+                              ? RB_RIGHT(top, by_key)
+                              : RB_LEFT(top, by_key);
+        if (!top)
+                return NULL;
+        take_elder(&best, top);
+        if (span->single)
+                return best;
+        /* ...is cut by one end of the span each. */
+        for (k = RB_LEFT(top, by_key); k;) {
+                if (kv_span_has(span, k->bytes, k->len)) {
+                        take_elder(&best, k);
+                        take_elder_below(&best, RB_RIGHT(k, by_key));
+                        k = RB_LEFT(k, by_key);
+                } else {
+                        k = RB_RIGHT(k, by_key);
+                }
+        }
+        for (k = RB_RIGHT(top, by_key); k;) {
+                if (kv_span_has(span, k->bytes, k->len)) {
+                        take_elder(&best, k);
+                        take_elder_below(&best, RB_LEFT(k, by_key));
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return best;
 }
 
 bool kv_is_newest(const struct kv *kv, int64_t revision)

@@ -36,7 +36,9 @@ struct kv_key {
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
         struct lease *lease;       /* borrowed; the lease that the live value hangs on */
         LIST_ENTRY(kv_key) of_lease;
-        uint32_t n_live; /* live keys in the subtree of `by_key` that begins here */
+        int64_t eldest; /* the least create_revision of the live keys in the subtree of `by_key`
+                           that begins here; 0: none */
+        uint32_t n_live; /* how many these are */
         uint32_t len;
         uint8_t bytes[];
 };
@@ -86,6 +88,10 @@ struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
 
 /* How many keys of @span are live now. Costs O(log keys), however many they are. */
 size_t kv_span_count(const struct kv *kv, const struct kv_span *span);
+
+/* The live key of @span that was created first, of several the one that sorts first; NULL when
+ * none is live. O(log keys) too. */
+struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span);
 
 /* True when nothing has changed after @revision (0: now): what was then, is so still. */
 bool kv_is_newest(const struct kv *kv, int64_t revision);

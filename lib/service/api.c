@@ -325,12 +325,13 @@ void api_accept(struct rpc_call *call, void *userdata)
 
 void api_flush(struct api *a, struct boot_time now)
 {
-        lock_hub_flush(a->locks);
+        lock_hub_flush(a->locks, now);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
 }
 
 struct boot_time api_next(const struct api *a)
 {
-        return boot_min(watch_hub_next(a->watches), slow_next(a));
+        return boot_min(lock_hub_next(a->locks),
+                        boot_min(watch_hub_next(a->watches), slow_next(a)));
 }

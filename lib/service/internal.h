@@ -122,4 +122,5 @@ struct boot_time watch_hub_next(const struct watch_hub *h);
 
 must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
 struct lock_hub *lock_hub_free(struct lock_hub *h);
-void lock_hub_flush(struct lock_hub *h);
+void lock_hub_flush(struct lock_hub *h, struct boot_time now);
+struct boot_time lock_hub_next(const struct lock_hub *h);

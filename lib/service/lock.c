@@ -17,11 +17,23 @@
 
 #include "base/tree.h"
 
-#define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd */
+#define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd... \
+                              */
+#define SESSION_RENEW (20 * NSEC_PER_SEC) /* ...which is kept alive while the caller waits */
 
 static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session is expired"};
 static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
 static const struct status status_nobody = {RPC_UNKNOWN, "election: no leader"};
+
+/* The lease that we have made for a waiter. A renewal cannot be taken back: so it lives on
+ * until that is done. */
+struct session {
+        TAILQ_ENTRY(session) next;
+        struct core_renewal renewal;
+        struct lock_hub *hub;
+        struct boot_time renew_at;
+        bool renewing, over; /* over: nobody waits any more */
+};
 
 /* One who wants to hold. */
 struct waiter {
@@ -33,7 +45,8 @@ struct waiter {
         int64_t lease, rev; /* rev: the create_revision of our key */
         int64_t mod;        /* its mod_revision, as our claim left it */
         struct buf prefix, key, value;
-        struct buf before; /* the key that we wait for */
+        struct buf before;       /* the key that we wait for */
+        struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
 };
 
 /* One who looks on. */
@@ -53,6 +66,7 @@ struct lock_hub {
         struct api *api;
         struct lock_waiters waiters;
         LIST_HEAD(, observer) observers;
+        TAILQ_HEAD(sessions, session) sessions; /* whose turn to be renewed is next is first */
         int64_t seen; /* the revision up to which deletions were looked at */
 };
 
@@ -75,6 +89,7 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
         h->api = a;
         RB_INIT(&h->waiters);
         LIST_INIT(&h->observers);
+        TAILQ_INIT(&h->sessions);
         *ret = h;
         return 0;
 }
@@ -86,10 +101,73 @@ struct lock_hub *lock_hub_free(struct lock_hub *h)
         return NULL;
 }
 
+/* ---- sessions ---- */
+
+static void session_end(struct session *se)
+{
+        if (!se || se->over)
+                return;
+        TAILQ_REMOVE(&se->hub->sessions, se, next);
+        se->over = true;
+        if (!se->renewing)
+                free(se);
+}
+
+/* A lease that has gone, and its key, are for the waiter to notice. */
+static void session_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        struct session *se = container_of(rn, struct session, renewal);
+
+        (void) st;
+        (void) ttl_ms;
+        se->renewing = false;
+        if (se->over)
+                free(se);
+}
+
+static struct session *session_new(struct lock_hub *h, int64_t lease)
+{
+        struct session *se = calloc(1, sizeof(*se));
+
+        if (!se)
+                return NULL;
+        se->hub = h;
+        se->renewal.lease = lease;
+        se->renewal.done = session_renewed;
+        se->renew_at = boot_add(core_now(h->api->core), SESSION_RENEW);
+        TAILQ_INSERT_TAIL(&h->sessions, se, next);
+        return se;
+}
+
+static void renew_sessions(struct lock_hub *h, struct boot_time now)
+{
+        struct session *se;
+
+        while ((se = TAILQ_FIRST(&h->sessions)) && !boot_before(now, se->renew_at)) {
+                se->renew_at = boot_add(now, SESSION_RENEW);
+                TAILQ_REMOVE(&h->sessions, se, next);
+                TAILQ_INSERT_TAIL(&h->sessions, se, next);
+                if (se->renewing)
+                        continue;
+                se->renewing = true;
+                core_renew(h->api->core, &se->renewal);
+        }
+}
+
+struct boot_time lock_hub_next(const struct lock_hub *h)
+{
+        const struct session *se = TAILQ_FIRST(&h->sessions);
+
+        return se ? se->renew_at : BOOT_TIME_NEVER;
+}
+
+/* ---- waiters ---- */
+
 static void waiter_free(struct request *q)
 {
         struct waiter *w = q->data;
 
+        session_end(w->session);
         if (w->waits)
                 RB_REMOVE(lock_waiters, &w->hub->waiters, w);
         buf_fini(&w->prefix);
@@ -147,13 +225,15 @@ static struct kv_key *first_or_before(const struct kv *kv, const struct buf *pre
                 return NULL;
         span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
                                 .end = {buf_head(&end), buf_len(&end)}};
+        best = kv_span_eldest(kv, &span);
+        if (!best || below <= 0)
+                return best;
+        if (best->newest->create_revision >= below)
+                return NULL;
         for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
                 int64_t rev = kv_live(k) ? k->newest->create_revision : 0;
 
-                if (rev == 0 || (below > 0 && rev >= below))
-                        continue;
-                if (!best || (below > 0 ? rev > best->newest->create_revision
-                                        : rev < best->newest->create_revision))
+                if (rev < below && rev > best->newest->create_revision)
                         best = k;
         }
         return best;
@@ -414,6 +494,9 @@ static void session_made(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
+        w->session = session_new(w->hub, w->lease);
+        if (!w->session)
+                return request_fail(q, status_nomem);
         claim(w);
 }
 
@@ -657,11 +740,12 @@ static void wake(struct lock_hub *h, const struct kv_key *gone)
         }
 }
 
-void lock_hub_flush(struct lock_hub *h)
+void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {
         struct state *s = core_state(h->api->core);
         struct observer *o;
 
+        renew_sessions(h, now);
         if (s->revision == h->seen)
                 return;
         if (!RB_EMPTY(&h->waiters)) {

@@ -279,6 +279,30 @@ def lock_twice():
     report(not until(lambda: count(e, b"twice/", b"twice0") == 0, 1), "lock: and keeps it, when its first claim is given up")
 
 
+def wait_without_lease():
+    """To wait for a lock without a lease of one's own, for longer than the lease lasts that is made for it. The last
+    case: with an etcd the key, and so the revision, does not wait as long."""
+    began, waiters = time.monotonic(), {}
+    both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=531, TTL=300), pb.LeaseGrantResponse)
+    both("lock: the first of two", LOCK + "Lock", pb.LockRequest(name=b"long", lease=531), pb.LockResponse)
+    for n, e in ENGINES.items():
+        waiters[n] = e.future(LOCK + "Lock", pb.LockRequest(name=b"long"), pb.LockResponse, timeout=120)
+        until(lambda: count(e, b"long/", b"long0") == 2)
+    time.sleep(max(0., began + 63 - time.monotonic()))  # what is tested is that time goes by
+    report(not any(f.done() for f in waiters.values()), "lock: who brings no lease waits for more than a minute")
+    both(None, LOCK + "Unlock", pb.UnlockRequest(key=b"long/213"), pb.UnlockResponse)
+    got = {}
+    for n, f in waiters.items():
+        try:
+            got[n] = f.result().key
+        except grpc.RpcError as x:
+            got[n] = x
+    report(all(isinstance(k, bytes) for k in got.values()), "lock: and has it then", str(got))
+    # With an etcd 3.4 its key is gone by now, and others may have the lock too.
+    r = ENGINES["tenure"].call(KV + "Range", pb.RangeRequest(key=b"long/", range_end=b"long0"), pb.RangeResponse)
+    report([k.key for k in r.kvs] == [got["tenure"]], "lock: with its key", str(r))
+
+
 def limits():
     many = pb.TxnRequest(success=[pb.RequestOp(request_put=pb.PutRequest(key=b"t%d" % i, value=b"")) for i in range(129)])
     both("limits: 129 operations", KV + "Txn", many, pb.TxnResponse)
@@ -302,4 +326,5 @@ limits()
 maintenance()
 streamed()
 lock_twice()
+wait_without_lease()
 finish()

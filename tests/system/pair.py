@@ -51,10 +51,10 @@ class Engine:
         except grpc.RpcError as e:
             return f"{e.code().name}: {e.details()}"
 
-    def future(self, path, request, reply):
+    def future(self, path, request, reply, timeout=WAIT):
         f = self.channel.unary_unary(path, request_serializer=lambda m: m.SerializeToString(),
                                      response_deserializer=reply.FromString)
-        return f.future(request, timeout=WAIT, metadata=self.metadata())
+        return f.future(request, timeout=timeout, metadata=self.metadata())
 
     def stream_out(self, path, request, reply):
         f = self.channel.unary_stream(path, request_serializer=lambda m: m.SerializeToString(),

@@ -32,6 +32,17 @@ static size_t walk(const struct kv *kv, const struct kv_span *span)
         return n;
 }
 
+static const struct kv_key *eldest(const struct kv *kv, const struct kv_span *span)
+{
+        const struct kv_key *best = NULL;
+
+        for (struct kv_key *k = kv_span_first(kv, span); k; k = kv_span_next(span, k))
+                if (kv_live(k) &&
+                    (!best || k->newest->create_revision < best->newest->create_revision))
+                        best = k;
+        return best;
+}
+
 static void check_span(const struct kv *kv)
 {
         uint8_t from[16] = {0}, end[16] = {0};
@@ -45,6 +56,7 @@ static void check_span(const struct kv *kv)
                 range_end = pb_bytes("", 1);
         span = kv_span(&key, &range_end);
         CHECK_EQ(kv_span_count(kv, &span), walk(kv, &span));
+        CHECK(kv_span_eldest(kv, &span) == eldest(kv, &span));
 }
 
 static void check_all(const struct kv *kv)
@@ -56,14 +68,15 @@ static void check_all(const struct kv *kv)
         CHECK_EQ(walk(kv, &all), kv->n_keys);
 }
 
-TEST(a_count_is_what_a_walk_finds)
+TEST(what_the_tree_says_is_what_a_walk_finds)
 {
         struct kv kv;
 
         kv_init(&kv);
         check_all(&kv);
         for (int64_t revision = 2; revision < 3000; revision++) {
-                change(&kv, revision);
+                for (uint64_t n = rnd(1, 3); n > 0; n--) /* some are created together */
+                        change(&kv, revision);
                 check_span(&kv);
                 if (rnd(0, 99) == 0) {
                         kv_compact(&kv, (int64_t) rnd((uint64_t) max_of(kv.compacted, 1),
