@@ -9,7 +9,7 @@
 
 #define STREAM_WINDOW (256 * 1024)
 #define CONN_WINDOW (1024 * 1024)
-#define FRAME_HEADER 5 /* compressed flag, length */
+#define FRAME_HEADER RPC_MESSAGE_HEAD /* compressed flag, length */
 
 struct call {
         struct rpc_call pub;
@@ -187,36 +187,76 @@ static void refuse_http(struct call *k, const char *status)
                 k->pub.conn->nomem = true;
 }
 
-int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
+/* Returns 0 when a message of @n bytes can be sent; 1 when the call needs none or cannot have
+ * it; or -EMSGSIZE. */
+static int may_send(struct call *k, size_t n)
 {
-        struct call *k = call_of(pub);
-        uint8_t head[FRAME_HEADER];
+        char why[96];
 
         if (k->finished || k->closing)
+                return 1;
+        if (n <= RPC_MESSAGE_MAX)
                 return 0;
-        if (n > RPC_MESSAGE_MAX) {
-                char why[96];
+        if (!k->pub.conn->server)
+                return -EMSGSIZE;
+        snprintf(why, sizeof(why), "grpc: trying to send message larger than max (%zu vs. %d)",
+                 n, RPC_MESSAGE_MAX);
+        rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED, why);
+        return 1;
+}
 
-                if (!pub->conn->server)
-                        return -EMSGSIZE;
-                snprintf(why, sizeof(why),
-                         "grpc: trying to send message larger than max (%zu vs. %d)", n,
-                         RPC_MESSAGE_MAX);
-                rpc_call_finish(pub, RPC_RESOURCE_EXHAUSTED, why);
-                return 0;
-        }
+static void frame_head(uint8_t head[FRAME_HEADER], size_t n)
+{
         head[0] = 0;
         for (int i = 0; i < 4; i++)
                 head[1 + i] = (uint8_t) (n >> (24 - 8 * i));
-        buf_add(&k->out, head, sizeof(head));
-        buf_add(&k->out, p, n);
+}
+
+static int queued(struct call *k)
+{
         if (buf_error(&k->out) < 0)
                 return -ENOMEM;
-        if (pub->conn->server && !k->submitted)
+        if (k->pub.conn->server && !k->submitted)
                 submit_response(k);
         else
                 resume(k);
         return 0;
+}
+
+int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
+{
+        struct call *k = call_of(pub);
+        uint8_t head[FRAME_HEADER];
+        int r = may_send(k, n);
+
+        if (r != 0)
+                return min_of(r, 0);
+        frame_head(head, n);
+        buf_add(&k->out, head, sizeof(head));
+        buf_add(&k->out, p, n);
+        return queued(k);
+}
+
+int rpc_call_send_buf(struct rpc_call *pub, struct buf *m)
+{
+        cleanup_(buf_fini) struct buf all = *m;
+        struct call *k = call_of(pub);
+        size_t n = buf_len(&all);
+        int r = may_send(k, n - FRAME_HEADER);
+
+        *m = (struct buf){0};
+        if (r != 0)
+                return min_of(r, 0);
+        frame_head(buf_head(&all), n - FRAME_HEADER);
+        if (buf_len(&k->out) == 0) {
+                struct buf old = k->out;
+
+                k->out = all;
+                all = old;
+        } else {
+                buf_add(&k->out, buf_head(&all), n);
+        }
+        return queued(k);
 }
 
 size_t rpc_call_queued(const struct rpc_call *pub)

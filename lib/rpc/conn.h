@@ -112,6 +112,11 @@ must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_lea
  * rpc_call_finish() it does nothing. */
 must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
 
+/* The same without a copy, where nothing else is queued: @m begins with RPC_MESSAGE_HEAD bytes
+ * that are overwritten. Takes @m over, and leaves it empty. */
+#define RPC_MESSAGE_HEAD 5
+must_check_ int rpc_call_send_buf(struct rpc_call *call, struct buf *m);
+
 /* Bytes queued and not yet handed to the connection's output: for bounding a slow reader. */
 size_t rpc_call_queued(const struct rpc_call *call);
 

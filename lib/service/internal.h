@@ -78,6 +78,8 @@ struct method {
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
+/* Takes the bytes over: behind RPC_MESSAGE_HEAD of them that are for gRPC. */
+void request_reply_buf(struct request *q, struct buf *m);
 /* Most answers to writes are of one shape: header = 1, and nothing else. */
 void request_reply_header(struct request *q);
 void request_fail(struct request *q, struct status st);
@@ -107,6 +109,10 @@ void keepalive_accept(struct api *a, struct rpc_call *call);
 void keepalive_no_leader(struct api *a);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
+
+/* KV/Range and RangeStream. */
+void range(struct request *q);
+void range_stream(struct request *q);
 
 /* Maintenance/Snapshot, Hash and HashKV. */
 void dump(struct request *q);

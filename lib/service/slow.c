@@ -2,6 +2,7 @@
 #include "service/slow.h"
 
 #define PAUSE (2 * NSEC_PER_MSEC)
+#define AT_ONCE 2
 
 static void drop(struct request *q)
 {
@@ -37,8 +38,6 @@ static void run(struct slow *s, struct boot_time now)
 {
         int r;
 
-        if (boot_before(now, s->at))
-                return;
         s->at = boot_add(now, PAUSE);
         r = s->ops->run(s);
         if (r == -ESTALE)
@@ -47,20 +46,32 @@ static void run(struct slow *s, struct boot_time now)
                 request_fail(s->q, status_nomem);
 }
 
+/* Whoever has waited longest. */
+static struct slow *first(const struct api *a)
+{
+        struct slow *s, *first = NULL;
+
+        LIST_FOREACH (s, &a->slows, next)
+                if (!first || boot_before(s->at, first->at))
+                        first = s;
+        return first;
+}
+
+/* However many there are, few have a turn in one of the loop. */
 void slow_flush(struct api *a, struct boot_time now)
 {
-        struct slow *s, *next;
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+                struct slow *s = first(a);
 
-        LIST_FOREACH_SAFE (s, &a->slows, next, next)
+                if (!s || boot_before(now, s->at))
+                        return;
                 run(s, now);
+        }
 }
 
 struct boot_time slow_next(const struct api *a)
 {
-        struct boot_time next = BOOT_TIME_NEVER;
-        struct slow *s;
+        const struct slow *s = first(a);
 
-        LIST_FOREACH (s, &a->slows, next)
-                next = boot_min(next, s->at);
-        return next;
+        return s ? s->at : BOOT_TIME_NEVER;
 }

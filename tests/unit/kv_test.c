@@ -1,5 +1,5 @@
 /* The keys' tree: what it says of a range is what a walk would find. */
-#include "lease/state.h"
+#include "lease/scan.h"
 #include "test.h"
 
 #define KEYS 300
@@ -149,4 +149,154 @@ TEST(a_count_is_that_of_the_range)
         check_range(&s, q, 10, 2, false);
         q.limit = 1;
         check_range(&s, q, 10, 1, true);
+}
+
+static bool is_later(const Pb__RangeRequest *q, const struct kv_version *a,
+                     const struct kv_version *b)
+{
+        int64_t x = q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__MOD ? a->mod_revision
+                                                                          : a->version,
+                y = q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__MOD ? b->mod_revision
+                                                                          : b->version;
+
+        return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND ? x < y : x > y;
+}
+
+/* What @q answers at @revision, slowly and in one go: the check of the sliced one. */
+static size_t look_at_all(const struct kv *kv, const Pb__RangeRequest *q, int64_t revision,
+                          const struct kv_version **out)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t n = 0;
+
+        for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
+                const struct kv_version *v = kv_at(k, revision);
+                size_t i = n;
+
+                if (!v || v->mod_revision < q->min_mod_revision)
+                        continue;
+                if (q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE)
+                        for (; i > 0 && is_later(q, out[i - 1], v); i--)
+                                out[i] = out[i - 1];
+                out[i] = v;
+                n++;
+        }
+        return n;
+}
+
+static Pb__RangeRequest random_request(uint8_t *from, uint8_t *end)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        q.key = pb_bytes(from, key_name(rnd(0, KEYS), from));
+        q.range_end = rnd(0, 1) ? pb_bytes("", 1) : pb_bytes(end, key_name(rnd(0, KEYS), end));
+        if (rnd(0, 1))
+                q.limit = (int64_t) rnd(1, 100);
+        if (rnd(0, 1)) {
+                q.sort_target = rnd(0, 1) ? PB__RANGE_REQUEST__SORT_TARGET__MOD
+                                          : PB__RANGE_REQUEST__SORT_TARGET__VERSION;
+                q.sort_order = rnd(0, 1) ? PB__RANGE_REQUEST__SORT_ORDER__DESCEND
+                                         : PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        }
+        return q;
+}
+
+/* While a scan goes on in slices of a few keys, keys come, change and go, and history is
+ * compacted up to its revision: what it finds is what was there when it began. */
+TEST(a_scan_in_slices_is_of_one_moment)
+{
+        cleanup_(state_fini) struct state s;
+        struct kv *kv = &s.kv;
+
+        state_init(&s);
+        for (s.revision = 2; s.revision < 1000; s.revision++)
+                change(kv, s.revision);
+        s.revision--;
+        for (unsigned round = 0; round < 200; round++) {
+                const struct kv_version *want[KEYS + 1], *v;
+                cleanup_(scan_fini) struct state_scan sc = {0};
+                uint8_t from[16] = {0}, end[16] = {0};
+                Pb__RangeRequest q = random_request(from, end);
+                int64_t at = s.revision, steps;
+                size_t n, i = 0;
+                int r;
+
+                if (rnd(0, 1))
+                        q.revision = at = (int64_t) rnd((uint64_t) max_of(kv->compacted, 1),
+                                                        (uint64_t) s.revision);
+                if (rnd(0, 2) == 0)
+                        q.min_mod_revision = (int64_t) rnd(1, (uint64_t) at);
+                n = look_at_all(kv, &q, at, want);
+                CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
+                while (steps = (int64_t) rnd(1, 60), (r = scan_more(&sc, &steps)) == 1) {
+                        change(kv, ++s.revision);
+                        if (rnd(0, 9) == 0)
+                                kv_compact(kv,
+                                           (int64_t) rnd((uint64_t) max_of(kv->compacted, 1),
+                                                         (uint64_t) max_of(kv->compacted, at)));
+                }
+                CHECK_EQ(r, 0);
+                while ((v = scan_next(&sc)))
+                        CHECK(v == want[i++]);
+                CHECK_EQ(i, q.limit > 0 ? min_of(n, (size_t) q.limit) : n);
+                CHECK_EQ(sc.more, i < n);
+        }
+        change(kv, ++s.revision);
+}
+
+/* A compaction beyond what a scan looks at tells it to begin again. */
+TEST(a_scan_of_what_is_compacted_begins_again)
+{
+        cleanup_(scan_fini) struct state_scan sc = {0};
+        cleanup_(state_fini) struct state s;
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        int64_t steps = 1;
+
+        state_init(&s);
+        for (s.revision = 2; s.revision < 100; s.revision++)
+                change(&s.kv, s.revision);
+        s.revision--;
+        q.key = q.range_end = pb_bytes("", 1);
+        CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
+        CHECK_EQ(scan_more(&sc, &steps), 1);
+        change(&s.kv, ++s.revision);
+        kv_compact(&s.kv, s.revision);
+        steps = 1000;
+        CHECK_EQ(scan_more(&sc, &steps), -ESTALE);
+}
+
+/* Many runs are merged to one order. */
+TEST(many_sorted_keys_come_in_order)
+{
+        cleanup_(scan_fini) struct state_scan sc = {0};
+        cleanup_(state_fini) struct state s;
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        const struct kv_version *v, *last = NULL;
+        int64_t steps = INT64_MAX;
+        size_t n = 0;
+
+        state_init(&s);
+        for (unsigned i = 0; i < 20000; i++) {
+                struct kv_key *k;
+                char key[16], value[16];
+                int len = snprintf(key, sizeof(key), "%u", i);
+
+                snprintf(value, sizeof(value), "%05u", (unsigned) rnd(0, 5000));
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, key, (size_t) len, value, 5, 0, &k), 0);
+        }
+        q.key = q.range_end = pb_bytes("", 1);
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        q.limit = 15000;
+        CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
+        CHECK_EQ(scan_more(&sc, &steps), 0);
+        for (; (v = scan_next(&sc)); last = v, n++) {
+                int c = last ? bytes_cmp(last->value, 5, v->value, 5) : 1;
+
+                CHECK(c > 0 || (c == 0 && bytes_cmp(last->key->bytes, last->key->len,
+                                                    v->key->bytes, v->key->len) < 0));
+        }
+        CHECK_EQ(n, 15000);
+        CHECK(sc.more);
+        CHECK_EQ(sc.count, 20000);
 }
