@@ -1,4 +1,5 @@
-/* Alarms: what keeps the whole cluster from taking writes until a person has looked at it. */
+/* Alarms: what keeps the whole cluster from taking writes until a person has looked at it, or
+ * there is room again on a disk that was full. */
 #include "lease/state.h"
 
 bool state_alarmed(const struct state *s, Pb__AlarmType type)
@@ -9,18 +10,28 @@ bool state_alarmed(const struct state *s, Pb__AlarmType type)
         return false;
 }
 
-int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type)
+uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type)
+{
+        for (size_t i = 0; i < s->n_alarms; i++)
+                if (s->alarms[i].member == member && s->alarms[i].type == type)
+                        return s->alarms[i].why;
+        return 0;
+}
+
+int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type, uint8_t why)
 {
         size_t i = 0;
 
         while (i < s->n_alarms && (s->alarms[i].member < member ||
                                    (s->alarms[i].member == member && s->alarms[i].type < type)))
                 i++;
-        if (i < s->n_alarms && s->alarms[i].member == member && s->alarms[i].type == type)
+        if (i < s->n_alarms && s->alarms[i].member == member && s->alarms[i].type == type) {
+                s->alarms[i].why |= why;
                 return 0;
+        }
         if (array_insert(&s->alarms, &s->n_alarms, &s->alarms_cap, sizeof(*s->alarms), i) < 0)
                 return -ENOMEM;
-        s->alarms[i] = (struct alarm){.member = member, .type = type};
+        s->alarms[i] = (struct alarm){.member = member, .type = type, .why = why};
         return 0;
 }
 
@@ -61,6 +72,7 @@ static int answer(struct state *s, const struct alarm *alarms, size_t n,
 int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *reply)
 {
         cleanup_(freep) struct alarm *told = calloc(s->n_alarms + 1, sizeof(*told));
+        uint8_t why = q->full_disk ? ALARM_FULL_DISK : ALARM_STANDS;
         size_t n = 0, kept = 0;
         int r;
 
@@ -73,7 +85,7 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
                  * first of a kind is what stops writes. */
                 if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
                         return answer(s, told, 0, reply);
-                r = state_add_alarm(s, q->memberid, q->alarm);
+                r = state_add_alarm(s, q->memberid, q->alarm, why);
                 if (r < 0)
                         return r;
                 told[n++] = (struct alarm){.member = q->memberid, .type = q->alarm};
@@ -84,7 +96,9 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
 
                 if (hit)
                         told[n++] = s->alarms[i];
-                if (!hit || q->action != PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE)
+                if (hit && q->action == PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE)
+                        s->alarms[i].why &= (uint8_t) (q->full_disk ? ~ALARM_FULL_DISK : 0);
+                if (s->alarms[i].why)
                         s->alarms[kept++] = s->alarms[i];
         }
         s->n_alarms = kept;

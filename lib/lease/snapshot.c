@@ -9,7 +9,7 @@
  *                n:u64 key*        key     = key:bytes n:varint version*, oldest first
  *                                  version = mod:u64 create:u64 version:u64 lease:u64 sub:u32 value:bytes
  *                n:u64 member*     member  = id:u64 name:bytes client_urls:bytes
- *                n:u64 alarm*      alarm   = member:u64 type:u8
+ *                n:u64 alarm*      alarm   = member:u64 (type | why * 16):u8
  *                auth              = revision:u64 enabled:u8 secret:32 n:u64 user* n:u64 role*
  *                                  user    = name:bytes hash:bytes no_password:u8 login:u64 n:u64 (role:bytes)*
  *                                  role    = name:bytes n:u64 (type:u8 key:bytes range_end:bytes)*
@@ -86,7 +86,7 @@ static void save_tail(const struct state *s, struct buf *out)
         buf_add_u64(out, s->n_alarms);
         for (size_t i = 0; i < s->n_alarms; i++) {
                 buf_add_u64(out, s->alarms[i].member);
-                buf_add_u8(out, (uint8_t) s->alarms[i].type);
+                buf_add_u8(out, (uint8_t) (s->alarms[i].type | s->alarms[i].why << 4));
         }
         auth_save(&s->auth, out);
 }
@@ -294,18 +294,23 @@ static int load_members(struct state *s, struct view *in)
 static int load_alarms(struct state *s, struct view *in)
 {
         uint64_t n, member;
-        uint8_t type;
+        uint8_t type, why;
         int r = view_u64(in, &n);
 
         for (uint64_t i = 0; r == 0 && i < n; i++) {
                 r = view_u64(in, &member);
                 if (r == 0)
                         r = view_u8(in, &type);
+                if (r < 0)
+                        break;
+                /* What an earlier version of us saved says no reason. */
+                why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
+                type &= 15;
                 if (r == 0 && type != PB__ALARM_TYPE__NOSPACE &&
                     type != PB__ALARM_TYPE__CORRUPT)
                         r = -EBADMSG;
                 if (r == 0)
-                        r = state_add_alarm(s, member, (Pb__AlarmType) type);
+                        r = state_add_alarm(s, member, (Pb__AlarmType) type, why);
         }
         return r;
 }

@@ -548,7 +548,7 @@ static int full(struct state *s, const struct cmd *c, int r, const struct state_
         if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
             state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 return r;
-        return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE);
+        return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS);
 }
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)

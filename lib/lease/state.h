@@ -48,9 +48,16 @@ struct member {
         char *client_urls; /* owned; joined by commas */
 };
 
+/* Why an alarm stands; it goes with the last reason. */
+enum {
+        ALARM_STANDS = 1,    /* the quota, or a person: until it is disarmed */
+        ALARM_FULL_DISK = 2, /* the member itself takes it back when there is room again */
+};
+
 struct alarm {
         uint64_t member;
         Pb__AlarmType type;
+        uint8_t why;
 };
 
 struct state {
@@ -151,6 +158,9 @@ size_t state_auth_bytes(const Pb__AuthChange *q);
 /* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);
 
+/* Why @member has raised such an alarm; 0: it has not. */
+uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type);
+
 /* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
 must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
                                 const struct kv_version **ret_prev);
@@ -172,6 +182,7 @@ must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
                                  const char *client_urls);
-must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type);
+must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type,
+                                uint8_t why);
 must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
                             struct state_reply *reply);

@@ -173,9 +173,14 @@ static void write_done(struct core_write *w, struct status st, struct view reply
 
 static void write_bytes(struct request *q, enum cmd_type type, struct view body)
 {
+        int r;
+
         q->write.done = write_done;
-        if (core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
-                       q->call ? q->call->timeout : 0) < 0)
+        r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
+                       q->call ? q->call->timeout : 0);
+        if (r == -ENOSPC)
+                return request_fail(q, status_of(STATE_E_NOSPACE));
+        if (r < 0)
                 return request_fail(q, status_too_many);
         q->waiting = true;
 }

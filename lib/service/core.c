@@ -252,6 +252,23 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
+/* Would this be refused when it is applied, because a disk is full? Until then it would take
+ * room in the log, of which there may be no more than renewals and expiry need. Where it is the
+ * quota that was exceeded, the log decides: it knows of an alarm that was disarmed just now. */
+static bool is_refused(struct core *c, enum cmd_type type, struct view body)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__TxnRequest *txn;
+
+        if (!upkeep_disks_full(&c->state) && !core_status(c).short_of_room)
+                return false;
+        if (type == CMD_PUT || type == CMD_GRANT)
+                return true;
+        return type == CMD_TXN &&
+               pb_unpack_in(&a, &pb__txn_request__descriptor, body, &txn) == 0 &&
+               state_txn_puts(txn);
+}
+
 int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                const struct cmd_user *user, const void *body, size_t n, nsec_t timeout)
 {
@@ -259,6 +276,8 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
 
         if (c->n_writes >= WRITES_MAX && priority_of(type) == REPLICA_NORMAL)
                 return -ENOBUFS;
+        if (is_refused(c, type, (struct view){body, n}))
+                return -ENOSPC;
         w->seq = ++c->next_seq;
         w->type = type;
         w->user = user;
@@ -855,11 +874,14 @@ bool core_room(struct core *c, size_t bytes)
 
 static void keep_up(struct core *c)
 {
-        cleanup_(buf_fini) struct buf alarm = {0}, compact = {0};
+        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, compact = {0};
         struct replica_status st = core_status(c);
 
         if (upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm) && st.leader_id != 0)
                 (void) !propose_own(c, CMD_ALARM, &alarm);
+        if (st.leader_id != 0 &&
+            upkeep_disk(&c->upkeep, &c->cfg, &c->state, st.short_of_room, c->now, &disk))
+                (void) !propose_own(c, CMD_ALARM, &disk);
         if (upkeep_compact(&c->upkeep, &c->cfg, &c->state, c->now, &compact) && st.leader)
                 (void) !propose_own(c, CMD_COMPACT, &compact);
 }
@@ -921,6 +943,10 @@ struct boot_time core_next(struct core *c)
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
                 next = boot_min(
                         next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
+        if (core_status(c).leader_id != 0 &&
+            upkeep_disk_due(&c->cfg, &c->state, core_status(c).short_of_room))
+                next = boot_min(next,
+                                boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
         if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads))
                 next = boot_min(next,
                                 boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));

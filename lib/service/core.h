@@ -111,7 +111,8 @@ void core_header(const struct core *c, Pb__ResponseHeader *h);
 
 /* Sends a command; @body is copied, @user borrowed until `done`. A leader change is survived:
  * what provably was not applied is proposed again. @timeout 0: the default. Returns 0;
- * -ENOBUFS: too many requests; or -ENOMEM. On failure `done` is not called. */
+ * -ENOBUFS: too many requests; -ENOSPC: no room for what grows; or -ENOMEM. On failure `done`
+ * is not called. */
 must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                            const struct cmd_user *user, const void *body, size_t n,
                            nsec_t timeout);

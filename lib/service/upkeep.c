@@ -1,6 +1,7 @@
 #include "service/upkeep.h"
 
 #define QUOTA_AGAIN NSEC_PER_SEC
+#define DISK_AGAIN NSEC_PER_SEC
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
 #define STEP_AGAIN (100 * NSEC_PER_MSEC)
 
@@ -29,13 +30,43 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
                 return false;
         u->quota_at = boot_add(now, QUOTA_AGAIN);
         u->refused = false;
-        for (size_t i = 0; i < s->n_alarms; i++)
-                if (s->alarms[i].member == cfg->member_id &&
-                    s->alarms[i].type == PB__ALARM_TYPE__NOSPACE)
-                        return false;
+        if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS)
+                return false;
         q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
         q.alarm = PB__ALARM_TYPE__NOSPACE;
         q.memberid = cfg->member_id;
+        pb_append(alarm, &q.base);
+        return true;
+}
+
+bool upkeep_disks_full(const struct state *s)
+{
+        for (size_t i = 0; i < s->n_alarms; i++)
+                if (s->alarms[i].why & ALARM_FULL_DISK)
+                        return true;
+        return false;
+}
+
+bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool full)
+{
+        uint8_t why = state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE);
+
+        return full != ((why & ALARM_FULL_DISK) != 0);
+}
+
+bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 bool full, struct boot_time now, struct buf *alarm)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (!upkeep_disk_due(cfg, s, full) || boot_before(now, u->disk_at))
+                return false;
+        u->disk_at = boot_add(now, DISK_AGAIN);
+        q.action = full ? PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE
+                        : PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        q.memberid = cfg->member_id;
+        q.full_disk = true;
         pb_append(alarm, &q.base);
         return true;
 }

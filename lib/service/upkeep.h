@@ -1,5 +1,6 @@
 /*
- * What keeps the store in bounds: the quota's alarm and automatic compaction.
+ * What keeps the store in bounds: the alarms of the quota and of a full disk, and automatic
+ * compaction.
  *
  * Decides only; the core proposes. Pure.
  */
@@ -10,8 +11,8 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, compact_at, step_at; /* when to look again */
-        int64_t goal;                                   /* up to where to compact, by steps */
+        struct boot_time quota_at, disk_at, compact_at, step_at; /* when to look again */
+        int64_t goal;                    /* up to where to compact, by steps */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revision at times past */
         size_t step;
         bool refused; /* something for want of room, since the alarm was raised */
@@ -28,6 +29,18 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
  * taking more, until somebody has compacted, or raised the quota, and disarmed it. */
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm);
+
+/* Some member's disk is full, as far as the log has told. */
+bool upkeep_disks_full(const struct state *s);
+
+/* Our disk is full, or no more, and the alarm does not say so (yet). */
+bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool full);
+
+/* Appends the AlarmRequest that says so: no replica takes more while one is short of room,
+ * since what is in the log must fit on all of them. Unlike the quota's it is taken back by
+ * itself. */
+bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 bool full, struct boot_time now, struct buf *alarm);
 
 /* It is time to compact, or to go on with it: appends the CompactionRequest. On every replica,
  * since any may lead when it counts. */

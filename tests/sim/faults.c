@@ -244,7 +244,11 @@ static void cause_one(struct world *w)
         case 13:
                 if (!w->faults.full)
                         break;
-                fill(w, n, !n->full);
+                /* Equal disks fill together. */
+                a = chance(w, 40) ? 0 : n->i;
+                b = a == n->i ? n->i : w->n_replicas - 1;
+                for (bool full = !n->full; a <= b; a++)
+                        fill(w, &w->r[a], full);
                 break;
         case 10:
                 if (w->faults.members)

@@ -354,13 +354,22 @@ static void on_fatal(void *u, const char *why)
         struct replica_node *n = node_of(u);
         struct event *e;
 
-        if (!n->full && memory_failures() == n->failures)
+        if (memory_failures() == n->failures)
                 return fail(W, "replica %u gave up: %s", n->i, why);
         log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
         W->counts.exits++;
         e = post(W, 0, EV_EXIT);
         e->to = n->i;
         e->life = n->life;
+}
+
+/* All disks are full, and the replicas know it: they live on what they have kept aside. */
+static bool all_short(const struct world *w)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (!w->r[i].full || !w->r[i].up || !core_status(w->r[i].core).short_of_room)
+                        return false;
+        return true;
 }
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
@@ -370,6 +379,7 @@ static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
         (void) n_keys;
         (void) term;
         W->counts.expiries++;
+        W->met.full_expiry += all_short(W);
 }
 
 static void on_changed(void *u)
@@ -419,8 +429,10 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         if (r < 0)
                 return r; /* it ends */
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
-                if (l->renewed == index)
+                if (l->renewed == index) {
                         check_renewal_applied(W, l->id, index);
+                        W->met.full_renewal += all_short(W);
+                }
         for (size_t i = 0; i < n_before; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
@@ -537,7 +549,7 @@ void boot(struct world *w, struct replica_node *n)
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
         if (r == 0)
                 return seen_start(w, n);
-        if (!n->full && memory_failures() == n->failures)
+        if (memory_failures() == n->failures)
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
         /* It is tried again. */
         n->up = false;

@@ -91,6 +91,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
                 x(lost_proposal, "a proposal on a link that broke"),                      \
                 x(stalled_term, "a term that begins while a disk is stalled"),            \
                 x(full_election, "a full disk during an election"),                       \
+                x(full_expiry, "a lease that expires while all disks are full"),          \
+                x(full_renewal, "a renewal while all disks are full"),                    \
                 x(two_leaders, "two who lead at once, in different terms"),               \
                 x(slept_term, "a leader that was paused for a whole election"),           \
                 x(transfer_crash, "a crash of the leader while it hands over"),           \

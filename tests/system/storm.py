@@ -77,7 +77,7 @@ class Replica:
         run("ip", "-n", self.ns, "link", "set", "eth0", "up")
         run("ip", "-n", self.ns, "link", "set", "lo", "up")
         os.makedirs(self.dir)
-        run("mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", self.dir)
+        run("mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", self.dir)
         open(self.sync, "w").close()
         if os.path.isdir("/sys/fs/cgroup/freezer"):
             os.makedirs(self.freezer, exist_ok=True)
@@ -197,8 +197,6 @@ class Faults:
 
         def free():
             os.unlink(f"{r.dir}/fill")
-            if r.process.poll() is not None:
-                r.start()
         return fill, free
 
     def slow_disk(self, r):
@@ -235,8 +233,9 @@ class Faults:
             for heal in under_way:
                 heal()
                 time.sleep(random_faults.choice((0, .05, .3)))
-            for r in self.r:  # one whose disk was full stopped by itself, as it should; systemd would start it again
+            for r in self.r:  # those that we ended were started again
                 if r.process.poll() is not None:
+                    self.ended.append(f"replica {r.i} ended with {r.process.returncode}: see {args.dir}/n{r.i}.log")
                     r.start()
             time.sleep(random_faults.choice((.1, .3, 1, 2)))
 
@@ -469,6 +468,7 @@ def storm(replicas):
     # Everything is whole again: what has no holder must be gone in time.
     healed = now()
     s.calm.set()
+    report(not faults.ended, "no replica ended by itself", faults.ended)
     report(wait_for(put, 15), f"a leader is there {now() - healed:.1f} s after the last fault")
     time.sleep(CALM)
     last = [le for le in s.leases if le.renewed > healed]
