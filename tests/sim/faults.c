@@ -1,9 +1,16 @@
 /* What goes wrong at any time, and how it is all healed in the end. */
 #include "world.h"
 
+/* What was asked for lately, by the number of its request. */
+static struct asked {
+        uint64_t request, id;
+        enum replica_change what;
+} asked[64];
+
 static void ask_change(struct world *w, struct replica_node *n, uint64_t request,
                        enum replica_change what, uint64_t id)
 {
+        asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
                 MEMORY(MEMORY_RUN);
                 replica_change_members(n->replica, request, what, id, address_of(id));
@@ -31,6 +38,22 @@ static void has_member(uint64_t id, const char *address, bool voter, void *arg)
 
         (void) address;
         role[id - 1] = voter ? 2 : 1;
+}
+
+void check_changed(struct world *w, struct replica_node *n, uint64_t request)
+{
+        const struct asked *a = &asked[request % ARRAY_SIZE(asked)];
+        int role[REPLICAS_MAX] = {0}, is;
+
+        if (a->request != request)
+                return;
+        core_each_peer(n->core, has_member, role);
+        is = role[a->id - 1];
+        if (a->what == REPLICA_REMOVE    ? is != 0
+            : a->what == REPLICA_PROMOTE ? is != 2
+                                         : is == 0)
+                fail(w, "members: change %d of replica %u was answered as done, and is not",
+                     a->what, (unsigned) a->id - 1);
 }
 
 /* In the end everybody is to be a member again. */

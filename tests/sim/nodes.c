@@ -447,6 +447,15 @@ static int seen_load(void *u, struct view snapshot, struct lease_time *ret_at)
         return core_replica_ops.load(u, snapshot, ret_at);
 }
 
+static void seen_changed_members(void *u, uint64_t request, int outcome)
+{
+        struct replica_node *n = node_of_core(u);
+
+        core_replica_ops.changed_members(u, request, outcome);
+        if (outcome == 0 && core_status(n->core).leader)
+                check_changed(W, n, request);
+}
+
 static void kick(struct rpc_conn *c, void *arg)
 {
         (void) arg;
@@ -626,6 +635,7 @@ void nodes_begin(struct world *w)
         seen_ops = core_replica_ops;
         seen_ops.apply = seen_apply;
         seen_ops.load = seen_load;
+        seen_ops.changed_members = seen_changed_members;
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 

@@ -355,6 +355,8 @@ void heal(struct world *w);
 bool restore_members(struct world *w);
 void change_members(struct world *w);
 void move_leader(struct world *w);
+/* The leader, who was asked, says that this change is done. */
+void check_changed(struct world *w, struct replica_node *n, uint64_t request);
 void crash(struct world *w, struct replica_node *n);
 void cut_off(struct world *w, struct replica_node *n, bool from_clients);
 void stall(struct world *w, struct replica_node *n, nsec_t delay);
