@@ -8,8 +8,6 @@
  */
 #pragma once
 
-#include <bsd/sys/queue.h>
-
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/tree.h"
@@ -35,7 +33,7 @@ struct kv_key {
         RB_ENTRY(kv_key) by_key;
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
         struct lease *lease;       /* borrowed; the lease that the live value hangs on */
-        LIST_ENTRY(kv_key) of_lease;
+        RB_ENTRY(kv_key) of_lease;
         int64_t eldest; /* the least create_revision of the live keys in the subtree of `by_key`
                            that begins here; 0: none */
         uint32_t n_live; /* how many these are */

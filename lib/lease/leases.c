@@ -10,6 +10,12 @@ static int lease_name_cmp(const struct lease *a, const struct lease *b)
         return bytes_cmp(a->name, a->name_len, b->name, b->name_len);
 }
 
+static int lease_key_cmp(const struct kv_key *a, const struct kv_key *b)
+{
+        return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
+}
+
+TREE_GENERATE(lease_keys, kv_key, of_lease, lease_key_cmp)
 TREE_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
 TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 
@@ -80,7 +86,7 @@ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, con
         l = calloc(1, sizeof(*l) + name_len);
         if (!l)
                 return -ENOMEM;
-        LIST_INIT(&l->keys);
+        RB_INIT(&l->keys);
         l->id = id;
         l->ttl_ms = ttl_ms;
         l->born = l->renewed = index;
@@ -103,7 +109,7 @@ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, con
 
 void leases_remove(struct leases *t, struct lease *l)
 {
-        assert(LIST_EMPTY(&l->keys));
+        assert(RB_EMPTY(&l->keys));
         RB_REMOVE(lease_ids, &t->by_id, l);
         if (l->name_len > 0)
                 RB_REMOVE(lease_names, &t->by_name, l);
@@ -114,17 +120,31 @@ void leases_remove(struct leases *t, struct lease *l)
         free(l);
 }
 
+struct kv_key *lease_key_from(const struct lease *l, struct view key)
+{
+        struct kv_key *k = RB_ROOT(&l->keys), *best = NULL;
+
+        while (k)
+                if (bytes_cmp(k->bytes, k->len, key.p, key.len) >= 0) {
+                        best = k;
+                        k = RB_LEFT(k, of_lease);
+                } else {
+                        k = RB_RIGHT(k, of_lease);
+                }
+        return best;
+}
+
 void leases_attach(struct kv_key *k, struct lease *l)
 {
         if (k->lease == l)
                 return;
         if (k->lease) {
-                LIST_REMOVE(k, of_lease);
+                RB_REMOVE(lease_keys, &k->lease->keys, k);
                 k->lease->n_keys--;
         }
         k->lease = l;
         if (l) {
-                LIST_INSERT_HEAD(&l->keys, k, of_lease);
+                RB_INSERT(lease_keys, &l->keys, k);
                 l->n_keys++;
         }
 }

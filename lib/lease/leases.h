@@ -7,16 +7,17 @@
  */
 #pragma once
 
-#include <bsd/sys/queue.h>
-
 #include "base/base.h"
 #include "base/tree.h"
 #include "lease/kv.h"
 
+RB_HEAD(lease_keys, kv_key);
+RB_PROTOTYPE(lease_keys, kv_key, of_lease, lease_key_cmp)
+
 struct lease {
         RB_ENTRY(lease) by_id;
         RB_ENTRY(lease) by_name; /* only where name_len > 0 */
-        LIST_HEAD(, kv_key) keys;
+        struct lease_keys keys;  /* in their order */
         int64_t id;
         int64_t ttl_ms;
         uint64_t born;    /* the log index that granted it */
@@ -63,6 +64,9 @@ must_check_ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_
 
 /* Removes and frees a lease without keys. */
 void leases_remove(struct leases *t, struct lease *l);
+
+/* The first key of @l at @key or after it; NULL: none. */
+struct kv_key *lease_key_from(const struct lease *l, struct view key);
 
 /* Hangs @k on @l (NULL: on none), off the one that it hung on. */
 void leases_attach(struct kv_key *k, struct lease *l);

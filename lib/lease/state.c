@@ -199,38 +199,19 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         return 0;
 }
 
-static int key_order(const void *a, const void *b)
-{
-        const struct kv_key *x = *(struct kv_key *const *) a, *y = *(struct kv_key *const *) b;
-
-        return bytes_cmp(x->bytes, x->len, y->bytes, y->len);
-}
-
 /* Takes the lease and its keys away: one revision for all the keys, in their order. */
 static int drop_lease(struct state *s, struct lease *l)
 {
-        cleanup_(freep) struct kv_key **keys = NULL;
         struct kv_key *k;
         uint32_t sub = 0;
-        size_t n = 0;
-        int r;
 
-        if (l->n_keys > 0) {
-                keys = calloc(l->n_keys, sizeof(struct kv_key *));
-                if (!keys)
-                        return -ENOMEM;
-        }
-        LIST_FOREACH (k, &l->keys, of_lease)
-                keys[n++] = k;
-        if (n > 0)
-                qsort(keys, n, sizeof(struct kv_key *), key_order);
-        for (size_t i = 0; i < n; i++) {
-                r = delete_key(s, keys[i], &sub);
+        while ((k = RB_MIN(lease_keys, &l->keys))) {
+                int r = delete_key(s, k, &sub);
+
                 if (r < 0)
                         return r;
         }
-        if (n > 0)
-                s->revision++;
+        s->revision += sub > 0;
         deadlines_clear(&s->deadlines, l->slot);
         leases_remove(&s->leases, l);
         return 0;

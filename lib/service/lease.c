@@ -64,7 +64,7 @@ static void answer_time_to_live(struct request *q)
                 p.keys = arena_alloc(&a, l->n_keys * sizeof(*p.keys));
                 if (!p.keys)
                         return request_fail(q, status_nomem);
-                LIST_FOREACH (k, &l->keys, of_lease)
+                RB_FOREACH (k, lease_keys, &l->keys)
                         p.keys[p.n_keys++] = pb_bytes(k->bytes, k->len);
         }
         request_reply(q, &p.base);

@@ -273,9 +273,33 @@ static size_t nth_key(unsigned i, uint8_t out[static 3])
         return n;
 }
 
+/* Some keys on a lease: it is permitted when each of them is. */
+static enum state_outcome lease_of_some(struct state *s, const struct cmd_user *who,
+                                        bool *ret_each)
+{
+        struct lease *l;
+
+        *ret_each = true;
+        CHECK_EQ(leases_add(&s->leases, 1, 1000, 1, NULL, 0, NULL, &l), 0);
+        for (unsigned k = 1; k < N_KEYS; k++) {
+                static const ProtobufCBinaryData none;
+                Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+                uint8_t key[3];
+
+                if (rnd(0, 2) > 0)
+                        continue;
+                q.key = pb_bytes(key, nth_key(k, key));
+                q.lease = 1;
+                CHECK_EQ(apply(s, NULL, CMD_PUT, &q.base), STATE_OK);
+                *ret_each = *ret_each &&
+                            permit_range(s, who, &q.key, &none, PERMIT_READ) == STATE_OK;
+        }
+        return permit_lease(s, who, 1, PERMIT_READ);
+}
+
 TEST(several_permissions_together_cover_a_range)
 {
-        unsigned permitted = 0;
+        unsigned permitted = 0, of_lease = 0;
 
         for (int round = 0; round < 3000; round++) {
                 struct state s;
@@ -288,7 +312,7 @@ TEST(several_permissions_together_cover_a_range)
                 char bob[] = "bob", r1[] = "r1";
                 struct kv_span spans[6], wanted;
                 ProtobufCBinaryData keys[6], ends[6];
-                bool covered = true, holds_any = false;
+                bool covered = true, holds_any = false, each;
 
                 state_init(&s);
                 next_index = 0;
@@ -332,9 +356,12 @@ TEST(several_permissions_together_cover_a_range)
                         CHECK_EQ(permit_range(&s, &who, &keys[n], &ends[n], PERMIT_READ),
                                  covered ? STATE_OK : STATE_E_DENIED);
                 permitted += holds_any && covered;
+                CHECK_EQ(lease_of_some(&s, &who, &each), each ? STATE_OK : STATE_E_DENIED);
+                of_lease += each;
                 state_fini(&s);
         }
         CHECK(permitted > 100);
+        CHECK(of_lease > 20);
 }
 
 TEST(a_token_is_for_one_user_until_its_end)
