@@ -20,6 +20,7 @@ enum deed {
         CHANGE,
         COMPACT,
         NO_MEMORY,
+        RESTART_HOLDER,
         UNDO = 32 /* and one of those above */
 };
 
@@ -35,7 +36,7 @@ struct rule {
         nsec_t delay, least, most;
 };
 
-#define RULES_MAX 6
+#define RULES_MAX 7
 
 struct aim {
         const char *name;
@@ -62,6 +63,12 @@ static void compactions(struct world *w)
 static void many_edges(struct world *w)
 {
         w->n_edges = HOLDERS_MAX;
+}
+
+static void many_holders(struct world *w)
+{
+        w->n_holders = HOLDERS_MAX;
+        w->faults.deaths = true;
 }
 
 static void little_memory(struct world *w)
@@ -127,6 +134,11 @@ static const struct aim aims[] = {
                    {AT_RENEWAL, STALL, LEADER, 30, 50 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_RENEWAL, CRASH, LEADER, 10, 50 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = many_edges},
+        {.name = "holders",
+         .rules = {{AT_RENEWAL, RESTART_HOLDER, SELF, 100, 50 * MSEC, 0, 0},
+                   {AT_RENEWAL, CUT, SELF, 50, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
+                   {AT_RENEWAL, CUT, LEADER, 30, 300 * MSEC, 500 * MSEC, 3000 * MSEC}},
+         .prepare = many_holders},
         {.name = "full disks",
          .rules = {{AT_TERM, FILL, OTHER, 400, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, FILL, SELF, 300, 100 * MSEC, 300 * MSEC, 3000 * MSEC},
@@ -143,16 +155,17 @@ static const struct aim aims[] = {
                    {AT_LEADING, CUT, SELF, 300, 300 * MSEC, 300 * MSEC, 2000 * MSEC}},
          .prepare = few_entries},
         {.name = "memory",
-         .rules = {{AT_LEADING, NO_MEMORY, SELF, 300, 0, 0, 0},
-                   {AT_INSTALL, NO_MEMORY, SELF, 400, 0, 0, 0},
+         .rules = {{AT_APPLY, NO_MEMORY, SELF, 30, 0, 0, 0},
+                   {AT_LOAD, NO_MEMORY, SELF, 600, 0, 0, 0},
                    {AT_SAVING, NO_MEMORY, SELF, 200, 0, 0, 0},
                    {AT_CHANGE, NO_MEMORY, SELF, 200, 0, 0, 0},
-                   {AT_VOTED, NO_MEMORY, SELF, 100, 0, 0, 0},
+                   {AT_START, NO_MEMORY, SELF, 200, 0, 0, 0},
+                   {AT_APPEND, NO_MEMORY, OTHER, 20, 0, 0, 0},
                    {AT_LEADING, CUT, OTHER, 500, 300 * MSEC, 300 * MSEC, 2000 * MSEC}},
          .prepare = little_memory},
         {.name = "transfers",
          .rules = {{AT_LEADING, TRANSFER, SELF, 900, 400 * MSEC, 0, 0},
-                   {AT_HANDING, CRASH, SELF, 300, 3 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_HANDING, CRASH, SELF, 500, 3 * MSEC, MSEC, 1000 * MSEC},
                    {AT_HANDING, CUT, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, PAUSE, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
@@ -173,7 +186,9 @@ static void has_deed(struct world *w, enum deed what)
 
 void aim_draw(struct world *w, const char *name)
 {
-        size_t which = chance(w, 40) ? 0 : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1);
+        size_t which = chance(w, 30)  ? 0
+                       : chance(w, 7) ? 1 /* overlap: few of its stories come to their end */
+                                      : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1);
 
         for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
                 if (strcmp(aims[i].name, name) == 0)
@@ -316,6 +331,9 @@ void on_deed(struct world *w, struct event *e)
                 break;
         case COMPACT:
                 ask_compaction(w);
+                break;
+        case RESTART_HOLDER:
+                disturb_holder(w);
                 break;
         }
         if (lasts > 0)

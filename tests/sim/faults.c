@@ -150,6 +150,8 @@ void crash(struct world *w, struct replica_node *n)
 void cut_off(struct world *w, struct replica_node *n, bool from_clients)
 {
         w->counts.partitions++;
+        if (chance(w, 50))
+                tell_peers(w, n);
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (i != n->i || from_clients)
                         w->cut[n->i][i] = w->cut[i][n->i] = true;
@@ -185,7 +187,7 @@ void fill(struct world *w, struct replica_node *n, bool full)
         sim_disk_fill(n->disk, full);
 }
 
-static void disturb_holder(struct world *w)
+void disturb_holder(struct world *w)
 {
         struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
         struct session_config cfg = h->session.cfg;
@@ -313,6 +315,6 @@ void faults_draw(struct world *w)
                 .members = chance(w, 30),
                 .transfers = chance(w, 30),
                 .compactions = chance(w, 40),
-                .memory = chance(w, 15),
+                .memory = chance(w, 20),
         };
 }

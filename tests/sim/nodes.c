@@ -420,6 +420,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         struct lease *l;
         int r;
 
+        aim_at(W, AT_APPLY, node_of_core(u));
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
                 if (n_before < ARRAY_SIZE(before))
                         before[n_before++] = l->id;
@@ -444,6 +445,7 @@ static int seen_load(void *u, struct view snapshot, struct lease_time *ret_at)
 {
         MEMORY(MEMORY_LOAD);
 
+        aim_at(W, AT_LOAD, node_of_core(u));
         return core_replica_ops.load(u, snapshot, ret_at);
 }
 
@@ -488,6 +490,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         struct boot_time now = clock_of(w, n->ppm);
         int r;
 
+        aim_at(w, AT_START, n);
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
         r = core_new(&n->core,
@@ -569,13 +572,13 @@ void boot(struct world *w, struct replica_node *n)
         let_go(n);
 }
 
-/* The kernel closes its sockets. */
-static void tell_peers(struct world *w, const struct replica_node *n)
+/* The kernel closes its sockets, or something between resets its connections. */
+void tell_peers(struct world *w, const struct replica_node *n)
 {
         for (unsigned i = 0; i < w->n_replicas && w->hints; i++) {
                 struct event *e;
 
-                if (i == n->i || !w->r[i].up || w->cut[n->i][i])
+                if (i == n->i || !w->r[i].up)
                         continue;
                 e = post(w, some_time(w, 100 * NSEC_PER_USEC, 3 * MSEC), EV_DOWN);
                 e->from = n->i;

@@ -202,7 +202,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         draw_size(w);
         faults_draw(w);
         aim_draw(w, aim);
-        memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 2000, 40000) : 0);
+        memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         clients_begin(w);
         nodes_begin(w);
         load_begin(w);

@@ -290,6 +290,8 @@ void resume(struct world *w, struct replica_node *n);
 /* A frame, or the end of a job of the disk, arrives. Returns true when @e was kept. */
 bool on_frame(struct world *w, struct event *e);
 bool on_disk(struct world *w, struct event *e);
+/* Those linked to it hear that they are not any more. */
+void tell_peers(struct world *w, const struct replica_node *n);
 /* It hears that the link to a peer broke, or that there is one again. */
 bool on_link(struct world *w, struct event *e);
 
@@ -361,6 +363,8 @@ void crash(struct world *w, struct replica_node *n);
 void cut_off(struct world *w, struct replica_node *n, bool from_clients);
 void stall(struct world *w, struct replica_node *n, nsec_t delay);
 void fill(struct world *w, struct replica_node *n, bool full);
+/* A holder dies, or is there again, or starts anew with the place that it held. */
+void disturb_holder(struct world *w);
 void pause_node(struct world *w, struct replica_node *n, bool host);
 struct replica_node *the_leader(struct world *w); /* NULL: none is ready */
 
@@ -381,6 +385,9 @@ enum moment {
         AT_RENEWAL,   /* it was asked for a renewal */
         AT_READ,      /* it was asked for a read */
         AT_SEGMENT,   /* a file of its log was begun */
+        AT_LOAD,      /* it is about to take up another's snapshot */
+        AT_START,     /* its process starts */
+        AT_APPLY,     /* it is about to apply an entry */
         AT_COMPACTED, /* it applied a compaction */
         AT_HANDING,   /* as the leader, it asks another one to stand */
         AT_TRUNCATED  /* entries were cut off while a write was in flight */
