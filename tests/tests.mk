@@ -18,8 +18,13 @@ $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libt
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
-$(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(O)/tests/fuzz/fuzz.o $(O)/tests/sim/disk.o $(O)/libtenure-all.a
+# All fuzzers in one program; what the library has of the same names, theirs stand for (tests/fuzz/edge.c).
+FUZZ_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out %/fuzz.c %/replay.c,$(wildcard tests/fuzz/*.c)))
+$(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 $(O)/tests/system/bus_load: $(O)/tests/system/bus_load.o
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
@@ -28,15 +33,22 @@ $(O)/tests/system/%.so: tests/system/%.c
 	@mkdir -p $(@D)
 	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
 
-# Searches for inputs that break a reader; what it finds new goes into the corpus.
+# Searches for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone; what is found new goes into the corpus.
+FUZZERS := rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf
+FUZZER ?= $(FUZZERS)
+FUZZ_LEN ?= 16384
 fuzz: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=fuzz CC=clang build/fuzz/tests/fuzz/fuzz
-	build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=4096 -print_final_stats=1 tests/fuzz/corpus
+	@for f in $(FUZZER); do mkdir -p tests/fuzz/corpus/$$f; \
+		FUZZER=$$f ASAN_OPTIONS=malloc_context_size=5:quarantine_size_mb=16 build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=$(FUZZ_LEN) -timeout=20 -entropic=0 -print_final_stats=1 tests/fuzz/corpus/$$f || exit 1; done
 
-build/fuzz/tests/fuzz/fuzz: build/fuzz/tests/fuzz/fuzz.o build/fuzz/tests/sim/disk.o build/fuzz/libtenure-all.a
-	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+# What the corpora, the unit tests and 100 simulated worlds reach; WITH= for the corpora alone.
+WITH ?= build/cov/tests/unit/unit build/cov/tests/sim/sim
+coverage: build/.deps-coverage
+	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
+	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
 
-.PHONY: tests-$(MODE) soak sim worlds fuzz storm fence starve recipes idle
+.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence starve recipes idle
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run

@@ -1,0 +1,10 @@
+/* What holds of a state (lease/state.h) between any two commands. */
+#pragma once
+
+#include "lease/state.h"
+
+/* Aborts where it does not. */
+void check_state(const struct state *s);
+
+/* Aborts unless the two are one story: what is saved, hashed and counted. */
+void check_equal(const struct state *a, const struct state *b);

@@ -1,0 +1,8 @@
+/* All unary methods of the services, in one row. */
+#pragma once
+
+#include "service/internal.h"
+
+/* NULL: past the last. */
+const struct method *fuzz_method(size_t i);
+size_t fuzz_methods(void);
