@@ -2,6 +2,8 @@
 
 #define ENTRIES_MAX 4096
 #define INDEX_MAX (UINT64_MAX / 2)
+#define CONF_FORMAT 1 /* libraft's */
+#define CONF_SERVERS_MAX 64
 
 static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
                           void *userdata, struct buf *out)
@@ -171,7 +173,8 @@ static int decode_entries(struct reader *rd, struct raft_append_entries *p)
                 if (rd->r == 0)
                         rd->r = view_take(&rd->in, len, &data);
                 if (rd->r == 0 &&
-                    (e[i].type < RAFT_COMMAND || e[i].type > RAFT_CHANGE || e[i].term == 0))
+                    (e[i].type < RAFT_COMMAND || e[i].type > RAFT_CHANGE || e[i].term == 0 ||
+                     (e[i].type == RAFT_CHANGE && !message_conf_is_sound(data))))
                         rd->r = -EBADMSG;
                 if (rd->r < 0) {
                         raft_free(e);
@@ -187,6 +190,37 @@ static int decode_entries(struct reader *rd, struct raft_append_entries *p)
         p->entries = e;
         p->n_entries = n;
         return 0;
+}
+
+bool message_conf_is_sound(struct view conf)
+{
+        struct {
+                uint64_t id;
+                const char *address;
+        } servers[CONF_SERVERS_MAX];
+        uint8_t format, role;
+        uint64_t n;
+
+        if (view_u8(&conf, &format) < 0 || format != CONF_FORMAT || view_u64(&conf, &n) < 0 ||
+            n > CONF_SERVERS_MAX)
+                return false;
+        for (size_t i = 0; i < n; i++) {
+                const uint8_t *end;
+                struct view address;
+
+                if (view_u64(&conf, &servers[i].id) < 0 || servers[i].id == 0 || conf.len == 0)
+                        return false;
+                end = memchr(conf.p, 0, conf.len);
+                if (!end || view_take(&conf, (size_t) (end - conf.p) + 1, &address) < 0 ||
+                    view_u8(&conf, &role) < 0 || role > RAFT_SPARE)
+                        return false;
+                servers[i].address = (const char *) address.p;
+                for (size_t k = 0; k < i; k++)
+                        if (servers[k].id == servers[i].id ||
+                            strcmp(servers[k].address, servers[i].address) == 0)
+                                return false;
+        }
+        return true;
 }
 
 /* Whether no log can contradict this: terms never fall, and an entry before the first is none.
@@ -217,7 +251,7 @@ static int decode_snapshot(struct reader *rd, struct raft_install_snapshot *p)
         if (rd->r < 0)
                 return rd->r;
         b = (struct raft_buffer){(void *) (uintptr_t) conf.p, conf.len};
-        if (conf.len < 8 || raft_configuration_decode(&b, &p->conf) != 0)
+        if (!message_conf_is_sound(conf) || raft_configuration_decode(&b, &p->conf) != 0)
                 return -EBADMSG;
         p->data.base = raft_malloc(data.len > 0 ? data.len : 1);
         if (!p->data.base) {

@@ -56,3 +56,7 @@ must_check_ int message_decode(struct view in, struct raft_message *ret);
 
 /* Frees what message_decode() made, for a message that raft does not get to see. */
 void message_discard(struct raft_message *m);
+
+/* Whether this is a configuration as raft encodes it. [libraft] It decodes without asking where
+ * the bytes end, and gives up for good on one with a server twice: ask first. */
+bool message_conf_is_sound(struct view conf);

@@ -97,6 +97,24 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
         return k;
 }
 
+/* [libraft] It believes what it is started with; checksums hold against a disk, not against who
+ * wrote what. A log without a snapshot begins with the members. */
+static bool entries_are_sound(const struct store_recovered *rec)
+{
+        uint64_t term = 0;
+
+        for (size_t i = 0; i < rec->n_entries; i++) {
+                const struct store_entry *e = &rec->entries[i];
+
+                if (e->type < RAFT_COMMAND || e->type > RAFT_CHANGE || e->term < term ||
+                    e->term == 0 || (e->type == RAFT_CHANGE && !message_conf_is_sound(e->data)))
+                        return false;
+                term = e->term;
+        }
+        return rec->n_entries == 0 || rec->snapshot.index > 0 ||
+               (rec->entries[0].index == 1 && rec->entries[0].type == RAFT_CHANGE);
+}
+
 static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta,
                           struct store_error *err)
 {
@@ -104,10 +122,19 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         struct raft_buffer b;
         int k;
 
+        if (!entries_are_sound(rec) ||
+            (rec->term == 0 && (rec->n_entries > 0 || rec->snapshot.index > 0))) {
+                snprintf(err->text, sizeof(err->text),
+                         "the log holds what no replica writes; nothing was changed. Restore "
+                         "the data directory from a backup, or remove it and let this replica "
+                         "rejoin as a new member.");
+                return -EBADMSG;
+        }
         if (rec->snapshot.index > 0) {
                 b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
                                          rec->snapshot.conf.len};
-                if (raft_configuration_decode(&b, &meta->configuration) != 0 ||
+                if (!message_conf_is_sound(rec->snapshot.conf) ||
+                    raft_configuration_decode(&b, &meta->configuration) != 0 ||
                     replica_load(r, rec->snapshot.term, rec->snapshot.data) < 0) {
                         snprintf(err->text, sizeof(err->text),
                                  "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
