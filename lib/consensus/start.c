@@ -136,6 +136,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 if (!message_conf_is_sound(rec->snapshot.conf) ||
                     raft_configuration_decode(&b, &meta->configuration) != 0 ||
                     replica_load(r, rec->snapshot.term, rec->snapshot.data) < 0) {
+                        raft_configuration_close(&meta->configuration);
                         snprintf(err->text, sizeof(err->text),
                                  "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
                         return -EBADMSG;
