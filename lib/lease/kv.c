@@ -2,7 +2,7 @@
 
 #include "base/hash.h"
 
-#define COMPACT_MAX 65536 /* changes, in one step */
+#define COMPACT_MAX 8192 /* changes, in one step */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {

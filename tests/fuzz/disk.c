@@ -116,12 +116,46 @@ static int on_write(struct disk *d, const char *name, uint64_t offset, const voi
         return 0;
 }
 
-static int on_replace(struct disk *d, const char *name, const struct view *v, size_t n)
+static int on_sync(struct disk *d, const char *name)
+{
+        return !name || find(d, name) ? 0 : -ENOENT;
+}
+
+static int on_reserve(struct disk *d, const char *name, size_t size)
 {
         struct file *f;
 
         if (disk_of(d)->fail < 0)
                 return disk_of(d)->fail;
+        f = make(d, name);
+        f->len = max_of(f->len, size);
+        return 0;
+}
+
+static int on_remove(struct disk *d, const char *name);
+
+static int on_rename(struct disk *d, const char *from, const char *to)
+{
+        struct file *f = find(d, from);
+
+        if (disk_of(d)->fail < 0)
+                return disk_of(d)->fail;
+        if (!f)
+                return -ENOENT;
+        if (strcmp(from, to) != 0)
+                (void) on_remove(d, to);
+        snprintf(f->name, sizeof(f->name), "%s", to);
+        return 0;
+}
+
+static int on_replace(struct disk *d, const char *name, const char *room, const struct view *v,
+                      size_t n)
+{
+        struct file *f;
+
+        if (disk_of(d)->fail < 0)
+                return disk_of(d)->fail;
+        (void) on_remove(d, room);
         f = make(d, name);
         buf_clear(&f->bytes);
         for (size_t i = 0; i < n; i++)
@@ -198,9 +232,12 @@ static struct disk *on_free(struct disk *d)
 static const struct disk_ops ops = {
         .list = on_list,
         .read = on_read,
+        .sync = on_sync,
         .create = on_create,
+        .reserve = on_reserve,
         .write = on_write,
         .replace = on_replace,
+        .rename = on_rename,
         .remove = on_remove,
         .submit = on_submit,
         .submit_aside = on_submit,

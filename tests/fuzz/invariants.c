@@ -72,14 +72,14 @@ static void check_leases(const struct state *s)
         struct lease *l;
 
         RB_FOREACH (l, lease_ids, (struct lease_ids *) (uintptr_t) &s->leases.by_id) {
-                const struct kv_key *k;
+                struct kv_key *k;
                 uint32_t n_keys = 0;
 
                 HOLDS(l->id > before && l->id > 0 && l->ttl_ms > 0);
                 HOLDS(leases_at(&s->leases, l->slot) == l);
                 HOLDS(l->born <= l->renewed && l->renewed <= s->applied);
                 HOLDS(deadlines_get(&s->deadlines, l->slot).ns != LEASE_TIME_NEVER.ns);
-                LIST_FOREACH (k, &l->keys, of_lease) {
+                RB_FOREACH (k, lease_keys, &l->keys) {
                         HOLDS(k->lease == l);
                         n_keys++;
                 }

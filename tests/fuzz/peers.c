@@ -312,7 +312,7 @@ static void add_entries(struct node *to, struct buf *b, struct view *step)
                 } else if (type % 4 == RAFT_COMMAND) {
                         buf_add_u64(&data, near(to, step));
                         cmd_append(&data, (enum cmd_type)(1 + type / 4 % CMD_LAST_), 1,
-                                   take_u8(step), NULL, own.len > 0 ? own.p : (uint8_t *) "",
+                                   take_u8(step), NULL, 0, own.len > 0 ? own.p : (uint8_t *) "",
                                    own.len);
                 } else if (own.len > 0) {
                         buf_add(&data, own.p, own.len);

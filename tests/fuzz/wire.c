@@ -134,8 +134,8 @@ static void run_commands(struct view in)
                 cleanup_(buf_fini) struct buf b = {0};
                 struct view back;
 
-                cmd_append(&b, c.type, c.origin, c.seq, c.by_user ? &c.user : NULL, c.body.p,
-                           c.body.len);
+                cmd_append(&b, c.type, c.origin, c.seq, c.by_user ? &c.user : NULL, c.quota,
+                           c.body.p, c.body.len);
                 back = (struct view){b.data, buf_len(&b)};
                 HOLDS(cmd_next(&back, &d) == 0 && back.len == 0);
                 HOLDS(c.type == d.type && c.origin == d.origin && c.seq == d.seq &&
