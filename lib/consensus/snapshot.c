@@ -372,11 +372,12 @@ static void save_more(struct replica *r)
 }
 
 /* Tells raft of a snapshot at @m->index, whose configuration it takes over. */
-static void compact(struct replica *r, const struct raft_snapshot_metadata *m,
-                    uint64_t trailing)
+static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing)
 {
         struct raft_event ev = {.type = RAFT_SNAPSHOT};
 
+        if (r->dead)
+                return raft_configuration_close(&m->configuration);
         r->snap_index = m->index;
         r->snap_term = m->term;
         ev.snapshot.metadata = *m;
