@@ -145,9 +145,9 @@ static uint64_t run(struct holder_of *h, size_t n, nsec_t time)
 static void end(void)
 {
         CHECK_EQ(one.failed, 0);
-        core_free(one.core);
-        while (sim_disk_busy(one.disk))
+        while (sim_disk_busy(one.disk)) /* what that applies is the core's */
                 sim_disk_finish(one.disk);
+        core_free(one.core);
         replica_free(one.replica);
         disk_free(one.disk);
 }
