@@ -65,6 +65,31 @@ until_ok 10 etc "$m1" put k v
 etc "$m1" member add y --peer-urls "$A:$x1" >/dev/null
 has "StrictReconfigCheck=no" "$(etc "$m1" member list | grep -c .)" "^2$"
 
+# One that lags does not know who leads: it asks those that it knows, and hears it.
+read -r g1 g2 g3 g4 h1 h2 h3 h4 < <(free_ports 8)
+G=g1=$A:$h1,g2=$A:$h2,g3=$A:$h3
+lag() { # N OPTIONS...
+	local n=$1 c=g$1 p=h$1
+	shift
+	start "g$n" "$BIN/tenure-core" --name "g$n" --data-dir "$DIR/g$n" --listen-client-urls "$A:${!c}" --listen-peer-urls "$A:${!p}" --strict-reconfig-check=no --initial-cluster "$@"
+}
+lag 1 "$G"; lag 2 "$G"; lag 3 "$G"; G3=$PID
+for p in $g1 $g3; do until_ok 15 etc "$p" put k v || not_ok "three serve" "$(tail -n 2 "$DIR/g1.log")"; done
+kill -9 "$G3"; wait "$G3" 2>/dev/null
+until_ok 10 etc "$g1" put k v
+etc "$g1" member add g4 --learner --peer-urls "$A:$h4" >/dev/null
+lag 4 "$G,g4=$A:$h4" --initial-cluster-state existing
+until_ok 20 etc "$g1" member promote "$(id_of "$g1" "$h4")" || not_ok "promoted" "$(etc "$g1" member list)"
+M4=$(id_of "$g1" "$h4")
+move() { local l; for l in $g1 $g2; do timeout 5 etcdctl --endpoints "127.0.0.1:$l" move-leader "$M4" && return; done; return 1; }
+until_ok 20 move || not_ok "the new one leads"
+until_ok 10 etc "$g4" put k told-by-4
+lag 3 "$G"
+if until_ok 15 bash -c "[ \"\$(etcdctl --endpoints 127.0.0.1:$g3 get k --consistency=s --print-value-only)\" = told-by-4 ]"; then
+	ok "one that lags hears a leader that it did not know"; else not_ok "one that lags hears a leader that it did not know" "$(tail -n 2 "$DIR/g3.log")"; fi
+has "which it refused first" "$(cat "$DIR/g3.log")" "Refused a link from member 0*$M4"
+has "and which leads still" "$(etc "$g4" endpoint status -w json | jq '.[0].Status | .leader == .header.member_id')" true
+
 # One that is alone gets a second one, which counts before it has started: the answer comes at once.
 start lone "$BIN/tenure-core" --name a --data-dir "$DIR/lone" --listen-client-urls "$A:$l1" --listen-peer-urls "$A:$l2"
 until_ok 10 etc "$l1" put k v
