@@ -223,7 +223,8 @@ static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
                         return;
                 f = make(s, u->name);
                 resize(f, u->len);
-                memcpy(f->bytes, u->bytes, u->len);
+                if (u->len > 0)
+                        memcpy(f->bytes, u->bytes, u->len);
                 return;
         }
         for (size_t at = 0; at < f->len; at += SECTOR) {
