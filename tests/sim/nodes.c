@@ -559,9 +559,12 @@ void boot(struct world *w, struct replica_node *n)
         n->wake = w->now;
         r = start(w, n, &err);
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
-        if (r == 0)
+        if (r == 0) {
+                n->made = true;
                 return seen_start(w, n);
-        if (memory_failures() == n->failures)
+        }
+        /* Where a first start was in vain, there may be no room for the next. */
+        if (memory_failures() == n->failures && (n->made || !n->full))
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
         /* It is tried again. */
         n->up = false;

@@ -140,6 +140,7 @@ struct replica_node {
         bool up, paused;
         bool asleep; /* and paused: the whole host is suspended, frames to it are lost */
         bool full;   /* its disk */
+        bool made;   /* there is a data directory on it */
         struct disk *disk;
         struct disk *watched_disk; /* the same, through our eyes */
         struct core *core;
