@@ -32,6 +32,8 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
                 r = lock_hub_new(&a->locks, a);
+        if (r == 0)
+                r = observe_hub_new(&a->observers, a);
         if (r < 0)
                 return r;
         *ret = take_ptr(a);
@@ -46,6 +48,7 @@ struct api *api_free(struct api *a)
                 return NULL;
         watch_hub_free(a->watches);
         lock_hub_free(a->locks);
+        observe_hub_free(a->observers);
         while ((q = a->spare)) {
                 a->spare = q->next_spare;
                 free(q);
@@ -341,12 +344,13 @@ void api_accept(struct rpc_call *call, void *userdata)
 void api_flush(struct api *a, struct boot_time now)
 {
         lock_hub_flush(a->locks, now);
+        observe_hub_flush(a->observers, now);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
 }
 
 struct boot_time api_next(const struct api *a)
 {
-        return boot_min(lock_hub_next(a->locks),
+        return boot_min(boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers)),
                         boot_min(watch_hub_next(a->watches), slow_next(a)));
 }

@@ -9,6 +9,7 @@
 
 struct watch_hub;
 struct lock_hub;
+struct observe_hub;
 
 struct keepalive;
 struct slow;
@@ -19,6 +20,7 @@ struct api {
         LIST_HEAD(, slow) slows;           /* calls that take many slices */
         struct watch_hub *watches;
         struct lock_hub *locks;
+        struct observe_hub *observers;
         struct api_conns conns;
         void *conns_arg;
         struct worker *passwords; /* borrowed */
@@ -130,3 +132,8 @@ must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
 struct lock_hub *lock_hub_free(struct lock_hub *h);
 void lock_hub_flush(struct lock_hub *h, struct boot_time now);
 struct boot_time lock_hub_next(const struct lock_hub *h);
+
+must_check_ int observe_hub_new(struct observe_hub **ret, struct api *a);
+struct observe_hub *observe_hub_free(struct observe_hub *h);
+void observe_hub_flush(struct observe_hub *h, struct boot_time now);
+struct boot_time observe_hub_next(const struct observe_hub *h);

@@ -9,7 +9,7 @@
  * may have come back by another replica, and have it. The create_revision is the fencing token:
  * guard writes with a compare of it.
  */
-#include "service/internal.h"
+#include "service/lock.h"
 
 #include <bsd/sys/queue.h>
 #include <inttypes.h>
@@ -17,8 +17,9 @@
 
 #include "base/tree.h"
 
-#define SESSION_TTL_MS 60000 /* of a lease made for a caller that brings none, as in etcd... \
-                              */
+#define SESSION_TTL_MS                                                        \
+        60000 /* of a lease made for a caller that brings none, as in etcd... \
+               */
 #define SESSION_RENEW (20 * NSEC_PER_SEC) /* ...which is kept alive while the caller waits */
 
 static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session is expired"};
@@ -49,23 +50,11 @@ struct waiter {
         struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
 };
 
-/* One who looks on. */
-struct observer {
-        LIST_ENTRY(observer) next;
-        struct lock_hub *hub;
-        struct rpc_call *call;
-        struct identity who;
-        struct buf prefix;
-        bool asked;
-        int64_t told; /* the mod_revision last told */
-};
-
 RB_HEAD(lock_waiters, waiter);
 
 struct lock_hub {
         struct api *api;
         struct lock_waiters waiters;
-        LIST_HEAD(, observer) observers;
         TAILQ_HEAD(sessions, session) sessions; /* whose turn to be renewed is next is first */
         int64_t seen; /* the revision up to which deletions were looked at */
 };
@@ -88,7 +77,6 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
                 return -ENOMEM;
         h->api = a;
         RB_INIT(&h->waiters);
-        LIST_INIT(&h->observers);
         TAILQ_INIT(&h->sessions);
         *ret = h;
         return 0;
@@ -96,7 +84,7 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
 
 struct lock_hub *lock_hub_free(struct lock_hub *h)
 {
-        assert(!h || (RB_EMPTY(&h->waiters) && LIST_EMPTY(&h->observers)));
+        assert(!h || RB_EMPTY(&h->waiters));
         free(h);
         return NULL;
 }
@@ -182,30 +170,26 @@ static ProtobufCBinaryData bytes_of(const struct buf *b)
         return pb_bytes(buf_head(b), buf_len(b));
 }
 
-/* The keys of a lock or an election begin with its name and a slash ... */
-static int prefix_of(ProtobufCBinaryData name, struct buf *out)
+int lock_prefix(ProtobufCBinaryData name, struct buf *out)
 {
         buf_add(out, name.data, name.len);
         buf_add_u8(out, '/');
         return buf_error(out);
 }
 
-/* ... and end before the same with the byte behind the slash. */
-static int prefix_end(const struct buf *prefix, struct buf *out)
+int lock_prefix_end(const struct buf *prefix, struct buf *out)
 {
         buf_add(out, buf_head(prefix), buf_len(prefix) - 1);
         buf_add_u8(out, '/' + 1);
         return buf_error(out);
 }
 
-/* Who takes part sees who else does. */
-static struct status may_look(struct api *a, const struct identity *who,
-                              const struct buf *prefix)
+struct status lock_may_look(struct api *a, const struct identity *who, const struct buf *prefix)
 {
         cleanup_(buf_fini) struct buf end = {0};
         ProtobufCBinaryData from = bytes_of(prefix), to;
 
-        if (prefix_end(prefix, &end) < 0)
+        if (lock_prefix_end(prefix, &end) < 0)
                 return status_nomem;
         to = bytes_of(&end);
         return status_of(
@@ -221,7 +205,7 @@ static struct kv_key *first_or_before(const struct kv *kv, const struct buf *pre
         struct kv_key *best = NULL;
         struct kv_span span;
 
-        if (prefix_end(prefix, &end) < 0)
+        if (lock_prefix_end(prefix, &end) < 0)
                 return NULL;
         span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
                                 .end = {buf_head(&end), buf_len(&end)}};
@@ -516,9 +500,9 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
         q->data = w;
         q->drop = waiter_free;
         q->gone = abandon;
-        if (prefix_of(name, &w->prefix) < 0 || buf_error(&w->value) < 0)
+        if (lock_prefix(name, &w->prefix) < 0 || buf_error(&w->value) < 0)
                 return request_fail(q, status_nomem);
-        st = may_look(q->api, &q->who, &w->prefix);
+        st = lock_may_look(q->api, &q->who, &w->prefix);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (lease == 0) {
@@ -622,9 +606,9 @@ static void answer_leader(struct request *q)
         struct status st;
         struct kv_key *k;
 
-        if (prefix_of(m->name, &prefix) < 0)
+        if (lock_prefix(m->name, &prefix) < 0)
                 return request_fail(q, status_nomem);
-        st = may_look(q->api, &q->who, &prefix);
+        st = lock_may_look(q->api, &q->who, &prefix);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         k = first_or_before(&core_state(q->api->core)->kv, &prefix, 0);
@@ -640,81 +624,6 @@ static void answer_leader(struct request *q)
 static void leader(struct request *q)
 {
         request_read(q, answer_leader);
-}
-
-/* ---- to look on ---- */
-
-static void observe(struct observer *o)
-{
-        struct api *a = o->hub->api;
-        struct kv_key *k = first_or_before(&core_state(a->core)->kv, &o->prefix, 0);
-        Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
-        Pb__ResponseHeader h;
-        Pb__KeyValue kv;
-        struct status st;
-
-        if (!k || k->newest->mod_revision == o->told ||
-            rpc_call_queued(o->call) > API_QUEUED_MAX)
-                return;
-        st = may_look(a, &o->who, &o->prefix);
-        if (st.code != RPC_OK) {
-                rpc_call_finish(o->call, st.code, st.text);
-                return api_kick(a, o->call);
-        }
-        o->told = k->newest->mod_revision;
-        core_header(a->core, &h);
-        kv_fill(k->newest, &kv);
-        p.header = &h;
-        p.kv = &kv;
-        api_send(a, o->call, &p.base);
-}
-
-static void on_observe(struct rpc_call *call, struct view m)
-{
-        struct observer *o = call->userdata;
-        cleanup_(pb_freep) Pb__LeaderRequest *q = NULL;
-        struct status st;
-        int r = pb_unpack(&pb__leader_request__descriptor, m, &q);
-
-        if (r < 0)
-                return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
-        if (o->asked)
-                return;
-        o->asked = true;
-        if (prefix_of(q->name, &o->prefix) < 0)
-                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
-        st = identify(o->hub->api, call, &o->who);
-        if (st.code == RPC_OK)
-                st = may_look(o->hub->api, &o->who, &o->prefix);
-        if (st.code != RPC_OK)
-                return rpc_call_finish(call, st.code, st.text);
-        observe(o);
-}
-
-static void on_observer_close(struct rpc_call *call)
-{
-        struct observer *o = call->userdata;
-
-        LIST_REMOVE(o, next);
-        buf_fini(&o->prefix);
-        identity_fini(&o->who);
-        free(o);
-}
-
-static const struct rpc_handler observer_handler = {.on_message = on_observe,
-                                                    .on_close = on_observer_close};
-
-void observe_accept(struct api *a, struct rpc_call *call)
-{
-        struct observer *o = calloc(1, sizeof(*o));
-
-        if (!o)
-                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
-        o->hub = a->locks;
-        o->call = call;
-        LIST_INSERT_HEAD(&a->locks->observers, o, next);
-        call->userdata = o;
-        call->handler = &observer_handler;
 }
 
 /* ---- what changed ---- */
@@ -743,7 +652,6 @@ static void wake(struct lock_hub *h, const struct kv_key *gone)
 void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {
         struct state *s = core_state(h->api->core);
-        struct observer *o;
 
         renew_sessions(h, now);
         if (s->revision == h->seen)
@@ -765,9 +673,6 @@ void lock_hub_flush(struct lock_hub *h, struct boot_time now)
                 }
         }
         h->seen = s->revision;
-        LIST_FOREACH (o, &h->observers, next)
-                if (o->asked)
-                        observe(o);
 }
 
 const struct method lock_methods[] = {

@@ -243,7 +243,39 @@ def compacted():
     written.set()
 
 
+def observers():
+    """Who looks at an election is told of its leaders, not of others; the last word reaches everybody."""
+    channel = grpc.insecure_channel(args.core)
+    grant = unary(channel, "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
+    campaign = unary(channel, "/v3electionpb.Election/Campaign", pb.CampaignResponse)
+    proclaim = unary(channel, "/v3electionpb.Election/Proclaim", pb.ProclaimResponse)
+    observe = channel.unary_stream("/v3electionpb.Election/Observe", request_serializer=lambda m: m.SerializeToString(),
+                                   response_deserializer=pb.LeaderResponse.FromString)
+    grant(pb.LeaseGrantRequest(ID=7, TTL=600), timeout=WAIT)
+    names, wrong = [b"one", b"two", b"three"], []
+    leaders = {n: campaign(pb.CampaignRequest(name=n, lease=7, value=b"first"), timeout=WAIT).leader for n in names}
+    streams = [(n, observe(pb.LeaderRequest(name=n), timeout=WAIT)) for n in names for _ in range(30)]
+    firsts = [next(s) for _, s in streams]  # everybody looks now
+    for i in range(20):
+        for n in names:
+            proclaim(pb.ProclaimRequest(leader=leaders[n], value=n + b" last" if i == 19 else b"%d" % i), timeout=WAIT)
+    for (n, s), first in zip(streams, firsts):
+        seen = [first.kv]
+        try:
+            while seen[-1].value != n + b" last":
+                seen.append(next(s).kv)
+        except grpc.RpcError as e:
+            wrong.append(f"{n}: {len(seen)} seen, {e.code().name}")
+        revisions = [kv.mod_revision for kv in seen]
+        if revisions != sorted(set(revisions)) or any(kv.key != leaders[n].key for kv in seen):
+            wrong.append(f"{n}: {revisions} {seen[-1].key}")
+        s.cancel()
+    report(not wrong, f"{len(streams)} observers of {len(names)} elections", "\n    ".join(wrong[:5]))
+    channel.close()
+
+
 last = random_watches()
+observers()
 in_number(last)
 progress()
 compacted()
