@@ -3,7 +3,7 @@
 #define QUOTA_AGAIN NSEC_PER_SEC
 #define DISK_AGAIN NSEC_PER_SEC
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
-#define STEP_AGAIN (100 * NSEC_PER_MSEC)
+#define STEP_AGAIN (10 * NSEC_PER_MSEC)
 
 bool upkeep_counts(enum cmd_type type)
 {
