@@ -441,6 +441,9 @@ static int make_replica(struct program *p)
                              .min_ttl = p->opt.min_ttl,
                              .quota = p->opt.quota,
                              .max_txn_ops = p->opt.max_txn_ops,
+                             .lease_tie = *p->opt.lease_owners == 'n'     ? LEASE_TIE_NONE
+                                          : p->opt.lease_owners[1] == 'g' ? LEASE_TIE_AGENTS
+                                                                          : LEASE_TIE_ALL,
                              .plaintext_peers = p->opt.allow_plaintext_peers,
                              .compact_keep = p->opt.compact_keep,
                              .compact_age = p->opt.compact_age,

@@ -21,6 +21,7 @@ const struct conf_option options_table[] = {
         {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (1h; a bare number is hours), or so many revisions; 0: all", 0, 0, false},
         {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 100000, false},
         {"Core", "MaxRequestBytes", "max-request-bytes", CONF_UINT, FIELD(max_request_bytes), "1572864", "bytes of one request", 1024, 64 << 20, false},
+        {"Core", "LeaseOwners", "lease-owners", CONF_STRING, FIELD(lease_owners), "agents", "with authentication, whose leases only who granted them renews and revokes: agents (those with keys below /tenure/), all or none", 0, 0, false},
         {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "entries after which a snapshot is taken", 100, 10000000, false},
         {"Core", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0, false},
         {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "where clients are served", 0, 0, false},
@@ -346,6 +347,10 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
                                 "--auto-compaction-retention a time (1h, or hours) or a number "
                                 "of revisions, not '%s' and '%s'",
                                 o->compaction_mode, o->compaction_retention);
+        if (strcmp(o->lease_owners, "agents") != 0 && strcmp(o->lease_owners, "all") != 0 &&
+            strcmp(o->lease_owners, "none") != 0)
+                return complain(err, "--lease-owners wants agents, all or none, not '%s'%s",
+                                o->lease_owners, "");
         if (log_level_from_string(o->log_level) < LOG_ERR)
                 return complain(
                         err,

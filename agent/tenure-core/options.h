@@ -12,6 +12,7 @@ struct options {
         char *initial_cluster, *initial_cluster_state, *initial_cluster_token;
         nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress;
         uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
+        char *lease_owners;
         char *compaction_mode, *compaction_retention;
         int64_t compact_keep; /* what the two say */
         nsec_t compact_age;

@@ -22,7 +22,15 @@ TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 /* With its place in `slots`, and two in deadlines.h. */
 static size_t lease_cost(const struct lease *l)
 {
-        return sizeof(*l) + l->name_len + sizeof(struct lease *) + 32;
+        return sizeof(*l) + l->name_len + (l->owner ? strlen(l->owner) + 16 : 0) +
+               sizeof(struct lease *) + 32;
+}
+
+static void lease_free(struct lease *l)
+{
+        if (l)
+                free(l->owner);
+        free(l);
 }
 
 void leases_init(struct leases *t)
@@ -35,7 +43,7 @@ void leases_init(struct leases *t)
 void leases_fini(struct leases *t)
 {
         for (size_t i = 0; i < t->n_slots; i++)
-                free(t->slots[i]);
+                lease_free(t->slots[i]);
         free(t->slots);
         leases_init(t);
 }
@@ -107,6 +115,16 @@ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, con
         return 0;
 }
 
+int leases_set_owner(struct leases *t, struct lease *l, struct view owner)
+{
+        assert(!l->owner);
+        l->owner = strndup((const char *) owner.p, owner.len);
+        if (!l->owner)
+                return -ENOMEM;
+        t->bytes += strlen(l->owner) + 16;
+        return 0;
+}
+
 void leases_remove(struct leases *t, struct lease *l)
 {
         assert(RB_EMPTY(&l->keys));
@@ -117,7 +135,7 @@ void leases_remove(struct leases *t, struct lease *l)
         t->free_from = min_of(t->free_from, (size_t) l->slot);
         t->n--;
         t->bytes -= lease_cost(l);
-        free(l);
+        lease_free(l);
 }
 
 struct kv_key *lease_key_from(const struct lease *l, struct view key)

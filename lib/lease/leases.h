@@ -24,6 +24,7 @@ struct lease {
         uint64_t renewed; /* the log index that renewed it last, or `born` */
         uint32_t slot;
         uint32_t n_keys;
+        char *owner; /* the user who granted it; NULL: nobody said who they are. Owned */
         uint32_t name_len;
         uint8_t name[];
 };
@@ -61,6 +62,9 @@ static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
 must_check_ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index,
                            const void *name, size_t name_len, const uint32_t *at_slot,
                            struct lease **ret);
+
+/* Once, soon after it was added. Returns 0 or -ENOMEM. */
+must_check_ int leases_set_owner(struct leases *t, struct lease *l, struct view owner);
 
 /* Removes and frees a lease without keys. */
 void leases_remove(struct leases *t, struct lease *l);

@@ -154,6 +154,34 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
         return STATE_OK;
 }
 
+/* A place on a host: DESIGN.md, keys. */
+static bool is_agents(const struct lease *l)
+{
+        static const uint8_t prefix[] = {'/', 't', 'e', 'n', 'u', 'r', 'e', '/'};
+        const struct kv_key *k = lease_key_from(l, (struct view){prefix, sizeof(prefix)});
+
+        return k && k->len >= sizeof(prefix) && memcmp(k->bytes, prefix, sizeof(prefix)) == 0;
+}
+
+enum state_outcome permit_owner(const struct state *s, const struct cmd_user *who,
+                                const struct lease *l, enum lease_tie tie)
+{
+        const struct auth_user *u;
+        char name[AUTH_NAME_MAX + 1];
+
+        if (!who || !s->auth.enabled || !l->owner || tie == LEASE_TIE_NONE ||
+            (tie == LEASE_TIE_AGENTS && !is_agents(l)))
+                return STATE_OK;
+        if (who->name.len > AUTH_NAME_MAX)
+                return STATE_E_DENIED;
+        memcpy(name, who->name.p, who->name.len);
+        name[who->name.len] = '\0';
+        if (strcmp(name, l->owner) == 0)
+                return STATE_OK;
+        u = auth_user_find(&s->auth, name);
+        return u && auth_user_has(u, AUTH_ROOT) ? STATE_OK : STATE_E_DENIED;
+}
+
 static enum state_outcome user_put(const struct state *s, const struct auth_user *u,
                                    const Pb__PutRequest *q)
 {

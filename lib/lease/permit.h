@@ -9,6 +9,13 @@
 
 #include "lease/state.h"
 
+/* Which leases only who granted them renews and revokes. */
+enum lease_tie {
+        LEASE_TIE_NONE,
+        LEASE_TIE_AGENTS, /* those with a key of an agent's: they are a host's place */
+        LEASE_TIE_ALL,
+};
+
 enum permit {
         PERMIT_READ = 1,
         PERMIT_WRITE = 2,
@@ -29,6 +36,12 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
  * lose others' (A43). A lease that is not there is anybody's. */
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
                                 enum permit what);
+
+/* May they renew or revoke @l, by who granted it? Beside that one the role root may, and
+ * anybody where nobody is known. A login that is over still renews (A17): only the name counts.
+ */
+enum state_outcome permit_owner(const struct state *s, const struct cmd_user *who,
+                                const struct lease *l, enum lease_tie tie);
 
 /* With what they do on the way: to attach to a lease is to write its keys, to be told what was
  * there is to read it. */

@@ -13,6 +13,7 @@
  *                auth              = revision:u64 enabled:u8 secret:32 n:u64 user* n:u64 role*
  *                                  user    = name:bytes hash:bytes no_password:u8 login:u64 n:u64 (role:bytes)*
  *                                  role    = name:bytes n:u64 (type:u8 key:bytes range_end:bytes)*
+ *                owners            = n:u64 (slot:u32 user:bytes)*, and nothing where no lease has one
  */
 /* clang-format on */
 #include "base/hash.h"
@@ -74,6 +75,25 @@ static void save_leases(const struct state *s, struct buf *out)
         }
 }
 
+static void save_owners(const struct state *s, struct buf *out)
+{
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < s->leases.n_slots; i++)
+                n += s->leases.slots[i] && s->leases.slots[i]->owner;
+        if (n == 0)
+                return;
+        buf_add_u64(out, n);
+        for (size_t i = 0; i < s->leases.n_slots; i++) {
+                const struct lease *l = s->leases.slots[i];
+
+                if (!l || !l->owner)
+                        continue;
+                buf_add_u32(out, l->slot);
+                buf_add_bytes(out, l->owner, strlen(l->owner));
+        }
+}
+
 static void save_tail(const struct state *s, struct buf *out)
 {
         buf_add_u64(out, s->n_members);
@@ -89,6 +109,7 @@ static void save_tail(const struct state *s, struct buf *out)
                 buf_add_u8(out, (uint8_t) (s->alarms[i].type | s->alarms[i].why << 4));
         }
         auth_save(&s->auth, out);
+        save_owners(s, out);
 }
 
 void state_save_start(struct state_saver *sv, const struct state *s)
@@ -315,6 +336,29 @@ static int load_alarms(struct state *s, struct view *in)
         return r;
 }
 
+static int load_owners(struct state *s, struct view *in)
+{
+        uint64_t n;
+        int r = view_u64(in, &n);
+
+        for (uint64_t i = 0; r == 0 && i < n; i++) {
+                struct view owner;
+                struct lease *l;
+                uint32_t slot;
+
+                r = view_u32(in, &slot);
+                if (r == 0)
+                        r = view_bytes(in, &owner);
+                if (r < 0)
+                        return r;
+                l = leases_at(&s->leases, slot);
+                if (!l || l->owner || owner.len == 0 || memchr(owner.p, 0, owner.len))
+                        return -EBADMSG;
+                r = leases_set_owner(&s->leases, l, owner);
+        }
+        return r;
+}
+
 int state_load(struct state *s, struct view in)
 {
         uint64_t revision, compacted, time;
@@ -345,6 +389,8 @@ int state_load(struct state *s, struct view in)
         if (r == 0 &&
             in.len > 0) /* nothing follows in what was written before there was auth */
                 r = auth_load(&s->auth, &in);
+        if (r == 0 && in.len > 0) /* nor before leases knew who granted them */
+                r = load_owners(s, &in);
         if (r == 0 && in.len > 0)
                 r = -EBADMSG;
         if (r < 0) {

@@ -264,6 +264,11 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
                        &l);
         if (r < 0)
                 return r;
+        if (who && s->auth.enabled && who->name.len > 0) {
+                r = leases_set_owner(&s->leases, l, who->name);
+                if (r < 0)
+                        return r;
+        }
         r = set_deadline(s, l, 0);
         if (r < 0)
                 return r;
@@ -471,6 +476,8 @@ static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRe
 
         reply->outcome =
                 l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_owner(s, who, l, (enum lease_tie) q->tied);
         if (reply->outcome != STATE_OK)
                 return 0;
         r = drop_lease(s, l);

@@ -14,6 +14,7 @@
 #include "base/rnd.h"
 #include "base/tree.h"
 #include "consensus/replica.h"
+#include "lease/permit.h"
 #include "lease/state.h"
 #include "service/changes.h"
 #include "service/status.h"
@@ -25,6 +26,7 @@ struct core_config {
         nsec_t min_ttl; /* shorter TTLs are raised to it */
         nsec_t timeout; /* of a request that cannot be brought through */
         size_t max_txn_ops;
+        enum lease_tie lease_tie;
         uint64_t quota;       /* bytes of keys and values; past it NOSPACE is raised; 0: none */
         int64_t compact_keep; /* automatic compaction: how many revisions stay; 0: off... */
         nsec_t compact_age;   /* ...or for how long they stay */

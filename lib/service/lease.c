@@ -25,7 +25,11 @@ static void grant(struct request *q)
 
 static void revoke_lease(struct request *q)
 {
-        request_write_own(q, CMD_REVOKE);
+        Pb__LeaseRevokeRequest *m = q->msg;
+
+        /* Ours decides, on every replica. */
+        m->tied = core_config(q->api->core)->lease_tie;
+        request_write(q, CMD_REVOKE, q->msg);
 }
 
 static int64_t left_ms(struct core *core, const struct lease *l)
@@ -132,6 +136,7 @@ struct keepalive {
         LIST_ENTRY(keepalive) next; /* while there is a call */
         struct api *api;
         struct rpc_call *call; /* NULL: the client went away */
+        struct identity who;   /* when the stream began */
         size_t outstanding;
         bool ended; /* the client sends no more */
 };
@@ -143,8 +148,10 @@ struct renewal {
 
 static void keepalive_unref(struct keepalive *ka)
 {
-        if (!ka->call && ka->outstanding == 0)
-                free(ka);
+        if (ka->call || ka->outstanding > 0)
+                return;
+        identity_fini(&ka->who);
+        free(ka);
 }
 
 static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
@@ -173,6 +180,20 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         keepalive_unref(ka);
 }
 
+/* Who the stream's client is was asked when it began; whose the lease is never changes. One
+ * that is not known here yet is looked at with its next renewal. */
+static struct status may_renew(const struct keepalive *ka, int64_t id)
+{
+        const struct state *s = core_state(ka->api->core);
+        enum lease_tie tie = core_config(ka->api->core)->lease_tie;
+        const struct lease *l;
+
+        if (!s->auth.enabled || tie == LEASE_TIE_NONE)
+                return status_ok;
+        l = leases_find(&s->leases, id);
+        return l ? status_of(permit_owner(s, &ka->who.user, l, tie)) : status_ok;
+}
+
 static void keepalive_message(struct rpc_call *call, struct view m)
 {
         struct keepalive *ka = call->userdata;
@@ -183,6 +204,11 @@ static void keepalive_message(struct rpc_call *call, struct view m)
 
         if (unpacked < 0) {
                 st = status_unpacked(unpacked);
+                return rpc_call_finish(call, st.code, st.text);
+        }
+        st = may_renew(ka, q->id);
+        if (st.code != RPC_OK) {
+                pb_free(q);
                 return rpc_call_finish(call, st.code, st.text);
         }
         r = ka->outstanding < OUTSTANDING_MAX ? calloc(1, sizeof(*r)) : NULL;
@@ -235,13 +261,15 @@ void keepalive_accept(struct api *a, struct rpc_call *call)
         st = identify(a, call, &who);
         if (st.code == RPC_OK)
                 st = status_of(permit_user(core_state(a->core), &who.user));
-        identity_fini(&who);
-        if (st.code != RPC_OK)
-                return rpc_call_finish(call, st.code, st.text);
-        ka = calloc(1, sizeof(*ka));
-        if (!ka)
-                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        ka = st.code == RPC_OK ? calloc(1, sizeof(*ka)) : NULL;
+        if (!ka) {
+                identity_fini(&who);
+                return st.code != RPC_OK
+                               ? rpc_call_finish(call, st.code, st.text)
+                               : rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        }
         ka->api = a;
+        ka->who = who;
         ka->call = call;
         LIST_INSERT_HEAD(&a->keepalives, ka, next);
         call->userdata = ka;

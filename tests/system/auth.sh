@@ -54,6 +54,19 @@ over() { [ "$(token "$T" "$c3")" = "etcdserver: invalid auth token" ]; }
 if until_ok 10 over; then ok "a login ends after AuthTokenTTL"; else not_ok "a login ends after AuthTokenTTL" "$(token "$T" "$c3")"; fi
 
 # ---- leases ----
+# A host's place is renewed and revoked by the user that granted it, and by root; another lease by whoever may write its keys.
+at 1 root:toor user add other:other >/dev/null && at 1 root:toor user grant-role other agents >/dev/null
+PLACE=$(at 2 agent:agent lease grant 600 | awk '{print $2}')
+has "a lease without keys is anybody's" "$(at 1 other:other lease keep-alive --once "$PLACE" 2>&1)" "keepalived"
+at 3 agent:agent put --lease="$PLACE" /tenure/default/nodes/h1 v >/dev/null
+for n in 1 2 3; do
+	has "replica $n: a place is renewed by who granted it" "$(at $n agent:agent lease keep-alive --once "$PLACE" 2>&1)" "keepalived"
+	has "replica $n: and by root" "$(at $n root:toor lease keep-alive --once "$PLACE" 2>&1)" "keepalived"
+	has "replica $n: not by another agent" "$(at $n other:other lease keep-alive --once "$PLACE" 2>&1)" "permission denied"
+	has "replica $n: who does not revoke it either" "$(at $n other:other lease revoke "$PLACE" 2>&1)" "permission denied"
+done
+has "one who granted it revokes it" "$(at 1 agent:agent lease revoke "$PLACE")" "revoked"
+
 SHORT=$(at 2 ann:ann lease grant 2 | awk '{print $2}')
 at 3 ann:ann put --lease="$SHORT" app/short v >/dev/null
 gone() { [ -z "$(at 1 ann:ann get app/short)" ]; }

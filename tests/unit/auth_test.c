@@ -395,3 +395,97 @@ TEST(a_token_is_for_one_user_until_its_end)
         CHECK_EQ(token_read(&s.auth, text, NOW, &name, &login), -EKEYREJECTED);
         state_fini(&s);
 }
+
+static enum state_outcome grant_as(struct state *s, const char *user, int64_t id)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.id = id;
+        q.ttl_ms = 10000;
+        return apply(s, user, CMD_GRANT, &q.base);
+}
+
+static enum state_outcome revoke_as(struct state *s, const char *user, int64_t id,
+                                    enum lease_tie tie)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+        q.id = id;
+        q.tied = tie;
+        return apply(s, user, CMD_REVOKE, &q.base);
+}
+
+static enum state_outcome owner(const struct state *s, const char *user, int64_t id,
+                                enum lease_tie tie)
+{
+        const struct cmd_user who = {.name = {(const uint8_t *) user, strlen(user)},
+                                     .login = 1};
+
+        return permit_owner(s, &who, leases_find(&s->leases, id), tie);
+}
+
+/* Leases 1 and 2 are ann's, 1 a host's place; 3 was granted before auth was on. */
+static void begin_with_leases(struct state *s)
+{
+        state_init(s);
+        next_index = 0;
+        CHECK_EQ(grant_as(s, "", 3), STATE_OK);
+        add_role(s, "agents");
+        permit(s, "agents", PB__PERMISSION__TYPE__READWRITE, pb_bytes("", 0),
+               pb_bytes("\0", 1));
+        add_user(s, "ann", "agents");
+        add_user(s, "bob", "agents");
+        switch_on(s);
+        CHECK_EQ(grant_as(s, "ann", 1), STATE_OK);
+        CHECK_EQ(grant_as(s, "ann", 2), STATE_OK);
+        CHECK_EQ(put(s, "ann", "/tenure/default/nodes/a", 1), STATE_OK);
+        CHECK_EQ(put(s, "ann", "/tenurf", 2), STATE_OK);
+        CHECK_EQ(put(s, "ann", "/tenure/default/nodes/b", 3), STATE_OK);
+}
+
+TEST(a_place_is_renewed_and_revoked_by_who_granted_it)
+{
+        struct state s;
+
+        begin_with_leases(&s);
+        CHECK_EQ(owner(&s, "ann", 1, LEASE_TIE_AGENTS), STATE_OK); /* whatever the login */
+        CHECK_EQ(owner(&s, "root", 1, LEASE_TIE_AGENTS), STATE_OK);
+        CHECK_EQ(owner(&s, "bob", 1, LEASE_TIE_AGENTS), STATE_E_DENIED);
+        CHECK_EQ(owner(&s, "", 1, LEASE_TIE_AGENTS), STATE_E_DENIED);
+        CHECK_EQ(owner(&s, "bob", 1, LEASE_TIE_NONE), STATE_OK);
+        CHECK_EQ(owner(&s, "bob", 2, LEASE_TIE_AGENTS), STATE_OK);
+        CHECK_EQ(owner(&s, "bob", 2, LEASE_TIE_ALL), STATE_E_DENIED);
+        CHECK_EQ(owner(&s, "bob", 3, LEASE_TIE_ALL), STATE_OK);
+
+        CHECK_EQ(revoke_as(&s, "bob", 1, LEASE_TIE_AGENTS), STATE_E_DENIED);
+        CHECK_EQ(revoke_as(&s, "bob", 2, LEASE_TIE_AGENTS), STATE_OK);
+        CHECK_EQ(revoke_as(&s, "root", 1, LEASE_TIE_ALL), STATE_OK);
+        CHECK_EQ(revoke_as(&s, "bob", 3, LEASE_TIE_ALL), STATE_OK);
+        state_fini(&s);
+}
+
+/* And what was written before leases knew who granted them is read as ever. */
+TEST(a_snapshot_knows_who_granted_a_lease)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct state s, back;
+        size_t n;
+
+        begin_with_leases(&s);
+        state_save(&s, &b);
+        CHECK_EQ(state_load(&back, (struct view){b.data, buf_len(&b)}), 0);
+        CHECK(state_hash(&back) == state_hash(&s));
+        CHECK_EQ(state_bytes(&back), state_bytes(&s));
+        CHECK_STR(leases_find(&back.leases, 1)->owner, "ann");
+        CHECK_EQ(owner(&back, "bob", 1, LEASE_TIE_AGENTS), STATE_E_DENIED);
+        state_fini(&back);
+
+        n = buf_len(&b) - (8 + 2 * (4 + 1 + 3)); /* without the owners */
+        CHECK_EQ(state_load(&back, (struct view){b.data, n}), 0);
+        CHECK(!leases_find(&back.leases, 1)->owner);
+        CHECK_EQ(owner(&back, "bob", 1, LEASE_TIE_AGENTS), STATE_OK);
+        state_fini(&back);
+        CHECK_EQ(state_load(&back, (struct view){b.data, buf_len(&b) - 1}), -EBADMSG);
+        state_fini(&back);
+        state_fini(&s);
+}
