@@ -79,6 +79,17 @@ static void time_to_live(struct request *q)
         request_read(q, answer_time_to_live);
 }
 
+/* Who ends next comes first, as in etcd. */
+static int soonest(const void *a, const void *b)
+{
+        const Pb__LeaseStatus *x = *(Pb__LeaseStatus *const *) a,
+                              *y = *(Pb__LeaseStatus *const *) b;
+
+        if (x->ttl_ms != y->ttl_ms)
+                return x->ttl_ms < y->ttl_ms ? -1 : 1;
+        return x->id < y->id ? -1 : x->id > y->id;
+}
+
 static void answer_leases(struct request *q)
 {
         Pb__LeaseLeasesResponse p = PB__LEASE_LEASES_RESPONSE__INIT;
@@ -108,6 +119,8 @@ static void answer_leases(struct request *q)
                 st->keys = l->n_keys;
                 p.leases[p.n_leases++] = st;
         }
+        if (p.n_leases > 0)
+                qsort(p.leases, p.n_leases, sizeof(*p.leases), soonest);
         request_reply(q, &p.base);
 }
 

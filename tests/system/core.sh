@@ -58,7 +58,9 @@ has "a revision that is compacted" "$(at 1 get k0 --rev 1 2>&1)" "required revis
 L=$(at 0 lease grant 100 | awk '{print $2}'); at 1 put --lease="$L" a49 v >/dev/null
 has "A49: leases with TTL, time left and keys" "$("$BIN/tenurectl" --endpoints="http://127.0.0.1:$c2" core leases)" "^0*$L +100\.000s +(99\.[0-9]+|100\.000)s +1 "
 is "A49: the same as JSON" "$("$BIN/tenurectl" --endpoints="http://127.0.0.1:$c3" --json=short core leases | jq -r --arg l "$L" '.[] | select(.id | endswith($l)) | "\(.ttl_ms) \(.keys)"')" "100000 1"
-at 2 lease revoke "$L" >/dev/null
+S=$(at 0 lease grant 60 | awk '{print $2}'); T=$(at 1 lease grant 300 | awk '{print $2}')
+is "leases are listed by when they end" "$(at 2 lease list | tail -n +2 | tr '\n' ' ')" "$S $L $T "
+for l in "$L" "$S" "$T"; do at 2 lease revoke "$l" >/dev/null; done
 
 # A42: while others read as much as they can, a lease of 1 s is kept and an event is told.
 at 0 put big "$(head -c 100000 /dev/zero | tr '\0' x)" >/dev/null
