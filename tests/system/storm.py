@@ -142,7 +142,7 @@ def rules(*texts):
 
 class Faults:
     def __init__(self, replicas):
-        self.r, self.counts, self.nets = replicas, {}, {}
+        self.r, self.counts, self.ended, self.nets = replicas, {}, [], {}
         self.lock = threading.Lock()
 
     def network(self, key, *texts):
