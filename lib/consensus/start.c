@@ -187,6 +187,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
                 return k;
         if (cfg->segment_size > 0)
                 store_set_segment_size(r->store, cfg->segment_size);
+        store_keep_aside(r->store);
         for (size_t i = 0; i < cfg->n_peers; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);

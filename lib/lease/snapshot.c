@@ -106,7 +106,8 @@ static void save_tail(const struct state *s, struct buf *out)
         buf_add_u64(out, s->n_alarms);
         for (size_t i = 0; i < s->n_alarms; i++) {
                 buf_add_u64(out, s->alarms[i].member);
-                buf_add_u8(out, (uint8_t) (s->alarms[i].type | s->alarms[i].why << 4));
+                buf_add_u8(out, (uint8_t) ((unsigned) s->alarms[i].type |
+                                           (unsigned) s->alarms[i].why << 4));
         }
         auth_save(&s->auth, out);
         save_owners(s, out);

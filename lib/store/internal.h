@@ -91,6 +91,8 @@ struct store {
         uint64_t snapshot_size;
 
         /* What is made in advance (room.c). */
+        bool keeps_aside; /* else only what is waited for is made */
+        bool wanted;      /* a spare is waited for */
         STAILQ_HEAD(, spare) spares;
         size_t n_spares, n_making; /* ready, and on their way */
         uint32_t spare_seq;

@@ -20,7 +20,10 @@ struct spare *room_take(struct store *s, size_t n)
         if (sp) {
                 STAILQ_REMOVE(&s->spares, sp, spare, next);
                 s->n_spares--;
-        } else if (n > s->segment_size) {
+                s->wanted = false;
+        } else if (n <= s->segment_size) {
+                s->wanted = true;
+        } else {
                 s->large = max_of(s->large, n + n / 2); /* more may come meanwhile */
         }
         return sp;
@@ -67,15 +70,24 @@ static void make_room(struct store *s, const char *name, const char *from, size_
         job_start(j);
 }
 
+void store_keep_aside(struct store *s)
+{
+        s->keeps_aside = true;
+}
+
 void room_tend(struct store *s)
 {
+        size_t n = s->keeps_aside ? SPARES : s->wanted;
+
         if (s->blocked || s->failed)
                 return;
-        s->room_goal = max_of(s->room_goal, s->segment_size);
         if (s->large > 0 && s->n_making == 0)
                 make_spare(s, JOB_SPARE, "", s->large);
-        else if (s->n_spares + s->n_making < SPARES && s->n_making == 0)
+        else if (s->n_spares < n && s->n_making == 0)
                 make_spare(s, JOB_SPARE, "", s->segment_size);
+        if (!s->keeps_aside)
+                return;
+        s->room_goal = max_of(s->room_goal, s->segment_size);
         if (s->room < s->room_goal && !s->rooming)
                 make_room(s, ROOM, "", s->room_goal);
         else if (s->snapshot_index == 0 && s->second < s->segment_size && !s->rooming)
@@ -100,6 +112,8 @@ void room_recycle(struct store *s, struct segment *seg)
 
 void room_used(struct store *s, const char *old, size_t size)
 {
+        if (!s->keeps_aside)
+                return; /* the next start finds @old */
         s->room = 0;
         s->room_goal = max_of(s->segment_size, size + size / 4);
         make_room(s, ROOM, *old ? old : SECOND_ROOM, s->room_goal);
@@ -140,7 +154,7 @@ void room_done(struct job *j)
                 s->rooming = false;
         else
                 s->n_making--;
-        if (r < 0 && !no_room(r))
+        if (r < 0 && (!no_room(r) || !s->keeps_aside))
                 return store_fail(s, j->kind == JOB_ROOM ? j->name : j->wip, r);
         if (r < 0)
                 s->blocked = true;

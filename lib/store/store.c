@@ -187,7 +187,7 @@ static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
         struct store *s = j->store;
-        bool full = no_room(j->r);
+        bool full = no_room(j->r) && s->keeps_aside;
 
         if (s->failed)
                 return job_drop(dj);

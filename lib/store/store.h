@@ -113,6 +113,10 @@ must_check_ int store_save_blob(struct store *s, const struct store_snapshot *sn
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);
 
+/* From now on room is kept aside, and a full disk waited for; without, as in a program that
+ * writes one thing and ends, it is `failed`, and no job is under way that nobody waits for. */
+void store_keep_aside(struct store *s);
+
 /* Is the disk full? What is made in advance could not be made, or a snapshot not written, or
  * the log waits for room; it goes on in what is there, so nothing but that which grows has to
  * stop. False again when all of that is made up for. */

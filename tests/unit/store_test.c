@@ -68,6 +68,8 @@ static struct store *open_store(struct disk *d, int expect)
                 test_fail(__FILE__, __LINE__, "%s", err.text);
         if (s && segment_size > 0)
                 store_set_segment_size(s, segment_size);
+        if (s)
+                store_keep_aside(s);
         if (s && store_recovered(s)->fresh) {
                 struct store_entry first = {
                         .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "c", 1}};
@@ -669,5 +671,41 @@ TEST(files_that_come_back_change_nothing)
                 }
                 store_free(s);
         }
+        segment_size = 0;
+}
+
+/* A program that writes one thing and ends makes nothing that it does not wait for, and does
+ * not wait for room. */
+TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store_error err;
+        struct store *s;
+
+        failures = snapshot_failures = 0;
+        persisted = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        store_free(s);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        store_set_segment_size(s, segment_size);
+        append(s, 2, 5, 1, 700);
+        sim_disk_finish(d);
+        CHECK_EQ(persisted, 5);
+        CHECK(!sim_disk_busy(d));
+        append(s, 6, 9, 1, 700);
+        finish(d);
+        CHECK_EQ(persisted, 9);
+        snapshot(s, 8, 100, false);
+        sim_disk_finish(d);
+        CHECK_EQ(snapshot_at, 8);
+        CHECK(!sim_disk_busy(d));
+        sim_disk_fill(d, true);
+        append(s, 10, 13, 1, 700);
+        finish(d);
+        CHECK_EQ(failures, 1);
+        store_free(s);
+        failures = 0;
         segment_size = 0;
 }
