@@ -227,6 +227,7 @@ static const char *what(const struct stream *s)
 static void flush(struct stream *s)
 {
         struct share sh;
+        bool more = false;
 
         if (s->state != STREAM_OPEN)
                 return;
@@ -236,6 +237,7 @@ static void flush(struct stream *s)
 
                 if (sh.bytes > 0 && share_used(&sh, boot_now())) {
                         stream_kick(s);
+                        more = true;
                         break;
                 }
                 if (buf_len(&s->tx) == 0 && s->ops->on_fill)
@@ -254,7 +256,7 @@ static void flush(struct stream *s)
                 buf_consume(&s->tx, (size_t) n);
                 sh.bytes += (size_t) n;
         }
-        if (buf_len(&s->tx) == 0 && !s->flush_later.list) {
+        if (buf_len(&s->tx) == 0 && !more) {
                 if (s->close_after_tx)
                         return dead(s, "closed");
                 if (s->tx.cap > 4 * READ_SIZE)

@@ -221,6 +221,40 @@ TEST(who_sends_most_does_not_have_the_loop)
               w.bytes[1] < 2 * w.bytes[0] + (64 << 10));
 }
 
+static void last_words(struct stream *s, struct buf *tx)
+{
+        if (w.total++ == 0)
+                buf_add(tx, "bye", 3);
+        stream_close_after_tx(s); /* which asks for a flush */
+}
+
+static void closed(struct stream *s, const char *why)
+{
+        (void) why;
+        stream_free(s);
+        loop_stop(w.loop);
+}
+
+static const struct stream_ops ends = {
+        .patient = true, .on_data = got_bytes, .on_fill = last_words, .on_close = closed};
+
+TEST(a_stream_that_says_its_last_words_is_closed)
+{
+        struct stream *s;
+        char text[8];
+        int fd[2];
+
+        begin();
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+        CHECK_EQ(stream_accept(&s, w.loop, fd[0], NULL, &ends, NULL), 0);
+        loop_run(w.loop);
+        CHECK_EQ(read(fd[1], text, sizeof(text)), 3);
+        CHECK_EQ(read(fd[1], text, sizeof(text)), 0);
+        CHECK(w.total <= 3);
+        close(fd[1]);
+        end();
+}
+
 static unsigned accepted;
 static int accepted_fds[64];
 
