@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
+#define DESCRIPTORS_ASIDE 288               /* for the log, links to replicas and the like */
 #define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: told in the journal... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 
@@ -472,8 +474,16 @@ static int make_replica(struct program *p)
 static int make_port(struct program *p)
 {
         char err[512] = "";
-        int r = server_new(&p->server, p->loop, p->api, p->opt.listen_client_urls,
-                           p->tls.clients, p->opt.max_request_bytes, err, sizeof(err));
+        int r = server_new(&p->server, p->loop, p->api,
+                           &(struct server_config){
+                                   .urls = p->opt.listen_client_urls,
+                                   .tls = p->tls.clients,
+                                   .request_max = p->opt.max_request_bytes,
+                                   .connections_max = p->opt.max_connections,
+                                   .connections_of_address = p->opt.max_connections_per_address,
+                                   .memory_max = p->opt.max_client_bytes,
+                           },
+                           err, sizeof(err));
 
         if (r < 0)
                 log_error("%s.", *err ? err : strerror(-r));
@@ -493,10 +503,29 @@ static int make_links(struct program *p)
                            });
 }
 
+/* Every client is a descriptor; what was asked for is bounded by what there is. */
+static void raise_descriptors(struct program *p)
+{
+        struct rlimit r;
+
+        if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+                return;
+        r.rlim_cur = r.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &r);
+        if (p->opt.max_connections + DESCRIPTORS_ASIDE <= r.rlim_cur)
+                return;
+        p->opt.max_connections =
+                r.rlim_cur > 2 * DESCRIPTORS_ASIDE ? r.rlim_cur - DESCRIPTORS_ASIDE : 1;
+        log_notice("The limit of descriptors is %" PRIu64
+                   " (LimitNOFILE=): no more than %" PRIu64 " clients at the same time.",
+                   (uint64_t) r.rlim_cur, p->opt.max_connections);
+}
+
 static int run(struct program *p)
 {
         int r;
 
+        raise_descriptors(p);
         r = loop_new(&p->loop);
         if (r == 0)
                 r = resolver_new(&p->resolver, p->loop);

@@ -11,6 +11,7 @@ struct options {
                 *initial_advertise_peer_urls;
         char *initial_cluster, *initial_cluster_state, *initial_cluster_token;
         nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress;
+        uint64_t max_connections, max_connections_per_address, max_client_bytes;
         uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
         char *lease_owners;
         char *compaction_mode, *compaction_retention;

@@ -18,6 +18,8 @@
  * there, once for all; nothing is queued beyond the second. */
 #define TX_FULL ((size_t) 4 << 20)
 #define TX_MAX ((size_t) 16 << 20)
+#define STRANGERS_MAX 64 /* connections that have not said who they are */
+#define RESERVE 64       /* descriptors for the log and the like */
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
@@ -485,6 +487,22 @@ static void in_timeout(struct loop_timer *t)
         in_free(container_of(t, struct link_in, timeout));
 }
 
+/* Whoever has not said who he is has a few seconds, and no more than a few may be so: the one
+ * that came first goes. */
+static void bound_strangers(struct peers *p)
+{
+        struct link_in *i, *first = NULL;
+        size_t n = 0;
+
+        LIST_FOREACH (i, &p->in, next)
+                if (!i->greeted) {
+                        first = i;
+                        n++;
+                }
+        if (n >= STRANGERS_MAX)
+                in_free(first);
+}
+
 static void on_accept(int fd, void *userdata)
 {
         const struct port *port = userdata;
@@ -496,6 +514,7 @@ static void on_accept(int fd, void *userdata)
                 close(fd);
                 return;
         }
+        bound_strangers(p);
         i->peers = p;
         loop_timer_init(&i->timeout, p->loop, in_timeout);
         LIST_INSERT_HEAD(&p->in, i, next);
@@ -534,6 +553,8 @@ int peers_listen(struct peers *p, bool on, char *err, size_t err_size)
                 if (r == 0) {
                         *port = (struct port){.peers = p, .tls = u.tls};
                         r = listener_new(&port->listener, p->loop, &u, on_accept, port);
+                        if (r == 0)
+                                listener_set_reserve(port->listener, RESERVE);
                 }
                 if (r < 0) {
                         listen_no_more(p);

@@ -1,58 +1,21 @@
 #include "rpc/conn.h"
 
-#include <bsd/sys/queue.h>
-#include <nghttp2/nghttp2.h>
 #include <stdio.h>
 
 #include "base/le.h"
 #include "base/secret.h"
+#include "rpc/internal.h"
 
-#define STREAM_WINDOW (256 * 1024)
+#define CLIENT_STREAM_WINDOW (256 * 1024)
 #define CONN_WINDOW (1024 * 1024)
-#define FRAME_HEADER RPC_MESSAGE_HEAD /* compressed flag, length */
-
-struct call {
-        struct rpc_call pub;
-        LIST_ENTRY(call) of_conn;
-        int32_t stream;
-        char *path;
-        char *token; /* may be a secret: wiped */
-        struct buf in, out;
-        bool post, grpc; /* server: what the request's headers said */
-        bool submitted;  /* server: the response's headers are under way */
-        bool finished;   /* no message follows in our direction */
-        bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
-        bool closing;    /* on_close has been called */
-        bool has_status;
-        bool silent; /* canceled by its owner, who wants no status */
-        enum rpc_code code;
-        char *message;
-};
-
-struct rpc_conn {
-        nghttp2_session *h2;
-        bool server;
-        struct rpc_limits limits;
-        rpc_accept_fn accept;
-        void *accept_data;
-        void *userdata;
-        char *authority;
-        char *token; /* client: what its calls show */
-        bool tls;
-        bool established;
-        bool nomem;
-        uint64_t pongs;
-        size_t n_calls;
-        LIST_HEAD(, call) calls;
-};
-
-static struct call *call_of(struct rpc_call *pub)
-{
-        return container_of(pub, struct call, pub);
-}
+#define HEADERS_MAX (16 * 1024)     /* of a request, decoded: more is refused... */
+#define HEADERS_OUTRAGE (64 * 1024) /* ...and who sends so much is told to be calm */
+#define HEADER_COST 32              /* RFC 9113, 6.5.2 */
+#define INPUT_SLICE ((size_t) 4096) /* how soon a connection that is to end takes no more */
 
 static void call_free(struct call *k)
 {
+        flow_call_ends(k);
         LIST_REMOVE(k, of_conn);
         k->pub.conn->n_calls--;
         buf_fini(&k->in);
@@ -74,6 +37,7 @@ static struct call *call_new(struct rpc_conn *c, int32_t stream)
         k->code = RPC_UNKNOWN;
         LIST_INSERT_HEAD(&c->calls, k, of_conn);
         c->n_calls++;
+        flow_call_begins(k);
         return k;
 }
 
@@ -145,6 +109,7 @@ static ssize_t on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *to, 
         if (n > 0) {
                 memcpy(to, buf_head(&k->out), n);
                 buf_consume(&k->out, n);
+                flow_out_changed(k, buf_len(&k->out) + n);
                 if (buf_len(&k->out) == 0 && k->out.cap > 16384)
                         buf_fini(&k->out);
         }
@@ -212,8 +177,10 @@ static void frame_head(uint8_t head[FRAME_HEADER], size_t n)
                 head[1 + i] = (uint8_t) (n >> (24 - 8 * i));
 }
 
-static int queued(struct call *k)
+/* @k->out had @before bytes. */
+static int queued(struct call *k, size_t before)
 {
+        flow_out_changed(k, before);
         if (buf_error(&k->out) < 0)
                 return -ENOMEM;
         if (k->pub.conn->server && !k->submitted)
@@ -226,6 +193,7 @@ static int queued(struct call *k)
 int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
 {
         struct call *k = call_of(pub);
+        size_t before = buf_len(&k->out);
         uint8_t head[FRAME_HEADER];
         int r = may_send(k, n);
 
@@ -234,14 +202,14 @@ int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
         frame_head(head, n);
         buf_add(&k->out, head, sizeof(head));
         buf_add(&k->out, p, n);
-        return queued(k);
+        return queued(k, before);
 }
 
 int rpc_call_send_buf(struct rpc_call *pub, struct buf *m)
 {
         cleanup_(buf_fini) struct buf all = *m;
         struct call *k = call_of(pub);
-        size_t n = buf_len(&all);
+        size_t n = buf_len(&all), before = buf_len(&k->out);
         int r = may_send(k, n - FRAME_HEADER);
 
         *m = (struct buf){0};
@@ -256,12 +224,7 @@ int rpc_call_send_buf(struct rpc_call *pub, struct buf *m)
         } else {
                 buf_add(&k->out, buf_head(&all), n);
         }
-        return queued(k);
-}
-
-size_t rpc_call_queued(const struct rpc_call *pub)
-{
-        return buf_len(&container_of(pub, const struct call, pub)->out);
+        return queued(k, before);
 }
 
 void rpc_call_end(struct rpc_call *pub)
@@ -281,6 +244,11 @@ void rpc_call_finish(struct rpc_call *pub, enum rpc_code code, const char *messa
         k->finished = true;
         k->code = code;
         k->message = message && *message ? strdup(message) : NULL;
+        if (pub->conn->server) {
+                rpc_call_charge(pub, 0);
+                if (!k->delivering)
+                        flow_drop_input(k);
+        }
         if (!k->submitted) {
                 k->submitted = true;
                 submit_trailers(k, true);
@@ -310,7 +278,7 @@ void rpc_call_cancel(struct rpc_call *pub)
 
 /* What the peer sends is not taken, and so its call cannot go on: a client is told here, a
  * server tells. */
-static void refuse_message(struct call *k, enum rpc_code code, const char *message)
+void call_refuse(struct call *k, enum rpc_code code, const char *message)
 {
         if (k->pub.conn->server)
                 rpc_call_finish(&k->pub, code, message);
@@ -395,6 +363,12 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
                 }
                 return 0;
         }
+        /* A reference of one byte may stand for all that the table holds. */
+        k->header_bytes += name_len + value_len + HEADER_COST;
+        if (k->header_bytes > HEADERS_OUTRAGE)
+                flow_calm(c);
+        if (k->header_bytes > HEADERS_MAX)
+                return 0;
         if (is(name, name_len, ":method")) {
                 k->post = is(value, value_len, "POST");
         } else if (is(name, name_len, ":path")) {
@@ -420,42 +394,28 @@ static int on_data_chunk(nghttp2_session *h2, uint8_t flags, int32_t stream, con
 {
         struct rpc_conn *c = userdata;
         struct call *k = nghttp2_session_get_stream_user_data(h2, stream);
+        size_t before;
 
         (void) flags;
-        if (!k || k->closing)
+        if (k && (k->closing || (c->server && k->finished)))
+                k = NULL; /* answered already: what still comes is of no interest */
+        flow_received(c, k, stream, n);
+        if (!k)
                 return 0;
-        if (c->server && k->finished)
-                return 0; /* answered already: what still comes is of no interest */
+        before = buf_len(&k->in);
         buf_add(&k->in, p, n);
+        flow_in_changed(k, before);
         if (buf_error(&k->in) < 0)
                 return NGHTTP2_ERR_CALLBACK_FAILURE;
+        call_deliver(k);
+        return 0;
+}
 
-        while (buf_len(&k->in) >= FRAME_HEADER && !k->closing && !(c->server && k->finished)) {
-                const uint8_t *head = buf_head(&k->in);
-                size_t len = 0;
-
-                for (int i = 0; i < 4; i++)
-                        len = len << 8 | head[1 + i];
-                if (head[0] != 0) {
-                        refuse_message(k, RPC_UNIMPLEMENTED,
-                                       "grpc: compressed messages are not supported");
-                        break;
-                }
-                if (len > c->limits.message_max) {
-                        refuse_message(
-                                k, c->server ? RPC_INVALID_ARGUMENT : RPC_RESOURCE_EXHAUSTED,
-                                c->limits.too_large);
-                        break;
-                }
-                if (buf_len(&k->in) < FRAME_HEADER + len)
-                        break;
-                if (k->pub.handler && k->pub.handler->on_message)
-                        k->pub.handler->on_message(&k->pub,
-                                                   (struct view){head + FRAME_HEADER, len});
-                buf_consume(&k->in, FRAME_HEADER + len);
-        }
-        if (buf_len(&k->in) == 0 && k->in.cap > 16384)
-                buf_fini(&k->in);
+static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *userdata)
+{
+        (void) h2;
+        (void) hd;
+        flow_frame(userdata);
         return 0;
 }
 
@@ -467,6 +427,9 @@ static void begin_call(struct rpc_conn *c, struct call *k)
                 return refuse_http(k, "415");
         if (!k->path)
                 return refuse_http(k, "400");
+        if (k->header_bytes > HEADERS_MAX)
+                return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED,
+                                       "grpc: the headers of a request are too large");
         c->accept(&k->pub, c->accept_data);
         if (!k->pub.handler && !k->finished) {
                 char text[256];
@@ -500,11 +463,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *userd
         if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
             (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
                 k->pub.ended = true;
-                if (buf_len(&k->in) > 0 && !k->finished)
-                        rpc_call_finish(&k->pub, RPC_INTERNAL,
-                                        "grpc: the message ended too early");
-                else if (k->pub.handler && k->pub.handler->on_end && !k->finished)
-                        k->pub.handler->on_end(&k->pub);
+                call_deliver(k);
         }
         return 0;
 }
@@ -553,6 +512,7 @@ static int conn_new(struct rpc_conn **ret, bool server)
                 return -ENOMEM;
         c->server = server;
         LIST_INIT(&c->calls);
+        flow_init(c);
         if (nghttp2_session_callbacks_new(&cb) != 0)
                 return -ENOMEM;
         if (nghttp2_option_new(&opt) != 0) {
@@ -563,6 +523,8 @@ static int conn_new(struct rpc_conn **ret, bool server)
         /* etcd's own client sends a whole URL as :authority, which nghttp2 would refuse;
          * begin_call() checks what counts. */
         nghttp2_option_set_no_http_messaging(opt, server);
+        nghttp2_option_set_no_auto_window_update(opt, server);
+        nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
         nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
@@ -581,13 +543,16 @@ static int conn_new(struct rpc_conn **ret, bool server)
 
 static int send_settings(struct rpc_conn *c)
 {
-        nghttp2_settings_entry s[3] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW}};
+        nghttp2_settings_entry s[3] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE,
+                                        c->server ? RPC_STREAM_WINDOW : CLIENT_STREAM_WINDOW}};
         size_t n = 1;
 
-        if (c->server)
+        if (c->server) {
                 s[n++] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
                                                   c->limits.calls_max};
-        else
+                s[n++] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
+                                                  HEADERS_MAX};
+        } else
                 s[n++] = (nghttp2_settings_entry){NGHTTP2_SETTINGS_ENABLE_PUSH, 0};
         if (nghttp2_submit_settings(c->h2, NGHTTP2_FLAG_NONE, s, n) != 0 ||
             nghttp2_session_set_local_window_size(c->h2, NGHTTP2_FLAG_NONE, 0, CONN_WINDOW) !=
@@ -653,15 +618,25 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c)
 
 int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n)
 {
-        ssize_t r = nghttp2_session_mem_recv(c->h2, p, n);
+        const uint8_t *from = p;
 
-        if (r == NGHTTP2_ERR_NOMEM || c->nomem)
-                return -ENOMEM;
-        return r < 0 ? -EPROTO : 0;
+        while (n > 0 && !c->calm) {
+                size_t slice = min_of(n, INPUT_SLICE);
+                ssize_t r = nghttp2_session_mem_recv(c->h2, from, slice);
+
+                if (r == NGHTTP2_ERR_NOMEM || c->nomem)
+                        return -ENOMEM;
+                if (r < 0)
+                        return -EPROTO;
+                from += slice;
+                n -= slice;
+        }
+        return c->calm ? -EPROTO : 0;
 }
 
 int rpc_conn_output(struct rpc_conn *c, struct buf *out, size_t max)
 {
+        flow_run(c);
         while (buf_len(out) < max) {
                 const uint8_t *p;
                 ssize_t n = nghttp2_session_mem_send(c->h2, &p);
@@ -676,7 +651,7 @@ int rpc_conn_output(struct rpc_conn *c, struct buf *out, size_t max)
         }
         if (buf_error(out) < 0)
                 return -ENOMEM;
-        if (buf_len(out) == 0 && !nghttp2_session_want_read(c->h2) &&
+        if (buf_len(out) == 0 && !rpc_conn_can_go_on(c) && !nghttp2_session_want_read(c->h2) &&
             !nghttp2_session_want_write(c->h2))
                 return -EPIPE;
         return 0;

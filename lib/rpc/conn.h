@@ -22,6 +22,8 @@ struct rpc_handler {
         void (*on_message)(struct rpc_call *call, struct view message);
         /* Server: the client has sent its last message. */
         void (*on_end)(struct rpc_call *call);
+        /* Server: what rpc_call_wait() waited for. */
+        void (*on_room)(struct rpc_call *call);
         /* Client: the status came, or the connection ended (RPC_UNAVAILABLE). Once; on_close
          * follows. */
         void (*on_status)(struct rpc_call *call, enum rpc_code code, const char *message);
@@ -40,7 +42,17 @@ struct rpc_call {
         const char *token; /* the metadata `token`, or `authorization`; NULL: none; borrowed */
         bool ended;        /* server: the client has sent its last message */
         bool unary; /* server: set by who accepts the call: one request is all that comes */
-        bool seen;  /* server: for the owner of the connection, to find calls that go nowhere */
+        bool large; /* server: the same; its answer may be large: the request waits for room */
+        bool half;  /* server: a message has begun and not ended */
+        bool seen;  /* server: for the owner of the connection, to find calls that go nowhere;
+                       false again with each message */
+};
+
+/* What is held for clients: half messages, what waits to be sent, requests that wait. Of one
+ * connection, of those of one address, and of all: each also counts in @parent. */
+struct rpc_account {
+        struct rpc_account *parent; /* NULL: none */
+        size_t held, max;           /* bytes, or so */
 };
 
 /* Server: called when a call begins. Sets call->handler, or finishes the call, or leaves both:
@@ -53,6 +65,10 @@ struct rpc_limits {
         size_t message_max;
         uint32_t calls_max; /* at the same time; more are refused by HTTP/2 */
         const char *too_large;
+        /* Server only: the text where more half messages come than anybody honest has, and
+         * where what is held is counted; borrowed, NULL: nowhere. */
+        const char *too_many;
+        struct rpc_account *account;
 };
 
 /* The caller owns *ret and ends it with rpc_conn_free(). Return 0 or -ENOMEM. */
@@ -65,12 +81,28 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c);
 DEFINE_CLEANUP(struct rpc_conn *, rpc_conn_free)
 
 /* Takes @n bytes that the peer sent. Returns 0, or -EPROTO when the connection must end after
- * what rpc_conn_output() still gives, or -ENOMEM. */
+ * what rpc_conn_output() still gives, or -ENOMEM. A peer whose headers are without end, or that
+ * sends many frames and nothing in them, is told ENHANCE_YOUR_CALM (RFC 9113, 7). */
 must_check_ int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n);
 
 /* Appends what is to be sent, until @out holds @max bytes. Returns 0, or -EPIPE when nothing is
  * left and both sides said good-bye, or -ENOMEM. */
 must_check_ int rpc_conn_output(struct rpc_conn *c, struct buf *out, size_t max);
+
+/* After rpc_conn_output(): true when it shall be called again, even if it gave nothing. */
+bool rpc_conn_can_go_on(const struct rpc_conn *c);
+
+/* Frames that wait to become output: an owner that cannot send stops reading above some. */
+size_t rpc_conn_backlog(const struct rpc_conn *c);
+
+/* Bytes that are held for its calls, see struct rpc_account. */
+size_t rpc_conn_held(const struct rpc_conn *c);
+
+/* Some time has passed: frames with nothing in them are counted from the start. */
+void rpc_conn_forgive(struct rpc_conn *c);
+
+/* Ends it with ENHANCE_YOUR_CALM. */
+void rpc_conn_refuse(struct rpc_conn *c);
 
 /* The owner's own. */
 void rpc_conn_set_userdata(struct rpc_conn *c, void *userdata);
@@ -117,8 +149,23 @@ must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
 #define RPC_MESSAGE_HEAD 5
 must_check_ int rpc_call_send_buf(struct rpc_call *call, struct buf *m);
 
-/* Bytes queued and not yet handed to the connection's output: for bounding a slow reader. */
+/* Bytes queued and not yet handed to the connection's output: for bounding a slow reader.
+ * SIZE_MAX where the connection holds too much as a whole, or all do together, and this call
+ * has a part in it. */
 size_t rpc_call_queued(const struct rpc_call *call);
+
+/* Server: takes no message for now; what the client sends waits in its window. The next
+ * on_message after the release comes from rpc_conn_output(). */
+void rpc_call_hold(struct rpc_call *call);
+void rpc_call_release(struct rpc_call *call);
+
+/* Server: whether an answer, perhaps a large one, may be made now. Where not, rpc_call_wait()
+ * calls on_room, from rpc_conn_output(), when the call's turn comes; unless it ends before. */
+bool rpc_call_has_room(const struct rpc_call *call);
+void rpc_call_wait(struct rpc_call *call);
+
+/* Server: says how many bytes are kept for the call elsewhere, until it is finished. */
+void rpc_call_charge(struct rpc_call *call, size_t bytes);
 
 /* Client: no more messages follow. */
 void rpc_call_end(struct rpc_call *call);

@@ -3,7 +3,8 @@
 #include "service/internal.h"
 
 #define SPARE_MAX 4096
-#define MESSAGES_MIN 64 /* in one request, beside those of operations */
+#define MESSAGES_MIN 64                  /* in one request, beside those of operations */
+#define LARGE_ANSWER ((size_t) 64 << 10) /* that is not there yet: assumed */
 
 static const struct {
         const struct method *methods;
@@ -29,6 +30,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->token_ttl = token_ttl;
         LIST_INIT(&a->keepalives);
         LIST_INIT(&a->slows);
+        TAILQ_INIT(&a->password_jobs);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
                 r = lock_hub_new(&a->locks, a);
@@ -174,10 +176,45 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         request_reply_bytes(q, reply.p, reply.len);
 }
 
+/* Whether its answers may be large, whatever is asked. */
+static bool is_large_method(const struct method *m)
+{
+        return m->request == &pb__range_request__descriptor ||
+               m->request == &pb__txn_request__descriptor ||
+               m->request == &pb__lease_time_to_live_request__descriptor ||
+               m->request == &pb__lease_leases_request__descriptor;
+}
+
+static bool is_large(const struct request *q)
+{
+        if (q->method->request == &pb__put_request__descriptor)
+                return ((const Pb__PutRequest *) q->msg)->prev_kv;
+        if (q->method->request == &pb__delete_range_request__descriptor)
+                return ((const Pb__DeleteRangeRequest *) q->msg)->prev_kv;
+        return is_large_method(q->method);
+}
+
+static void write_again(struct request *q)
+{
+        request_write(q, q->write.type, q->msg);
+}
+
 static void write_bytes(struct request *q, enum cmd_type type, struct view body)
 {
         int r;
 
+        /* Its answer is made when it is applied, which waits for no reader: so not too many are
+         * on their way. */
+        if (q->call && !q->call->large && is_large(q)) {
+                q->call->large = true;
+                if (!rpc_call_has_room(q->call)) {
+                        q->write.type = type;
+                        q->then = write_again;
+                        return rpc_call_wait(q->call);
+                }
+        }
+        if (q->call)
+                rpc_call_charge(q->call, body.len + (q->call->large ? LARGE_ANSWER : 0));
         q->write.done = write_done;
         r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
                        q->call ? q->call->timeout : 0);
@@ -207,17 +244,27 @@ static void read_done(struct core_read *rd, struct status st)
 {
         struct request *q = container_of(rd, struct request, read);
 
-        q->waiting = false;
+        q->waiting = q->reading = false;
         if (!q->call)
                 return q->gone ? q->gone(q) : request_free(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
+        if (is_large_method(q->method) && !rpc_call_has_room(q->call))
+                return rpc_call_wait(q->call); /* later is as good: it may tell more */
         q->then(q);
+}
+
+static void on_room(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (q)
+                q->then(q);
 }
 
 void request_read(struct request *q, void (*then)(struct request *q))
 {
-        q->waiting = true;
+        q->waiting = q->reading = true;
         q->then = then;
         q->read.done = read_done;
         core_read(q->api->core, &q->read, q->call->timeout);
@@ -292,6 +339,10 @@ static void on_close(struct rpc_call *call)
         if (!q)
                 return;
         q->call = NULL;
+        if (q->reading) { /* nobody waits for it: it need not be asked for either */
+                core_read_cancel(q->api->core, &q->read);
+                q->reading = q->waiting = false;
+        }
         if (q->gone)
                 q->gone(q);
         else if (!q->waiting)
@@ -299,7 +350,7 @@ static void on_close(struct rpc_call *call)
 }
 
 static const struct rpc_handler unary = {
-        .on_message = on_message, .on_end = on_end, .on_close = on_close};
+        .on_message = on_message, .on_end = on_end, .on_room = on_room, .on_close = on_close};
 
 void api_accept(struct rpc_call *call, void *userdata)
 {
@@ -337,6 +388,7 @@ void api_accept(struct rpc_call *call, void *userdata)
                         call->userdata = q;
                         call->handler = &unary;
                         call->unary = true;
+                        call->large = is_large_method(m);
                         return;
                 }
 }

@@ -34,6 +34,20 @@ void api_flush(struct api *a, struct boot_time now);
  * takes many slices, wants api_flush() again. */
 struct boot_time api_next(const struct api *a);
 
+/* Who was served when, so that one after the other is: a connection, and the address that it
+ * comes from. */
+struct api_turn {
+        struct api_turn *of; /* NULL: the address itself */
+        uint64_t served;
+};
+
+/* What clients are and cost. */
+struct api_load {
+        size_t connections;
+        size_t held;         /* bytes */
+        nsec_t longest_turn; /* of the loop, lately */
+};
+
 /* What the owner of the connections does for us. */
 struct api_conns {
         /* There is something to send. */
@@ -41,5 +55,8 @@ struct api_conns {
         /* The common name in the client's certificate, which was verified; NULL: none. Borrowed
          * until the next call. */
         const char *(*common_name)(struct rpc_conn *c, void *arg);
+        /* The connection's own; borrowed while it lives. */
+        struct api_turn *(*turn)(struct rpc_conn *c, void *arg);
+        struct api_load (*load)(void *arg); /* may be NULL */
 };
 void api_set_conns(struct api *a, const struct api_conns *conns, void *arg);

@@ -14,8 +14,9 @@
 #include "base/secret.h"
 #include "service/token.h"
 
-#define PREFIX "$y$" /* yescrypt, crypt(5): what login(1) uses on Debian */
-#define JOBS_MAX 64  /* passwords that wait; past it: too many requests */
+#define PREFIX "$y$"          /* yescrypt, crypt(5): what login(1) uses on Debian */
+#define JOBS_MAX 1024         /* passwords that wait, of all... */
+#define JOBS_OF_CONNECTION 16 /* ...and of one connection; past it: too many requests */
 
 static const struct status status_off = {RPC_FAILED_PRECONDITION,
                                          "etcdserver: authentication is not enabled"};
@@ -62,8 +63,11 @@ void identity_fini(struct identity *who)
 /* ---- passwords ---- */
 
 struct password_job {
+        TAILQ_ENTRY(password_job) next; /* of those that wait; not when it is in the worker */
+        struct api *api;
         struct worker_job job;
-        struct request *q;
+        struct request *q; /* NULL: the client went away */
+        struct api_turn *turn;
         void (*then)(struct request *q, const struct password_job *j);
         char *password;
         char setting[CRYPT_OUTPUT_SIZE]; /* a hash to compare with; "": make a new one */
@@ -93,19 +97,26 @@ static void job_free(struct password_job *j)
         free(j);
 }
 
+static void take_next(struct api *a);
+
 static void job_end(struct password_job *j, bool done)
 {
         struct request *q = j->q;
+        struct api *a = j->api;
 
-        q->api->n_passwords--;
-        q->waiting = false;
-        if (!q->call)
-                request_fail(q, status_ok);
-        else if (done)
-                j->then(q, j);
-        else
-                request_fail(q, status_stopped);
+        a->password = NULL;
+        if (q) {
+                q->data = NULL;
+                q->drop = NULL;
+                q->gone = NULL;
+                q->waiting = false;
+                if (done)
+                        j->then(q, j);
+                else
+                        request_fail(q, status_stopped);
+        }
         job_free(j);
+        take_next(a);
 }
 
 static void job_done(struct worker_job *w)
@@ -118,14 +129,71 @@ static void job_drop(struct worker_job *w)
         job_end(container_of(w, struct password_job, job), false);
 }
 
+/* Whose turn it is: of the address that was served least lately, and of its connections the
+ * same, whoever asks most. */
+static bool is_before(const struct password_job *x, const struct password_job *y)
+{
+        if (x->turn->of->served != y->turn->of->served)
+                return x->turn->of->served < y->turn->of->served;
+        return x->turn->served < y->turn->served;
+}
+
+static void take_next(struct api *a)
+{
+        struct password_job *j, *first = NULL;
+
+        if (a->password)
+                return;
+        TAILQ_FOREACH (j, &a->password_jobs, next)
+                if (!first || is_before(j, first))
+                        first = j;
+        if (!first)
+                return;
+        TAILQ_REMOVE(&a->password_jobs, first, next);
+        a->n_password_jobs--;
+        first->turn->served = first->turn->of->served = ++a->turns;
+        first->turn = NULL; /* its connection may end before it does */
+        a->password = first;
+        worker_submit(a->passwords, &first->job);
+}
+
+/* The client went away: nobody waits for what has not begun. */
+static void job_gone(struct request *q)
+{
+        struct password_job *j = q->data;
+
+        q->data = NULL;
+        q->drop = NULL;
+        q->waiting = false;
+        if (j == q->api->password) {
+                j->q = NULL;
+        } else {
+                TAILQ_REMOVE(&q->api->password_jobs, j, next);
+                q->api->n_password_jobs--;
+                job_free(j);
+        }
+        request_end(q);
+}
+
+static size_t n_of(const struct api *a, const struct api_turn *t)
+{
+        const struct password_job *j;
+        size_t n = 0;
+
+        TAILQ_FOREACH (j, &a->password_jobs, next)
+                n += j->turn == t;
+        return n;
+}
+
 /* Hashes @password, which is wiped, by @setting or by a new one. */
 static void submit(struct request *q, char *password, const char *setting, uint64_t login,
                    void (*then)(struct request *q, const struct password_job *j))
 {
         struct api *a = q->api;
+        struct api_turn *turn = a->conns.turn(q->call->conn, a->conns_arg);
         struct password_job *j;
 
-        if (a->n_passwords >= JOBS_MAX)
+        if (a->n_password_jobs >= JOBS_MAX || n_of(a, turn) >= JOBS_OF_CONNECTION)
                 return request_fail(q, status_too_many);
         if (strlen(password) >= CRYPT_MAX_PASSPHRASE_SIZE)
                 return request_fail(q, status_long);
@@ -133,7 +201,9 @@ static void submit(struct request *q, char *password, const char *setting, uint6
         if (!j)
                 return request_fail(q, status_nomem);
         j->job = (struct worker_job){.run = run_job, .done = job_done, .drop = job_drop};
+        j->api = a;
         j->q = q;
+        j->turn = turn;
         j->then = then;
         j->login = login;
         snprintf(j->setting, sizeof(j->setting), "%s", setting);
@@ -143,9 +213,12 @@ static void submit(struct request *q, char *password, const char *setting, uint6
                 job_free(j);
                 return request_fail(q, status_nomem);
         }
-        a->n_passwords++;
+        q->data = j;
+        q->gone = job_gone;
         q->waiting = true;
-        worker_submit(a->passwords, &j->job);
+        TAILQ_INSERT_TAIL(&a->password_jobs, j, next);
+        a->n_password_jobs++;
+        take_next(a);
 }
 
 /* ---- changes ---- */

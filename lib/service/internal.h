@@ -12,6 +12,7 @@ struct lock_hub;
 struct observe_hub;
 
 struct keepalive;
+struct password_job;
 struct slow;
 
 struct api {
@@ -23,8 +24,11 @@ struct api {
         struct observe_hub *observers;
         struct api_conns conns;
         void *conns_arg;
-        struct worker *passwords; /* borrowed */
-        size_t n_passwords;       /* in its hands */
+        struct worker *passwords;                 /* borrowed */
+        struct password_job *password;            /* in its hands; NULL: none */
+        TAILQ_HEAD(, password_job) password_jobs; /* that wait for it */
+        size_t n_password_jobs;
+        uint64_t turns; /* counts those who had theirs */
         struct request
                 *spare; /* requests to use again: they come and go by the 100,000 a second */
         size_t n_spare;
@@ -61,6 +65,7 @@ struct request {
         struct request *next_spare;
         void (*then)(struct request *q); /* after the read */
         bool waiting;                    /* for the core: the request stays until it answers */
+        bool reading;                    /* the same, and it can be taken back */
         /* What a method that takes several steps keeps; `drop` frees it with the request. */
         void *data;
         void (*drop)(struct request *q);

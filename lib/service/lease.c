@@ -143,7 +143,10 @@ const size_t n_lease_methods = ARRAY_SIZE(lease_methods);
 
 /* ---- LeaseKeepAlive ---- */
 
-#define OUTSTANDING_MAX 4096 /* renewals of one stream that are not answered yet */
+/* Renewals of one stream that are not answered yet: who sends more is read more slowly. Fewer
+ * while its connection holds much. */
+#define OUTSTANDING_MAX 4096
+#define OUTSTANDING_FEW 64
 
 struct keepalive {
         LIST_ENTRY(keepalive) next; /* while there is a call */
@@ -167,12 +170,23 @@ static void keepalive_unref(struct keepalive *ka)
         free(ka);
 }
 
+static bool is_behind(const struct keepalive *ka)
+{
+        return ka->outstanding >=
+               (rpc_call_has_room(ka->call) ? OUTSTANDING_MAX : OUTSTANDING_FEW);
+}
+
 static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
 {
         struct renewal *r = container_of(rn, struct renewal, core);
         struct keepalive *ka = r->ka;
 
         ka->outstanding--;
+        if (ka->call) {
+                rpc_call_charge(ka->call, ka->outstanding * sizeof(*r));
+                if (!is_behind(ka))
+                        rpc_call_release(ka->call);
+        }
         if (ka->call && st.code != RPC_OK) {
                 rpc_call_finish(ka->call, st.code, st.text);
                 api_kick(ka->api, ka->call);
@@ -224,16 +238,19 @@ static void keepalive_message(struct rpc_call *call, struct view m)
                 pb_free(q);
                 return rpc_call_finish(call, st.code, st.text);
         }
-        r = ka->outstanding < OUTSTANDING_MAX ? calloc(1, sizeof(*r)) : NULL;
+        r = calloc(1, sizeof(*r));
         if (!r) {
                 pb_free(q);
-                return rpc_call_finish(call, status_too_many.code, status_too_many.text);
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
         }
         r->ka = ka;
         r->core.done = renewed;
         r->core.lease = q->id;
         pb_free(q);
         ka->outstanding++;
+        rpc_call_charge(call, ka->outstanding * sizeof(*r));
+        if (is_behind(ka))
+                rpc_call_hold(call);
         core_renew(ka->api->core, &r->core);
 }
 

@@ -11,8 +11,11 @@ static void status(struct request *q)
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
         struct state *state = core_state(q->api->core);
+        struct api_load load = {0};
         Pb__ResponseHeader h;
 
+        if (q->api->conns.load)
+                load = q->api->conns.load(q->api->conns_arg);
         core_header(q->api->core, &h);
         p.header = &h;
         p.version = version;
@@ -26,6 +29,9 @@ static void status(struct request *q)
         p.dbsize = (int64_t) s.disk_bytes;
         p.dbsizeinuse = (int64_t) min_of(state_bytes(state), (size_t) s.disk_bytes);
         p.dbsizequota = (int64_t) core_config(q->api->core)->quota;
+        p.longest_turn_us = load.longest_turn / NSEC_PER_USEC;
+        p.clients = (int64_t) load.connections;
+        p.client_bytes = (int64_t) load.held;
         p.errors = errors;
         if (s.leader_id == 0)
                 errors[p.n_errors++] = no_leader;

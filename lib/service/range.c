@@ -6,6 +6,7 @@
 #define ENCODE_STEPS 6                    /* of one key */
 #define STEP_BYTES 256                    /* copied in one */
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
+#define SLOW_ASSUMED ((size_t) 1 << 20)   /* that an answer comes to, before it is known */
 #define KVS (2 << 3 | 2)                  /* the field of RangeResponse */
 
 struct range {
@@ -150,6 +151,8 @@ static int slow_run(struct slow *s)
         struct range *r = container_of(s, struct range, slow);
         int e = slow_is_stale(s) ? -ESTALE : range_more(r, TURN_STEPS);
 
+        if (e > 0)
+                rpc_call_charge(r->q->call, max_of(buf_len(&r->out), SLOW_ASSUMED));
         if (e == 0)
                 finish(r);
         return min_of(e, 0);
@@ -166,6 +169,7 @@ static void answer_slowly(struct request *q, bool in_parts)
                 return request_fail(q, status_nomem);
         r->q = q;
         r->in_parts = in_parts;
+        rpc_call_charge(q->call, SLOW_ASSUMED);
         slow_start(&r->slow, q, &range_ops);
 }
 

@@ -1,24 +1,50 @@
 #include "service/server.h"
 
 #include <bsd/sys/queue.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/tree.h"
 #include "rpc/conn.h"
 
 #define CALLS_MAX 8192
-#define OUTPUT_CHUNK (256 * 1024)
+#define OUTPUT_CHUNK (64 * 1024)
+#define BACKLOG_HIGH \
+        4096 /* frames for one who takes nothing: above it nothing is read from him */
+#define BACKLOG_LOW 1024
 #define GREETING_TIMEOUT (10 * NSEC_PER_SEC)
-#define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a unary request to arrive whole */
+#define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a message to arrive whole */
+#define RESERVE 256 /* descriptors for the log, links to other replicas and the like */
+#define IDLE_MIN (10 * NSEC_PER_SEC) /* one without calls for so long may have to go... */
+#define IDLE_LOOKS 64                /* ...if it is among so many who were quiet longest */
+#define STALLED NSEC_PER_SEC         /* nothing was taken for so long */
+#define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
+#define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
+
+/* An address that clients come from. */
+struct host {
+        RB_ENTRY(host) by_name;
+        char name[64];
+        size_t n_conns;
+        struct rpc_account account;
+        struct api_turn turn;
+};
+
+RB_HEAD(hosts, host);
 
 struct conn {
-        LIST_ENTRY(conn) next;
+        TAILQ_ENTRY(conn) next; /* those with no call for longest are first */
         struct server *server;
+        struct host *host;
         struct stream *stream;
         struct rpc_conn *rpc;
-        struct loop_timer timer; /* half-sent things end here */
+        struct loop_timer timer;             /* half-sent things end here */
+        struct boot_time called_at, sent_at; /* when it last had a call, and took something */
+        size_t tx;                           /* bytes in the stream, as they are counted */
+        struct api_turn turn;
 };
 
 struct port {
@@ -29,26 +55,125 @@ struct port {
 struct server {
         struct loop *loop;
         struct api *api;
-        struct tls *tls;
-        size_t request_max;
+        struct server_config cfg;
         struct listener *listeners[8];
         struct port ports[8];
         size_t n_listeners;
-        LIST_HEAD(, conn) conns;
+        TAILQ_HEAD(conns, conn) conns;
+        size_t n_conns;
+        struct hosts hosts;
+        struct rpc_account account; /* of all */
+        struct boot_time relieved_at, complained_at;
+        uint64_t n_refused; /* since then */
 };
+
+static int host_cmp(const struct host *a, const struct host *b)
+{
+        return strcmp(a->name, b->name);
+}
+
+TREE_GENERATE(hosts, host, by_name, host_cmp)
+
+/* ---- accounts ---- */
+
+static struct host *host_get(struct server *s, const char *peer)
+{
+        struct host key, *h;
+        const char *port = strrchr(peer, ':');
+
+        snprintf(key.name, sizeof(key.name), "%.*s",
+                 (int) (port ? port - peer : (ptrdiff_t) strlen(peer)), peer);
+        h = RB_FIND(hosts, &s->hosts, &key);
+        if (h)
+                return h;
+        h = calloc(1, sizeof(*h));
+        if (!h)
+                return NULL;
+        strcpy(h->name, key.name);
+        h->account.parent = &s->account;
+        h->account.max = s->cfg.memory_max / 2;
+        RB_INSERT(hosts, &s->hosts, h);
+        return h;
+}
+
+static void host_put(struct server *s, struct host *h)
+{
+        if (!h || h->n_conns > 0)
+                return;
+        RB_REMOVE(hosts, &s->hosts, h);
+        free(h);
+}
+
+static void count_tx(struct conn *c, size_t now)
+{
+        for (struct rpc_account *a = &c->host->account; a; a = a->parent)
+                a->held = a->held - c->tx + now;
+        c->tx = now;
+}
 
 static void conn_free(struct conn *c)
 {
-        LIST_REMOVE(c, next);
+        struct server *s = c->server;
+
+        TAILQ_REMOVE(&s->conns, c, next);
+        s->n_conns--;
         loop_timer_disarm(&c->timer);
         c->rpc = rpc_conn_free(c->rpc);
         stream_free(c->stream);
+        if (c->host) {
+                count_tx(c, 0);
+                c->host->n_conns--;
+                host_put(s, c->host);
+        }
         free(c);
+}
+
+/* Once in a while, with how often. */
+static void complain(struct server *s, const char *who, const char *why)
+{
+        struct boot_time now = boot_now();
+
+        s->n_refused++;
+        if (boot_before(now, s->complained_at))
+                return;
+        s->complained_at = boot_add(now, COMPLAIN_EVERY);
+        log_warning("Ended the connection of client %s: %s; %" PRIu64
+                    " such since this was last told.",
+                    who, why, s->n_refused);
+        s->n_refused = 0;
+}
+
+/* All together hold too much, though none is given more: one that holds most, and takes
+ * nothing, goes. */
+static void relieve(struct server *s)
+{
+        struct boot_time now = boot_now();
+        struct conn *c, *most = NULL;
+        size_t most_held = 0;
+
+        if (s->account.held <= s->account.max || boot_before(now, s->relieved_at))
+                return;
+        s->relieved_at = boot_add(now, RELIEVE_EVERY);
+        TAILQ_FOREACH (c, &s->conns, next) {
+                size_t held = rpc_conn_held(c->rpc) + c->tx;
+
+                if (held > most_held && (boot_diff(now, c->sent_at) >= STALLED ||
+                                         s->account.held > 2 * s->account.max)) {
+                        most = c;
+                        most_held = held;
+                }
+        }
+        if (!most)
+                return;
+        complain(s, stream_peer(most->stream),
+                 "clients hold more memory than --max-client-bytes, and it holds most");
+        conn_free(most);
 }
 
 static void on_data(struct stream *s, struct view data)
 {
         struct conn *c = stream_userdata(s);
+        struct server *server = c->server;
         int r = rpc_conn_input(c->rpc, data.p, data.len);
 
         if (r == -ENOMEM)
@@ -56,6 +181,14 @@ static void on_data(struct stream *s, struct view data)
         if (r < 0)
                 stream_close_after_tx(s); /* the GOAWAY that says why goes first */
         stream_kick(s);
+        if (rpc_conn_n_calls(c->rpc) > 0) {
+                c->called_at = boot_now();
+                TAILQ_REMOVE(&server->conns, c, next);
+                TAILQ_INSERT_TAIL(&server->conns, c, next);
+        }
+        if (rpc_conn_backlog(c->rpc) > BACKLOG_HIGH && buf_len(stream_tx(s)) > 0)
+                stream_pause(s, true);
+        relieve(server);
 }
 
 static void on_fill(struct stream *s, struct buf *tx)
@@ -66,7 +199,14 @@ static void on_fill(struct stream *s, struct buf *tx)
         if (r == -EPIPE)
                 stream_close_after_tx(s);
         else if (r < 0)
-                conn_free(c);
+                return conn_free(c);
+        if (c->tx > 0) /* which is gone */
+                c->sent_at = boot_now();
+        count_tx(c, buf_len(tx));
+        if (rpc_conn_backlog(c->rpc) < BACKLOG_LOW)
+                stream_pause(s, false);
+        if (rpc_conn_can_go_on(c->rpc))
+                stream_kick(s);
 }
 
 static void on_close(struct stream *s, const char *why)
@@ -89,7 +229,7 @@ static void end_half_sent(struct rpc_call *call, void *arg)
 {
         struct conn *c = arg;
 
-        if (call->handler && !call->ended && call->unary) {
+        if (call->handler && (call->half || (call->unary && !call->ended))) {
                 /* Begun before the last look: the timer gives everyone one whole period. */
                 if (call->seen)
                         rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
@@ -105,41 +245,89 @@ static void on_timer(struct loop_timer *t)
 
         if (!rpc_conn_established(c->rpc))
                 return conn_free(c);
+        rpc_conn_forgive(c->rpc);
         rpc_conn_each_call(c->rpc, end_half_sent, c);
         if (loop_timer_arm(t, boot_add(boot_now(), REQUEST_TIMEOUT)) < 0)
                 conn_free(c);
+}
+
+/* One that has had no call for longest makes room for who may have one. */
+static bool make_room(struct server *s)
+{
+        struct boot_time now = boot_now();
+        struct conn *c = TAILQ_FIRST(&s->conns);
+
+        for (int i = 0; c && i < IDLE_LOOKS; i++, c = TAILQ_NEXT(c, next))
+                if (rpc_conn_n_calls(c->rpc) == 0 && boot_diff(now, c->called_at) >= IDLE_MIN) {
+                        conn_free(c);
+                        return true;
+                }
+        return false;
+}
+
+static const char *too_many(struct server *s, const struct host *h)
+{
+        if (h->n_conns > s->cfg.connections_of_address)
+                return "its address has too many (--max-connections-per-address)";
+        if (s->n_conns > s->cfg.connections_max && !make_room(s))
+                return "there are too many (--max-connections)";
+        return NULL;
+}
+
+static int greet(struct conn *c, const struct port *port, int fd)
+{
+        struct server *s = c->server;
+        struct rpc_limits limits = {
+                .message_max = s->cfg.request_max,
+                .calls_max = CALLS_MAX,
+                .too_large = "etcdserver: request is too large",
+                .too_many = "etcdserver: too many requests",
+        };
+        const char *why;
+        int r;
+
+        r = stream_accept(&c->stream, s->loop, fd, port->tls ? s->cfg.tls : NULL, &stream_ops,
+                          c);
+        if (r < 0)
+                return r;
+        c->host = host_get(s, stream_peer(c->stream));
+        if (!c->host)
+                return -ENOMEM;
+        c->host->n_conns++;
+        c->turn.of = &c->host->turn;
+        why = too_many(s, c->host);
+        if (why)
+                complain(s, stream_peer(c->stream), why);
+        if (why && port->tls)
+                return -EBUSY; /* to tell him would cost a handshake */
+        limits.account = &c->host->account;
+        r = rpc_conn_new_server(&c->rpc, &limits, api_accept, s->api);
+        if (r < 0)
+                return r;
+        rpc_conn_set_userdata(c->rpc, c);
+        if (why) {
+                rpc_conn_refuse(c->rpc);
+                stream_close_after_tx(c->stream);
+        }
+        return loop_timer_arm(&c->timer, boot_add(boot_now(), GREETING_TIMEOUT));
 }
 
 static void on_accept(int fd, void *userdata)
 {
         const struct port *port = userdata;
         struct server *s = port->server;
-        const struct rpc_limits limits = {
-                .message_max = s->request_max,
-                .calls_max = CALLS_MAX,
-                .too_large = "etcdserver: request is too large",
-        };
         struct conn *c = calloc(1, sizeof(*c));
-        int r;
 
         if (!c) {
                 close(fd);
                 return;
         }
         c->server = s;
+        c->called_at = c->sent_at = boot_now();
         loop_timer_init(&c->timer, s->loop, on_timer);
-        LIST_INSERT_HEAD(&s->conns, c, next);
-        r = rpc_conn_new_server(&c->rpc, &limits, api_accept, s->api);
-        if (r < 0)
-                close(fd);
-        else
-                r = stream_accept(&c->stream, s->loop, fd, port->tls ? s->tls : NULL,
-                                  &stream_ops, c);
-        if (r == 0)
-                r = loop_timer_arm(&c->timer, boot_add(boot_now(), GREETING_TIMEOUT));
-        if (r == 0)
-                rpc_conn_set_userdata(c->rpc, c);
-        else
+        TAILQ_INSERT_TAIL(&s->conns, c, next);
+        s->n_conns++;
+        if (greet(c, port, fd) < 0)
                 conn_free(c);
 }
 
@@ -160,11 +348,33 @@ static const char *common_name(struct rpc_conn *rpc, void *arg)
         return c ? stream_peer_name(c->stream) : NULL;
 }
 
-int server_new(struct server **ret, struct loop *l, struct api *api, const char *urls,
-               struct tls *tls, size_t request_max, char *err, size_t err_size)
+static struct api_turn *turn(struct rpc_conn *rpc, void *arg)
+{
+        struct conn *c = rpc_conn_userdata(rpc);
+
+        (void) arg;
+        return &c->turn;
+}
+
+static struct api_load load(void *arg)
+{
+        struct server *s = arg;
+
+        return (struct api_load){
+                .connections = s->n_conns,
+                .held = s->account.held,
+                .longest_turn = loop_longest_turn(s->loop),
+        };
+}
+
+static const struct api_conns conns = {
+        .kick = kick, .common_name = common_name, .turn = turn, .load = load};
+
+int server_new(struct server **ret, struct loop *l, struct api *api,
+               const struct server_config *cfg, char *err, size_t err_size)
 {
         cleanup_(server_freep) struct server *s = calloc(1, sizeof(*s));
-        const char *cursor = urls;
+        const char *cursor = cfg->urls;
         char item[320];
         struct url u;
         int r;
@@ -173,9 +383,10 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
                 return -ENOMEM;
         s->loop = l;
         s->api = api;
-        s->tls = tls;
-        s->request_max = request_max;
-        LIST_INIT(&s->conns);
+        s->cfg = *cfg;
+        s->account.max = cfg->memory_max;
+        TAILQ_INIT(&s->conns);
+        RB_INIT(&s->hosts);
         while (list_next(&cursor, item, sizeof(item))) {
                 size_t i = s->n_listeners;
 
@@ -187,7 +398,7 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
                         return -EINVAL;
                 }
                 r = url_parse(item, &u);
-                if (r == 0 && u.tls && !tls) {
+                if (r == 0 && u.tls && !cfg->tls) {
                         snprintf(err, err_size, "%s wants TLS: give --cert-file and --key-file",
                                  item);
                         return -EINVAL;
@@ -200,9 +411,10 @@ int server_new(struct server **ret, struct loop *l, struct api *api, const char 
                                  strerror(-r));
                         return r;
                 }
+                listener_set_reserve(s->listeners[i], RESERVE);
                 s->n_listeners++;
         }
-        api_set_conns(api, &(struct api_conns){.kick = kick, .common_name = common_name}, NULL);
+        api_set_conns(api, &conns, s);
         *ret = take_ptr(s);
         return 0;
 }
@@ -215,7 +427,7 @@ struct server *server_free(struct server *s)
                 return NULL;
         for (size_t i = 0; i < s->n_listeners; i++)
                 listener_free(s->listeners[i]);
-        while ((c = LIST_FIRST(&s->conns)))
+        while ((c = TAILQ_FIRST(&s->conns)))
                 conn_free(c);
         free(s);
         return NULL;

@@ -2,7 +2,8 @@
  * The client port: accepts connections, plain or TLS, and runs the services on them.
  *
  * What does not speak HTTP/2 in a few seconds, or leaves a unary request half sent, is ended;
- * nobody else notices.
+ * nobody else notices. Connections, and what is held for them, have bounds; when they are
+ * reached, one that does nothing, or takes nothing, makes room.
  */
 #pragma once
 
@@ -11,10 +12,17 @@
 
 struct server;
 
-/* @urls joined by commas; @tls for the https:// ones, borrowed. The reason of a failure is in
- * @err. */
+struct server_config {
+        const char *urls; /* joined by commas */
+        struct tls *tls;  /* for the https:// ones, borrowed */
+        size_t request_max;
+        /* Of all clients, and of one address. */
+        size_t connections_max, connections_of_address;
+        size_t memory_max; /* bytes held for all clients, half of it for those of one address */
+};
+
+/* The reason of a failure is in @err. */
 must_check_ int server_new(struct server **ret, struct loop *l, struct api *api,
-                           const char *urls, struct tls *tls, size_t request_max, char *err,
-                           size_t err_size);
+                           const struct server_config *cfg, char *err, size_t err_size);
 struct server *server_free(struct server *s);
 DEFINE_CLEANUP(struct server *, server_free)

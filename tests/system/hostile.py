@@ -19,8 +19,8 @@ import time
 
 import grpc
 
-from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST, SETTINGS, WINDOW, call, connect, frame,
-                   headers, literal, message, settings, tls_context)
+from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST, SETTINGS, WINDOW, call, connect,
+                   frame, frames, headers, literal, message, settings, tls_context)
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--bin", required=True)
@@ -31,7 +31,8 @@ ap.add_argument("--tls")
 ap.add_argument("--seconds", type=float, default=4)
 ap.add_argument("--quiet", action="store_true")
 ap.add_argument("--report", action="store_true")
-ap.add_argument("--memory", type=int, default=448, help="MiB that a replica may have")
+ap.add_argument("--memory", type=int, default=384, help="MiB that a replica may have")
+ap.add_argument("--connections", type=int, default=500, help="of one address")
 ap.add_argument("attacks", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
@@ -45,8 +46,20 @@ SCHEME = "https" if TLS else "http"
 
 def report(ok, what, why=""):
     global PASSED, FAILED
-    PASSED, FAILED = PASSED + ok, FAILED + (not ok)
+    PASSED, FAILED = PASSED + bool(ok), FAILED + (not ok)
     print(f"ok {what}" if ok else f"not ok {what}: {why}", flush=True)
+
+
+def channel_to(port):
+    opts = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    if TLS:
+        return grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(open(TLS[0], "rb").read()), options=opts)
+    return grpc.insecure_channel(f"127.0.0.1:{port}", options=opts)
+
+
+def die_with_parent():
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 # ---- the replicas ----
@@ -65,22 +78,22 @@ class Cluster:
     def __init__(self):
         n = args.replicas
         ports = free_ports(2 * n)
-        self.client, peer = ports[:n], ports[n:]
+        self.client, self.peer = ports[:n], ports[n:]
+        peer = self.peer
         cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(peer))
         self.process = []
         for i in range(n):
             cmd = [f"{args.bin}/tenure-core", "--name", f"n{i}", "--data-dir", f"{args.dir}/n{i}", "--initial-cluster", cluster,
                    "--listen-client-urls", f"{SCHEME}://127.0.0.1:{self.client[i]}", "--listen-peer-urls", f"http://127.0.0.1:{peer[i]}"]
+            if "--max-connections" in subprocess.run([cmd[0], "--help"], capture_output=True, text=True).stdout:
+                cmd += ["--max-connections-per-address", str(args.connections)]
             if TLS:
                 cmd += ["--cert-file", TLS[1], "--key-file", TLS[2]]
-            self.process.append(subprocess.Popen(cmd, stdout=open(f"{args.dir}/n{i}.log", "a"), stderr=subprocess.STDOUT))
+            self.process.append(subprocess.Popen(cmd, stdout=open(f"{args.dir}/n{i}.log", "a"), stderr=subprocess.STDOUT,
+                                                 preexec_fn=die_with_parent))
 
     def channel(self, i):
-        target = f"127.0.0.1:{self.client[i]}"
-        opts = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        if TLS:
-            return grpc.secure_channel(target, grpc.ssl_channel_credentials(open(TLS[0], "rb").read()), options=opts)
-        return grpc.insecure_channel(target, options=opts)
+        return channel_to(self.client[i])
 
     def status(self, i, timeout=5):
         with self.channel(i) as c:
@@ -138,23 +151,35 @@ class Honest:
     """Renews a lease and puts a key each 20 ms at every replica; how long each answer took goes into a pipe."""
 
     def __init__(self, cluster, token=None):
-        self.cluster, self.token = cluster, token
         self.ours, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("fork").Process(target=self.run, args=(theirs,), daemon=True)
+        self.process = multiprocessing.get_context("spawn").Process(target=be_honest, args=(cluster.client, token, theirs), daemon=True)
         self.process.start()
-        if self.ours.recv() != "ready":
+        if not self.ours.poll(30) or self.ours.recv() != "ready":
             sys.exit("the honest clients did not start")
 
-    def run(self, pipe):
+    def take(self):
+        self.ours.send("take")
+        return self.ours.recv()
+
+    def stop(self):
+        self.process.kill()
+
+
+class HonestProcess:
+    def __init__(self, ports, token):
+        self.ports, self.token = ports, token
         self.took = {"renewal": [0.0], "put": [0.0]}
         self.began, self.errors, self.lock = {}, [], threading.Lock()
-        for i in range(args.replicas):
+
+    def run(self, pipe):
+        die_with_parent()
+        for i in range(len(self.ports)):
             threading.Thread(target=self.renew, args=(i,), daemon=True).start()
             threading.Thread(target=self.put, args=(i,), daemon=True).start()
         end = time.monotonic() + 20
-        while len(self.began) < 2 * args.replicas and time.monotonic() < end:
+        while len(self.began) < 2 * len(self.ports) and time.monotonic() < end:
             time.sleep(0.02)
-        pipe.send("ready" if len(self.began) == 2 * args.replicas else self.errors)
+        pipe.send("ready" if len(self.began) == 2 * len(self.ports) else self.errors)
         while pipe.recv() == "take":
             with self.lock:
                 now = time.monotonic()
@@ -163,9 +188,6 @@ class Honest:
                 pipe.send((self.took, self.errors))
                 self.took, self.errors = {"renewal": [0.0], "put": [0.0]}, []
 
-    def take(self):
-        self.ours.send("take")
-        return self.ours.recv()
 
     def measure(self, what, i, call_):
         while True:
@@ -189,7 +211,7 @@ class Honest:
         return [("token", self.token)] if self.token else None
 
     def renew(self, i):
-        channel = self.cluster.channel(i)
+        channel = channel_to(self.ports[i])
         lease = ask(channel, LEASE + "LeaseGrant", pb.LeaseGrantRequest(TTL=10), pb.LeaseGrantResponse, 15, metadata=self.meta()).ID
         go, box = threading.Semaphore(0), {}
 
@@ -214,12 +236,13 @@ class Honest:
         self.measure("renewal", i, once)
 
     def put(self, i):
-        channel = self.cluster.channel(i)
+        channel = channel_to(self.ports[i])
         self.measure("put", i, lambda: ask(channel, KV + "Put", pb.PutRequest(key=b"honest/%d" % i, value=b"v" * 100), pb.PutResponse, 15,
                                            metadata=self.meta()))
 
-    def stop(self):
-        self.process.kill()
+
+def be_honest(ports, token, pipe):
+    HonestProcess(ports, token).run(pipe)
 
 
 # ---- attacks: each in a process of its own, until it is ended ----
@@ -416,21 +439,31 @@ COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 
 
-def run_attack(name, port):
+def run_attack(name, port, pipe):
+    die_with_parent()
+    pipe.send("ready")
     os.nice(10)  # an attacker has a machine of its own; here it takes what the replicas leave
     a = Attack(port, tls_context(TLS[0]) if TLS else None)
-    threading.Thread(target=lambda: (os.read(0, 1), None), daemon=True)
     getattr(a, name)()
+
+
+def start_attack(name, port):
+    ours, theirs = multiprocessing.Pipe()
+    attacker = multiprocessing.get_context("spawn").Process(target=run_attack, args=(name, port, theirs), daemon=True)
+    attacker.start()
+    ours.recv()
+    return attacker
 
 
 def under(cluster, honest, name, seconds, leader):
     """Runs one attack; returns what the honest clients saw, and what the replica took."""
     attacker = None
-    honest.take()
-    cpu, began, peak = cluster.cpu(leader), time.monotonic(), 0
+    began, peak = time.monotonic(), 0
     if name:
-        attacker = multiprocessing.get_context("fork").Process(target=run_attack, args=(name, cluster.client[leader]), daemon=True)
-        attacker.start()
+        attacker = start_attack(name, cluster.client[leader])
+        began = time.monotonic()
+    honest.take()
+    cpu = cluster.cpu(leader)
     while time.monotonic() < began + seconds:
         peak = max(peak, cluster.rss(leader))
         time.sleep(0.05)
@@ -463,8 +496,7 @@ def log_in(channel, timeout):
 
 def check_logins(cluster, leader):
     """While somebody guesses passwords without end, others log in."""
-    attacker = multiprocessing.get_context("fork").Process(target=run_attack, args=("logins", cluster.client[leader]), daemon=True)
-    attacker.start()
+    attacker = start_attack("logins", cluster.client[leader])
     worst, errors = 0.0, []
     time.sleep(0.5)  # its first guesses are on their way
     with cluster.channel(leader) as c:
@@ -482,7 +514,72 @@ def check_logins(cluster, leader):
         report(not errors, "others log in while one guesses without end", errors[:1])
 
 
+def check_fast(cluster, leader):
+    """A client that is merely fast, and more so than we are: 20,000 renewals on one stream before it reads an answer."""
+    n, got, why = 20000, 0, ""
+    with cluster.channel(leader) as c:
+        lease = ask(c, LEASE + "LeaseGrant", pb.LeaseGrantRequest(TTL=30), pb.LeaseGrantResponse).ID
+        answers = c.stream_stream(LEASE + "LeaseKeepAlive", request_serializer=lambda x: x.SerializeToString(),
+                                  response_deserializer=pb.LeaseKeepAliveResponse.FromString)(
+            iter([pb.LeaseKeepAliveRequest(ID=lease)] * n), timeout=60)
+        try:
+            for a in answers:
+                got += a.TTL == 30
+        except grpc.RpcError as e:
+            why = e.details()
+    print(f"    {n} renewals at once: {got} answered {why}")
+    if not args.report:
+        report(got == n, "who renews fast is read more slowly, not refused", f"{got} of {n}: {why}")
+
+
+def check_connections(cluster, leader):
+    """More connections than one address may have: the last ones are told to be calm, where that reaches them; the first stay."""
+    socks, told, ended = [], 0, 0
+    for _ in range(args.connections + 20):
+        try:
+            socks.append(connect(cluster.client[leader]))
+        except OSError:
+            ended += 1
+    end = time.monotonic() + 10
+    open_, got = set(socks), {s: b"" for s in socks}
+    while ended < 20 and time.monotonic() < end:
+        for s in select.select(list(open_), [], [], 0.1)[0]:
+            try:
+                data = s.recv(65536)
+            except OSError:
+                data = b""
+            got[s] += data
+            if not data:
+                open_.discard(s)
+                ended += 1
+                told += any(kind == GOAWAY and body[4:8] == b"\0\0\0\x0b" for kind, _, _, body in frames(got[s])[0])
+    print(f"    {args.connections + 20} connections: {ended} ended, {told} of them told to be calm")
+    for s in socks:
+        s.close()
+    if not args.report:
+        report(ended >= 20 and told > 0, "connections beyond the limit of an address are refused", f"{ended} were, {told} with a reason")
+        report(socks[0] in open_ and len(open_) > args.connections // 2, "those within it stay")
+
+
+def check_strangers(cluster, leader):
+    """Connections to the port of the replicas that say nothing: a few are kept, and the links of the replicas are."""
+    socks = []
+    for _ in range(300):
+        socks.append(socket.create_connection(("127.0.0.1", cluster.peer[leader]), 10))
+    ended, open_, end = 0, set(socks), time.monotonic() + 3
+    while ended < 200 and time.monotonic() < end:
+        for s in select.select(list(open_), [], [], 0.1)[0]:
+            open_.discard(s)
+            ended += 1
+    for s in socks:
+        s.close()
+    print(f"    300 strangers at the port of the replicas: {ended} ended at once")
+    if not args.report:
+        report(ended >= 200, "strangers at the port of the replicas are few", f"{ended} of 300 were sent away")
+
+
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     attacks = args.attacks or ALL
     unknown = [a for a in attacks if a not in ALL]
     if unknown:
@@ -496,6 +593,12 @@ def main():
         quiet = {k: max(v, 5) for k, v in quiet.items()}
         print(f"{'attack':24} {'renewal':>9} {'put':>9} {'MiB':>6} {'CPU %':>6}")
         print(f"{'none':24} {quiet['renewal']:7.1f}ms {quiet['put']:7.1f}ms {base:6} {cpu:6.0f}", flush=True)
+        if not args.attacks:
+            check_fast(cluster, leader)
+            if not TLS:
+                check_connections(cluster, leader)
+            if args.replicas > 1:
+                check_strangers(cluster, leader)
         for name in attacks:
             if name == "logins":
                 honest.stop()
@@ -525,6 +628,9 @@ def main():
             if name == "logins":
                 check_logins(cluster, leader)
         honest.stop()
+        st = cluster.status(leader)
+        print(f"    the longest turn of the leader's loop, lately: {st.longest_turn_us / 1000:.1f} ms; {st.clients} connections, "
+              f"{st.client_bytes} bytes held for them")
     finally:
         cluster.stop()
     if not args.report:

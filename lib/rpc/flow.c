@@ -1,0 +1,445 @@
+/* How much of a client is taken in at a time, and how much is kept for it.
+ *
+ * Nobody is refused for being fast: the window of a stream is opened again when its message has
+ * been taken; a message that does not fit into it is given room when there is some; what would
+ * make a large answer, or wait with a large body, waits for its turn while the connection holds
+ * much. What is small - renewals, grants, locks - goes by. */
+#include "rpc/internal.h"
+
+#define CALL_COST 1536 /* of nghttp2's stream, the call and its request, or so */
+#define ROOMS_MAX \
+        ((size_t) 8 << 20) /* for large messages of one connection, at the same time */
+#define IN_MAX \
+        ((size_t) 64 << 20) /* half messages of one connection; nobody honest has so many */
+#define IN_SPARE ((size_t) 512 << 10)  /* beside one message, when all hold too much */
+#define OUT_HIGH ((size_t) 1 << 20)    /* of a connection: no large answer is begun above it */
+#define CHARGE_HIGH ((size_t) 8 << 20) /* and no large request is taken above this */
+#define CALL_OUT_HIGH ((size_t) 2 << 20) /* of a call: nothing is taken from it above */
+#define SMALL ((size_t) 16 << 10)        /* of a call, in a connection that holds too much */
+#define SHARE ((size_t) 64 << 10)        /* what a connection may hold when all hold too much */
+#define LARGE_REQUEST 4096
+#define IDLE_FRAMES_MAX 10000
+#define FORGIVEN_BY_A_MESSAGE 16
+#define FORGIVEN_PER_BYTES 512
+#define RUN_MAX 64 /* calls that go on in one piece of work */
+
+static void account(const struct rpc_conn *c, size_t before, size_t after)
+{
+        for (struct rpc_account *a = c->limits.account; a; a = a->parent)
+                a->held = a->held - before + after;
+}
+
+void flow_init(struct rpc_conn *c)
+{
+        TAILQ_INIT(&c->ready);
+        TAILQ_INIT(&c->waiting);
+        TAILQ_INIT(&c->beggars);
+}
+
+static void charge(struct call *k, size_t bytes)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        account(c, k->charge, bytes);
+        c->charged = c->charged - k->charge + bytes;
+        k->charge = bytes;
+}
+
+void rpc_call_charge(struct rpc_call *pub, size_t bytes)
+{
+        charge(call_of(pub), CALL_COST + bytes);
+}
+
+static void get_out_of_line(struct call *k)
+{
+        if (k->line)
+                TAILQ_REMOVE(k->line, k, queued);
+        k->line = NULL;
+}
+
+static void get_in_line(struct call *k, struct calls *line)
+{
+        if (k->line == line)
+                return;
+        get_out_of_line(k);
+        k->line = line;
+        TAILQ_INSERT_TAIL(line, k, queued);
+}
+
+static void give_room(struct rpc_conn *c);
+
+static void return_room(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        if (k->begs)
+                TAILQ_REMOVE(&c->beggars, k, begging);
+        else
+                c->rooms -= k->room;
+        k->begs = false;
+        k->room = 0;
+        give_room(c);
+}
+
+void flow_call_begins(struct call *k)
+{
+        if (k->pub.conn->server)
+                charge(k, CALL_COST);
+}
+
+void flow_call_ends(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        get_out_of_line(k);
+        return_room(k);
+        charge(k, 0);
+        c->in -= buf_len(&k->in);
+        c->out -= buf_len(&k->out);
+        account(c, buf_len(&k->in) + buf_len(&k->out), 0);
+}
+
+void flow_in_changed(struct call *k, size_t before)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        c->in = c->in - before + buf_len(&k->in);
+        account(c, before, buf_len(&k->in));
+}
+
+void flow_out_changed(struct call *k, size_t before)
+{
+        struct rpc_conn *c = k->pub.conn;
+        size_t now = buf_len(&k->out);
+
+        c->out = c->out - before + now;
+        account(c, before, now);
+        if (now < before)
+                c->idle_frames -= min_of(c->idle_frames, (before - now) / FORGIVEN_PER_BYTES);
+        if (k->full && rpc_call_queued(&k->pub) <= CALL_OUT_HIGH) {
+                k->full = false;
+                get_in_line(k, &c->ready);
+        }
+}
+
+size_t rpc_conn_held(const struct rpc_conn *c)
+{
+        return c->in + c->out + c->charged;
+}
+
+/* What the services keep for its calls. */
+static size_t charged(const struct rpc_conn *c)
+{
+        return c->charged - min_of(c->charged, c->n_calls * CALL_COST);
+}
+
+static bool is_over(const struct rpc_conn *c)
+{
+        for (const struct rpc_account *a = c->limits.account; a; a = a->parent)
+                if (a->held > a->max)
+                        return true;
+        return false;
+}
+
+/* Those who share an account have too much, and this one more than a small part. What it has
+ * sent does not count: it could not become less by waiting. */
+static bool overdrawn(const struct rpc_conn *c)
+{
+        return is_over(c) && c->out + charged(c) > SHARE;
+}
+
+static bool sends_much(const struct rpc_conn *c)
+{
+        return c->out > OUT_HIGH || overdrawn(c);
+}
+
+size_t rpc_call_queued(const struct rpc_call *pub)
+{
+        const struct call *k = container_of(pub, const struct call, pub);
+        size_t n = buf_len(&k->out);
+
+        return n > SMALL && pub->conn->server &&
+                               (pub->conn->out > 4 * OUT_HIGH || overdrawn(pub->conn))
+                       ? SIZE_MAX
+                       : n;
+}
+
+static bool has_room(const struct rpc_conn *c)
+{
+        return !sends_much(c) && charged(c) <= CHARGE_HIGH;
+}
+
+bool rpc_call_has_room(const struct rpc_call *pub)
+{
+        return has_room(pub->conn) && TAILQ_EMPTY(&pub->conn->waiting);
+}
+
+void rpc_call_wait(struct rpc_call *pub)
+{
+        struct call *k = call_of(pub);
+
+        k->wants_room = true;
+        get_in_line(k, &pub->conn->waiting);
+}
+
+void rpc_call_hold(struct rpc_call *pub)
+{
+        call_of(pub)->held = true;
+}
+
+void rpc_call_release(struct rpc_call *pub)
+{
+        struct call *k = call_of(pub);
+
+        if (!k->held)
+                return;
+        k->held = false;
+        get_in_line(k, &pub->conn->ready);
+}
+
+bool flow_may_deliver(struct call *k, size_t len)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        if (!c->server)
+                return true;
+        if (k->held)
+                return false;
+        if (k->turn) {
+                k->turn = false;
+                return true;
+        }
+        if (rpc_call_queued(&k->pub) > CALL_OUT_HIGH) {
+                k->full = true;
+                return false;
+        }
+        if ((k->pub.large || len > LARGE_REQUEST) &&
+            (!has_room(c) || !TAILQ_EMPTY(&c->waiting))) {
+                get_in_line(k, &c->waiting);
+                return false;
+        }
+        return true;
+}
+
+/* By so much, whatever it is: the client may not know our settings yet. */
+static void widen(const struct call *k, int32_t by)
+{
+        struct rpc_conn *c = k->pub.conn;
+        int32_t window =
+                nghttp2_session_get_stream_effective_local_window_size(c->h2, k->stream);
+
+        if (window >= 0 &&
+            nghttp2_session_set_local_window_size(c->h2, NGHTTP2_FLAG_NONE, k->stream,
+                                                  window + by) == NGHTTP2_ERR_NOMEM)
+                c->nomem = true;
+}
+
+static void give_room(struct rpc_conn *c)
+{
+        struct call *k;
+
+        while ((k = TAILQ_FIRST(&c->beggars)) &&
+               (c->rooms == 0 || c->rooms + k->room <= ROOMS_MAX)) {
+                TAILQ_REMOVE(&c->beggars, k, begging);
+                k->begs = false;
+                c->rooms += k->room;
+                widen(k, (int32_t) k->room);
+        }
+}
+
+/* Half a window may be ours to give back and not be given back yet. */
+void flow_half(struct call *k, size_t len)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        if (!c->server)
+                return;
+        if (c->in > IN_MAX || (is_over(c) && c->in > c->limits.message_max + IN_SPARE))
+                return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED, c->limits.too_many);
+        if (k->room > 0 || k->begs || FRAME_HEADER + len <= RPC_STREAM_WINDOW / 2)
+                return;
+        /* Counted in `rooms` once it is given. */
+        k->begs = true;
+        TAILQ_INSERT_TAIL(&c->beggars, k, begging);
+        k->room = len;
+        give_room(c);
+}
+
+void flow_taken(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+        size_t give;
+
+        k->pub.seen = false;
+        c->idle_frames -= min_of(c->idle_frames, (size_t) FORGIVEN_BY_A_MESSAGE);
+        if (!c->server)
+                return;
+        if (k->room > 0) {
+                if (!k->begs && !k->pub.ended)
+                        widen(k, -(int32_t) k->room);
+                return_room(k);
+        }
+        give = k->window - min_of(k->window, buf_len(&k->in));
+        k->window -= give;
+        if (give > 0 &&
+            nghttp2_session_consume_stream(c->h2, k->stream, give) == NGHTTP2_ERR_NOMEM)
+                c->nomem = true;
+}
+
+void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n)
+{
+        int r;
+
+        c->idle_frames -= min_of(c->idle_frames, n / FORGIVEN_PER_BYTES);
+        if (!c->server)
+                return; /* nghttp2 does it */
+        r = nghttp2_session_consume_connection(c->h2, n);
+        if (k)
+                k->window += n;
+        else if (r == 0)
+                r = nghttp2_session_consume_stream(c->h2, stream, n);
+        if (r == NGHTTP2_ERR_NOMEM)
+                c->nomem = true;
+}
+
+void flow_calm(struct rpc_conn *c)
+{
+        if (!c->calm && nghttp2_session_terminate_session(c->h2, NGHTTP2_ENHANCE_YOUR_CALM) ==
+                                NGHTTP2_ERR_NOMEM)
+                c->nomem = true;
+        c->calm = true;
+}
+
+void flow_frame(struct rpc_conn *c)
+{
+        if (c->server && ++c->idle_frames > IDLE_FRAMES_MAX)
+                flow_calm(c);
+}
+
+void rpc_conn_forgive(struct rpc_conn *c)
+{
+        c->idle_frames = 0;
+}
+
+void rpc_conn_refuse(struct rpc_conn *c)
+{
+        flow_calm(c);
+}
+
+static void go_on(struct call *k)
+{
+        bool asked = k->wants_room;
+
+        k->wants_room = false;
+        if (k->closing)
+                return;
+        if (!asked)
+                call_deliver(k);
+        else if (k->pub.handler && k->pub.handler->on_room)
+                k->pub.handler->on_room(&k->pub);
+}
+
+void flow_run(struct rpc_conn *c)
+{
+        struct call *k;
+
+        for (int i = 0; i < RUN_MAX && (k = TAILQ_FIRST(&c->ready)); i++) {
+                get_out_of_line(k);
+                go_on(k);
+        }
+        for (int i = 0; i < RUN_MAX && has_room(c) && (k = TAILQ_FIRST(&c->waiting)); i++) {
+                get_out_of_line(k);
+                k->turn = !k->wants_room;
+                go_on(k);
+                k->turn = false;
+        }
+}
+
+bool rpc_conn_can_go_on(const struct rpc_conn *c)
+{
+        return !TAILQ_EMPTY(&c->ready) || (!TAILQ_EMPTY(&c->waiting) && has_room(c));
+}
+
+size_t rpc_conn_backlog(const struct rpc_conn *c)
+{
+        return nghttp2_session_get_outbound_queue_size(c->h2);
+}
+
+/* ---- messages ---- */
+
+void flow_drop_input(struct call *k)
+{
+        size_t before = buf_len(&k->in);
+
+        buf_fini(&k->in);
+        k->pub.half = false;
+        flow_in_changed(k, before);
+}
+
+static void tell_end(struct call *k)
+{
+        if (!k->pub.ended || k->end_told)
+                return;
+        k->end_told = true;
+        if (buf_len(&k->in) > 0 && !k->finished)
+                rpc_call_finish(&k->pub, RPC_INTERNAL, "grpc: the message ended too early");
+        else if (k->pub.handler && k->pub.handler->on_end && !k->finished)
+                k->pub.handler->on_end(&k->pub);
+}
+
+/* Returns false when the next message has to wait. */
+static bool deliver(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        while (buf_len(&k->in) >= FRAME_HEADER && !k->closing && !(c->server && k->finished)) {
+                const uint8_t *head = buf_head(&k->in);
+                size_t len = 0, before = buf_len(&k->in);
+
+                for (int i = 0; i < 4; i++)
+                        len = len << 8 | head[1 + i];
+                if (head[0] != 0) {
+                        call_refuse(k, RPC_UNIMPLEMENTED,
+                                    "grpc: compressed messages are not supported");
+                        break;
+                }
+                if (len > c->limits.message_max) {
+                        call_refuse(k,
+                                    c->server ? RPC_INVALID_ARGUMENT : RPC_RESOURCE_EXHAUSTED,
+                                    c->limits.too_large);
+                        break;
+                }
+                if (before < FRAME_HEADER + len) {
+                        flow_half(k, len);
+                        break;
+                }
+                if (!flow_may_deliver(k, len))
+                        return false;
+                if (k->pub.handler && k->pub.handler->on_message)
+                        k->pub.handler->on_message(&k->pub,
+                                                   (struct view){head + FRAME_HEADER, len});
+                buf_consume(&k->in, FRAME_HEADER + len);
+                flow_in_changed(k, before);
+                flow_taken(k);
+        }
+        return true;
+}
+
+void call_deliver(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+        bool all;
+
+        if (k->delivering || k->closing)
+                return;
+        k->delivering = true;
+        all = deliver(k);
+        k->delivering = false;
+        if (c->server && k->finished)
+                flow_drop_input(k);
+        k->pub.half = all && buf_len(&k->in) > 0;
+        if (buf_len(&k->in) == 0 && k->in.cap > 16384)
+                buf_fini(&k->in);
+        if (all && c->server && !k->closing)
+                tell_end(k);
+}

@@ -1,0 +1,106 @@
+/* What the files of rpc/ share. Not for others. */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <nghttp2/nghttp2.h>
+
+#include "rpc/conn.h"
+
+#define FRAME_HEADER RPC_MESSAGE_HEAD /* compressed flag, length */
+/* What a client may send of each call before we say more; a message that is longer waits for
+ * room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
+#define RPC_STREAM_WINDOW (16 * 1024)
+
+struct call {
+        struct rpc_call pub;
+        LIST_ENTRY(call) of_conn;
+        TAILQ_ENTRY(call) queued; /* in `line`, if that is set */
+        TAILQ_ENTRY(call) begging;
+        struct calls *line; /* of the connection: ready or waiting; NULL: neither */
+        int32_t stream;
+        char *path;
+        char *token; /* may be a secret: wiped */
+        struct buf in, out;
+        size_t header_bytes; /* of the request, decoded */
+        size_t window;       /* server: bytes of `in` that the client has not been given back */
+        size_t room;         /* server: what a large message was given beside the window */
+        size_t charge;       /* what the call costs elsewhere, and what it costs by itself */
+        bool begs;           /* waits for that room */
+        bool post, grpc;     /* server: what the request's headers said */
+        bool submitted;      /* server: the response's headers are under way */
+        bool finished;       /* no message follows in our direction */
+        bool deferred;       /* nghttp2 waits for nghttp2_session_resume_data() */
+        bool closing;        /* on_close has been called */
+        bool held;           /* its handler takes no message now */
+        bool full;           /* so much waits to be sent to it that nothing is taken from it */
+        bool wants_room;     /* its handler asked, and not a message */
+        bool turn;           /* the next message is its to have */
+        bool delivering;
+        bool end_told;
+        bool has_status;
+        bool silent; /* canceled by its owner, who wants no status */
+        enum rpc_code code;
+        char *message;
+};
+
+TAILQ_HEAD(calls, call);
+
+struct rpc_conn {
+        nghttp2_session *h2;
+        bool server;
+        struct rpc_limits limits;
+        rpc_accept_fn accept;
+        void *accept_data;
+        void *userdata;
+        char *authority;
+        char *token; /* client: what its calls show */
+        bool tls;
+        bool established;
+        bool nomem;
+        bool calm; /* the other side was told to be: nothing is taken from it any more */
+        uint64_t pongs;
+        size_t n_calls;
+        LIST_HEAD(, call) calls;
+
+        /* flow.c */
+        struct calls ready;   /* may go on with their messages */
+        struct calls waiting; /* go on once there is room */
+        struct calls beggars; /* have begun a large message */
+        size_t in, out;       /* bytes of all calls */
+        size_t charged;       /* by the services, for what waits for the log, say */
+        size_t rooms;         /* given for large messages */
+        size_t idle_frames;   /* that brought nothing */
+};
+
+static inline struct call *call_of(struct rpc_call *pub)
+{
+        return container_of(pub, struct call, pub);
+}
+
+/* conn.c: what the peer sends is not taken, and so its call cannot go on. */
+void call_refuse(struct call *k, enum rpc_code code, const char *message);
+
+/* flow.c */
+void flow_init(struct rpc_conn *c);
+void flow_call_begins(struct call *k);
+void flow_call_ends(struct call *k);
+/* @k->in, or @k->out, had @before bytes. */
+void flow_in_changed(struct call *k, size_t before);
+void flow_out_changed(struct call *k, size_t before);
+/* Whether the next message, of @len bytes, may be given to the handler; if not, it will be. */
+bool flow_may_deliver(struct call *k, size_t len);
+/* A message of @len bytes has begun and is not whole. */
+void flow_half(struct call *k, size_t len);
+/* A message has been taken out of `in`. */
+void flow_taken(struct call *k);
+/* Bytes came: @n of them for @k, which may be NULL. */
+void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n);
+/* Gives the whole messages that came to the handler, and the end. */
+void call_deliver(struct call *k);
+/* What still comes is of no interest. */
+void flow_drop_input(struct call *k);
+/* A frame came, of whatever kind. */
+void flow_frame(struct rpc_conn *c);
+void flow_calm(struct rpc_conn *c);
+/* Lets some go on for whom there is room now. Not from inside nghttp2's callbacks. */
+void flow_run(struct rpc_conn *c);

@@ -1,0 +1,412 @@
+/* What a server takes from a client at a time, and keeps for it: nobody is refused for being
+ * fast, nothing grows without bound, and nothing stands still. */
+#include "rpc/conn.h"
+#include "test.h"
+
+#define ANSWER 300000
+#define KB ((size_t) 1024)
+
+static struct {
+        struct rpc_account all, host;
+        struct rpc_call *server_call; /* the last that began */
+        unsigned got, hold_after;     /* messages; 0: never */
+        size_t bytes;
+        unsigned answers, statuses, refused, waited;
+        size_t answer_bytes;
+        bool large;
+} w;
+
+static void answer(struct rpc_call *call)
+{
+        static uint8_t big[ANSWER];
+
+        CHECK_EQ(rpc_call_send(call, big, sizeof(big)), 0);
+        rpc_call_finish(call, RPC_OK, "");
+}
+
+static void take(struct rpc_call *call, struct view m)
+{
+        w.got++;
+        w.bytes += m.len;
+        if (w.hold_after > 0 && w.got % w.hold_after == 0)
+                rpc_call_hold(call);
+        if (!w.large)
+                return;
+        if (rpc_call_has_room(call))
+                return answer(call);
+        w.waited++;
+        rpc_call_wait(call);
+}
+
+static void end_call(struct rpc_call *call)
+{
+        if (!w.large)
+                rpc_call_finish(call, RPC_OK, "");
+}
+
+static void server_close(struct rpc_call *call)
+{
+        if (w.server_call == call)
+                w.server_call = NULL;
+}
+
+static const struct rpc_handler server_handler = {
+        .on_message = take, .on_end = end_call, .on_room = answer, .on_close = server_close};
+
+static void accept_call(struct rpc_call *call, void *userdata)
+{
+        (void) userdata;
+        call->handler = &server_handler;
+        call->large = w.large;
+        w.server_call = call;
+}
+
+static void got_answer(struct rpc_call *call, struct view m)
+{
+        (void) call;
+        w.answers++;
+        w.answer_bytes += m.len;
+}
+
+static void got_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        (void) call;
+        (void) message;
+        w.statuses++;
+        w.refused += code == RPC_RESOURCE_EXHAUSTED;
+}
+
+static void client_close(struct rpc_call *call)
+{
+        (void) call;
+}
+
+static const struct rpc_handler client_handler = {
+        .on_message = got_answer, .on_status = got_status, .on_close = client_close};
+
+/* One way, at most @max bytes; returns how many there were. */
+static size_t move(struct rpc_conn *from, struct rpc_conn *to, size_t max)
+{
+        cleanup_(buf_fini) struct buf wire = {0};
+
+        CHECK_EQ(rpc_conn_output(from, &wire, max), 0);
+        CHECK_EQ(rpc_conn_input(to, buf_head(&wire), buf_len(&wire)), 0);
+        return buf_len(&wire);
+}
+
+static size_t most_held;
+
+static void pump(struct rpc_conn *c, struct rpc_conn *s)
+{
+        size_t n;
+
+        do {
+                n = move(c, s, 64 * KB);
+                most_held = max_of(most_held, w.all.held);
+                n += move(s, c, 64 * KB);
+                most_held = max_of(most_held, w.all.held);
+        } while (n > 0 || rpc_conn_can_go_on(s));
+}
+
+static void begin(struct rpc_conn **c, struct rpc_conn **s, size_t memory_max)
+{
+        static const struct rpc_limits limits = {.message_max = 1500 * 1024,
+                                                 .calls_max = 8192,
+                                                 .too_large = "too large",
+                                                 .too_many = "too many",
+                                                 .account = &w.host};
+
+        memset(&w, 0, sizeof(w));
+        w.all.max = w.host.max = memory_max;
+        w.host.parent = &w.all;
+        most_held = 0;
+        CHECK_EQ(rpc_conn_new_server(s, &limits, accept_call, NULL), 0);
+        CHECK_EQ(rpc_conn_new_client(c, "localhost:1", false), 0);
+}
+
+static void end(struct rpc_conn **c, struct rpc_conn **s)
+{
+        *c = rpc_conn_free(*c);
+        *s = rpc_conn_free(*s);
+        CHECK_EQ(w.all.held, 0);
+        CHECK_EQ(w.host.held, 0);
+}
+
+/* A stream that is held is read no further than its window, and loses nothing. */
+TEST(a_call_that_is_held_goes_on_where_it_stopped)
+{
+        struct rpc_conn *c, *s;
+        struct rpc_call *call;
+        uint8_t m[100] = {0};
+
+        begin(&c, &s, 1 << 30);
+        w.hold_after = 64;
+        CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &call), 0);
+        for (int i = 0; i < 5000; i++)
+                CHECK_EQ(rpc_call_send(call, m, sizeof(m)), 0);
+        rpc_call_end(call);
+        pump(c, s);
+        CHECK_EQ(w.got, 64);
+        CHECK(w.all.held <
+              80 * KB); /* 500 KB were sent; the first window was the default one */
+        for (unsigned i = 2; w.got < 5000 && i < 1000; i++) {
+                rpc_call_release(w.server_call);
+                CHECK(rpc_conn_can_go_on(s));
+                pump(c, s);
+                CHECK_EQ(w.got, min_of(i * 64, 5000u));
+        }
+        CHECK_EQ(w.bytes, 5000 * sizeof(m));
+        CHECK_EQ(w.statuses, 1);
+        CHECK_EQ(w.refused, 0);
+        end(&c, &s);
+}
+
+/* More large messages at a time than there is room for: one after the other has it. */
+TEST(large_messages_come_one_after_the_other)
+{
+        struct rpc_conn *c, *s;
+        uint8_t *big = calloc(1, 1500 * KB);
+
+        begin(&c, &s, 1 << 30);
+        for (int i = 0; i < 60; i++) {
+                struct rpc_call *call;
+
+                CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &call), 0);
+                CHECK_EQ(rpc_call_send(call, big, i % 3 ? 1500 * KB : rnd(1, 40000)), 0);
+                rpc_call_end(call);
+                if (i == 1) /* some go before our settings are known, some after */
+                        pump(c, s);
+        }
+        pump(c, s);
+        CHECK_EQ(w.got, 60);
+        CHECK_EQ(w.statuses, 60);
+        CHECK_EQ(w.refused, 0);
+        CHECK(most_held < 16 << 20); /* 60 MB were sent */
+        free(big);
+        end(&c, &s);
+}
+
+/* A client that asks for much and reads nothing: what is made for it has a bound, and all comes
+ * once it reads. */
+TEST(large_answers_wait_for_the_reader)
+{
+        struct rpc_conn *c, *s;
+
+        begin(&c, &s, 1 << 30);
+        w.large = true;
+        pump(c, s);
+        for (int i = 0; i < 200; i++) {
+                struct rpc_call *call;
+
+                CHECK_EQ(rpc_call_new(c, "/t.T/Ask", false, &client_handler, NULL, &call), 0);
+                CHECK_EQ(rpc_call_send(call, "x", 1), 0);
+                rpc_call_end(call);
+        }
+        while (move(c, s, 64 * KB) > 0)
+                ;
+        CHECK(w.got < 10);           /* no more is even asked for */
+        CHECK(w.all.held < 2 << 20); /* of 60 MB */
+        pump(c, s);
+        CHECK_EQ(w.answers, 200);
+        CHECK_EQ(w.answer_bytes, (size_t) 200 * ANSWER);
+        CHECK_EQ(w.refused, 0);
+        CHECK(most_held < 3 << 20);
+        end(&c, &s);
+}
+
+/* While others hold all that there is, a client that holds little is served as ever. */
+TEST(who_holds_little_does_not_notice_who_holds_much)
+{
+        struct rpc_conn *c, *s;
+
+        begin(&c, &s, 1 << 20);
+        w.large = true;
+        w.all.held += 8 << 20; /* somebody else's */
+        for (int i = 0; i < 20; i++) {
+                struct rpc_call *call;
+
+                CHECK_EQ(rpc_call_new(c, "/t.T/Ask", false, &client_handler, NULL, &call), 0);
+                CHECK_EQ(rpc_call_send(call, "x", 1), 0);
+                rpc_call_end(call);
+        }
+        pump(c, s);
+        CHECK_EQ(w.answers, 20);
+        CHECK_EQ(w.refused, 0);
+        w.all.held -= 8 << 20;
+        end(&c, &s);
+}
+
+/* ---- by hand ---- */
+
+static void frame(struct buf *b, uint8_t type, uint8_t flags, uint32_t stream, const void *p,
+                  size_t n)
+{
+        const uint8_t head[9] = {(uint8_t) (n >> 16),
+                                 (uint8_t) (n >> 8),
+                                 (uint8_t) n,
+                                 type,
+                                 flags,
+                                 (uint8_t) (stream >> 24),
+                                 (uint8_t) (stream >> 16),
+                                 (uint8_t) (stream >> 8),
+                                 (uint8_t) stream};
+
+        buf_add(b, head, sizeof(head));
+        buf_add(b, p, n);
+}
+
+static void literal(struct buf *b, uint8_t first, const char *name, const char *value)
+{
+        size_t n = strlen(value);
+
+        buf_add_u8(b, first);
+        buf_add_u8(b, (uint8_t) strlen(name));
+        buf_add(b, name, strlen(name));
+        if (n < 127) {
+                buf_add_u8(b, (uint8_t) n);
+        } else { /* RFC 7541, 5.1 */
+                buf_add_u8(b, 127);
+                buf_add_varint(b, n - 127);
+        }
+        buf_add(b, value, n);
+}
+
+static void request(struct buf *b)
+{
+        literal(b, 0, ":method", "POST");
+        literal(b, 0, ":scheme", "http");
+        literal(b, 0, ":path", "/t.T/Take");
+        literal(b, 0, ":authority", "x");
+        literal(b, 0, "content-type", "application/grpc");
+}
+
+static void hello(struct buf *b)
+{
+        static const char magic[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+        buf_add(b, magic, sizeof(magic) - 1);
+        frame(b, 4, 0, 0, NULL, 0);
+}
+
+/* Whether the server's last word is a GOAWAY with ENHANCE_YOUR_CALM. */
+static bool told_to_be_calm(struct rpc_conn *s)
+{
+        cleanup_(buf_fini) struct buf out = {0};
+        const uint8_t *p;
+        bool calm = false;
+
+        CHECK_EQ(rpc_conn_output(s, &out, 1 << 20), 0);
+        for (p = buf_head(&out); buf_len(&out) >= 9; p = buf_head(&out)) {
+                size_t n = (size_t) p[0] << 16 | (size_t) p[1] << 8 | p[2];
+
+                if (p[3] == 7)
+                        calm = p[9 + 7] == 0xb;
+                buf_consume(&out, 9 + n);
+        }
+        return calm;
+}
+
+static int feed(struct rpc_conn *s, struct buf *b)
+{
+        int r = rpc_conn_input(s, buf_head(b), buf_len(b));
+
+        buf_clear(b);
+        return r;
+}
+
+static void begin_by_hand(struct rpc_conn **s, struct buf *b)
+{
+        struct rpc_conn *c;
+
+        begin(&c, s, 1 << 20);
+        rpc_conn_free(c);
+        hello(b);
+}
+
+TEST(references_to_a_large_header_end_the_connection)
+{
+        cleanup_(buf_fini) struct buf b = {0}, h = {0};
+        uint8_t refs[10000];
+        char token[3900];
+        struct rpc_conn *s;
+
+        begin_by_hand(&s, &b);
+        memset(token, 't', sizeof(token) - 1);
+        token[sizeof(token) - 1] = '\0';
+        request(&h);
+        literal(&h, 0x40, "token", token);
+        frame(&b, 1, 4, 1, buf_head(&h), buf_len(&h));
+        CHECK_EQ(feed(s, &b), 0);
+        CHECK(w.server_call);
+        /* Some are refused as a request... */
+        buf_clear(&h);
+        request(&h);
+        memset(refs, 0xbe, sizeof(refs));
+        buf_add(&h, refs, 6);
+        w.server_call = NULL;
+        frame(&b, 1, 4, 3, buf_head(&h), buf_len(&h));
+        CHECK_EQ(feed(s, &b), 0);
+        CHECK(!w.server_call);
+        CHECK(!told_to_be_calm(s));
+        /* ...and many are nobody's mistake. */
+        buf_clear(&h);
+        request(&h);
+        buf_add(&h, refs, sizeof(refs));
+        frame(&b, 1, 4, 5, buf_head(&h), buf_len(&h));
+        CHECK_EQ(feed(s, &b), -EPROTO);
+        CHECK(told_to_be_calm(s));
+        rpc_conn_free(s);
+}
+
+TEST(frames_that_bring_nothing_end_the_connection)
+{
+        static const struct {
+                uint8_t type;
+                uint32_t stream;
+                size_t n;
+        } kinds[] = {{0, 1, 0}, {2, 7, 5}, {8, 0, 4}};
+
+        for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
+                cleanup_(buf_fini) struct buf b = {0}, h = {0};
+                struct rpc_conn *s;
+                int r = 0, i;
+
+                begin_by_hand(&s, &b);
+                request(&h);
+                frame(&b, 1, 4, 1, buf_head(&h), buf_len(&h));
+                for (i = 0; r == 0 && i < 40000; i++) {
+                        frame(&b, kinds[k].type, 0, kinds[k].stream, "\0\0\0\1\0", kinds[k].n);
+                        if (i == 9000) /* some time passes: few enough */
+                                rpc_conn_forgive(s);
+                        if (i % 100 == 0)
+                                r = feed(s, &b);
+                }
+                CHECK_EQ(r, -EPROTO);
+                CHECK(i > 18000 && i < 21000);
+                CHECK(told_to_be_calm(s));
+                rpc_conn_free(s);
+        }
+}
+
+/* Half messages on more streams than anybody needs: the rest is refused, the first are whole.
+ */
+TEST(half_messages_have_a_bound)
+{
+        cleanup_(buf_fini) struct buf b = {0}, h = {0};
+        static uint8_t part[16000] = {0, 0, 0x17}; /* of 1.5 MB */
+        struct rpc_conn *s;
+
+        begin_by_hand(&s, &b);
+        request(&h);
+        for (uint32_t i = 0; i < 1000; i++) {
+                cleanup_(buf_fini) struct buf out = {0};
+
+                frame(&b, 1, 4, 1 + 2 * i, buf_head(&h), buf_len(&h));
+                frame(&b, 0, 0, 1 + 2 * i, part, sizeof(part));
+                CHECK_EQ(feed(s, &b), 0);
+                CHECK_EQ(rpc_conn_output(s, &out, 1 << 20), 0);
+                CHECK(rpc_conn_held(s) < 5 << 20); /* memory_max is 1 MiB; 16 MB are sent */
+        }
+        rpc_conn_free(s);
+        CHECK_EQ(w.all.held, 0);
+}
