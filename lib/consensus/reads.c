@@ -2,6 +2,8 @@
  * thesis 6.4). */
 #include "consensus/internal.h"
 
+#define ASKED_AGAIN 4096 /* at a time: the oldest; a leader that cannot answer keeps each */
+
 void reads_clear(struct reads *list)
 {
         struct read *rd;
@@ -65,11 +67,16 @@ void reads_ask_leader(struct replica *r)
 {
         uint64_t leader = replica_leader(r);
         struct read *rd;
+        unsigned n = 0;
 
         r->asked_at = r->now;
-        if (leader != 0)
-                STAILQ_FOREACH (rd, &r->asked, next)
-                        replica_send(r, leader, FRAME_READ_ASK, &rd->id, 1);
+        if (leader == 0)
+                return;
+        STAILQ_FOREACH (rd, &r->asked, next) {
+                if (n++ == ASKED_AGAIN)
+                        break;
+                replica_send(r, leader, FRAME_READ_ASK, &rd->id, 1);
+        }
 }
 
 void replica_read(struct replica *r, uint64_t id)
@@ -127,4 +134,38 @@ void reads_reroute(struct replica *r)
         }
         if (!replica_leads(r))
                 reads_ask_leader(r);
+}
+
+static void drop(struct reads *list, bool (*wanted)(uint64_t id, void *arg), void *arg)
+{
+        struct reads kept = STAILQ_HEAD_INITIALIZER(kept);
+        struct read *rd;
+
+        while ((rd = STAILQ_FIRST(list))) {
+                STAILQ_REMOVE_HEAD(list, next);
+                if (rd->peer != 0 || wanted(rd->id, arg))
+                        STAILQ_INSERT_TAIL(&kept, rd, next);
+                else
+                        free(rd);
+        }
+        STAILQ_CONCAT(list, &kept);
+}
+
+void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg)
+{
+        drop(&r->asked, wanted, arg);
+        drop(&r->waiting, wanted, arg);
+        drop(&r->in_round, wanted, arg);
+}
+
+size_t replica_n_reads(const struct replica *r)
+{
+        const struct reads *lists[] = {&r->asked, &r->waiting, &r->in_round};
+        const struct read *rd;
+        size_t n = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+                STAILQ_FOREACH (rd, lists[i], next)
+                        n++;
+        return n;
 }

@@ -167,6 +167,13 @@ must_check_ int replica_propose(struct replica *r, const void *commands, size_t 
  * lost: ask again after `changed`. */
 void replica_read(struct replica *r, uint64_t id);
 
+/* Forgets those of our reads that are not @wanted any more: without a leader none is answered.
+ */
+void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg);
+
+/* Counts the reads that are not answered, those of others too; walks them. */
+size_t replica_n_reads(const struct replica *r);
+
 /* Lease time (base/clock.h), as this replica knows it; on followers a guess of tens of
  * milliseconds. */
 struct lease_time replica_lease_time(const struct replica *r, struct boot_time now);

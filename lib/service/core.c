@@ -23,7 +23,10 @@
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define WRITES_MAX 100000 /* requests that wait; past it: too many requests */
+/* Requests that wait, and bytes of them; past it: too many requests. */
+#define WRITES_MAX 100000
+#define WRITES_BYTES_MAX ((size_t) 512 << 20)
+#define READS_MAX 100000
 
 RB_HEAD(core_writes, core_write);
 RB_HEAD(core_reads, core_read);
@@ -47,14 +50,16 @@ struct core {
         struct boot_time now;
 
         struct core_writes writes;
-        size_t n_writes;
+        size_t n_writes, write_bytes;
         uint64_t next_seq;
         uint64_t term_seen; /* the highest term of an applied entry */
         bool repropose;     /* some writes were not proposed, or not in this term */
 
         struct core_reads reads;
+        size_t n_reads;
         uint64_t next_read;
         bool caught_up;
+        bool reads_dropped; /* the replica asks for some that nobody waits for */
 
         STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
         struct core_renewal *unstamped;       /* the first of them that has no time yet */
@@ -116,6 +121,7 @@ static void write_finish(struct core *c, struct core_write *w, struct status st,
 {
         RB_REMOVE(core_writes, &c->writes, w);
         c->n_writes--;
+        c->write_bytes -= buf_len(&w->body);
         buf_fini(&w->body);
         w->done(w, st, reply);
 }
@@ -123,7 +129,9 @@ static void write_finish(struct core *c, struct core_write *w, struct status st,
 static void read_finish(struct core *c, struct core_read *rd, struct status st)
 {
         RB_REMOVE(core_reads, &c->reads, rd);
+        c->n_reads--;
         c->caught_up = c->caught_up || st.code == RPC_OK;
+        c->reads_dropped = c->reads_dropped || st.code != RPC_OK;
         rd->done(rd, st);
 }
 
@@ -274,7 +282,8 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
 {
         int r;
 
-        if (c->n_writes >= WRITES_MAX && priority_of(type) == REPLICA_NORMAL)
+        if ((c->n_writes >= WRITES_MAX || c->write_bytes + n > WRITES_BYTES_MAX) &&
+            priority_of(type) == REPLICA_NORMAL)
                 return -ENOBUFS;
         if (is_refused(c, type, (struct view){body, n}))
                 return -ENOSPC;
@@ -294,6 +303,7 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
         }
         RB_INSERT(core_writes, &c->writes, w);
         c->n_writes++;
+        c->write_bytes += buf_len(&w->body);
         return 0;
 }
 
@@ -335,6 +345,9 @@ static void term_begins(struct core *c, uint64_t term)
 
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
 {
+        if (c->n_reads >= READS_MAX)
+                return rd->done(rd, status_too_many);
+        c->n_reads++;
         rd->id = ++c->next_read;
         rd->index = 0;
         rd->deadline = boot_add(c->now,
@@ -351,6 +364,15 @@ bool core_caught_up(const struct core *c)
 void core_read_cancel(struct core *c, struct core_read *rd)
 {
         RB_REMOVE(core_reads, &c->reads, rd);
+        c->n_reads--;
+        c->reads_dropped = true;
+}
+
+static bool is_wanted(uint64_t id, void *arg)
+{
+        struct core *c = arg;
+
+        return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
 }
 
 static void on_read_at(void *u, uint64_t id, uint64_t index)
@@ -913,6 +935,10 @@ static void time_out(struct core *c)
                                     core_status(c).leader_id ? status_timeout
                                                              : status_no_leader);
         }
+        /* While there is no leader nobody answers, and clients ask again. */
+        if (c->reads_dropped && c->replica)
+                replica_drop_reads(c->replica, is_wanted, c);
+        c->reads_dropped = false;
 }
 
 void core_tick(struct core *c, struct boot_time now)
@@ -947,7 +973,7 @@ struct boot_time core_next(struct core *c)
             upkeep_disk_due(&c->cfg, &c->state, core_status(c).short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
-        if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads))
+        if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads) || c->reads_dropped)
                 next = boot_min(next,
                                 boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));
         return next;
