@@ -80,7 +80,7 @@ static void save_owners(const struct state *s, struct buf *out)
         uint64_t n = 0;
 
         for (size_t i = 0; i < s->leases.n_slots; i++)
-                n += s->leases.slots[i] && s->leases.slots[i]->owner;
+                n += s->leases.slots[i] && s->leases.slots[i]->owner ? 1 : 0;
         if (n == 0)
                 return;
         buf_add_u64(out, n);
