@@ -460,6 +460,7 @@ static void run_replica(void)
                                            .member_id = 1,
                                            .min_ttl = NSEC_PER_SEC,
                                            .timeout = NSEC_PER_SEC,
+                                           .watch_progress = NSEC_PER_SEC,
                                            .seed = 3},
                      now) < 0)
                 abort();

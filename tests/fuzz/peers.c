@@ -120,6 +120,7 @@ static void start(struct node *n)
                                            .min_ttl = 1000 * MSEC,
                                            .timeout = 6000 * MSEC,
                                            .leader_timeout = 500 * MSEC,
+                                           .watch_progress = 2000 * MSEC,
                                            .seed = id},
                      W->now) < 0)
                 abort();
@@ -133,7 +134,10 @@ static void start(struct node *n)
                                                  .heartbeat = 50 * MSEC,
                                                  .seed = id * 10 + n->lives,
                                                  .snapshot_entries = 20,
-                                                 .snapshot_slice = 200},
+                                                 .snapshot_slice = 200,
+                                                 .log_bytes = 4096,
+                                                 .message_bytes = 1024,
+                                                 .segment_size = 8192},
                         n->disk, &core_replica_ops, n->core, W->now, &err) < 0) {
                 HOLDS(W->forged);
                 n->dead = true;

@@ -135,6 +135,20 @@ static const char *common_name(struct rpc_conn *c, void *arg)
         return c == W->conns[CONNS_MAX - 1].server ? "root" : NULL;
 }
 
+/* All come from one address. */
+static struct api_turn *turn(struct rpc_conn *c, void *arg)
+{
+        static struct api_turn address, turns[CONNS_MAX];
+
+        (void) arg;
+        for (size_t i = 0; i < CONNS_MAX; i++) {
+                turns[i].of = &address;
+                if (c == W->conns[i].server)
+                        return &turns[i];
+        }
+        return &turns[0];
+}
+
 static void start(void)
 {
         static const struct replica_peer self = {.id = 1, .address = "http://1:1"};
@@ -149,13 +163,16 @@ static void start(void)
                                            .quota = 64 << 10,
                                            .compact_keep = 100,
                                            .leader_timeout = 500 * MSEC,
+                                           .watch_progress = 2000 * MSEC,
                                            .seed = 3},
                      W->now) < 0 ||
             worker_new(&W->passwords, NULL, "passwords") < 0 ||
             api_new(&W->api, W->core, W->passwords, 300 * NSEC_PER_SEC) < 0)
                 abort();
-        api_set_conns(W->api, &(struct api_conns){.kick = kick, .common_name = common_name},
-                      NULL);
+        api_set_conns(
+                W->api,
+                &(struct api_conns){.kick = kick, .common_name = common_name, .turn = turn},
+                NULL);
         core_set_owner(W->core, &owner, NULL);
         if (replica_new(&W->replica,
                         &(struct replica_config){.id = 1,
@@ -166,7 +183,9 @@ static void start(void)
                                                  .heartbeat = 50 * MSEC,
                                                  .seed = 5,
                                                  .snapshot_entries = 20,
-                                                 .snapshot_slice = 200},
+                                                 .snapshot_slice = 200,
+                                                 .log_bytes = 8192,
+                                                 .segment_size = 16384},
                         W->disk, &core_replica_ops, W->core, W->now, &err) < 0)
                 abort();
         core_attach(W->core, W->replica);

@@ -139,7 +139,8 @@ static void run_commands(struct view in)
                 back = (struct view){b.data, buf_len(&b)};
                 HOLDS(cmd_next(&back, &d) == 0 && back.len == 0);
                 HOLDS(c.type == d.type && c.origin == d.origin && c.seq == d.seq &&
-                      c.by_user == d.by_user && c.user.login == d.user.login);
+                      c.by_user == d.by_user && c.quota == d.quota &&
+                      c.user.login == d.user.login);
                 HOLDS(same(c.user.name, d.user.name) && same(c.body, d.body));
         }
 }
