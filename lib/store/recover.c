@@ -213,14 +213,21 @@ static int segment_is_empty(struct store *s, const char *name, bool *ret)
         return r;
 }
 
-/* What store_init() leaves when it is cut short: no more than the first record. */
+/* What store_init() leaves when it is cut short: the first segment, with no more than the first
+ * record. */
 static int is_first_start(struct store *s, const char *name, bool *ret)
 {
         cleanup_(buf_fini) struct buf b = {0};
+        char first[32];
         struct record rec;
         size_t at = 0;
-        int r = read_synced(s, name, &b);
+        int r;
 
+        store_segment_name(1, first);
+        *ret = false;
+        if (strcmp(name, first) != 0)
+                return 0;
+        r = read_synced(s, name, &b);
         if (r < 0)
                 return r;
         if (record_read(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)

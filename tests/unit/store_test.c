@@ -245,6 +245,27 @@ TEST(a_first_start_that_was_cut_short_begins_anew)
         CHECK(strstr(err.text, "meta is damaged"));
 }
 
+/* A later file of the log with one entry: another log went before it, and its entry would take
+ * the place of ours (found by the fuzzer of files). */
+TEST(a_later_segment_without_meta_is_no_first_start)
+{
+        struct store_entry first = {
+                .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "conf", 4}};
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store_error err;
+        struct store *s = NULL;
+
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        store_free(s);
+        CHECK_EQ(d->ops->remove(d, "meta"), 0);
+        CHECK_EQ(d->ops->rename(d, "log-0000000000000001", "log-0000000000000023"), 0);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK(strstr(err.text, "meta is damaged"));
+        store_free(s);
+}
+
 /* A snapshot was installed over a log that tells another story, and the process died before
  * that was cut off: the snapshot stands, alone, and what comes after it stays (Raft section 7;
  * found by the simulator, seed 2018127). */
