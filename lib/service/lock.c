@@ -197,30 +197,33 @@ struct status lock_may_look(struct api *a, const struct identity *who, const str
 }
 
 /* The live key under @prefix with the smallest create_revision, or, with @below, with the
- * greatest one that is less. */
-static struct kv_key *first_or_before(const struct kv *kv, const struct buf *prefix,
-                                      int64_t below)
+ * greatest one that is less; NULL when there is none. Returns 0, or -ENOMEM: then nobody knows,
+ * and nobody holds a lock for it. */
+must_check_ static int first_or_before(const struct kv *kv, const struct buf *prefix,
+                                       int64_t below, struct kv_key **ret)
 {
         cleanup_(buf_fini) struct buf end = {0};
-        struct kv_key *best = NULL;
+        struct kv_key *best;
         struct kv_span span;
 
         if (lock_prefix_end(prefix, &end) < 0)
-                return NULL;
+                return -ENOMEM;
         span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
                                 .end = {buf_head(&end), buf_len(&end)}};
         best = kv_span_eldest(kv, &span);
+        if (best && below > 0 && best->newest->create_revision >= below)
+                best = NULL;
+        *ret = best;
         if (!best || below <= 0)
-                return best;
-        if (best->newest->create_revision >= below)
-                return NULL;
+                return 0;
         for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
                 int64_t rev = kv_live(k) ? k->newest->create_revision : 0;
 
                 if (rev < below && rev > best->newest->create_revision)
                         best = k;
         }
-        return best;
+        *ret = best;
+        return 0;
 }
 
 /* ---- the guarded writes ---- */
@@ -373,7 +376,11 @@ static bool look(struct waiter *w)
                 request_fail(w->q, status_session_gone);
                 return false;
         }
-        before = first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev);
+        if (first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev, &before) <
+            0) {
+                request_fail(w->q, status_nomem);
+                return false;
+        }
         if (!before) {
                 request_read(w->q, confirmed);
                 return false;
@@ -392,9 +399,12 @@ static bool look(struct waiter *w)
 static void confirmed(struct request *q)
 {
         struct waiter *w = q->data;
+        struct kv_key *before;
 
-        if (own_key(w) &&
-            !first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev))
+        if (first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev, &before) <
+            0)
+                return request_fail(q, status_nomem);
+        if (own_key(w) && !before)
                 return answer_held(w);
         look(w);
 }
@@ -611,7 +621,8 @@ static void answer_leader(struct request *q)
         st = lock_may_look(q->api, &q->who, &prefix);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        k = first_or_before(&core_state(q->api->core)->kv, &prefix, 0);
+        if (first_or_before(&core_state(q->api->core)->kv, &prefix, 0, &k) < 0)
+                return request_fail(q, status_nomem);
         if (!k)
                 return request_fail(q, status_nobody);
         core_header(q->api->core, &h);
