@@ -14,6 +14,7 @@
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
+#define TRAILING_BYTES ((size_t) 1 << 20) /* of them, behind one that was asked for */
 /* A full disk: what can be let go of is let go of sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 /* What the log in memory may hold: twice what may be uncommitted; past it the oldest entries
@@ -324,6 +325,7 @@ static void save(struct replica *r, bool for_disk)
                 return replica_fatal(r, "out of memory");
         r->saving = true;
         r->saving_for_disk = for_disk;
+        r->letting_go = for_disk && r->snapshot_wanted;
         r->slice_at = r->now;
         if (for_disk) {
                 r->snapshot_wanted = false;
@@ -471,11 +473,29 @@ static void installed(struct replica *r, uint64_t index)
         replica_step(r, &ev);
 }
 
+/* How many entries stay behind the snapshot at @index. Who asked for one, to defragment, wants
+ * room: so then it is a few, however large they were. */
+static uint64_t trailing(const struct replica *r, uint64_t index)
+{
+        uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;
+        size_t bytes = 0;
+
+        if (!r->letting_go || is_sending(r))
+                return max;
+        while (n < max && index - n >= r->log.first && log_get(&r->log, index - n)) {
+                bytes += log_get(&r->log, index - n)->len;
+                if (bytes > TRAILING_BYTES)
+                        break;
+                n++;
+        }
+        return n;
+}
+
 static void taken(struct replica *r)
 {
         r->snapping = false;
         if (r->pending.index > r->snap_index)
-                compact(r, &r->pending, min_of(entries(r), (uint64_t) TRAILING));
+                compact(r, &r->pending, trailing(r, r->pending.index));
         else
                 raft_configuration_close(
                         &r->pending.configuration); /* the log was shrunk past it */

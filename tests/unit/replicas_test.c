@@ -502,6 +502,32 @@ TEST(the_log_in_memory_is_bounded_in_bytes)
         stop();
 }
 
+/* Who asks for a snapshot, to defragment, gets the room that a log of large entries took: in
+ * memory and on disk. */
+TEST(a_snapshot_that_was_asked_for_lets_go_of_the_log)
+{
+        struct node *leader;
+
+        start();
+        leader = elect();
+        for (unsigned i = 0; i < 300; i++) {
+                CHECK_EQ(propose(leader, 100000), 0);
+                pass(5 * MS);
+        }
+        CHECK(replica_status(leader->replica).disk_bytes > 30000000);
+        replica_want_snapshot(leader->replica);
+        pass(500 * MS);
+        CHECK(replica_status(leader->replica).log_bytes < 2 << 20);
+        CHECK(replica_status(leader->replica).disk_bytes < 20 << 20); /* two segments */
+        CHECK_EQ(propose(leader, 10), 0);
+        pass(20 * MS);
+        for (unsigned i = 0; i < N; i++) {
+                CHECK_EQ(net.node[i].applied, 301);
+                CHECK_EQ(net.node[i].snaps, 0);
+        }
+        stop();
+}
+
 /* Renewals, expiries and the like have a bound too, at whoever cannot get rid of them. */
 TEST(what_is_urgent_has_a_bound)
 {
