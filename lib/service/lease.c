@@ -28,7 +28,7 @@ static void revoke_lease(struct request *q)
         Pb__LeaseRevokeRequest *m = q->msg;
 
         /* Ours decides, on every replica. */
-        m->tied = core_config(q->api->core)->lease_tie;
+        m->tied = (int32_t) core_config(q->api->core)->lease_tie;
         request_write(q, CMD_REVOKE, q->msg);
 }
 

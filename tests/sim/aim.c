@@ -298,7 +298,7 @@ void on_deed(struct world *w, struct event *e)
         if (w->calm || !n)
                 return;
         if (e->deed >= UNDO)
-                return undo(w, n, e->deed - UNDO);
+                return undo(w, n, (enum deed)(e->deed - UNDO));
         if (!n->up || n->paused)
                 return;
         log_debug("%.3f s: deed %d on replica %u", (double) w->now / 1e9, e->deed, n->i + 1);

@@ -17,6 +17,7 @@ ctl_forever() { exec "$BIN/tenurectl" --bus="$BUS" "$@"; }
 call() { timeout 10 busctl --address="$BUS" "$@"; }
 ID=0123456789abcdef0123456789abcdef
 
+until_ok 10 call list >/dev/null
 has "tenurectl without an agent says so" "$(ctl status 2>&1)" "is tenured running"
 
 # What systemd would hear.

@@ -411,7 +411,7 @@ static enum state_outcome revoke_as(struct state *s, const char *user, int64_t i
         Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
 
         q.id = id;
-        q.tied = tie;
+        q.tied = (int32_t) tie;
         return apply(s, user, CMD_REVOKE, &q.base);
 }
 

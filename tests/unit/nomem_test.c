@@ -301,7 +301,7 @@ TEST(memory_that_runs_out_is_no_outcome)
         state_init(&s);
         for (size_t i = 0; i < script.n; i++) {
                 const struct command *c = &script.commands[i];
-                cleanup_(buf_fini) struct buf before = {0}, out = {0};
+                cleanup_(buf_fini) struct buf before = {0};
                 struct state_reply reply = {0};
                 struct cmd cmd = {.type = c->type,
                                   .body = {buf_head(&c->body), buf_len(&c->body)}};

@@ -4,8 +4,6 @@
 /* @n transactions, each in an operation of the one before; the innermost puts. */
 static void nested_txns(struct buf *out, size_t n)
 {
-        cleanup_(buf_fini) struct buf in = {0};
-
         buf_add(out, "\x12\x05\x12\x03\x0a\x01k", 7); /* success { request_put { key } } */
         for (size_t i = 1; i < n; i++) {
                 cleanup_(buf_fini) struct buf op = {0};
