@@ -173,6 +173,9 @@ void room_done(struct job *j)
                 if (s->n_spares >= SPARES)
                         s->lacks_spare = false;
         }
+        /* Nobody retries what is not short of room. */
+        if (!store_short_of_room(s))
+                s->blocked = false;
         store_flush(s);
 }
 

@@ -730,3 +730,82 @@ TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
         failures = 0;
         segment_size = 0;
 }
+
+/* Short of room, a snapshot is taken that lets go of a segment, and that becomes the missing
+ * spare: nothing is short any more, and the log goes on. */
+TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s;
+        uint64_t at = 2;
+
+        failures = snapshot_failures = 0;
+        persisted = 1;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        settle(s, d);
+        sim_disk_fill(d, true);
+        while (!store_short_of_room(s)) { /* the second file is begun, no spare can be made */
+                append(s, at, at, 1, 500);
+                settle(s, d);
+                at++;
+        }
+        snapshot(s, at - 1, 3000, false); /* what is_due() does then */
+        settle(s, d);
+        store_trim(s, at - 1);
+        settle(s, d);
+        sim_disk_fill(d, false);
+        for (int i = 0; i < 100; i++, at++) {
+                append(s, at, at, 1, 500);
+                settle(s, d);
+                if (store_short_of_room(s)) /* as replica_tick() does */
+                        store_retry(s);
+                settle(s, d);
+        }
+        CHECK_EQ(persisted, at - 1);
+        store_free(s);
+        segment_size = 0;
+}
+
+/* The disk's second thread is at a large snapshot. */
+static const struct disk_ops *kept_ops;
+static struct disk_job *held_jobs[64];
+static unsigned n_held_jobs;
+static void hold_aside(struct disk *d, struct disk_job *j)
+{
+        (void) d;
+        held_jobs[n_held_jobs++] = j;
+}
+
+TEST(the_log_goes_on_while_a_large_snapshot_is_written)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct disk_ops two_threads = *d->ops;
+        struct store *s;
+        uint64_t at = 2;
+
+        persisted = 1;
+        failures = 0;
+        n_held_jobs = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        settle(s, d);
+        kept_ops = d->ops;
+        two_threads.submit_aside = hold_aside;
+        d->ops = &two_threads;
+        snapshot(s, 1, 1 << 16, false); /* takes its time */
+        for (; at < 200; at++) {
+                append(s, at, at, 1, 500);
+                settle(s, d);
+        }
+        CHECK_EQ(persisted, at - 1);
+        for (unsigned i = 0; i < n_held_jobs; i++) {
+                held_jobs[i]->run(held_jobs[i]);
+                held_jobs[i]->done(held_jobs[i]);
+                finish(d);
+        }
+        d->ops = kept_ops;
+        CHECK_EQ(failures, 0);
+        store_free(s);
+        segment_size = 0;
+}
