@@ -167,8 +167,10 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return 0;
         w = window_of(r, peer);
         w->unacked++;
+        /* Our own clients stop at half of it: else they take whatever room there is, and a
+         * frame that is refused for ever closes its sender's window, for renewals too (I1). */
         w->full = priority == REPLICA_URGENT ? buf_len(&r->urgent) + in.len > URGENT_BYTES_MAX
-                                             : r->queued + in.len > QUEUED_BYTES_MAX;
+                                             : r->queued + in.len > 2 * QUEUED_BYTES_MAX;
         /* Where there is no room it comes again: it must not count as seen. */
         if (w->full || !is_new(w, life, n))
                 return 0;
@@ -334,11 +336,12 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
 {
         struct forwarded *f, *next;
 
-        r->leader_full = full;
         STAILQ_FOREACH_SAFE(f, &r->unacked, next, next)
         if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
             (seen & UINT64_C(1) << (high - f->n)))
                 forwarded_free(r, f);
+        /* What is refused comes again, and asks again with that; a repeated one does not. */
+        r->leader_full = full && !STAILQ_EMPTY(&r->unacked);
         if (!full)
                 send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);
 }

@@ -289,7 +289,7 @@ static bool is_due(const struct replica *r)
 
         if (boot_before(r->now, r->snapshot_again_at) || n == 0)
                 return false;
-        if (r->snapshot_wanted)
+        if (r->snapshot_wanted || r->snapshot_due)
                 return true;
         if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
                 return true;
@@ -328,7 +328,7 @@ static void save(struct replica *r, bool for_disk)
         r->letting_go = for_disk && r->snapshot_wanted;
         r->slice_at = r->now;
         if (for_disk) {
-                r->snapshot_wanted = false;
+                r->snapshot_wanted = r->snapshot_due = false;
                 r->snap_bytes_from = 0;
         }
         r->ops->save(r->userdata);
@@ -366,7 +366,8 @@ static void save_more(struct replica *r)
                 return saved(r, &bytes);
         if (k == -ESTALE) {
                 r->saving = false;
-                r->snapshot_wanted = r->snapshot_wanted || r->saving_for_disk;
+                r->snapshot_wanted = r->snapshot_wanted || r->letting_go;
+                r->snapshot_due = r->snapshot_due || r->saving_for_disk;
                 raft_configuration_close(&r->pending.configuration);
         } else if (k < 0) {
                 replica_fatal(r, "out of memory");

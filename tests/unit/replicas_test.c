@@ -75,9 +75,14 @@ static void on_save(void *u)
         n->saved = n->applied;
 }
 
+static bool stale_once;
 static int on_save_more(void *u, size_t bytes, struct buf *out)
 {
         (void) bytes;
+        if (stale_once) {
+                stale_once = false;
+                return -ESTALE;
+        }
         buf_add_u32(out, ((struct node *) u)->saved);
         return 0;
 }
@@ -546,5 +551,123 @@ TEST(what_is_urgent_has_a_bound)
                         turn();
         }
         CHECK_EQ(r, -ENOBUFS);
+        stop();
+}
+
+static uint64_t leader_id;
+static bool entries_and_acks(const struct frame *f)
+{
+        return f->to != leader_id && (buf_head(&f->bytes)[0] == FRAME_RAFT ||
+                                      buf_head(&f->bytes)[0] == FRAME_PROPOSED);
+}
+static bool entries_only(const struct frame *f)
+{
+        return f->to != leader_id && buf_head(&f->bytes)[0] == FRAME_RAFT;
+}
+/* A frame that was taken comes again while the leader is full: nothing waits for room at its
+ * follower, which goes on. */
+TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
+{
+        struct node *leader, *from;
+        uint64_t term;
+        int r = 0;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        leader_id = id_of(leader);
+        term = replica_status(leader->replica).term;
+        net.lost = entries_and_acks;
+        for (unsigned i = 0; i < 100; i++) {
+                while (propose(leader, (1 << 20) - 16) == 0)
+                        ;
+                if (i % 10 == 0)
+                        pass(MS);
+        }
+        CHECK_EQ(propose(from, 10), 0); /* gets in; the word of it is lost, or late */
+        pass(5 * MS);
+        for (size_t n = 1 << 20; n > 0; n /= 2)
+                while (propose(leader, n) == 0)
+                        ;
+        net.lost = entries_only;
+        replica_peer_up(from->replica, id_of(leader), net.now); /* or 200 ms without a word */
+        pass(5 * MS);
+        net.lost = NULL;
+        pass(10 * NSEC_PER_SEC);
+        CHECK_EQ(replica_status(leader->replica).term, term);
+        CHECK_EQ(replica_status(leader->replica).commit, replica_status(leader->replica).last);
+        CHECK_EQ(propose(leader, 10), 0);
+        for (unsigned i = 0; i < 60 && (r = propose(from, 10)) != 0; i++)
+                pass(NSEC_PER_SEC);
+        CHECK_EQ(r, 0);
+        stop();
+}
+
+/* A compaction comes while a snapshot that was due is encoded; a follower lacks 4 MB. */
+static void begin_again(bool stale)
+{
+        struct node *leader, *late;
+
+        start();
+        leader = elect();
+        late = follower(leader);
+        stale_once = false;
+        for (unsigned i = 0; i < 660; i++) {
+                CHECK_EQ(propose(leader, 100000), 0);
+                pass(2 * MS);
+        }
+        stale_once = stale; /* the next one to encode is told so */
+        late->full = true;
+        net.lost = to_the_dead;
+        for (unsigned i = 0; i < 40; i++) {
+                CHECK_EQ(propose(leader, 100000), 0);
+                pass(2 * MS);
+        }
+        pass(100 * MS);
+        CHECK(!stale_once);
+        late->full = false;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(late), net.now);
+        pass(2000 * MS);
+        CHECK_EQ(late->snaps, 0);
+        stop();
+}
+TEST(a_snapshot_begun_again_does_not_let_go_of_the_log)
+{
+        begin_again(false);
+        begin_again(true);
+}
+
+/* The leader's own clients take all the room there is; a follower has one large frame
+ * that is refused for it, and renewals. */
+TEST(renewals_go_on_beside_a_frame_that_is_refused)
+{
+        struct node *leader, *from;
+        static const uint8_t small[1000];
+        unsigned sent = 0, at_leader = 0;
+        uint64_t term;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        term = replica_status(leader->replica).term;
+        for (unsigned i = 0; i < 3000; i++) {
+                for (unsigned k = 0; k < N; k++) /* the links are slow */
+                        net.node[k].full = &net.node[k] != leader && i % 50 > 2;
+                while (replica_propose(leader->replica, small, sizeof(small), REPLICA_NORMAL) ==
+                       0)
+                        ;
+                if (i == 10) {
+                        static const uint8_t large[1 << 20];
+                        CHECK_EQ(replica_propose(from->replica, large, 1000000, REPLICA_NORMAL),
+                                 0);
+                }
+                if (i % 20 == 19 && replica_propose(from->replica, "!", 1, REPLICA_URGENT) == 0)
+                        sent++;
+                pass(MS);
+                at_leader = leader->applied;
+        }
+        CHECK_EQ(replica_status(leader->replica).term, term);
+        CHECK(sent > 50 && at_leader + 20 > sent);
         stop();
 }
