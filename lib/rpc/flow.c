@@ -221,12 +221,18 @@ bool flow_may_deliver(struct call *k, size_t len)
         return true;
 }
 
-/* By so much, whatever it is: the client may not know our settings yet. */
+static int32_t window_of(const struct call *k)
+{
+        return nghttp2_session_get_stream_effective_local_window_size(k->pub.conn->h2,
+                                                                      k->stream);
+}
+
+/* By so much, whatever it is: the client may not know our settings yet. Never narrower again:
+ * nghttp2 sets the next widening off against that, and tells the client nothing. */
 static void widen(const struct call *k, int32_t by)
 {
         struct rpc_conn *c = k->pub.conn;
-        int32_t window =
-                nghttp2_session_get_stream_effective_local_window_size(c->h2, k->stream);
+        int32_t window = window_of(k);
 
         if (window >= 0 &&
             nghttp2_session_set_local_window_size(c->h2, NGHTTP2_FLAG_NONE, k->stream,
@@ -256,7 +262,9 @@ void flow_half(struct call *k, size_t len)
                 return;
         if (c->in > IN_MAX || (is_over(c) && c->in > c->limits.message_max + IN_SPARE))
                 return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED, c->limits.too_many);
-        if (k->room > 0 || k->begs || FRAME_HEADER + len <= RPC_STREAM_WINDOW / 2)
+        if (k->room > 0 || k->begs ||
+            FRAME_HEADER + len <=
+                    (size_t) max_of(window_of(k), (int32_t) RPC_STREAM_WINDOW) / 2)
                 return;
         /* Counted in `rooms` once it is given. */
         k->begs = true;
@@ -274,11 +282,8 @@ void flow_taken(struct call *k)
         c->idle_frames -= min_of(c->idle_frames, (size_t) FORGIVEN_BY_A_MESSAGE);
         if (!c->server)
                 return;
-        if (k->room > 0) {
-                if (!k->begs && !k->pub.ended)
-                        widen(k, -(int32_t) k->room);
+        if (k->room > 0)
                 return_room(k);
-        }
         give = k->window - min_of(k->window, buf_len(&k->in));
         k->window -= give;
         if (give > 0 &&

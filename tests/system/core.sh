@@ -102,7 +102,7 @@ if timeout 15 bash -c "exec 3<>/dev/tcp/127.0.0.1/$c1; printf 'PRI * HTTP/2.0\r\
 has "half a request and silence on the client port: the call ends" "$(python3 "$(dirname "$0")/half_request.py" "$c1" 25)" "ended"
 /usr/bin/python3 "$(dirname "$0")/deep.py" "127.0.0.1:$c1" >"$DIR/deep.log" 2>&1
 while read -r line; do if [[ $line == ok* ]]; then ok "${line#ok }"; else not_ok "a message that is too much" "$line"; fi; done <"$DIR/deep.log"
-has "messages that are too much, all of them" "$(wc -l <"$DIR/deep.log")" "^9$"
+has "messages that are too much, all of them" "$(wc -l <"$DIR/deep.log")" "^10$"
 head -c 2097152 /dev/zero | tr '\0' x >"$DIR/big"
 has "a request of 2 MiB" "$(at 0 put big <"$DIR/big" 2>&1)" "request is too large|message larger than max"
 head -c 1400000 /dev/zero | tr '\0' x >"$DIR/fits"

@@ -3,6 +3,7 @@
 usage: deep.py ADDRESS
 """
 import sys
+import threading
 
 import grpc
 
@@ -86,4 +87,24 @@ for name, how, path, message, wanted in cases:
     good = told == wanted and alive == "OK"
     failed += not good
     print(f"{'ok' if good else 'not ok'} {name} ({len(message)} bytes): {told}; afterwards: {alive}", flush=True)
+# Messages that are not too much, one after the other on one stream: each larger than the window that a call begins with.
+got, held = 0, threading.Event()
+
+
+def requests():
+    for size in (20000, 16380, 100000, 1400000, 20000):
+        yield field(1, field(1, b"%07d" % size + b"x" * size))
+    held.wait(30)  # an end would end the watches
+
+
+try:
+    for _ in channel.stream_stream("/etcdserverpb.Watch/Watch", request_serializer=None, response_deserializer=None)(requests(), timeout=30, wait_for_ready=True):
+        got += 1
+        if got == 5:
+            break
+except grpc.RpcError as e:
+    print("   ", e.code().name, e.details())
+held.set()
+failed += got != 5
+print(f"{'ok' if got == 5 else 'not ok'} five watches with large keys on one stream: {got} made", flush=True)
 sys.exit(failed > 0)
