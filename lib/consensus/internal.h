@@ -143,8 +143,8 @@ struct replica {
         bool snapping;            /* ...or written... */
         bool installing;          /* ...or somebody else's is written and loaded */
         bool snapshot_wanted, saving_for_disk;
-        bool snapshot_due; /* one that was due must begin again */
-        bool letting_go; /* the one that is taken was asked for */
+        bool snapshot_due;                     /* one that was due must begin again */
+        bool letting_go;                       /* the one that is taken was asked for */
         struct boot_time slice_at;             /* when to encode more */
         struct boot_time snapshot_again_at;    /* no room for one before */
         struct boot_time room_at;              /* when the store looks for room again */
