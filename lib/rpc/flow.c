@@ -18,7 +18,8 @@
 #define SMALL ((size_t) 16 << 10)        /* of a call, in a connection that holds too much */
 #define SHARE ((size_t) 64 << 10)        /* what a connection may hold when all hold too much */
 #define LARGE_REQUEST 4096
-#define IDLE_FRAMES_MAX 10000
+/* More than two for each of the 8,192 calls that a client may begin before any is taken. */
+#define IDLE_FRAMES_MAX 24000
 #define FORGIVEN_BY_A_MESSAGE 16
 #define FORGIVEN_PER_BYTES 512
 #define RUN_MAX 64 /* calls that go on in one piece of work */
