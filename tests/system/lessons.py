@@ -266,6 +266,18 @@ def joined(replica, index):
     return None
 
 
+def promoted(lead, member, end=30):
+    """Once it is in sync, which takes a while."""
+    end += time.monotonic()
+    while time.monotonic() < end:
+        try:
+            lead.call("/etcdserverpb.Cluster/MemberPromote", pb.MemberPromoteRequest(ID=member), pb.MemberPromoteResponse)
+            return True
+        except grpc.RpcError:
+            time.sleep(.1)
+    return False
+
+
 def a_large_state_goes_unnoticed(rs):
     """What writers_delay_nothing() left is written to disks, brought to a new replica, streamed, hashed and compacted."""
     lead, lease = leader(rs), rs[0].grant(2)
@@ -287,6 +299,8 @@ def a_large_state_goes_unnoticed(rs):
         file = save(lead)
         report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
         unnoticed("while it streams")
+        member = joins.status().header.member_id
+        report(promoted(lead, member), "it is promoted: a learner answers no more than reads of its own")
         hashes = {(h.hash, h.compact_revision) for h in (
             r.call(MAINTENANCE + "HashKV", pb.HashKVRequest(revision=before.header.revision), pb.HashKVResponse, 60) for r in [*rs, joins])}
         report(len(hashes) == 1, "HashKV is the same on all four", hashes)
@@ -300,7 +314,6 @@ def a_large_state_goes_unnoticed(rs):
         report(old == "etcdserver: mvcc: required revision has been compacted" and rs[1].count(b"busy/0") == 1,
                "all of it is compacted, and what is newest stays", old)
         unnoticed("while it is compacted")
-        member = joins.status().header.member_id
         lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=member), pb.MemberRemoveResponse)
     finally:
         joins.kill()
