@@ -82,6 +82,11 @@ struct replica_status replica_status(const struct replica *r)
         };
 }
 
+bool replica_short_of_room(const struct replica *r)
+{
+        return store_short_of_room(r->store);
+}
+
 struct boot_time replica_now(const struct replica *r)
 {
         return r->now;

@@ -228,6 +228,9 @@ void replica_want_snapshot(struct replica *r);
 
 struct replica_status replica_status(const struct replica *r);
 
+/* `short_of_room` of that, for who asks with each write. */
+bool replica_short_of_room(const struct replica *r);
+
 /* The replicas as configured now: calls @fn for each. */
 void replica_each_peer(const struct replica *r,
                        void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
