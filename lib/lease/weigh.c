@@ -21,11 +21,17 @@ static size_t since(const struct state *s, int64_t revision)
                kv_history_seek(&s->kv, revision + 1);
 }
 
+/* Keys that a look at @span comes by; a single one costs its look even when it is not there. */
+static size_t keys_in(const struct state *s, const struct kv_span *span)
+{
+        return span->single ? 1 : kv_span_count(&s->kv, span);
+}
+
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
 
-        return take(&b->keys, span.single ? 1 : kv_span_count(&s->kv, &span));
+        return take(&b->keys, keys_in(s, &span));
 }
 
 static size_t bytes_of(const struct kv_version *v)
@@ -37,7 +43,7 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
 
-        if (!take(&b->keys, span.single ? 1 : kv_span_count(&s->kv, &span)))
+        if (!take(&b->keys, keys_in(s, &span)))
                 return false;
         if (!q->prev_kv)
                 return true;
@@ -73,7 +79,7 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
                    q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
                    q->max_create_revision;
         size_t limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX, n = 0, sum = 0, largest = 0;
-        size_t keys = span.single ? 1 : kv_span_count(&s->kv, &span);
+        size_t keys = keys_in(s, &span);
 
         b->n_ranges++;
         if (newest && q->count_only)
