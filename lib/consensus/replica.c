@@ -75,16 +75,15 @@ struct replica_status replica_status(const struct replica *r)
                 .last = log_last(&r->log),
                 .commit = raft_commit_index(&r->raft),
                 .applied = r->applied,
-                .disk_bytes = store_size(r->store),
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = store_short_of_room(r->store),
                 .log_bytes = r->log.bytes,
         };
 }
 
-bool replica_short_of_room(const struct replica *r)
+uint64_t replica_disk_bytes(const struct replica *r)
 {
-        return store_short_of_room(r->store);
+        return store_size(r->store);
 }
 
 struct boot_time replica_now(const struct replica *r)

@@ -50,7 +50,6 @@ struct replica_status {
                      */
         uint64_t leader_id; /* 0: none known */
         uint64_t term, last, commit, applied;
-        uint64_t disk_bytes;
         bool waits_for_room; /* nothing becomes durable here until there is some */
         bool short_of_room;  /* the disk is full: what was kept aside is used now, and nothing
                                 that grows should be added */
@@ -226,10 +225,11 @@ uint64_t replica_removed(const struct replica *r, uint64_t id);
 /* Takes a snapshot soon, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);
 
+/* Cheap: asked several times with each request. */
 struct replica_status replica_status(const struct replica *r);
 
-/* `short_of_room` of that, for who asks with each write. */
-bool replica_short_of_room(const struct replica *r);
+/* What log and snapshot take on the disk; adds up every file of the log. */
+uint64_t replica_disk_bytes(const struct replica *r);
 
 /* The replicas as configured now: calls @fn for each. */
 void replica_each_peer(const struct replica *r,

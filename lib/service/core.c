@@ -190,6 +190,11 @@ struct replica_status core_status(const struct core *c)
         return c->replica ? replica_status(c->replica) : (struct replica_status){0};
 }
 
+uint64_t core_disk_bytes(const struct core *c)
+{
+        return c->replica ? replica_disk_bytes(c->replica) : 0;
+}
+
 void core_each_peer(const struct core *c,
                     void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                     void *arg)
@@ -268,7 +273,7 @@ static bool is_refused(struct core *c, enum cmd_type type, struct view body)
         cleanup_(arena_fini) struct arena a = {0};
         Pb__TxnRequest *txn;
 
-        if (!upkeep_disks_full(&c->state) && !replica_short_of_room(c->replica))
+        if (!upkeep_disks_full(&c->state) && !core_status(c).short_of_room)
                 return false;
         if (type == CMD_PUT || type == CMD_GRANT)
                 return true;
@@ -970,7 +975,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(
                         next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
         if (core_status(c).leader_id != 0 &&
-            upkeep_disk_due(&c->cfg, &c->state, replica_short_of_room(c->replica)))
+            upkeep_disk_due(&c->cfg, &c->state, core_status(c).short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
         if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads) || c->reads_dropped)

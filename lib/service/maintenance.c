@@ -10,6 +10,7 @@ static void status(struct request *q)
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
+        uint64_t disk_bytes = core_disk_bytes(q->api->core);
         struct state *state = core_state(q->api->core);
         struct api_load load = {0};
         Pb__ResponseHeader h;
@@ -26,8 +27,8 @@ static void status(struct request *q)
         p.raftterm = s.term;
         p.raftappliedindex = s.applied;
         p.islearner = s.learner;
-        p.dbsize = (int64_t) s.disk_bytes;
-        p.dbsizeinuse = (int64_t) min_of(state_bytes(state), (size_t) s.disk_bytes);
+        p.dbsize = (int64_t) disk_bytes;
+        p.dbsizeinuse = (int64_t) min_of(state_bytes(state), (size_t) disk_bytes);
         p.dbsizequota = (int64_t) core_config(q->api->core)->quota;
         p.longest_turn_us = load.longest_turn / NSEC_PER_USEC;
         p.clients = (int64_t) load.connections;

@@ -519,11 +519,11 @@ TEST(a_snapshot_that_was_asked_for_lets_go_of_the_log)
                 CHECK_EQ(propose(leader, 100000), 0);
                 pass(5 * MS);
         }
-        CHECK(replica_status(leader->replica).disk_bytes > 30000000);
+        CHECK(replica_disk_bytes(leader->replica) > 30000000);
         replica_want_snapshot(leader->replica);
         pass(500 * MS);
         CHECK(replica_status(leader->replica).log_bytes < 2 << 20);
-        CHECK(replica_status(leader->replica).disk_bytes < 20 << 20); /* two segments */
+        CHECK(replica_disk_bytes(leader->replica) < 20 << 20); /* two segments */
         CHECK_EQ(propose(leader, 10), 0);
         pass(20 * MS);
         for (unsigned i = 0; i < N; i++) {
