@@ -17,10 +17,10 @@
 
 #include "base/tree.h"
 
-#define SESSION_TTL_MS                                                        \
-        60000 /* of a lease made for a caller that brings none, as in etcd... \
-               */
-#define SESSION_RENEW (20 * NSEC_PER_SEC) /* ...which is kept alive while the caller waits */
+/* Of a lease made for a caller that brings none, as in etcd; it is kept alive while the caller
+ * waits. */
+#define SESSION_TTL_MS 60000
+#define SESSION_RENEW (20 * NSEC_PER_SEC)
 
 static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session is expired"};
 static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
