@@ -3,11 +3,11 @@
 TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bus_load
 
 comma := ,
-# tests/unit/nomem.c stands between our code and what gives memory.
-NOMEM := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup)
+# tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp().
+UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp)
 
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
-	$(CC) $(LDFLAGS) $(NOMEM) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(UNIT_WRAPS) -o $@ $^ $(LDLIBS)
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
 # libraft's do not fail, but what we call of them do.

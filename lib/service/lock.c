@@ -2,20 +2,16 @@
  * Lock (v3lockpb) and Election (v3electionpb): who came first, holds.
  *
  * Whoever wants to hold creates NAME/LEASE-IN-HEX under its lease; the key with the smallest
- * create_revision holds. A waiter waits for one key only, the one just before its own, so that
- * a release wakes one and not all. Before it is told that it holds, a linearizable read makes
- * sure that its key, and so its lease, is still there (A38). A client that goes away while it
- * waits takes its key with it, unless somebody has written to the key since: the same holder
- * may have come back by another replica, and have it. The create_revision is the fencing token:
- * guard writes with a compare of it.
+ * create_revision holds. Those who wait for one name stand in a queue (lock_queue.h), so that a
+ * release wakes one and not all. Before it is told that it holds, a linearizable read makes
+ * sure that its key, and so its lease, is still there (A38); who waits and loses its key is
+ * told at once. A client that goes away while it waits takes its key with it, unless somebody
+ * has written to the key since: the same holder may have come back by another replica, and have
+ * it. The create_revision is the fencing token: guard writes with a compare of it.
  */
 #include "service/lock.h"
 
-#include <bsd/sys/queue.h>
-#include <inttypes.h>
-#include <stdio.h>
-
-#include "base/tree.h"
+#include "service/lock_queue.h"
 
 /* Of a lease made for a caller that brings none, as in etcd; it is kept alive while the caller
  * waits. */
@@ -38,36 +34,22 @@ struct session {
 
 /* One who wants to hold. */
 struct waiter {
-        RB_ENTRY(waiter) by_before; /* while `waits` */
+        struct lock_place place;
         struct lock_hub *hub;
         struct request *q;
-        bool waits;
         bool election;
-        int64_t lease, rev; /* rev: the create_revision of our key */
-        int64_t mod;        /* its mod_revision, as our claim left it */
-        struct buf prefix, key, value;
-        struct buf before;       /* the key that we wait for */
+        int64_t mod;             /* the mod_revision of our key, as our claim left it */
         struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
 };
 
-RB_HEAD(lock_waiters, waiter);
-
 struct lock_hub {
         struct api *api;
-        struct lock_waiters waiters;
+        struct lock_queues queues;
         TAILQ_HEAD(sessions, session) sessions; /* whose turn to be renewed is next is first */
         int64_t seen; /* the revision up to which deletions were looked at */
 };
 
-static int waiter_cmp(const struct waiter *a, const struct waiter *b)
-{
-        int c = bytes_cmp(buf_head(&a->before), buf_len(&a->before), buf_head(&b->before),
-                          buf_len(&b->before));
-
-        return c != 0 ? c : (uintptr_t) a < (uintptr_t) b ? -1 : (uintptr_t) a > (uintptr_t) b;
-}
-
-TREE_GENERATE(lock_waiters, waiter, by_before, waiter_cmp)
+static void woken(struct lock_place *p, enum lock_turn turn);
 
 int lock_hub_new(struct lock_hub **ret, struct api *a)
 {
@@ -76,7 +58,7 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
         if (!h)
                 return -ENOMEM;
         h->api = a;
-        RB_INIT(&h->waiters);
+        lock_queues_init(&h->queues, woken);
         TAILQ_INIT(&h->sessions);
         *ret = h;
         return 0;
@@ -84,7 +66,7 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
 
 struct lock_hub *lock_hub_free(struct lock_hub *h)
 {
-        assert(!h || RB_EMPTY(&h->waiters));
+        assert(!h || lock_queues_empty(&h->queues));
         free(h);
         return NULL;
 }
@@ -151,23 +133,18 @@ struct boot_time lock_hub_next(const struct lock_hub *h)
 
 /* ---- waiters ---- */
 
+static const struct kv *kv_of(const struct lock_hub *h)
+{
+        return &core_state(h->api->core)->kv;
+}
+
 static void waiter_free(struct request *q)
 {
         struct waiter *w = q->data;
 
         session_end(w->session);
-        if (w->waits)
-                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
-        buf_fini(&w->prefix);
-        buf_fini(&w->key);
-        buf_fini(&w->value);
-        buf_fini(&w->before);
+        lock_place_leave(&w->hub->queues, &w->place);
         free(w);
-}
-
-static ProtobufCBinaryData bytes_of(const struct buf *b)
-{
-        return pb_bytes(buf_head(b), buf_len(b));
 }
 
 int lock_prefix(ProtobufCBinaryData name, struct buf *out)
@@ -184,52 +161,31 @@ int lock_prefix_end(const struct buf *prefix, struct buf *out)
         return buf_error(out);
 }
 
+static struct status may_look(struct api *a, const struct identity *who,
+                              const struct kv_span *span)
+{
+        ProtobufCBinaryData from = pb_bytes(span->from.p, span->from.len),
+                            end = pb_bytes(span->end.p, span->end.len);
+
+        return status_of(
+                permit_range(core_state(a->core), &who->user, &from, &end, PERMIT_READ));
+}
+
 struct status lock_may_look(struct api *a, const struct identity *who, const struct buf *prefix)
 {
         cleanup_(buf_fini) struct buf end = {0};
-        ProtobufCBinaryData from = bytes_of(prefix), to;
 
         if (lock_prefix_end(prefix, &end) < 0)
                 return status_nomem;
-        to = bytes_of(&end);
-        return status_of(
-                permit_range(core_state(a->core), &who->user, &from, &to, PERMIT_READ));
-}
-
-/* The live key under @prefix with the smallest create_revision, or, with @below, with the
- * greatest one that is less; NULL when there is none. Returns 0, or -ENOMEM: then nobody knows,
- * and nobody holds a lock for it. */
-must_check_ static int first_or_before(const struct kv *kv, const struct buf *prefix,
-                                       int64_t below, struct kv_key **ret)
-{
-        cleanup_(buf_fini) struct buf end = {0};
-        struct kv_key *best;
-        struct kv_span span;
-
-        if (lock_prefix_end(prefix, &end) < 0)
-                return -ENOMEM;
-        span = (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
-                                .end = {buf_head(&end), buf_len(&end)}};
-        best = kv_span_eldest(kv, &span);
-        if (best && below > 0 && best->newest->create_revision >= below)
-                best = NULL;
-        *ret = best;
-        if (!best || below <= 0)
-                return 0;
-        for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
-                int64_t rev = kv_live(k) ? k->newest->create_revision : 0;
-
-                if (rev < below && rev > best->newest->create_revision)
-                        best = k;
-        }
-        *ret = best;
-        return 0;
+        return may_look(a, who,
+                        &(struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
+                                          .end = {buf_head(&end), buf_len(&end)}});
 }
 
 /* ---- the guarded writes ---- */
 
 /* Txn: if @guard holds for @key, then @yes, else a look at the key. */
-static void write_guarded(struct request *q, const struct buf *key, Pb__Compare *guard,
+static void write_guarded(struct request *q, ProtobufCBinaryData key, Pb__Compare *guard,
                           Pb__RequestOp *yes,
                           void (*wrote)(struct request *, struct status, struct view))
 {
@@ -238,7 +194,7 @@ static void write_guarded(struct request *q, const struct buf *key, Pb__Compare 
         Pb__RequestOp no = PB__REQUEST_OP__INIT, *yes_ops[] = {yes}, *no_ops[] = {&no};
         Pb__Compare *cs[] = {guard};
 
-        guard->key = get.key = bytes_of(key);
+        guard->key = get.key = key;
         no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
         no.request_range = &get;
         txn.compare = cs;
@@ -269,29 +225,29 @@ static Pb__Compare modified_at(int64_t rev)
         return c;
 }
 
-static void put_guarded(struct request *q, const struct buf *key, int64_t rev,
-                        const struct buf *value, int64_t lease,
+static void put_guarded(struct request *q, ProtobufCBinaryData key, int64_t rev,
+                        ProtobufCBinaryData value, int64_t lease,
                         void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__RequestOp op = PB__REQUEST_OP__INIT;
         Pb__Compare guard = created_at(rev);
 
-        put.key = bytes_of(key);
-        put.value = bytes_of(value);
+        put.key = key;
+        put.value = value;
         put.lease = lease;
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
         op.request_put = &put;
         write_guarded(q, key, &guard, &op, wrote);
 }
 
-static void delete_guarded(struct request *q, const struct buf *key, Pb__Compare guard,
+static void delete_guarded(struct request *q, ProtobufCBinaryData key, Pb__Compare guard,
                            void (*wrote)(struct request *, struct status, struct view))
 {
         Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
         Pb__RequestOp op = PB__REQUEST_OP__INIT;
 
-        del.key = bytes_of(key);
+        del.key = key;
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
         op.request_delete_range = &del;
         write_guarded(q, key, &guard, &op, wrote);
@@ -337,76 +293,47 @@ static void answer_held(struct waiter *w)
 
                 p.header = &h;
                 p.leader = &k;
-                k.name = pb_bytes(buf_head(&w->prefix), buf_len(&w->prefix) - 1);
-                k.key = bytes_of(&w->key);
-                k.rev = w->rev;
-                k.lease = w->lease;
+                k.name = lock_place_name(&w->place);
+                k.key = lock_place_key(&w->place);
+                k.rev = w->place.rev;
+                k.lease = w->place.lease;
                 request_reply(q, &p.base);
         } else {
                 Pb__LockResponse p = PB__LOCK_RESPONSE__INIT;
 
                 p.header = &h;
-                p.key = bytes_of(&w->key);
+                p.key = lock_place_key(&w->place);
                 request_reply(q, &p.base);
         }
-}
-
-/* Our key as it stands here; NULL when it went, with its lease most likely. */
-static struct kv_key *own_key(const struct waiter *w)
-{
-        struct kv_key *k = kv_find(&core_state(w->hub->api->core)->kv, buf_head(&w->key),
-                                   buf_len(&w->key));
-
-        return k && kv_live(k) && k->newest->create_revision == w->rev ? k : NULL;
-}
-
-static void confirmed(struct request *q);
-
-/* Whose turn is it, as far as this replica knows? Returns true when @w waits; otherwise it may
- * be gone.
- */
-static bool look(struct waiter *w)
-{
-        struct kv_key *before;
-
-        if (w->waits)
-                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
-        w->waits = false;
-        if (!own_key(w)) {
-                request_fail(w->q, status_session_gone);
-                return false;
-        }
-        if (first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev, &before) <
-            0) {
-                request_fail(w->q, status_nomem);
-                return false;
-        }
-        if (!before) {
-                request_read(w->q, confirmed);
-                return false;
-        }
-        buf_clear(&w->before);
-        buf_add(&w->before, before->bytes, before->len);
-        if (buf_error(&w->before) < 0) {
-                request_fail(w->q, status_nomem);
-                return false;
-        }
-        w->waits = true;
-        RB_INSERT(lock_waiters, &w->hub->waiters, w);
-        return true;
 }
 
 static void confirmed(struct request *q)
 {
         struct waiter *w = q->data;
-        struct kv_key *before;
+        enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
 
-        if (first_or_before(&core_state(w->hub->api->core)->kv, &w->prefix, w->rev, &before) <
-            0)
-                return request_fail(q, status_nomem);
-        if (own_key(w) && !before)
-                return answer_held(w);
-        look(w);
+        if (turn == LOCK_HOLDS)
+                answer_held(w);
+        else if (turn == LOCK_GONE)
+                request_fail(q, status_session_gone);
+}
+
+static void woken(struct lock_place *p, enum lock_turn turn)
+{
+        struct waiter *w = container_of(p, struct waiter, place);
+
+        if (turn == LOCK_HOLDS)
+                request_read(w->q, confirmed);
+        else
+                request_fail(w->q, status_session_gone);
+}
+
+static void claim_made(struct waiter *w)
+{
+        enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
+
+        if (turn != LOCK_WAITS)
+                woken(&w->place, turn);
 }
 
 /* The client went away: so does its claim. */
@@ -415,15 +342,13 @@ static void abandon(struct request *q)
         struct waiter *w = q->data;
         bool in_core = q->waiting;
 
-        if (w->waits)
-                RB_REMOVE(lock_waiters, &w->hub->waiters, w);
-        w->waits = false;
+        lock_place_give_up(&w->hub->queues, &w->place);
         if (in_core)
                 return; /* what the core does for us ends first, and comes back here */
         q->gone = NULL;
-        if (w->rev == 0)
+        if (w->place.rev == 0)
                 return request_fail(q, status_ok);
-        delete_guarded(q, &w->key, modified_at(w->mod), NULL);
+        delete_guarded(q, lock_place_key(&w->place), modified_at(w->mod), NULL);
 }
 
 static void proclaimed(struct request *q, struct status st, struct view reply)
@@ -439,20 +364,26 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        look(w);
+        claim_made(w);
+}
+
+static ProtobufCBinaryData value_of(const struct waiter *w)
+{
+        const Pb__CampaignRequest *m = w->q->msg;
+
+        return w->election ? m->value : (ProtobufCBinaryData){0};
 }
 
 static void claimed(struct request *q, struct status st, struct view reply)
 {
         struct waiter *w = q->data;
-        struct kv_key *k =
-                kv_find(&core_state(q->api->core)->kv, buf_head(&w->key), buf_len(&w->key));
-
+        ProtobufCBinaryData key = lock_place_key(&w->place), value;
+        struct kv_key *k = kv_find(kv_of(w->hub), key.data, key.len);
         int64_t written;
         bool held;
 
         if (st.code == RPC_OK && k && kv_live(k))
-                w->rev = k->newest->create_revision;
+                w->place.rev = k->newest->create_revision;
         st = read_txn(st, reply, &held, &written);
         if (st.code == RPC_OK)
                 w->mod = written;
@@ -460,23 +391,19 @@ static void claimed(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (w->rev == 0)
+        if (w->place.rev == 0)
                 return request_fail(w->q, status_session_gone);
+        value = value_of(w);
         /* It was ours before: a candidate may bring another value. */
         if (w->election && !held &&
-            bytes_cmp(k->newest->value, k->newest->value_len, buf_head(&w->value),
-                      buf_len(&w->value)) != 0)
-                return put_guarded(q, &w->key, w->rev, &w->value, w->lease, proclaimed);
-        look(w);
+            bytes_cmp(k->newest->value, k->newest->value_len, value.data, value.len) != 0)
+                return put_guarded(q, key, w->place.rev, value, w->place.lease, proclaimed);
+        claim_made(w);
 }
 
 static void claim(struct waiter *w)
 {
-        buf_add(&w->key, buf_head(&w->prefix), buf_len(&w->prefix));
-        buf_printf(&w->key, "%" PRIx64, (uint64_t) w->lease);
-        if (buf_error(&w->key) < 0)
-                return request_fail(w->q, status_nomem);
-        put_guarded(w->q, &w->key, 0, &w->value, w->lease, claimed);
+        put_guarded(w->q, lock_place_key(&w->place), 0, value_of(w), w->place.lease, claimed);
 }
 
 static void session_made(struct request *q, struct status st, struct view reply)
@@ -488,14 +415,13 @@ static void session_made(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        w->session = session_new(w->hub, w->lease);
+        w->session = session_new(w->hub, w->place.lease);
         if (!w->session)
                 return request_fail(q, status_nomem);
         claim(w);
 }
 
-static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
-                  ProtobufCBinaryData value, bool election)
+static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease, bool election)
 {
         struct waiter *w = calloc(1, sizeof(*w));
         struct status st;
@@ -505,20 +431,19 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease,
         w->hub = q->api->locks;
         w->q = q;
         w->election = election;
-        w->lease = lease;
-        buf_add(&w->value, value.data, value.len);
+        w->place.lease = lease;
         q->data = w;
         q->drop = waiter_free;
         q->gone = abandon;
-        if (lock_prefix(name, &w->prefix) < 0 || buf_error(&w->value) < 0)
+        if (lock_place_join(&w->hub->queues, name, &w->place) < 0)
                 return request_fail(q, status_nomem);
-        st = lock_may_look(q->api, &q->who, &w->prefix);
+        st = may_look(q->api, &q->who, &w->place.queue->span);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (lease == 0) {
                 Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
 
-                w->lease = g.id = core_new_lease_id(q->api->core);
+                w->place.lease = g.id = core_new_lease_id(q->api->core);
                 g.ttl_ms = SESSION_TTL_MS;
                 q->wrote = session_made;
                 return request_write(q, CMD_GRANT, &g.base);
@@ -530,14 +455,14 @@ static void lock(struct request *q)
 {
         const Pb__LockRequest *m = q->msg;
 
-        begin(q, m->name, m->lease, (ProtobufCBinaryData){0}, false);
+        begin(q, m->name, m->lease, false);
 }
 
 static void campaign(struct request *q)
 {
         const Pb__CampaignRequest *m = q->msg;
 
-        begin(q, m->name, m->lease, m->value, true);
+        begin(q, m->name, m->lease, true);
 }
 
 /* ---- to let go, and to speak as the leader ---- */
@@ -562,23 +487,16 @@ static void unlock(struct request *q)
         request_write(q, CMD_DELETE_RANGE, &del.base);
 }
 
-static int key_of(const Pb__LeaderKey *k, struct buf *out)
-{
-        if (!k || k->key.len == 0)
-                return -EINVAL;
-        buf_add(out, k->key.data, k->key.len);
-        return buf_error(out);
-}
+static const struct status status_no_key = {RPC_INVALID_ARGUMENT,
+                                            "\"leader\" field must be provided"};
 
 static void resign(struct request *q)
 {
-        const Pb__ResignRequest *m = q->msg;
-        cleanup_(buf_fini) struct buf key = {0};
+        const Pb__LeaderKey *k = ((const Pb__ResignRequest *) q->msg)->leader;
 
-        if (key_of(m->leader, &key) < 0)
-                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
-                                                       "\"leader\" field must be provided"});
-        delete_guarded(q, &key, created_at(m->leader->rev), let_go);
+        if (!k || k->key.len == 0)
+                return request_fail(q, status_no_key);
+        delete_guarded(q, k->key, created_at(k->rev), let_go);
 }
 
 static void told(struct request *q, struct status st, struct view reply)
@@ -597,32 +515,32 @@ static void told(struct request *q, struct status st, struct view reply)
 static void proclaim(struct request *q)
 {
         const Pb__ProclaimRequest *m = q->msg;
-        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        const Pb__LeaderKey *k = m->leader;
 
-        buf_add(&value, m->value.data, m->value.len);
-        if (key_of(m->leader, &key) < 0 || buf_error(&value) < 0)
-                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
-                                                       "\"leader\" field must be provided"});
-        put_guarded(q, &key, m->leader->rev, &value, m->leader->lease, told);
+        if (!k || k->key.len == 0)
+                return request_fail(q, status_no_key);
+        put_guarded(q, k->key, k->rev, m->value, k->lease, told);
 }
 
 static void answer_leader(struct request *q)
 {
         const Pb__LeaderRequest *m = q->msg;
-        cleanup_(buf_fini) struct buf prefix = {0};
+        cleanup_(buf_fini) struct buf prefix = {0}, end = {0};
         Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
         Pb__ResponseHeader h;
+        struct kv_span span;
+        struct kv_key *k;
         Pb__KeyValue kv;
         struct status st;
-        struct kv_key *k;
 
-        if (lock_prefix(m->name, &prefix) < 0)
+        if (lock_prefix(m->name, &prefix) < 0 || lock_prefix_end(&prefix, &end) < 0)
                 return request_fail(q, status_nomem);
-        st = lock_may_look(q->api, &q->who, &prefix);
+        span = (struct kv_span){.from = {buf_head(&prefix), buf_len(&prefix)},
+                                .end = {buf_head(&end), buf_len(&end)}};
+        st = may_look(q->api, &q->who, &span);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (first_or_before(&core_state(q->api->core)->kv, &prefix, 0, &k) < 0)
-                return request_fail(q, status_nomem);
+        k = kv_span_eldest(&core_state(q->api->core)->kv, &span);
         if (!k)
                 return request_fail(q, status_nobody);
         core_header(q->api->core, &h);
@@ -639,51 +557,15 @@ static void leader(struct request *q)
 
 /* ---- what changed ---- */
 
-static void wake(struct lock_hub *h, const struct kv_key *gone)
-{
-        for (;;) {
-                struct waiter *w = RB_ROOT(&h->waiters), *found = NULL;
-
-                while (w) {
-                        int c = bytes_cmp(gone->bytes, gone->len, buf_head(&w->before),
-                                          buf_len(&w->before));
-
-                        if (c == 0)
-                                found = w;
-                        w = c <= 0 ? RB_LEFT(w, by_before) : RB_RIGHT(w, by_before);
-                }
-                if (!found)
-                        return;
-                if (look(found) && bytes_cmp(gone->bytes, gone->len, buf_head(&found->before),
-                                             buf_len(&found->before)) == 0)
-                        return; /* it was created again before us: cannot be, but no loop */
-        }
-}
-
 void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {
-        struct state *s = core_state(h->api->core);
+        int64_t revision = core_state(h->api->core)->revision;
 
         renew_sessions(h, now);
-        if (s->revision == h->seen)
+        if (revision == h->seen)
                 return;
-        if (!RB_EMPTY(&h->waiters)) {
-                /* Where history was cut off, every waiter looks for itself. */
-                if (h->seen + 1 < s->kv.compacted) {
-                        struct waiter *w, *next;
-
-                        for (w = RB_MIN(lock_waiters, &h->waiters); w; w = next) {
-                                next = RB_NEXT(lock_waiters, &h->waiters, w);
-                                look(w);
-                        }
-                } else {
-                        for (size_t i = kv_history_seek(&s->kv, h->seen + 1);
-                             i < s->kv.history_to; i++)
-                                if (s->kv.history[i]->version == 0)
-                                        wake(h, s->kv.history[i]->key);
-                }
-        }
-        h->seen = s->revision;
+        lock_queues_flush(&h->queues, kv_of(h), h->seen);
+        h->seen = revision;
 }
 
 const struct method lock_methods[] = {

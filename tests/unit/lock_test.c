@@ -1,0 +1,713 @@
+/* Who waits for a lock, who has it next, and what that costs: the services on a replica alone,
+ * with clients on both sides of real connections. */
+#include <stdlib.h>
+
+#include "compares.h"
+#include "lease/saver.h"
+#include "service/api.h"
+#include "test.h"
+#include "wire/pb.h"
+
+#include "../sim/world.h"
+
+#define KB ((size_t) 1024)
+#define N_CONNS 2
+
+/* One call, as its client sees it. */
+struct ask {
+        struct rpc_call *call; /* NULL: it is over */
+        bool ended;
+        enum rpc_code code;
+        char text[64];
+        struct buf reply;
+};
+
+static struct {
+        struct boot_time now;
+        struct disk *disk;
+        struct core *core;
+        struct api *api;
+        struct replica *replica;
+        struct rpc_account account;
+        struct conn {
+                struct rpc_conn *client, *server;
+                bool kicked;
+        } conns[N_CONNS];
+} one;
+
+/* ---- a replica and its clients ---- */
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        (void) u;
+        (void) peer;
+        (void) frame;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "%s", why);
+}
+
+static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
+
+static void kick(struct rpc_conn *c, void *arg)
+{
+        (void) arg;
+        for (size_t i = 0; i < N_CONNS; i++)
+                if (one.conns[i].server == c)
+                        one.conns[i].kicked = true;
+}
+
+static const char *common_name(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+        return NULL;
+}
+
+static struct api_turn *turn_of(struct rpc_conn *c, void *arg)
+{
+        static struct api_turn address, turn = {.of = &address};
+
+        (void) c;
+        (void) arg;
+        return &turn;
+}
+
+static bool move(struct rpc_conn *from, struct rpc_conn *to)
+{
+        cleanup_(buf_fini) struct buf wire = {0};
+
+        CHECK_EQ(rpc_conn_output(from, &wire, 64 * KB), 0);
+        CHECK_EQ(rpc_conn_input(to, buf_head(&wire), buf_len(&wire)), 0);
+        return buf_len(&wire) > 0;
+}
+
+/* A turn of the loop: what came, the log, the disk, and what goes. A connection that nobody has
+ * kicked is not looked at. */
+static bool turn(void)
+{
+        bool moved = false;
+
+        one.now = boot_add(one.now, 100 * NSEC_PER_USEC);
+        for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++)
+                if (c->client && move(c->client, c->server))
+                        moved = c->kicked = true;
+        replica_tick(one.replica, one.now);
+        core_tick(one.core, one.now);
+        core_flush(one.core, one.now);
+        replica_flush(one.replica, one.now);
+        for (; sim_disk_busy(one.disk); moved = true)
+                sim_disk_finish(one.disk);
+        api_flush(one.api, one.now);
+        for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++) {
+                if (!c->kicked)
+                        continue;
+                c->kicked = false;
+                moved = true;
+                if (move(c->server, c->client) || rpc_conn_can_go_on(c->server))
+                        c->kicked = true;
+        }
+        return moved;
+}
+
+static void settle(void)
+{
+        for (unsigned quiet = 0; quiet < 5;)
+                quiet = turn() ? 0 : quiet + 1;
+}
+
+static void connect_to(struct conn *c)
+{
+        static const struct rpc_limits limits = {.message_max = 1536 * KB,
+                                                 .calls_max = 8192,
+                                                 .too_large = "too large",
+                                                 .too_many = "too many",
+                                                 .account = &one.account};
+
+        CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, one.api), 0);
+        CHECK_EQ(rpc_conn_new_client(&c->client, "localhost:1", false), 0);
+}
+
+static void disconnect(struct conn *c)
+{
+        c->server = rpc_conn_free(c->server);
+        c->client = rpc_conn_free(c->client);
+}
+
+static void begin(void)
+{
+        static const struct replica_peer self = {1, "http://1:1"};
+        static const struct api_conns conns = {
+                .kick = kick, .common_name = common_name, .turn = turn_of};
+        struct store_error err = {""};
+
+        memset(&one, 0, sizeof(one));
+        one.account.max = 256 * KB * KB;
+        one.now.ns = 1000 * NSEC_PER_SEC;
+        one.disk = sim_disk_new();
+        CHECK_EQ(core_new(&one.core,
+                          &(struct core_config){.cluster_id = 7,
+                                                .member_id = 1,
+                                                .timeout = 5 * NSEC_PER_SEC,
+                                                .max_txn_ops = 128,
+                                                .seed = rnd(1, UINT32_MAX)},
+                          one.now),
+                 0);
+        CHECK_EQ(api_new(&one.api, one.core, NULL, NSEC_PER_SEC), 0);
+        api_set_conns(one.api, &conns, NULL);
+        core_set_owner(one.core, &owner, NULL);
+        CHECK_EQ(replica_new(&one.replica,
+                             &(struct replica_config){.id = 1,
+                                                      .cluster_id = 7,
+                                                      .peers = &self,
+                                                      .n_peers = 1,
+                                                      .election = 500 * MSEC,
+                                                      .heartbeat = 50 * MSEC,
+                                                      .seed = rnd(1, UINT32_MAX)},
+                             one.disk, &core_replica_ops, one.core, one.now, &err),
+                 0);
+        core_attach(one.core, one.replica);
+        CHECK_EQ(replica_start(one.replica), 0);
+        while (!core_status(one.core).ready)
+                turn();
+        for (size_t i = 0; i < N_CONNS; i++)
+                connect_to(&one.conns[i]);
+}
+
+static void end(void)
+{
+        for (size_t i = 0; i < N_CONNS; i++)
+                disconnect(&one.conns[i]);
+        while (sim_disk_busy(one.disk))
+                sim_disk_finish(one.disk);
+        core_free(one.core);
+        api_free(one.api);
+        replica_free(one.replica);
+        disk_free(one.disk);
+        CHECK_EQ(one.account.held, 0);
+}
+
+/* ---- calls ---- */
+
+static void got_reply(struct rpc_call *call, struct view m)
+{
+        struct ask *k = call->userdata;
+
+        buf_clear(&k->reply);
+        buf_add(&k->reply, m.p, m.len);
+}
+
+static void got_status(struct rpc_call *call, enum rpc_code code, const char *text)
+{
+        struct ask *k = call->userdata;
+
+        k->ended = true;
+        k->code = code;
+        snprintf(k->text, sizeof(k->text), "%s", text);
+}
+
+static void got_close(struct rpc_call *call)
+{
+        struct ask *k = call->userdata;
+
+        k->call = NULL;
+}
+
+static const struct rpc_handler handler = {
+        .on_message = got_reply, .on_status = got_status, .on_close = got_close};
+
+/* @k lives until the call is over. */
+static void start(unsigned conn, const char *path, const ProtobufCMessage *m, struct ask *k)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        CHECK_EQ(buf_error(&b), 0);
+        buf_fini(&k->reply);
+        *k = (struct ask){0};
+        CHECK_EQ(rpc_call_new(one.conns[conn].client, path, false, &handler, k, &k->call), 0);
+        CHECK_EQ(rpc_call_send(k->call, b.data, buf_len(&b)), 0);
+        rpc_call_end(k->call);
+}
+
+/* One that is answered at once, and well. */
+static void do_now(unsigned conn, const char *path, const ProtobufCMessage *m)
+{
+        struct ask k = {0};
+
+        start(conn, path, m, &k);
+        settle();
+        CHECK(k.ended);
+        CHECK_EQ(k.code, RPC_OK);
+        buf_fini(&k.reply);
+}
+
+static ProtobufCBinaryData text(const char *s)
+{
+        return pb_bytes(s, strlen(s));
+}
+
+static void grant(int64_t first, int64_t last)
+{
+        struct ask *k = calloc((size_t) (last - first + 1), sizeof(*k));
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.ttl = 100000;
+        for (q.id = first; q.id <= last; q.id++)
+                start(0, "/etcdserverpb.Lease/LeaseGrant", &q.base, &k[q.id - first]);
+        settle();
+        for (int64_t i = 0; i <= last - first; i++) {
+                CHECK(k[i].ended && k[i].code == RPC_OK);
+                buf_fini(&k[i].reply);
+        }
+        free(k);
+}
+
+static void end_lease(int64_t lease)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+        q.id = lease;
+        do_now(0, "/etcdserverpb.Lease/LeaseRevoke", &q.base);
+}
+
+static void lock(unsigned conn, const char *name, int64_t lease, struct ask *k)
+{
+        Pb__LockRequest q = PB__LOCK_REQUEST__INIT;
+
+        q.name = text(name);
+        q.lease = lease;
+        start(conn, "/v3lockpb.Lock/Lock", &q.base, k);
+}
+
+static void start_delete(const char *key, struct ask *k)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+
+        q.key = text(key);
+        start(0, "/etcdserverpb.KV/DeleteRange", &q.base, k);
+}
+
+static void remove_key(const char *key)
+{
+        struct ask k = {0};
+
+        start_delete(key, &k);
+        settle();
+        CHECK(k.ended && k.code == RPC_OK);
+        buf_fini(&k.reply);
+}
+
+static void start_put(const char *key, int64_t lease, struct ask *k)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        q.key = text(key);
+        q.lease = lease;
+        start(0, "/etcdserverpb.KV/Put", &q.base, k);
+}
+
+static void put(const char *key, int64_t lease)
+{
+        struct ask k = {0};
+
+        start_put(key, lease, &k);
+        settle();
+        CHECK(k.ended && k.code == RPC_OK);
+        buf_fini(&k.reply);
+}
+
+static void start_compact(int64_t revision, struct ask *k)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+
+        q.revision = revision;
+        start(0, "/etcdserverpb.KV/Compact", &q.base, k);
+}
+
+static int64_t revision(void)
+{
+        return core_state(one.core)->revision;
+}
+
+static bool is_live(const char *key)
+{
+        const struct kv_key *k = kv_find(&core_state(one.core)->kv, key, strlen(key));
+
+        return k && kv_live(k);
+}
+
+/* It was told that it holds @key. */
+static void check_holds(struct ask *k, const char *key)
+{
+        Pb__LockResponse *p;
+
+        CHECK(k->ended);
+        CHECK_STR(k->text, "");
+        CHECK_EQ(k->code, RPC_OK);
+        p = pb__lock_response__unpack(NULL, buf_len(&k->reply), buf_head(&k->reply));
+        CHECK(p);
+        CHECK_EQ(p->key.len, strlen(key));
+        CHECK(memcmp(p->key.data, key, p->key.len) == 0);
+        pb_free(p);
+        buf_fini(&k->reply);
+}
+
+static void check_gone(struct ask *k)
+{
+        CHECK(k->ended);
+        CHECK_EQ(k->code, RPC_UNKNOWN);
+        CHECK_STR(k->text, "mutex: session is expired");
+}
+
+/* ---- what it costs ---- */
+
+#define CROWD 4000
+#define SOME 50
+
+static struct ask crowd[CROWD + 1];
+
+/* @to - @from + 1 more of them wait; returns how much was compared for each. */
+static uint64_t join(int64_t from, int64_t to)
+{
+        uint64_t before = compares();
+
+        for (int64_t i = from; i <= to; i++)
+                lock(0, "l", i, &crowd[i]);
+        settle();
+        return (compares() - before) / (uint64_t) (to - from + 1);
+}
+
+/* The same, as each but the last lets go. */
+static uint64_t release(int64_t from, int64_t to)
+{
+        uint64_t before = compares();
+        char key[32];
+
+        for (int64_t i = from; i < to; i++) {
+                snprintf(key, sizeof(key), "l/%" PRIx64, (uint64_t) i);
+                check_holds(&crowd[i], key);
+                remove_key(key);
+                CHECK(crowd[i + 1].ended && !crowd[i + 2].ended);
+        }
+        return (compares() - before) / (uint64_t) (to - from);
+}
+
+/* 16,000 who waited for one lock stopped the loop for 3.7 s when they came, and again as each
+ * had its turn. */
+TEST(one_of_a_crowd_that_waits_does_not_look_at_all_of_it)
+{
+        uint64_t few, many;
+
+        memset(crowd, 0, sizeof(crowd));
+        begin();
+        grant(1, CROWD);
+        (void) join(1, 400);
+        few = join(401, 400 + SOME) + release(1, SOME);
+        (void) join(401 + SOME, CROWD - SOME);
+        many = join(CROWD - SOME + 1, CROWD) + release(SOME, 2 * SOME);
+        CHECK(many < 2 * few);
+        end();
+}
+
+/* ---- who is next ---- */
+
+TEST(each_has_its_turn_in_the_order_of_the_keys)
+{
+        struct ask k[6] = {0};
+        char key[8];
+
+        begin();
+        grant(1, 5);
+        for (int64_t i = 1; i <= 5; i++) {
+                lock((unsigned) i % N_CONNS, "l", i, &k[i]);
+                settle();
+        }
+        for (int64_t i = 1; i <= 5; i++) {
+                snprintf(key, sizeof(key), "l/%d", (int) i);
+                check_holds(&k[i], key);
+                for (int64_t later = i + 1; later <= 5; later++)
+                        CHECK(!k[later].ended);
+                remove_key(key);
+        }
+        end();
+}
+
+/* Keys that one txn made are equally old: as with etcd, both hold. */
+TEST(keys_of_one_txn_hold_together)
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest puts[] = {PB__PUT_REQUEST__INIT, PB__PUT_REQUEST__INIT};
+        Pb__RequestOp ops[] = {PB__REQUEST_OP__INIT, PB__REQUEST_OP__INIT},
+                      *both[] = {&ops[0], &ops[1]};
+        struct ask k[4] = {0};
+
+        begin();
+        grant(1, 3);
+        put("t/0", 0);
+        for (size_t i = 0; i < 2; i++) {
+                puts[i].key = text(i == 0 ? "t/1" : "t/2");
+                puts[i].lease = (int64_t) i + 1;
+                ops[i].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                ops[i].request_put = &puts[i];
+        }
+        txn.success = both;
+        txn.n_success = 2;
+        do_now(0, "/etcdserverpb.KV/Txn", &txn.base);
+        for (int64_t i = 1; i <= 3; i++)
+                lock((unsigned) i % N_CONNS, "t", i, &k[i]);
+        settle();
+        CHECK(!k[1].ended && !k[2].ended && !k[3].ended);
+        remove_key("t/0");
+        check_holds(&k[1], "t/1");
+        check_holds(&k[2], "t/2");
+        CHECK(!k[3].ended);
+        remove_key("t/2");
+        CHECK(!k[3].ended);
+        remove_key("t/1");
+        check_holds(&k[3], "t/3");
+        end();
+}
+
+/* The same client may ask twice: it is one key. */
+TEST(who_asks_twice_is_told_twice)
+{
+        struct ask first = {0}, k[2] = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &first);
+        settle();
+        lock(0, "l", 2, &k[0]);
+        lock(1, "l", 2, &k[1]);
+        settle();
+        remove_key("l/1");
+        check_holds(&k[0], "l/2");
+        check_holds(&k[1], "l/2");
+        check_holds(&first, "l/1");
+        end();
+}
+
+/* The keys of `a/b` are keys of `a`, too. */
+TEST(a_lock_waits_for_those_below_it)
+{
+        struct ask holder = {0}, above = {0}, below = {0}, beside = {0};
+
+        begin();
+        grant(1, 4);
+        lock(0, "a/b", 1, &holder);
+        settle();
+        check_holds(&holder, "a/b/1");
+        lock(0, "a", 2, &above);
+        settle();
+        lock(1, "a/b", 3, &below);
+        settle();
+        lock(1, "a/c", 4, &beside);
+        settle();
+        check_holds(&beside, "a/c/4");
+        CHECK(!above.ended && !below.ended);
+        remove_key("a/b/1");
+        check_holds(&above, "a/2"); /* its key is older than those of 3 and 4 */
+        check_holds(&below, "a/b/3");
+        end();
+}
+
+TEST(a_lock_goes_on_waiting_for_the_next_below_it)
+{
+        struct ask holder = {0}, above = {0}, below = {0};
+
+        begin();
+        grant(1, 3);
+        lock(0, "a/b", 1, &holder);
+        settle();
+        lock(1, "a/b", 3, &below);
+        settle();
+        lock(0, "a", 2, &above);
+        settle();
+        remove_key("a/b/1");
+        check_holds(&below, "a/b/3");
+        CHECK(!above.ended);
+        remove_key("a/b/3");
+        check_holds(&above, "a/2");
+        buf_fini(&holder.reply);
+        end();
+}
+
+/* A claim is made in the same moment in which the holder lets go: who waited is next. */
+TEST(who_comes_as_the_holder_goes_takes_nobodys_turn)
+{
+        struct ask holder = {0}, waits = {0}, comes = {0}, gone = {0};
+
+        begin();
+        grant(1, 3);
+        lock(0, "l", 1, &holder);
+        settle();
+        lock(0, "l", 2, &waits);
+        settle();
+        start_delete("l/1", &gone);
+        lock(0, "l", 3, &comes);
+        settle();
+        check_holds(&waits, "l/2");
+        CHECK(!comes.ended);
+        remove_key("l/2");
+        check_holds(&comes, "l/3");
+        buf_fini(&holder.reply);
+        buf_fini(&gone.reply);
+        end();
+}
+
+/* Whatever of the history is gone before anybody has looked at it. */
+TEST(a_compaction_wakes_who_is_next)
+{
+        for (int64_t beyond = 0; beyond <= 2; beyond++) {
+                struct ask holder = {0}, k[2] = {0}, gone = {0}, more[2] = {0}, cut = {0};
+
+                begin();
+                grant(1, 3);
+                lock(0, "l", 1, &holder);
+                settle();
+                lock(0, "l", 2, &k[0]);
+                settle();
+                lock(1, "l", 3, &k[1]);
+                settle();
+                start_delete("l/1", &gone);
+                start_put("other", 0, &more[0]);
+                start_put("other", 0, &more[1]);
+                start_compact(revision() + 1 + beyond, &cut);
+                settle();
+                CHECK_EQ(core_state(one.core)->kv.compacted, revision() - 2 + beyond);
+                CHECK_EQ(cut.code, RPC_OK);
+                check_holds(&k[0], "l/2");
+                CHECK(!k[1].ended);
+                remove_key("l/2");
+                check_holds(&k[1], "l/3");
+                buf_fini(&holder.reply);
+                buf_fini(&gone.reply);
+                buf_fini(&more[0].reply);
+                buf_fini(&more[1].reply);
+                buf_fini(&cut.reply);
+                end();
+        }
+}
+
+/* What another replica has sent us, in which @key is gone and @compacted revisions are cut
+ * off. */
+static void install_without(const char *key, bool compacted)
+{
+        cleanup_(buf_fini) struct buf before = {0}, after = {0};
+        struct lease_time at;
+        struct kv_key *k;
+        struct state s;
+
+        state_save(core_state(one.core), &before);
+        CHECK_EQ(state_load(&s, (struct view){before.data, buf_len(&before)}), 0);
+        k = kv_find(&s.kv, key, strlen(key));
+        CHECK(k);
+        s.revision++;
+        CHECK_EQ(kv_delete(&s.kv, s.revision, 0, k), 0);
+        if (compacted)
+                kv_compact(&s.kv, s.revision);
+        state_save(&s, &after);
+        state_fini(&s);
+        CHECK_EQ(core_replica_ops.load(one.core, (struct view){after.data, buf_len(&after)},
+                                       &at),
+                 0);
+}
+
+TEST(a_snapshot_that_is_installed_wakes_who_is_next)
+{
+        for (int compacted = 0; compacted <= 1; compacted++) {
+                struct ask k[3] = {0};
+
+                begin();
+                put("l/0", 0);
+                grant(1, 3);
+                for (int64_t i = 1; i <= 3; i++) {
+                        lock((unsigned) i % N_CONNS, "l", i, &k[i - 1]);
+                        settle();
+                }
+                install_without("l/0", compacted);
+                settle();
+                check_holds(&k[0], "l/1");
+                CHECK(!k[1].ended);
+                /* Not the one before it: that of one who waits. */
+                install_without("l/2", compacted);
+                settle();
+                check_gone(&k[1]);
+                CHECK(!k[2].ended);
+                remove_key("l/1");
+                check_holds(&k[2], "l/3");
+                end();
+        }
+}
+
+/* ---- who has lost its key, or gone away ---- */
+
+TEST(who_has_lost_its_key_is_told_at_once)
+{
+        struct ask k[4] = {0};
+
+        begin();
+        grant(1, 3);
+        for (int64_t i = 1; i <= 3; i++) {
+                lock((unsigned) i % N_CONNS, "l", i, &k[i]);
+                settle();
+        }
+        end_lease(2);
+        check_gone(&k[2]);
+        CHECK(!k[3].ended);
+        remove_key("l/1");
+        check_holds(&k[3], "l/3");
+        buf_fini(&k[1].reply);
+        end();
+}
+
+/* Its key comes again, as another one: that is not the one for which it waited. */
+TEST(a_key_that_is_made_again_is_another_one)
+{
+        struct ask holder = {0}, waits = {0}, gone = {0}, again = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        settle();
+        lock(1, "l", 2, &waits);
+        settle();
+        start_delete("l/2", &gone);
+        start_put("l/2", 2, &again);
+        settle();
+        CHECK(gone.ended && again.ended && is_live("l/2"));
+        check_gone(&waits);
+        buf_fini(&holder.reply);
+        buf_fini(&gone.reply);
+        buf_fini(&again.reply);
+        end();
+}
+
+/* The client goes at any moment of its claim: the one behind it does not wait for it. */
+TEST(who_goes_away_takes_its_key_along)
+{
+        for (unsigned turns = 0; turns < 12; turns++) {
+                struct ask holder = {0}, goes = {0}, next = {0};
+
+                begin();
+                grant(1, 3);
+                lock(0, "l", 1, &holder);
+                settle();
+                lock(1, "l", 2, &goes);
+                for (unsigned i = 0; i < turns; i++)
+                        turn();
+                CHECK(!goes.ended);
+                rpc_call_cancel(goes.call);
+                lock(0, "l", 3, &next);
+                settle();
+                CHECK(!is_live("l/2") && is_live("l/3") && !next.ended);
+                remove_key("l/1");
+                check_holds(&next, "l/3");
+                buf_fini(&holder.reply);
+                end();
+        }
+}
