@@ -214,7 +214,8 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
                 }
         }
         if (q->call)
-                rpc_call_charge(q->call, body.len + (q->call->large ? LARGE_ANSWER : 0));
+                rpc_call_charge(q->call,
+                                q->keeps + body.len + (q->call->large ? LARGE_ANSWER : 0));
         q->write.done = write_done;
         r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
                        q->call ? q->call->timeout : 0);
@@ -302,8 +303,9 @@ static void on_message(struct rpc_call *call, struct view m)
         struct status st;
         int r;
 
-        if (!q || q->msg) /* answered already, or a second message on a unary call */
+        if (!q || q->came) /* answered already, or a second message on a unary call */
                 return;
+        q->came = true;
         /* A request of 1.5 MB may be 100,000 operations, which take longer to unpack than we
          * have: no more messages than the operations that there may be. */
         r = pb_unpack_few(q->method->request, m,
@@ -327,7 +329,7 @@ static void on_end(struct rpc_call *call)
 {
         struct request *q = call->userdata;
 
-        if (q && !q->msg)
+        if (q && !q->came)
                 request_fail(q,
                              (struct status){RPC_INTERNAL, "grpc: the request has no message"});
 }

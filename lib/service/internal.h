@@ -57,7 +57,8 @@ struct request {
         struct api *api;
         struct rpc_call *call;
         const struct method *method;
-        void *msg;       /* the unpacked request; owned */
+        bool came;       /* the request; what else comes is nothing */
+        void *msg;       /* unpacked; owned; a method that lasts may free it before its end */
         struct view own; /* its bytes; borrowed, while `run` runs */
         struct identity who;
         struct core_write write;
@@ -69,6 +70,7 @@ struct request {
         /* What a method that takes several steps keeps; `drop` frees it with the request. */
         void *data;
         void (*drop)(struct request *q);
+        size_t keeps; /* bytes; charged beside what it writes */
         /* Instead of the write's own answer to the client, also when the client is gone. */
         void (*wrote)(struct request *q, struct status st, struct view reply);
         /* The client went away: the method ends the request, now or later. */

@@ -8,6 +8,9 @@
  * told at once. A client that goes away while it waits takes its key with it, unless somebody
  * has written to the key since: the same holder may have come back by another replica, and have
  * it. The create_revision is the fencing token: guard writes with a compare of it.
+ *
+ * Once its key is made, little is kept of a claim, and its connection is charged for no more:
+ * what it asked for is let go, and the name is there once for all.
  */
 #include "service/lock.h"
 
@@ -36,7 +39,7 @@ struct session {
 struct waiter {
         struct lock_place place;
         struct lock_hub *hub;
-        struct request *q;
+        struct request *q; /* its message stays until the claim is made */
         bool election;
         int64_t mod;             /* the mod_revision of our key, as our claim left it */
         struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
@@ -138,12 +141,41 @@ static const struct kv *kv_of(const struct lock_hub *h)
         return &core_state(h->api->core)->kv;
 }
 
+/* Charges who waits for what is kept of it; who is still making its claim pays for that. */
+static void charge(struct waiter *w)
+{
+        size_t n = sizeof(*w) + (w->session ? sizeof(*w->session) : 0);
+
+        if (w->q->call && !w->q->msg)
+                rpc_call_charge(w->q->call, n + lock_place_cost(&w->place));
+}
+
+static void charge_payer(struct lock_place *p)
+{
+        if (p)
+                charge(container_of(p, struct waiter, place));
+}
+
+/* The claim is made: its message is of no more use, nor is what was written charged any more.
+ * Others of its connection may have waited for that. */
+static void let_message_go(struct waiter *w)
+{
+        struct request *q = w->q;
+
+        pb_free(q->msg);
+        q->msg = NULL;
+        if (!q->call)
+                return;
+        charge(w);
+        api_kick(q->api, q->call);
+}
+
 static void waiter_free(struct request *q)
 {
         struct waiter *w = q->data;
 
         session_end(w->session);
-        lock_place_leave(&w->hub->queues, &w->place);
+        charge_payer(lock_place_leave(&w->hub->queues, &w->place));
         free(w);
 }
 
@@ -330,8 +362,10 @@ static void woken(struct lock_place *p, enum lock_turn turn)
 
 static void claim_made(struct waiter *w)
 {
-        enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
+        enum lock_turn turn;
 
+        let_message_go(w);
+        turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
         if (turn != LOCK_WAITS)
                 woken(&w->place, turn);
 }
@@ -342,6 +376,7 @@ static void abandon(struct request *q)
         struct waiter *w = q->data;
         bool in_core = q->waiting;
 
+        let_message_go(w);
         lock_place_give_up(&w->hub->queues, &w->place);
         if (in_core)
                 return; /* what the core does for us ends first, and comes back here */
@@ -435,6 +470,7 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease, bo
         q->data = w;
         q->drop = waiter_free;
         q->gone = abandon;
+        q->keeps = q->own.len;
         if (lock_place_join(&w->hub->queues, name, &w->place) < 0)
                 return request_fail(q, status_nomem);
         st = may_look(q->api, &q->who, &w->place.queue->span);

@@ -67,14 +67,15 @@ static struct lock_queue *queue_new(struct lock_queues *qs, ProtobufCBinaryData 
         }
         q->bytes[name.len] = '/';
         end[name.len] = '/' + 1;
-        q->span = (struct kv_span){.from = {q->bytes, name.len + 1},
-                                   .end = {end, name.len + 1}};
+        q->span =
+                (struct kv_span){.from = {q->bytes, name.len + 1}, .end = {end, name.len + 1}};
         same = RB_INSERT(lock_by_prefix, &qs->by_prefix, q);
         if (same) {
                 free(q);
                 return same;
         }
         RB_INIT(&q->waiters);
+        TAILQ_INIT(&q->places);
         q->id = ++qs->ids;
         return q;
 }
@@ -107,6 +108,7 @@ int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name, struct loc
         p->queue = q;
         p->id = ++qs->ids;
         q->n++;
+        TAILQ_INSERT_TAIL(&q->places, p, next);
         return 0;
 }
 
@@ -120,18 +122,31 @@ static void stop_waiting(struct lock_queues *qs, struct lock_place *p)
                 wait_for(qs, p->queue, 0);
 }
 
-void lock_place_leave(struct lock_queues *qs, struct lock_place *p)
+struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p)
 {
-        if (!p->queue)
-                return;
+        struct lock_queue *q = p->queue;
+        struct lock_place *payer;
+
+        if (!q)
+                return NULL;
         stop_waiting(qs, p);
-        queue_put(qs, p->queue);
+        TAILQ_REMOVE(&q->places, p, next);
         p->queue = NULL;
+        payer = TAILQ_FIRST(&q->places);
+        queue_put(qs, q);
+        return payer;
 }
 
 void lock_place_give_up(struct lock_queues *qs, struct lock_place *p)
 {
         stop_waiting(qs, p);
+}
+
+size_t lock_place_cost(const struct lock_place *p)
+{
+        const struct lock_queue *q = p->queue;
+
+        return TAILQ_FIRST(&q->places) == p ? sizeof(*q) + 2 * q->span.from.len + HEX_MAX : 0;
 }
 
 ProtobufCBinaryData lock_place_name(const struct lock_place *p)
@@ -249,8 +264,7 @@ static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv
         q = slash ? find(qs, (struct view){k->bytes, (size_t) (slash + 1 - k->bytes)}) : NULL;
         if (q)
                 wake_gone(qs, kv, q, rev);
-        for (q = RB_NFIND(lock_by_before, &qs->by_before,
-                          &(struct lock_queue){.before = rev});
+        for (q = RB_NFIND(lock_by_before, &qs->by_before, &(struct lock_queue){.before = rev});
              q && q->before == rev; q = next) {
                 next = RB_NEXT(lock_by_before, &qs->by_before, q);
                 /* One txn may have made keys of many. */

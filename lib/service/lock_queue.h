@@ -2,15 +2,17 @@
  * Who waits for one lock or election, in the order in which their keys were made.
  *
  * Of the live keys of a prefix the one with the smallest create_revision holds. So those who
- * wait under one prefix wait for one key, the eldest; when that is gone, whose key is the eldest
- * now is next, and the others wait for that one. Whose keys these are is all the same: clients
- * make them by themselves, too, and the keys of `a/b/` are keys of `a/`.
+ * wait under one prefix wait for one key, the eldest; when that is gone, whose key is the
+ * eldest now is next, and the others wait for that one. Whose keys these are is all the same:
+ * clients make them by themselves, too, and the keys of `a/b/` are keys of `a/`.
  *
  * A queue is there while somebody is in it, and owns the prefix for all; nothing else is
  * allocated. Pure and single-threaded. To look, to wait and to be woken cost O(log keys +
  * log waiters) each, and a deletion O(log queues).
  */
 #pragma once
+
+#include <bsd/sys/queue.h>
 
 #include "base/tree.h"
 #include "lease/kv.h"
@@ -20,6 +22,7 @@ struct lock_queue;
 /* Of one who wants to hold; embedded. */
 struct lock_place {
         RB_ENTRY(lock_place) by_rev; /* while `waits` */
+        TAILQ_ENTRY(lock_place) next;
         struct lock_queue *queue; /* NULL: in none */
         uint64_t id;              /* no other has it */
         int64_t lease;            /* its key is the prefix and this in hex */
@@ -31,9 +34,10 @@ RB_HEAD(lock_places, lock_place);
 
 struct lock_queue {
         RB_ENTRY(lock_queue) by_prefix;
-        RB_ENTRY(lock_queue) by_before; /* while `before` is not 0 */
-        struct kv_span span;            /* of what it owns */
-        struct lock_places waiters;     /* by their keys' age */
+        RB_ENTRY(lock_queue) by_before;  /* while `before` is not 0 */
+        struct kv_span span;             /* of what it owns */
+        struct lock_places waiters;      /* by their keys' age */
+        TAILQ_HEAD(, lock_place) places; /* all; the first pays for the queue */
         unsigned n;                      /* of places, and 1 while it is gone through */
         uint64_t id;
         int64_t before; /* the create_revision of the key that is waited for: it lives, or its
@@ -66,10 +70,13 @@ bool lock_queues_empty(const struct lock_queues *qs);
 /* @p, with its lease, is one of those under @name and a slash. Returns 0 or -ENOMEM. */
 must_check_ int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name,
                                 struct lock_place *p);
-/* Accepts one that is in no queue. */
-void lock_place_leave(struct lock_queues *qs, struct lock_place *p);
+/* Accepts one that is in no queue. Returns who pays for the queue now, NULL: it is gone. */
+struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p);
 /* @p goes on only to give up. */
 void lock_place_give_up(struct lock_queues *qs, struct lock_place *p);
+
+/* What its queue costs, if @p is the one who pays; else 0. */
+size_t lock_place_cost(const struct lock_place *p);
 
 /* The name; and the key, borrowed until the next such call for any place of the queue. */
 ProtobufCBinaryData lock_place_name(const struct lock_place *p);

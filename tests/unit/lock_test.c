@@ -33,6 +33,8 @@ static struct {
                 struct rpc_conn *client, *server;
                 bool kicked;
         } conns[N_CONNS];
+        bool stalled;     /* the disk */
+        unsigned n_ended; /* of all calls */
 } one;
 
 /* ---- a replica and its clients ---- */
@@ -99,7 +101,7 @@ static bool turn(void)
         core_tick(one.core, one.now);
         core_flush(one.core, one.now);
         replica_flush(one.replica, one.now);
-        for (; sim_disk_busy(one.disk); moved = true)
+        for (; sim_disk_busy(one.disk) && !one.stalled; moved = true)
                 sim_disk_finish(one.disk);
         api_flush(one.api, one.now);
         for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++) {
@@ -207,6 +209,7 @@ static void got_status(struct rpc_call *call, enum rpc_code code, const char *te
         k->ended = true;
         k->code = code;
         snprintf(k->text, sizeof(k->text), "%s", text);
+        one.n_ended++;
 }
 
 static void got_close(struct rpc_call *call)
@@ -281,6 +284,17 @@ static void lock(unsigned conn, const char *name, int64_t lease, struct ask *k)
         q.name = text(name);
         q.lease = lease;
         start(conn, "/v3lockpb.Lock/Lock", &q.base, k);
+}
+
+static void campaign(unsigned conn, const char *name, int64_t lease, const char *value,
+                     struct ask *k)
+{
+        Pb__CampaignRequest q = PB__CAMPAIGN_REQUEST__INIT;
+
+        q.name = text(name);
+        q.lease = lease;
+        q.value = text(value);
+        start(conn, "/v3electionpb.Election/Campaign", &q.base, k);
 }
 
 static void start_delete(const char *key, struct ask *k)
@@ -710,4 +724,196 @@ TEST(who_goes_away_takes_its_key_along)
                 buf_fini(&holder.reply);
                 end();
         }
+}
+
+/* ---- what is kept for who waits ---- */
+
+#define CAMPAIGNS 90
+#define LARGE ((size_t) 100 * KB)
+
+static char large[LARGE + 1];
+
+static void make_large(char c)
+{
+        memset(large, c, LARGE);
+}
+
+static size_t held(unsigned conn)
+{
+        return rpc_conn_held(one.conns[conn].server);
+}
+
+/* A Range, which may come to wait. */
+static bool range_is_answered(struct ask *k)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        q.key = text("other");
+        start(0, "/etcdserverpb.KV/Range", &q.base, k);
+        settle();
+        return k->ended;
+}
+
+/* They come while the disk stands still, with a holder elsewhere: so nothing is answered that
+ * could get their connection moving. */
+static void wait_with_large(bool name)
+{
+        static struct ask k[CAMPAIGNS + 1];
+        struct ask range = {0};
+
+        memset(k, 0, sizeof(k));
+        begin();
+        make_large('x');
+        grant(1, CAMPAIGNS + 1);
+        campaign(1, name ? large : "e", 1, "v", &k[0]);
+        settle();
+        CHECK(k[0].ended);
+        one.stalled = true;
+        for (int64_t i = 1; i <= CAMPAIGNS; i++)
+                campaign(0, name ? large : "e", i + 1, name ? "v" : large, &k[i]);
+        settle();
+        one.stalled = false;
+        settle();
+        CHECK_EQ(kv_span_count(
+                         &core_state(one.core)->kv,
+                         &(struct kv_span){.from = {(const uint8_t *) "a", 1}, .to_end = true}),
+                 CAMPAIGNS + 1);
+        CHECK(held(0) < (name ? 3 : 1) * LARGE + CAMPAIGNS * 2 * KB);
+        CHECK(range_is_answered(&range));
+        CHECK_EQ(one.n_ended, CAMPAIGNS + 1 + 2);
+        for (int64_t i = 1; i <= CAMPAIGNS; i++) {
+                end_lease(i);
+                CHECK(k[i].ended && (i == CAMPAIGNS || !k[i + 1].ended));
+                CHECK_EQ(k[i].code, RPC_OK);
+        }
+        CHECK(held(0) < 4 * KB);
+        for (size_t i = 0; i < ARRAY_SIZE(k); i++)
+                buf_fini(&k[i].reply);
+        buf_fini(&range.reply);
+        end();
+}
+
+/* They kept a Range that came with them waiting until they were through. */
+TEST(campaigns_with_large_values_leave_room_for_a_range)
+{
+        wait_with_large(false);
+}
+
+TEST(campaigns_with_one_large_name_leave_room_for_a_range)
+{
+        wait_with_large(true);
+}
+
+/* The message and what is written of it; also while the lease is granted that it did not
+ * bring. */
+TEST(who_makes_its_claim_is_charged_for_its_message)
+{
+        for (int64_t lease = 0; lease <= 1; lease++) {
+                struct ask k = {0};
+
+                begin();
+                grant(1, 1);
+                make_large('x');
+                one.stalled = true;
+                campaign(0, "e", lease, large, &k);
+                settle();
+                CHECK(held(0) > (size_t) (1 + lease) * LARGE);
+                one.stalled = false;
+                settle();
+                CHECK(k.ended && k.code == RPC_OK);
+                CHECK(held(0) < 4 * KB);
+                buf_fini(&k.reply);
+                end();
+        }
+}
+
+/* What is kept is counted: many large names leave none. */
+TEST(many_large_names_are_charged)
+{
+        static struct ask k[CAMPAIGNS];
+        struct ask range = {0};
+        char key[LARGE + 8];
+
+        memset(k, 0, sizeof(k));
+        begin();
+        grant(1, CAMPAIGNS);
+        make_large('x');
+        for (int64_t i = 0; i < CAMPAIGNS; i++) {
+                large[0] = (char) (' ' + i);
+                snprintf(key, sizeof(key), "%s/0", large);
+                put(key, 0);
+        }
+        for (int64_t i = 0; i < CAMPAIGNS; i++) {
+                large[0] = (char) (' ' + i);
+                campaign(0, large, i + 1, "v", &k[i]);
+        }
+        settle();
+        CHECK(held(0) > 80 * LARGE);
+        CHECK(!range_is_answered(&range));
+        disconnect(&one.conns[0]);
+        settle();
+        CHECK_EQ(one.account.held, 0);
+        end();
+}
+
+/* A name is kept once for all who wait for it, and charged to one of them, as long as there is
+ * one. */
+TEST(a_name_is_charged_to_one_who_is_there)
+{
+        struct ask k[4] = {0};
+
+        begin();
+        grant(1, 4);
+        make_large('x');
+        campaign(1, large, 1, "v", &k[0]);
+        settle();
+        campaign(0, large, 2, "v", &k[1]);
+        settle();
+        campaign(1, large, 3, "v", &k[2]);
+        settle();
+        campaign(1, large, 4, "v", &k[3]);
+        settle();
+        CHECK(k[0].ended && !k[1].ended && !k[2].ended);
+        CHECK(held(0) > LARGE && held(1) < LARGE / 2);
+        rpc_call_cancel(k[1].call);
+        settle();
+        CHECK(held(0) < LARGE / 2 && held(1) > LARGE && held(1) < 3 * LARGE);
+        end_lease(3);
+        check_gone(&k[2]);
+        CHECK(held(1) > LARGE && held(1) < 3 * LARGE);
+        rpc_call_cancel(k[3].call);
+        settle();
+        CHECK(held(1) < 4 * KB);
+        buf_fini(&k[0].reply);
+        end();
+}
+
+/* What it asked for is gone by then; a second message on its call is not a second request. */
+TEST(a_second_message_of_who_waits_is_nothing)
+{
+        Pb__LockRequest q = PB__LOCK_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct ask holder = {0}, waits = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        settle();
+        q.name = text("l");
+        q.lease = 2;
+        pb_append(&b, &q.base);
+        CHECK_EQ(rpc_call_new(one.conns[0].client, "/v3lockpb.Lock/Lock", false, &handler,
+                              &waits, &waits.call),
+                 0);
+        for (int i = 0; i < 3; i++) {
+                CHECK_EQ(rpc_call_send(waits.call, b.data, buf_len(&b)), 0);
+                settle();
+        }
+        rpc_call_end(waits.call);
+        settle();
+        CHECK(!waits.ended);
+        remove_key("l/1");
+        check_holds(&waits, "l/2");
+        buf_fini(&holder.reply);
+        end();
 }
