@@ -49,10 +49,12 @@ struct rpc_call {
 };
 
 /* What is held for clients: half messages, what waits to be sent, requests that wait. Of one
- * connection, of those of one address, and of all: each also counts in @parent. */
+ * connection, of those of one address, and of all: each also counts in @parent. What is kept is
+ * beside it: that becomes less when a client likes, and not by waiting for anything. */
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
+        size_t kept, kept_max;
 };
 
 /* Server: called when a call begins. Sets call->handler, or finishes the call, or leaves both:
@@ -164,8 +166,14 @@ void rpc_call_release(struct rpc_call *call);
 bool rpc_call_has_room(const struct rpc_call *call);
 void rpc_call_wait(struct rpc_call *call);
 
-/* Server: says how many bytes are kept for the call elsewhere, until it is finished. */
+/* Server: says how many bytes are held for the call elsewhere, until it is finished. */
 void rpc_call_charge(struct rpc_call *call, size_t bytes);
+
+/* Server: asks to keep @bytes more for the call, of a watch, say, until it lets go of them or
+ * is closed. False, and nothing is kept, where those who share its account, or all, keep too
+ * much; those who keep little may keep a little more even then. */
+must_check_ bool rpc_call_keep(struct rpc_call *call, size_t bytes);
+void rpc_call_let_go(struct rpc_call *call, size_t bytes);
 
 /* Client: no more messages follow. */
 void rpc_call_end(struct rpc_call *call);

@@ -17,6 +17,7 @@
 #define CALL_OUT_HIGH ((size_t) 2 << 20) /* of a call: nothing is taken from it above */
 #define SMALL ((size_t) 16 << 10)        /* of a call, in a connection that holds too much */
 #define SHARE ((size_t) 64 << 10)        /* what a connection may hold when all hold too much */
+#define KEPT_SPARE ((size_t) 64 << 10)   /* what an address may keep when all keep too much */
 #define LARGE_REQUEST 4096
 /* More than two for each of the 8,192 calls that a client may begin before any is taken. */
 #define IDLE_FRAMES_MAX 24000
@@ -49,6 +50,35 @@ static void charge(struct call *k, size_t bytes)
 void rpc_call_charge(struct rpc_call *pub, size_t bytes)
 {
         charge(call_of(pub), CALL_COST + bytes);
+}
+
+static bool may_keep(const struct rpc_account *own, size_t bytes)
+{
+        if (!own || own->kept + bytes <= min_of(KEPT_SPARE, own->kept_max))
+                return true;
+        for (const struct rpc_account *a = own; a; a = a->parent)
+                if (a->kept + bytes > a->kept_max)
+                        return false;
+        return true;
+}
+
+bool rpc_call_keep(struct rpc_call *pub, size_t bytes)
+{
+        struct rpc_account *own = pub->conn->limits.account;
+
+        if (!may_keep(own, bytes))
+                return false;
+        for (struct rpc_account *a = own; a; a = a->parent)
+                a->kept += bytes;
+        call_of(pub)->kept += bytes;
+        return true;
+}
+
+void rpc_call_let_go(struct rpc_call *pub, size_t bytes)
+{
+        for (struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
+                a->kept -= bytes;
+        call_of(pub)->kept -= bytes;
 }
 
 static void get_out_of_line(struct call *k)
@@ -95,6 +125,7 @@ void flow_call_ends(struct call *k)
         get_out_of_line(k);
         return_room(k);
         charge(k, 0);
+        rpc_call_let_go(&k->pub, k->kept);
         c->in -= buf_len(&k->in);
         c->out -= buf_len(&k->out);
         account(c, buf_len(&k->in) + buf_len(&k->out), 0);

@@ -25,6 +25,7 @@ struct call {
         size_t window;       /* server: bytes of `in` that the client has not been given back */
         size_t room;         /* server: what a large message was given beside the window */
         size_t charge;       /* what the call costs elsewhere, and what it costs by itself */
+        size_t kept;         /* see struct rpc_account */
         bool begs;           /* waits for that room */
         bool post, grpc;     /* server: what the request's headers said */
         bool submitted;      /* server: the response's headers are under way */

@@ -9,6 +9,8 @@
 
 #define TURN_MAX 2048 /* told in one turn of the loop */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
+#define BLOCK 16            /* what a block of memory costs beside its bytes... */
+#define SHORT ((size_t) 64) /* ...of which a buffer has at least so many */
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* of its election */
@@ -27,7 +29,7 @@ struct election {
         TAILQ_ENTRY(election) next; /* in the list that `in` names */
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
-        struct buf prefix, end; /* what `range` shows */
+        struct buf prefix, end; /* what `range` shows: no more than that */
         uint64_t round;         /* of telling; 0: it has not begun */
         bool late;              /* some do not read */
 };
@@ -82,6 +84,18 @@ static void election_free(struct observe_hub *h, struct election *e)
         free(e);
 }
 
+/* As if it had no other observer: any may be the last that is left. */
+static size_t election_cost(ProtobufCBinaryData name)
+{
+        return sizeof(struct election) + 2 * max_of(name.len + 1, SHORT) + 3 * BLOCK;
+}
+
+/* Has room for @name, and the byte behind it, and no more than that. */
+static bool reserve(struct buf *b, ProtobufCBinaryData name)
+{
+        return buf_reserve(b, name.len + 1) != NULL;
+}
+
 /* The one that @name names, made if need be; NULL without memory. */
 static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
 {
@@ -91,7 +105,8 @@ static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData n
         if (!e)
                 return NULL;
         TAILQ_INIT(&e->observers);
-        if (lock_prefix(name, &e->prefix) < 0 || lock_prefix_end(&e->prefix, &e->end) < 0) {
+        if (!reserve(&e->prefix, name) || !reserve(&e->end, name) ||
+            lock_prefix(name, &e->prefix) < 0 || lock_prefix_end(&e->prefix, &e->end) < 0) {
                 election_free(h, e);
                 return NULL;
         }
@@ -241,6 +256,8 @@ static void on_observe(struct rpc_call *call, struct view m)
                 return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
         if (o->election)
                 return;
+        if (!rpc_call_keep(call, election_cost(q->name)))
+                return rpc_call_finish(call, status_too_many.code, status_too_many.text);
         e = election_of(o->hub, q->name);
         if (!e)
                 return rpc_call_finish(call, status_nomem.code, status_nomem.text);

@@ -91,7 +91,7 @@ static struct host *host_get(struct server *s, const char *peer)
                 return NULL;
         strcpy(h->name, key.name);
         h->account.parent = &s->account;
-        h->account.max = s->cfg.memory_max / 2;
+        h->account.max = h->account.kept_max = s->cfg.memory_max / 2;
         RB_INSERT(hosts, &s->hosts, h);
         return h;
 }
@@ -362,7 +362,7 @@ static struct api_load load(void *arg)
 
         return (struct api_load){
                 .connections = s->n_conns,
-                .held = s->account.held,
+                .held = s->account.held + s->account.kept,
                 .longest_turn = loop_longest_turn(s->loop),
         };
 }
@@ -384,7 +384,7 @@ int server_new(struct server **ret, struct loop *l, struct api *api,
         s->loop = l;
         s->api = api;
         s->cfg = *cfg;
-        s->account.max = cfg->memory_max;
+        s->account.max = s->account.kept_max = cfg->memory_max;
         TAILQ_INIT(&s->conns);
         RB_INIT(&s->hosts);
         while (list_next(&cursor, item, sizeof(item))) {

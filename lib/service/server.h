@@ -18,7 +18,9 @@ struct server_config {
         size_t request_max;
         /* Of all clients, and of one address. */
         size_t connections_max, connections_of_address;
-        size_t memory_max; /* bytes held for all clients, half of it for those of one address */
+        /* Bytes held for all clients, half of it for those of one address; and of what is kept
+         * for them as many again. */
+        size_t memory_max;
 };
 
 /* The reason of a failure is in @err. */

@@ -6,8 +6,8 @@
  */
 #include "service/watch.h"
 
-#define WATCHES_BYTES_MAX ((size_t) 512 << 20) /* that all watches together may cost */
 #define HELD_MAX ((size_t) 1 << 20)
+#define BLOCK 16         /* what a block of memory costs beside its bytes */
 #define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
 #define CHECK_STEPS 10   /* to look whether a watch is still permitted */
 
@@ -32,9 +32,12 @@ void watch_respond(struct watch_stream *s, Pb__WatchResponse *p)
         api_send(s->hub->api, s->call, &p->base);
 }
 
-static size_t watch_cost(const struct watch *w)
+/* As if its group had no other: any may be the last that is left. */
+static size_t watch_cost(const struct kv_span *span)
 {
-        return sizeof(*w) + sizeof(struct watch_group) + w->span.from.len + w->span.end.len;
+        return sizeof(struct watch) + span->from.len + span->end.len +
+               sizeof(struct watch_group) + WATCH_EVENTS_KEPT * sizeof(struct kv_version *) +
+               3 * BLOCK;
 }
 
 static void watch_free(struct watch *w)
@@ -45,8 +48,7 @@ static void watch_free(struct watch *w)
         if (w->progress_notify)
                 TAILQ_REMOVE(&h->by_told, w, by_told);
         RB_REMOVE(watch_ids, &w->stream->watches, w);
-        h->bytes -= watch_cost(w);
-        free(w->bytes);
+        rpc_call_let_go(w->stream->call, watch_cost(&w->span));
         free(w);
 }
 
@@ -236,13 +238,13 @@ static void refuse_status(struct watch_stream *s, struct status st)
         refuse(s, why);
 }
 
-/* Fills @w from @q: what it covers and what it wants. Returns 0 or -ENOMEM. */
-static int watch_init(struct watch *w, const struct kv_span *span,
-                      const Pb__WatchCreateRequest *q)
+/* Of what it covers and what it wants; NULL without memory. */
+static struct watch *watch_new(const struct kv_span *span, const Pb__WatchCreateRequest *q)
 {
-        w->bytes = malloc(span->from.len + span->end.len);
-        if (!w->bytes)
-                return -ENOMEM;
+        struct watch *w = calloc(1, sizeof(*w) + span->from.len + span->end.len);
+
+        if (!w)
+                return NULL;
         memcpy(w->bytes, span->from.p, span->from.len);
         if (span->end.len > 0)
                 memcpy(w->bytes + span->from.len, span->end.p, span->end.len);
@@ -258,7 +260,7 @@ static int watch_init(struct watch *w, const struct kv_span *span,
                 w->no_delete = w->no_delete ||
                                q->filters[i] == PB__WATCH_CREATE_REQUEST__FILTER_TYPE__NODELETE;
         }
-        return 0;
+        return w;
 }
 
 static int64_t new_id(struct watch_stream *s)
@@ -291,11 +293,11 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
                 return refuse(s, "mvcc: watcher range is empty");
         if (q->watch_id != 0 && id_taken(s, q->watch_id))
                 return refuse(s, "mvcc: duplicate watch ID provided on the WatchStream");
-        if (h->bytes > WATCHES_BYTES_MAX)
+        if (!rpc_call_keep(s->call, watch_cost(&span)))
                 return refuse_status(s, status_too_many);
-        w = calloc(1, sizeof(*w));
-        if (!w || watch_init(w, &span, q) < 0) {
-                free(w);
+        w = watch_new(&span, q);
+        if (!w) {
+                rpc_call_let_go(s->call, watch_cost(&span));
                 return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
         }
         w->stream = s;
@@ -306,7 +308,6 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         RB_INSERT(watch_ids, &s->watches, w);
         if (w->progress_notify)
                 TAILQ_INSERT_TAIL(&h->by_told, w, by_told);
-        h->bytes += watch_cost(w);
         p.watch_id = w->id;
         p.created = true;
         watch_respond(s, &p);

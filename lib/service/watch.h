@@ -27,13 +27,16 @@ struct watch {
         struct watch_feed *feed; /* that it follows, in `group`; NULL while it waits */
         struct watch_group *group;
         int64_t id;
-        uint8_t *bytes; /* owned: what `span` shows */
-        struct kv_span span;
+        struct kv_span span;   /* of `bytes` */
         int64_t next_revision; /* it wants nothing before; nor what its feed has passed */
         uint64_t batch;        /* of its feed: the last that it was looked at for */
         bool prev_kv, no_put, no_delete, progress_notify, fragment;
         struct boot_time told_at; /* when it last got a response */
+        uint8_t bytes[];
 };
+
+/* Events that a group keeps its room for, for the next time. */
+#define WATCH_EVENTS_KEPT 8
 
 /* The watches of one feed that cover the same range. */
 struct watch_group {
@@ -98,7 +101,6 @@ struct watch_hub {
         struct watch_pack packs[8];   /* by what watches of one range may want */
         LIST_HEAD(, watch_stream) streams, blocked, asked;
         struct watch_list by_told; /* who wants progress; who was told longest ago is first */
-        size_t bytes;              /* that all watches cost */
         uint64_t auth_seen; /* auth_version() when it was last checked who may watch what */
         struct watch_stream *check_at; /* the stream whose turn it is in a check; NULL: none */
         int64_t check_id;              /* the id from which on */

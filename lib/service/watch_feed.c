@@ -70,7 +70,7 @@ static void group_forget_events(struct watch_feed *f, struct watch_group *g)
         if (f->hub->packs_of == g)
                 watch_packs_clear(f->hub);
         g->n_events = g->bytes = 0;
-        if (g->events_cap > 64) {
+        if (g->events_cap > WATCH_EVENTS_KEPT) {
                 free(g->events);
                 g->events = NULL;
                 g->events_cap = 0;

@@ -561,6 +561,100 @@ def check_connections(cluster, leader):
         report(socks[0] in open_ and len(open_) > args.connections // 2, "those within it stay")
 
 
+class Raw:
+    """A client at another address, by hand: a few streams, small messages."""
+
+    def __init__(self, port, source):
+        wide = settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0")
+        self.s, self.data, self.rest, self.got, self.last = connect(port, source=source, hello=wide), b"", {}, {}, -1
+
+    def begin(self, path, *bodies):
+        self.last += 2
+        self.s.sendall(frame(HEADERS, END_HEADERS, self.last, headers(path)))
+        self.more(self.last, *bodies)
+        return self.last
+
+    def more(self, stream, *bodies):
+        self.s.sendall(b"".join(frame(DATA, 0, stream, message(b)) for b in bodies))
+
+    def answers(self, stream, n, timeout=20):
+        """What came on @stream, once there are @n messages or @timeout is over."""
+        end = time.monotonic() + timeout
+        while len(self.got.get(stream, [])) < n and time.monotonic() < end:
+            if not select.select([self.s], [], [], 0.2)[0]:
+                continue
+            new, self.data = frames(self.data + self.s.recv(1 << 20))
+            for kind, flags, at, body in new:
+                if kind == DATA:
+                    b = self.rest.get(at, b"") + body
+                    while len(b) >= 5 and len(b) >= 5 + int.from_bytes(b[1:5], "big"):
+                        size = 5 + int.from_bytes(b[1:5], "big")
+                        self.got.setdefault(at, []).append(b[5:size])
+                        b = b[size:]
+                    self.rest[at] = b
+        return self.got.get(stream, [])
+
+
+def keeps_all_it_can(port, pipe):
+    """One address with all the watches and observers that it is given: of large keys, so that it does not take long."""
+    die_with_parent()
+    channel, created, refused, n = channel_to(port), 0, 0, 2200
+
+    def requests():
+        for i in range(n):
+            yield pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"%06d" % i + b"x" * (256 << 10)))
+        time.sleep(1000)  # a stream that ends is closed
+
+    watches = channel.stream_stream(WATCH + "Watch", request_serializer=lambda x: x.SerializeToString(),
+                                    response_deserializer=pb.WatchResponse.FromString)(requests())
+    while created + refused < n:
+        m = next(watches)
+        created, refused = created + (not m.canceled), refused + m.canceled
+    observers = [channel.unary_stream("/v3electionpb.Election/Observe", request_serializer=lambda x: x.SerializeToString(),
+                                      response_deserializer=pb.LeaderResponse.FromString)(pb.LeaderRequest(name=b"%06d" % i + b"y" * (1400 << 10)))
+                 for i in range(250)]
+    end = time.monotonic() + 20
+    while not all(o.done() for o in observers) and time.monotonic() < end:
+        time.sleep(0.05)
+    pipe.send((created, refused, sum(o.done() for o in observers)))
+    time.sleep(1000)
+
+
+def check_kept(cluster, leader):
+    """One address keeps all the watches and observers it can: another one still gets what an honest client has, and the replica has a bound."""
+    before, port = cluster.rss(leader), cluster.client[leader]
+    ours, theirs = multiprocessing.Pipe()
+    greedy = multiprocessing.get_context("spawn").Process(target=keeps_all_it_can, args=(port, theirs), daemon=True)
+    greedy.start()
+    told = ours.recv() if ours.poll(60) else ()
+    grown = cluster.rss(leader) - before
+    print(f"    watches of one address that were made, and refused, and observers that were refused: {told}; {grown} MiB for it")
+    honest, n = Raw(port, "127.0.0.2"), 200000
+    put = pb.PutRequest(key=b"election/1", value=b"first").SerializeToString()
+    honest.answers(honest.begin(KV.encode() + b"Put", put), 1)
+    seen = honest.answers(honest.begin(b"/v3electionpb.Election/Observe", pb.LeaderRequest(name=b"election").SerializeToString()), 1)
+    stream = honest.begin(WATCH.encode() + b"Watch")
+    for first in range(0, n, 1000):
+        honest.more(stream, *(pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"mine/%d" % i)).SerializeToString()
+                              for i in range(first, first + 1000)))
+        honest.answers(stream, first + 1000 - 2000, 20)
+    made = sum(not pb.WatchResponse.FromString(a).canceled for a in honest.answers(stream, n))
+    both = cluster.rss(leader) - before
+    print(f"    beside it, of another: {len(seen)} observer told, {made} watches made; {both} MiB for both")
+    honest.s.close()
+    greedy.kill()
+    greedy.join()
+    end = time.monotonic() + 10
+    while cluster.status(leader).client_bytes > 1 << 20 and time.monotonic() < end:
+        time.sleep(0.05)
+    left = cluster.status(leader).client_bytes
+    if not args.report:
+        report(told and min(told) > 0, "who wants too many watches or observers is refused", str(told))
+        report(len(seen) == 1 and made == n, f"another address has its observer, and {n} watches", f"{len(seen)}, {made}")
+        report(grown <= 192 and both <= 320, "what they keep has a bound", f"{grown} and {both} MiB")
+        report(left <= 1 << 20, "and goes with them", f"{left} bytes")
+
+
 def check_strangers(cluster, leader):
     """Connections to the port of the replicas that say nothing: a few are kept, and the links of the replicas are."""
     socks = []
@@ -595,6 +689,8 @@ def main():
         print(f"{'none':24} {quiet['renewal']:7.1f}ms {quiet['put']:7.1f}ms {base:6} {cpu:6.0f}", flush=True)
         if not args.attacks:
             check_fast(cluster, leader)
+            if not TLS:
+                check_kept(cluster, leader)
             if not TLS:
                 check_connections(cluster, leader)
             if args.replicas > 1:

@@ -1,0 +1,405 @@
+/* What clients make a replica keep - watches, observers, requests that wait - is counted for
+ * their address, and one that takes all it can leaves room for the others. The real services on
+ * a replica alone, without sockets. */
+#include "../sim/world.h"
+#include "service/api.h"
+#include "test.h"
+
+#define KB ((size_t) 1024)
+#define MB (KB * KB)
+#define ADDRESSES 4
+#define WATCH "/etcdserverpb.Watch/Watch"
+#define OBSERVE "/v3electionpb.Election/Observe"
+
+struct client {
+        struct rpc_conn *conn, *server;
+        unsigned created, refused, answers, statuses;
+        enum rpc_code code; /* of the last status */
+};
+
+static struct {
+        struct boot_time now;
+        struct disk *disk;
+        struct core *core;
+        struct api *api;
+        struct replica *replica;
+        struct rpc_account all, address[ADDRESSES];
+        struct client clients[ADDRESSES];
+        bool busy;
+        size_t most_held;
+} w;
+
+static void kick(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+        w.busy = true;
+}
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        (void) u;
+        (void) peer;
+        (void) frame;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+}
+
+static void got_message(struct rpc_call *call, struct view m)
+{
+        struct client *c = call->userdata;
+        Pb__WatchResponse *p;
+
+        c->answers++;
+        if (strcmp(call->path, WATCH) != 0)
+                return;
+        CHECK_EQ(pb_unpack(&pb__watch_response__descriptor, m, &p), 0);
+        c->created += p->created && !p->canceled;
+        if (p->created && p->canceled) {
+                c->refused++;
+                CHECK(strstr(p->cancel_reason, "too many requests"));
+        }
+        pb_free(p);
+}
+
+static void got_status(struct rpc_call *call, enum rpc_code code, const char *text)
+{
+        struct client *c = call->userdata;
+
+        (void) text;
+        c->statuses++;
+        c->code = code;
+}
+
+static void got_close(struct rpc_call *call)
+{
+        (void) call;
+}
+
+static const struct rpc_handler handler = {
+        .on_message = got_message, .on_status = got_status, .on_close = got_close};
+
+/* ---- the world ---- */
+
+static struct client *client(unsigned i)
+{
+        struct client *c = &w.clients[i];
+        const struct rpc_limits limits = {.message_max = 1536 * KB,
+                                          .calls_max = 8192,
+                                          .too_large = "too large",
+                                          .too_many = "too many",
+                                          .account = &w.address[i]};
+
+        memset(c, 0, sizeof(*c));
+        CHECK_EQ(rpc_conn_new_client(&c->conn, "test", false), 0);
+        CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, w.api), 0);
+        return c;
+}
+
+static void leave(struct client *c)
+{
+        c->server = rpc_conn_free(c->server);
+        c->conn = rpc_conn_free(c->conn);
+}
+
+static void begin(size_t memory_max)
+{
+        static const struct replica_peer self = {.id = 1, .address = "http://1:1"};
+        static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
+        static const struct api_conns conns = {.kick = kick};
+        struct store_error err;
+
+        memset(&w, 0, sizeof(w));
+        w.now = (struct boot_time){1000 * NSEC_PER_SEC};
+        w.disk = sim_disk_new();
+        w.all.max = w.all.kept_max = memory_max;
+        for (unsigned i = 0; i < ADDRESSES; i++)
+                w.address[i] = (struct rpc_account){
+                        .parent = &w.all, .max = memory_max / 2, .kept_max = memory_max / 2};
+        CHECK_EQ(core_new(&w.core,
+                          &(struct core_config){.cluster_id = 7,
+                                                .member_id = 1,
+                                                .min_ttl = NSEC_PER_SEC,
+                                                .timeout = 6 * NSEC_PER_SEC,
+                                                .max_txn_ops = 128,
+                                                .leader_timeout = NSEC_PER_SEC,
+                                                .watch_progress = 600 * NSEC_PER_SEC,
+                                                .seed = 1},
+                          w.now),
+                 0);
+        CHECK_EQ(api_new(&w.api, w.core, NULL, 300 * NSEC_PER_SEC), 0);
+        api_set_conns(w.api, &conns, NULL);
+        core_set_owner(w.core, &owner, NULL);
+        CHECK_EQ(replica_new(&w.replica,
+                             &(struct replica_config){.id = 1,
+                                                      .cluster_id = 7,
+                                                      .peers = &self,
+                                                      .n_peers = 1,
+                                                      .election = 500 * MSEC,
+                                                      .heartbeat = 50 * MSEC,
+                                                      .seed = 1},
+                             w.disk, &core_replica_ops, w.core, w.now, &err),
+                 0);
+        core_attach(w.core, w.replica);
+        CHECK_EQ(replica_start(w.replica), 0);
+}
+
+static void end(void)
+{
+        for (unsigned i = 0; i < ADDRESSES; i++) {
+                leave(&w.clients[i]);
+                CHECK_EQ(w.address[i].held, 0);
+                CHECK_EQ(w.address[i].kept, 0);
+        }
+        CHECK_EQ(w.all.held, 0);
+        CHECK_EQ(w.all.kept, 0);
+        api_free(w.api);
+        core_free(w.core);
+        disk_free(w.disk);
+        replica_free(w.replica);
+}
+
+/* What is on its way between a client and the services gets there. */
+static bool move(struct rpc_conn *from, struct rpc_conn *to)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        CHECK_EQ(rpc_conn_output(from, &b, 64 * KB), 0);
+        if (buf_len(&b) > 0)
+                CHECK_EQ(rpc_conn_input(to, buf_head(&b), buf_len(&b)), 0);
+        w.most_held = max_of(w.most_held, w.all.held);
+        return buf_len(&b) > 0 || rpc_conn_can_go_on(from);
+}
+
+static void pump(void)
+{
+        bool more = true;
+
+        while (more) {
+                more = false;
+                for (unsigned i = 0; i < ADDRESSES; i++)
+                        if (w.clients[i].conn) {
+                                more |= move(w.clients[i].conn, w.clients[i].server);
+                                more |= move(w.clients[i].server, w.clients[i].conn);
+                        }
+        }
+}
+
+/* The replica does what there is to do, for @time. */
+static void pass(nsec_t time)
+{
+        struct boot_time until = boot_add(w.now, time);
+
+        for (;;) {
+                do {
+                        w.busy = false;
+                        replica_tick(w.replica, w.now);
+                        core_tick(w.core, w.now);
+                        core_flush(w.core, w.now);
+                        replica_flush(w.replica, w.now);
+                        api_flush(w.api, w.now);
+                        for (; sim_disk_busy(w.disk); w.busy = true)
+                                sim_disk_finish(w.disk);
+                        pump();
+                } while (w.busy);
+                if (!boot_before(w.now, until))
+                        return;
+                w.now = boot_add(w.now, 5 * MSEC);
+        }
+}
+
+/* ---- what clients ask for ---- */
+
+static struct rpc_call *call(struct client *c, const char *path)
+{
+        struct rpc_call *k;
+
+        CHECK_EQ(rpc_call_new(c->conn, path, false, &handler, c, &k), 0);
+        return k;
+}
+
+static void send(struct rpc_call *k, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        CHECK_EQ(buf_error(&b), 0);
+        CHECK_EQ(rpc_call_send(k, buf_head(&b), buf_len(&b)), 0);
+}
+
+/* A name of its own, of @len bytes or more. */
+static ProtobufCBinaryData name_of(struct buf *b, unsigned i, size_t len)
+{
+        buf_clear(b);
+        buf_printf(b, "%08u", i);
+        while (buf_len(b) < len)
+                buf_add(b, "0123456789abcdefghijklmnopqrstuv", min_of(len - buf_len(b), 32));
+        CHECK_EQ(buf_error(b), 0);
+        return pb_bytes(buf_head(b), buf_len(b));
+}
+
+static void watch(struct rpc_call *k, unsigned i, size_t len)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
+
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+        q.create_request = &create;
+        create.key = name_of(&b, i, len);
+        send(k, &q.base);
+}
+
+static void cancel(struct rpc_call *k, int64_t id)
+{
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        Pb__WatchCancelRequest c = PB__WATCH_CANCEL_REQUEST__INIT;
+
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CANCEL_REQUEST;
+        q.cancel_request = &c;
+        c.watch_id = id;
+        send(k, &q.base);
+}
+
+static void observe(struct client *c, unsigned i, size_t len)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+        struct rpc_call *k = call(c, OBSERVE);
+
+        q.name = name_of(&b, i, len);
+        send(k, &q.base);
+        rpc_call_end(k);
+}
+
+static void put(struct client *c, const char *key, size_t value_len)
+{
+        cleanup_(freep) uint8_t *value = calloc(1, value_len + 1);
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct rpc_call *k = call(c, "/etcdserverpb.KV/Put");
+
+        q.key = pb_bytes(key, strlen(key));
+        q.value = pb_bytes(value, value_len);
+        send(k, &q.base);
+        rpc_call_end(k);
+        pass(20 * MSEC);
+}
+
+/* Until the replica leads, and knows what is now. */
+static void settle(void)
+{
+        struct client *c = client(ADDRESSES - 1);
+
+        watch(call(c, WATCH), 0, 8);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(c->created, 1);
+        leave(c);
+}
+
+static unsigned watch_until_refused(struct client *c, struct rpc_call *k, size_t len)
+{
+        unsigned before = c->created, n = 0;
+
+        for (c->refused = 0; c->refused == 0 && n < 100000;) {
+                for (unsigned i = 0; i < 100; i++)
+                        watch(k, n++, len);
+                pump();
+        }
+        CHECK(c->refused > 0);
+        return c->created - before;
+}
+
+/* ---- tests ---- */
+
+/* All watches together had one bound, charged to nobody: who came first had it all. */
+TEST(watches_of_one_address_leave_room_for_others)
+{
+        struct client *greedy, *honest, *late;
+        struct rpc_call *k;
+        unsigned n;
+
+        begin(2 * MB);
+        settle();
+        greedy = client(0);
+        k = call(greedy, WATCH);
+        n = watch_until_refused(greedy, k, 900);
+        CHECK(n > 500 && n < 1024); /* their keys alone are 900 bytes each */
+        CHECK(w.address[0].kept <= 1 * MB);
+        CHECK_EQ(watch_until_refused(greedy, call(greedy, WATCH), 900), 0);
+
+        honest = client(1);
+        CHECK(watch_until_refused(honest, call(honest, WATCH), 900) > 500);
+        CHECK(w.all.kept <= 2 * MB);
+
+        /* Nothing is left; who has little gets a little. */
+        late = client(2);
+        n = watch_until_refused(late, call(late, WATCH), 900);
+        CHECK(n >= 40 && n < 64);
+
+        /* What is canceled, or ends, is there for others. */
+        for (int64_t id = 0; id < 100; id++)
+                cancel(k, id);
+        pump();
+        n = watch_until_refused(greedy, k, 900);
+        CHECK(n >= 40 && n < 100);
+        leave(greedy);
+        CHECK_EQ(w.address[0].kept, 0);
+        CHECK(watch_until_refused(late, call(late, WATCH), 900) > 500);
+        end();
+}
+
+/* 250 streams with names of 1.5 MB were 731 MiB that nobody counted. */
+TEST(observers_count_for_their_address)
+{
+        struct client *greedy, *honest;
+        unsigned n;
+
+        begin(64 * MB);
+        settle();
+        greedy = client(0);
+        for (n = 0; greedy->statuses == 0 && n < 100; n++) {
+                observe(greedy, n, 1400 * KB);
+                pump();
+                if (greedy->statuses == 0)
+                        CHECK(w.address[0].kept >= (n + 1) * 2 * 1400 * KB);
+        }
+        CHECK_EQ(n, 12);
+        CHECK_EQ(greedy->code, RPC_RESOURCE_EXHAUSTED);
+        CHECK(w.all.kept <= 32 * MB);
+        CHECK(w.all.held < 64 * KB);
+
+        honest = client(1);
+        put(honest, "00000007/a", 10);
+        CHECK_EQ(honest->code, RPC_OK);
+        n = honest->answers;
+        observe(honest, 7, 8);
+        pass(20 * MSEC);
+        CHECK_EQ(honest->answers, n + 1);
+        CHECK_EQ(honest->statuses, 1);
+        end();
+}
+
+/* As many as a client honestly has; of that and of the default bounds a tenth. */
+TEST(an_address_may_have_200000_watches)
+{
+        struct client *c;
+        struct rpc_call *k;
+
+        begin(256 * MB / 10);
+        settle();
+        c = client(0);
+        k = call(c, WATCH);
+        for (unsigned i = 0; i < 20000; i++) {
+                watch(k, i, 40);
+                if (i % 500 == 0)
+                        pump();
+        }
+        pump();
+        CHECK_EQ(c->created, 20000);
+        CHECK(w.most_held < 2 * MB); /* what is kept makes nobody wait */
+        end();
+}
