@@ -6,7 +6,6 @@
  */
 #include "service/watch.h"
 
-#define HELD_MAX ((size_t) 1 << 20)
 #define BLOCK 16         /* what a block of memory costs beside its bytes */
 #define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
 #define CHECK_STEPS 10   /* to look whether a watch is still permitted */
@@ -322,12 +321,15 @@ static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q
                q->create_request->start_revision <= 0 && !core_caught_up(s->hub->api->core);
 }
 
+/* What the client sends behind it waits in its window. */
 static void hold(struct watch_stream *s, struct view m)
 {
         s->waits = s->hub->waited_for = true;
-        buf_add_bytes(&s->held, m.p, m.len);
-        if (buf_error(&s->held) < 0 || buf_len(&s->held) > HELD_MAX)
-                rpc_call_finish(s->call, status_too_many.code, status_too_many.text);
+        buf_add(&s->held, m.p, m.len);
+        if (buf_error(&s->held) < 0)
+                return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
+        rpc_call_charge(s->call, buf_len(&s->held));
+        rpc_call_hold(s->call);
 }
 
 static void on_message(struct rpc_call *call, struct view m)
@@ -337,8 +339,6 @@ static void on_message(struct rpc_call *call, struct view m)
         struct watch key, *w;
         int r;
 
-        if (s->waits)
-                return hold(s, m);
         r = pb_unpack(&pb__watch_request__descriptor, m, &q);
         if (r < 0)
                 return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
@@ -375,12 +375,15 @@ static void let_go(struct watch_hub *h)
         h->waited_for = false;
         LIST_FOREACH_SAFE (s, &h->streams, next, next) {
                 cleanup_(buf_fini) struct buf held = s->held;
-                struct view all = {buf_head(&held), buf_len(&held)}, m;
 
+                if (!s->waits)
+                        continue;
                 s->held = (struct buf){0};
                 s->waits = false;
-                while (view_bytes(&all, &m) == 0)
-                        on_message(s->call, m);
+                rpc_call_charge(s->call, 0);
+                on_message(s->call, (struct view){buf_head(&held), buf_len(&held)});
+                rpc_call_release(s->call);
+                api_kick(h->api, s->call);
         }
 }
 

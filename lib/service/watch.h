@@ -80,7 +80,7 @@ struct watch_stream {
         struct rpc_call *call;
         struct identity who; /* as of the last watch that was created */
         bool waits;          /* for this replica to know what is now */
-        struct buf held;     /* requests that came meanwhile, each with its length */
+        struct buf held;     /* the request that does */
         struct watch_ids watches;
         struct watch_list blocked; /* which wait for the client to read */
         size_t n_behind;           /* of its watches, those that are not up to date */

@@ -403,3 +403,23 @@ TEST(an_address_may_have_200000_watches)
         CHECK(w.most_held < 2 * MB); /* what is kept makes nobody wait */
         end();
 }
+
+/* Before a replica knows what is now, all that a stream sent was held for it. */
+TEST(watches_from_now_on_wait_in_their_window)
+{
+        struct client *c;
+        struct rpc_call *k;
+
+        begin(64 * MB);
+        c = client(0);
+        k = call(c, WATCH);
+        for (unsigned i = 0; i < 4000; i++)
+                watch(k, i, 1000);
+        pump();
+        CHECK_EQ(c->created, 0);
+        CHECK(w.most_held < 128 * KB); /* 4 MB are sent */
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(c->created, 4000);
+        CHECK_EQ(c->refused + c->statuses, 0);
+        end();
+}
