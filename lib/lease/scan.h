@@ -49,5 +49,11 @@ must_check_ int scan_more(struct state_scan *sc, int64_t *steps);
  * compaction beyond the revision. Then `count` and `more` hold. */
 const struct kv_version *scan_next(struct state_scan *sc);
 
+/* What it holds in memory, or so. */
+static inline size_t scan_bytes(const struct state_scan *sc)
+{
+        return sc->cap * sizeof(*sc->found) + sc->runs_cap * sizeof(*sc->runs) + sc->resume.cap;
+}
+
 /* True while what was found is there. */
 bool scan_is_good(const struct state_scan *sc);

@@ -245,6 +245,7 @@ void rpc_call_finish(struct rpc_call *pub, enum rpc_code code, const char *messa
         k->code = code;
         k->message = message && *message ? strdup(message) : NULL;
         if (pub->conn->server) {
+                rpc_call_charge_request(pub, 0);
                 rpc_call_charge(pub, 0);
                 if (!k->delivering)
                         flow_drop_input(k);
@@ -421,6 +422,7 @@ static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void 
 
 static void begin_call(struct rpc_conn *c, struct call *k)
 {
+        flow_headers(k, (k->path ? strlen(k->path) : 0) + (k->token ? strlen(k->token) : 0));
         if (!k->post)
                 return refuse_http(k, "405");
         if (!k->grpc)

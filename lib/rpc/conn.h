@@ -166,8 +166,11 @@ void rpc_call_release(struct rpc_call *call);
 bool rpc_call_has_room(const struct rpc_call *call);
 void rpc_call_wait(struct rpc_call *call);
 
-/* Server: says how many bytes are held for the call elsewhere, until it is finished. */
+/* Server: says how many bytes are held for the call elsewhere, until it is finished: for the
+ * answer or on its way there, and of the request. While a connection has many of these, no
+ * large request more is taken from it. */
 void rpc_call_charge(struct rpc_call *call, size_t bytes);
+void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
 
 /* Server: asks to keep @bytes more for the call, of a watch, say, until it lets go of them or
  * is closed. False, and nothing is kept, where those who share its account, or all, keep too

@@ -35,6 +35,7 @@ void flow_init(struct rpc_conn *c)
 {
         TAILQ_INIT(&c->ready);
         TAILQ_INIT(&c->waiting);
+        TAILQ_INIT(&c->behind);
         TAILQ_INIT(&c->beggars);
 }
 
@@ -49,7 +50,19 @@ static void charge(struct call *k, size_t bytes)
 
 void rpc_call_charge(struct rpc_call *pub, size_t bytes)
 {
-        charge(call_of(pub), CALL_COST + bytes);
+        struct call *k = call_of(pub);
+
+        charge(k, k->cost + k->request + bytes);
+}
+
+void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
+{
+        struct call *k = call_of(pub);
+        size_t before = k->request;
+
+        k->request = bytes;
+        pub->conn->requests = pub->conn->requests - before + bytes;
+        charge(k, k->charge - before + bytes);
 }
 
 static bool may_keep(const struct rpc_account *own, size_t bytes)
@@ -112,10 +125,22 @@ static void return_room(struct call *k)
         give_room(c);
 }
 
+static void costs(struct call *k, size_t bytes)
+{
+        k->pub.conn->cost += bytes;
+        k->cost += bytes;
+        charge(k, k->charge + bytes);
+}
+
 void flow_call_begins(struct call *k)
 {
         if (k->pub.conn->server)
-                charge(k, CALL_COST);
+                costs(k, CALL_COST);
+}
+
+void flow_headers(struct call *k, size_t bytes)
+{
+        costs(k, bytes);
 }
 
 void flow_call_ends(struct call *k)
@@ -125,6 +150,8 @@ void flow_call_ends(struct call *k)
         get_out_of_line(k);
         return_room(k);
         charge(k, 0);
+        c->cost -= k->cost;
+        c->requests -= k->request;
         rpc_call_let_go(&k->pub, k->kept);
         c->in -= buf_len(&k->in);
         c->out -= buf_len(&k->out);
@@ -159,10 +186,10 @@ size_t rpc_conn_held(const struct rpc_conn *c)
         return c->in + c->out + c->charged;
 }
 
-/* What the services keep for its calls. */
+/* What the services hold for answers to its calls. */
 static size_t charged(const struct rpc_conn *c)
 {
-        return c->charged - min_of(c->charged, c->n_calls * CALL_COST);
+        return c->charged - c->cost - c->requests;
 }
 
 static bool is_over(const struct rpc_conn *c)
@@ -199,6 +226,13 @@ size_t rpc_call_queued(const struct rpc_call *pub)
 static bool has_room(const struct rpc_conn *c)
 {
         return !sends_much(c) && charged(c) <= CHARGE_HIGH;
+}
+
+/* Beside `has_room`: what was asked becomes less when it is answered, so no answer waits for
+ * that. */
+static bool asks_much(const struct rpc_conn *c)
+{
+        return c->requests > (is_over(c) ? SHARE : CHARGE_HIGH);
 }
 
 bool rpc_call_has_room(const struct rpc_call *pub)
@@ -245,8 +279,13 @@ bool flow_may_deliver(struct call *k, size_t len)
                 k->full = true;
                 return false;
         }
-        if ((k->pub.large || len > LARGE_REQUEST) &&
-            (!has_room(c) || !TAILQ_EMPTY(&c->waiting))) {
+        if (!k->pub.large && len <= LARGE_REQUEST)
+                return true;
+        if (asks_much(c) || !TAILQ_EMPTY(&c->behind)) {
+                get_in_line(k, &c->behind);
+                return false;
+        }
+        if (!has_room(c) || !TAILQ_EMPTY(&c->waiting)) {
                 get_in_line(k, &c->waiting);
                 return false;
         }
@@ -376,6 +415,12 @@ static void go_on(struct call *k)
                 k->pub.handler->on_room(&k->pub);
 }
 
+static bool may_follow(const struct rpc_conn *c)
+{
+        return !TAILQ_EMPTY(&c->behind) && TAILQ_EMPTY(&c->waiting) && has_room(c) &&
+               !asks_much(c);
+}
+
 void flow_run(struct rpc_conn *c)
 {
         struct call *k;
@@ -386,7 +431,18 @@ void flow_run(struct rpc_conn *c)
         }
         for (int i = 0; i < RUN_MAX && has_room(c) && (k = TAILQ_FIRST(&c->waiting)); i++) {
                 get_out_of_line(k);
+                if (!k->wants_room && asks_much(c)) {
+                        get_in_line(k, &c->behind);
+                        continue;
+                }
                 k->turn = !k->wants_room;
+                go_on(k);
+                k->turn = false;
+        }
+        for (int i = 0; i < RUN_MAX && may_follow(c); i++) {
+                k = TAILQ_FIRST(&c->behind);
+                get_out_of_line(k);
+                k->turn = true;
                 go_on(k);
                 k->turn = false;
         }
@@ -394,7 +450,8 @@ void flow_run(struct rpc_conn *c)
 
 bool rpc_conn_can_go_on(const struct rpc_conn *c)
 {
-        return !TAILQ_EMPTY(&c->ready) || (!TAILQ_EMPTY(&c->waiting) && has_room(c));
+        return !TAILQ_EMPTY(&c->ready) || (!TAILQ_EMPTY(&c->waiting) && has_room(c)) ||
+               may_follow(c);
 }
 
 size_t rpc_conn_backlog(const struct rpc_conn *c)

@@ -16,7 +16,7 @@ struct call {
         LIST_ENTRY(call) of_conn;
         TAILQ_ENTRY(call) queued; /* in `line`, if that is set */
         TAILQ_ENTRY(call) begging;
-        struct calls *line; /* of the connection: ready or waiting; NULL: neither */
+        struct calls *line; /* of the connection: ready, waiting or behind; NULL: none */
         int32_t stream;
         char *path;
         char *token; /* may be a secret: wiped */
@@ -24,7 +24,9 @@ struct call {
         size_t header_bytes; /* of the request, decoded */
         size_t window;       /* server: bytes of `in` that the client has not been given back */
         size_t room;         /* server: what a large message was given beside the window */
-        size_t charge;       /* what the call costs elsewhere, and what it costs by itself */
+        size_t cost;         /* by itself, with its headers */
+        size_t request;      /* what its request takes elsewhere */
+        size_t charge;       /* all that, and what else it costs elsewhere */
         size_t kept;         /* see struct rpc_account */
         bool begs;           /* waits for that room */
         bool post, grpc;     /* server: what the request's headers said */
@@ -66,9 +68,12 @@ struct rpc_conn {
         /* flow.c */
         struct calls ready;   /* may go on with their messages */
         struct calls waiting; /* go on once there is room */
+        struct calls behind;  /* go on once there are fewer requests */
         struct calls beggars; /* have begun a large message */
         size_t in, out;       /* bytes of all calls */
-        size_t charged;       /* by the services, for what waits for the log, say */
+        size_t charged;       /* by the services, for what waits for the log, say, and... */
+        size_t cost;          /* ...of that what the calls cost by themselves... */
+        size_t requests;      /* ...and their requests */
         size_t rooms;         /* given for large messages */
         size_t idle_frames;   /* that brought nothing */
 };
@@ -85,6 +90,8 @@ void call_refuse(struct call *k, enum rpc_code code, const char *message);
 void flow_init(struct rpc_conn *c);
 void flow_call_begins(struct call *k);
 void flow_call_ends(struct call *k);
+/* Its headers are whole, of which @bytes are kept. */
+void flow_headers(struct call *k, size_t bytes);
 /* @k->in, or @k->out, had @before bytes. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);

@@ -194,6 +194,16 @@ static bool is_large(const struct request *q)
         return is_large_method(q->method);
 }
 
+/* What was asked is of no interest any more. */
+static void drop_msg(struct request *q)
+{
+        if (q->asks_again)
+                return;
+        q->msg = pb_free(q->msg);
+        if (q->call)
+                rpc_call_charge_request(q->call, 0);
+}
+
 static void write_again(struct request *q)
 {
         request_write(q, q->write.type, q->msg);
@@ -213,9 +223,6 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
                         return rpc_call_wait(q->call);
                 }
         }
-        if (q->call)
-                rpc_call_charge(q->call,
-                                q->keeps + body.len + (q->call->large ? LARGE_ANSWER : 0));
         q->write.done = write_done;
         r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
                        q->call ? q->call->timeout : 0);
@@ -224,6 +231,9 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         if (r < 0)
                 return request_fail(q, status_too_many);
         q->waiting = true;
+        drop_msg(q);
+        if (q->call)
+                rpc_call_charge(q->call, body.len + (q->call->large ? LARGE_ANSWER : 0));
 }
 
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
@@ -301,6 +311,7 @@ static void on_message(struct rpc_call *call, struct view m)
 {
         struct request *q = call->userdata;
         struct status st;
+        size_t cost;
         int r;
 
         if (!q || q->came) /* answered already, or a second message on a unary call */
@@ -309,11 +320,13 @@ static void on_message(struct rpc_call *call, struct view m)
         /* A request of 1.5 MB may be 100,000 operations, which take longer to unpack than we
          * have: no more messages than the operations that there may be. */
         r = pb_unpack_few(q->method->request, m,
-                          6 * core_config(q->api->core)->max_txn_ops + MESSAGES_MIN, &q->msg);
+                          6 * core_config(q->api->core)->max_txn_ops + MESSAGES_MIN, &cost,
+                          &q->msg);
         if (r == -E2BIG && q->method->request == &pb__txn_request__descriptor)
                 return request_fail(q, status_of(STATE_E_TXN_TOO_LARGE));
         if (r < 0)
                 return request_fail(q, status_unpacked(r));
+        rpc_call_charge_request(call, cost);
         if (core_status(q->api->core).learner && !learner_answers(q))
                 return request_fail(q, status_learner);
         if (call->want_leader && core_status(q->api->core).leader_id == 0)

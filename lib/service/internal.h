@@ -58,7 +58,8 @@ struct request {
         struct rpc_call *call;
         const struct method *method;
         bool came;       /* the request; what else comes is nothing */
-        void *msg;       /* unpacked; owned; a method that lasts may free it before its end */
+        void *msg;       /* unpacked; owned, until it is a command on its way... */
+        bool asks_again; /* ...or the method, which needs it for longer, lets go of it */
         struct view own; /* its bytes; borrowed, while `run` runs */
         struct identity who;
         struct core_write write;
@@ -70,7 +71,6 @@ struct request {
         /* What a method that takes several steps keeps; `drop` frees it with the request. */
         void *data;
         void (*drop)(struct request *q);
-        size_t keeps; /* bytes; charged beside what it writes */
         /* Instead of the write's own answer to the client, also when the client is gone. */
         void (*wrote)(struct request *q, struct status st, struct view reply);
         /* The client went away: the method ends the request, now or later. */

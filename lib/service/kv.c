@@ -92,6 +92,7 @@ static void compact(struct request *q)
         if (m->revision > s->kv.compacted && m->revision <= s->revision)
                 step.revision = kv_compact_step(&s->kv, m->revision);
         q->wrote = step.revision < m->revision ? compacted : NULL;
+        q->asks_again = q->wrote != NULL;
         request_write(q, CMD_COMPACT, &step.base);
 }
 

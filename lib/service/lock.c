@@ -166,6 +166,7 @@ static void let_message_go(struct waiter *w)
         q->msg = NULL;
         if (!q->call)
                 return;
+        rpc_call_charge_request(q->call, 0);
         charge(w);
         api_kick(q->api, q->call);
 }
@@ -470,7 +471,7 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease, bo
         q->data = w;
         q->drop = waiter_free;
         q->gone = abandon;
-        q->keeps = q->own.len;
+        q->asks_again = true;
         if (lock_place_join(&w->hub->queues, name, &w->place) < 0)
                 return request_fail(q, status_nomem);
         st = may_look(q->api, &q->who, &w->place.queue->span);

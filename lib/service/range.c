@@ -152,7 +152,8 @@ static int slow_run(struct slow *s)
         int e = slow_is_stale(s) ? -ESTALE : range_more(r, TURN_STEPS);
 
         if (e > 0)
-                rpc_call_charge(r->q->call, max_of(buf_len(&r->out), SLOW_ASSUMED));
+                rpc_call_charge(r->q->call,
+                                max_of(scan_bytes(&r->scan) + buf_len(&r->out), SLOW_ASSUMED));
         if (e == 0)
                 finish(r);
         return min_of(e, 0);

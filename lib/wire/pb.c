@@ -116,25 +116,31 @@ static int take_field(struct walk *w)
         }
 }
 
-/* A message without messages in it, of so few bytes that none of the bounds can be met: most
- * of those that come in thousands are, renewals and puts. */
+/* A message of single fields without messages in it, of so few bytes that none of the bounds
+ * can be met: most of those that come in thousands are, renewals and puts. */
 static bool is_small(const ProtobufCMessageDescriptor *type, struct view bytes)
 {
         if (bytes.len > SMALL)
                 return false;
         for (unsigned i = 0; i < type->n_fields; i++)
-                if (type->fields[i].type == PROTOBUF_C_TYPE_MESSAGE)
+                if (type->fields[i].type == PROTOBUF_C_TYPE_MESSAGE ||
+                    type->fields[i].label == PROTOBUF_C_LABEL_REPEATED)
                         return false;
         return true;
 }
 
-static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max)
+/* @ret_cost: the memory that it takes, or so; may be NULL. */
+static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
+                 size_t *ret_cost)
 {
         struct walk w;
         int r;
 
-        if (max > 0 && is_small(type, bytes))
+        if (max > 0 && is_small(type, bytes)) {
+                if (ret_cost)
+                        *ret_cost = type->sizeof_message + bytes.len + 2 * BLOCK;
                 return 0;
+        }
         w.n = w.cost = 0;
         w.messages_left = max;
         w.cost_max = bytes.len < (SIZE_MAX - COST_BASE) / COST_RATIO
@@ -149,12 +155,14 @@ static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size
                 else
                         r = take_field(&w);
         }
+        if (r == 0 && ret_cost)
+                *ret_cost = w.cost;
         return r;
 }
 
 int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
 {
-        return check(type, bytes, SIZE_MAX);
+        return check(type, bytes, SIZE_MAX, NULL);
 }
 
 /* ---- to unpack ---- */
@@ -182,37 +190,39 @@ static void memory_free(void *userdata, void *p)
 }
 
 static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
-                  struct arena *arena, void *ret)
+                  struct arena *arena, size_t *ret_cost, void *ret)
 {
         struct memory memory = {.arena = arena};
         ProtobufCAllocator from = {memory_alloc, memory_free, &memory};
         ProtobufCMessage *m;
-        int r = check(type, bytes, max);
+        int r = check(type, bytes, max, ret_cost);
 
         if (r < 0)
                 return r;
         m = protobuf_c_message_unpack(type, &from, bytes.len, bytes.p);
         if (!m)
                 return memory.failed ? -ENOMEM : -EBADMSG;
+        if (ret_cost) /* of what is small they were not counted */
+                *ret_cost += m->n_unknown_fields * (sizeof(*m->unknown_fields) + BLOCK);
         memcpy(ret, &m, sizeof(m));
         return 0;
 }
 
 int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret)
 {
-        return unpack(type, bytes, SIZE_MAX, NULL, ret);
+        return unpack(type, bytes, SIZE_MAX, NULL, NULL, ret);
 }
 
 int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
-                  void *ret)
+                  size_t *ret_cost, void *ret)
 {
-        return unpack(type, bytes, max, NULL, ret);
+        return unpack(type, bytes, max, NULL, ret_cost, ret);
 }
 
 int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type, struct view bytes,
                  void *ret)
 {
-        return unpack(type, bytes, SIZE_MAX, a, ret);
+        return unpack(type, bytes, SIZE_MAX, a, NULL, ret);
 }
 
 _Static_assert(SMALL / 2 * (sizeof(ProtobufCMessageUnknownField) + 2 * BLOCK) < COST_BASE &&

@@ -23,9 +23,10 @@
  * -ENOMEM. What is refused is the same everywhere, by the bytes alone (I4). */
 must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
 
-/* The same of at most @max messages, all levels together; -E2BIG tells of more. */
+/* The same of at most @max messages, all levels together; -E2BIG tells of more. @ret_cost: the
+ * memory that it takes, or so. */
 must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes,
-                              size_t max, void *ret);
+                              size_t max, size_t *ret_cost, void *ret);
 
 /* The same as pb_unpack(), in @a: it ends with that, and is not freed. */
 must_check_ int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type,

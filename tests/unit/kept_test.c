@@ -423,3 +423,54 @@ TEST(watches_from_now_on_wait_in_their_window)
         CHECK_EQ(c->refused + c->statuses, 0);
         end();
 }
+
+/* What a call shows with its headers is there as long as the call is. */
+TEST(headers_count)
+{
+        cleanup_(buf_fini) struct buf token = {0};
+        struct client *c;
+
+        begin(64 * MB);
+        settle();
+        c = client(0);
+        name_of(&token, 0, 3000);
+        buf_add_u8(&token, 0);
+        CHECK_EQ(rpc_conn_set_token(c->conn, (const char *) buf_head(&token)), 0);
+        for (unsigned i = 0; i < 4000; i++) {
+                watch(call(c, WATCH), i, 8);
+                if (i % 100 == 0)
+                        pump();
+        }
+        pump();
+        CHECK_EQ(c->created, 4000);
+        CHECK(w.all.held > 4000 * 3000);
+        put(c, "a large request goes on", 10 * KB);
+        CHECK_EQ(c->statuses, 1);
+        CHECK_EQ(c->code, RPC_OK);
+        end();
+}
+
+/* A request is there until it is answered, which may take as long as there is no leader. */
+TEST(requests_that_wait_for_a_read_count)
+{
+        cleanup_(buf_fini) struct buf key = {0};
+        struct client *c;
+
+        begin(64 * MB);
+        c = client(0);
+        for (unsigned i = 0; i < 400; i++) {
+                Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+                struct rpc_call *k = call(c, "/etcdserverpb.KV/Range");
+
+                q.key = name_of(&key, i, 100 * KB);
+                send(k, &q.base);
+                rpc_call_end(k);
+                pump();
+        }
+        CHECK(w.all.held > 8 * MB);
+        CHECK(w.most_held < 24 * MB); /* 40 MB are sent: what waits in its windows, too */
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(c->statuses, 400);
+        CHECK_EQ(c->code, RPC_OK);
+        end();
+}

@@ -123,14 +123,16 @@ TEST(a_look_ahead_changes_no_answer)
 TEST(so_many_messages_and_no_more)
 {
         cleanup_(buf_fini) struct buf b = {0};
+        size_t cost = 0;
         void *m;
 
         nested_txns(&b, 3); /* each in an operation, and a put: 3 + 3 + 1 */
         CHECK_EQ(pb_unpack_few(&pb__txn_request__descriptor, (struct view){b.data, buf_len(&b)},
-                               6, &m),
+                               6, &cost, &m),
                  -E2BIG);
         CHECK_EQ(pb_unpack_few(&pb__txn_request__descriptor, (struct view){b.data, buf_len(&b)},
-                               7, &m),
+                               7, &cost, &m),
                  0);
+        CHECK(cost > 3 * sizeof(Pb__TxnRequest) && cost < 4096);
         pb_free(m);
 }
