@@ -155,6 +155,8 @@ must_check_ int rpc_call_send_buf(struct rpc_call *call, struct buf *m);
  * SIZE_MAX where the connection holds too much as a whole, or all do together, and this call
  * has a part in it. */
 size_t rpc_call_queued(const struct rpc_call *call);
+/* The same for one who has @more to send: what is large is a part, too. */
+size_t rpc_call_queued_before(const struct rpc_call *call, size_t more);
 
 /* Server: takes no message for now; what the client sends waits in its window. The next
  * on_message after the release comes from rpc_conn_output(). */

@@ -212,15 +212,26 @@ static bool sends_much(const struct rpc_conn *c)
         return c->out > OUT_HIGH || overdrawn(c);
 }
 
-size_t rpc_call_queued(const struct rpc_call *pub)
+/* By what waits to be read alone: that becomes less when the client reads. */
+static bool is_unread(const struct rpc_conn *c)
+{
+        return c->out > 4 * OUT_HIGH || (is_over(c) && c->out > SHARE);
+}
+
+size_t rpc_call_queued_before(const struct rpc_call *pub, size_t more)
 {
         const struct call *k = container_of(pub, const struct call, pub);
+        const struct rpc_conn *c = pub->conn;
         size_t n = buf_len(&k->out);
+        bool holds_too_much = (n > SMALL && (is_unread(c) || overdrawn(c))) ||
+                              (n + more > SMALL && is_unread(c));
 
-        return n > SMALL && pub->conn->server &&
-                               (pub->conn->out > 4 * OUT_HIGH || overdrawn(pub->conn))
-                       ? SIZE_MAX
-                       : n;
+        return c->server && holds_too_much ? SIZE_MAX : n;
+}
+
+size_t rpc_call_queued(const struct rpc_call *pub)
+{
+        return rpc_call_queued_before(pub, 0);
 }
 
 static bool has_room(const struct rpc_conn *c)

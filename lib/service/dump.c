@@ -90,7 +90,7 @@ static int dump_run(struct slow *s)
         struct dump *d = dump_of(s);
         int r = d->whole ? 0 : encode(d);
 
-        while (r == 0 && rpc_call_queued(s->q->call) < QUEUED_HIGH) {
+        while (r == 0 && rpc_call_queued_before(s->q->call, CHUNK) < QUEUED_HIGH) {
                 if (send_next(d)) {
                         rpc_call_finish(s->q->call, RPC_OK, "");
                         request_end(s->q);

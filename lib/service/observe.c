@@ -134,7 +134,7 @@ static void tell(struct observer *o, const struct kv_key *k)
 
         if (k->newest->mod_revision == o->told)
                 return;
-        if (rpc_call_queued(o->call) > API_QUEUED_MAX) {
+        if (rpc_call_queued_before(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX) {
                 o->election->late = true;
                 return;
         }

@@ -100,7 +100,8 @@ static int range_more(struct range *r, int64_t steps)
 
                 if (r->in_parts && buf_len(&r->out) >= STREAM_BYTES && send_part(r) < 0)
                         return -ENOMEM;
-                if (r->in_parts && rpc_call_queued(r->q->call) > API_QUEUED_MAX)
+                if (r->in_parts &&
+                    rpc_call_queued_before(r->q->call, STREAM_BYTES) > API_QUEUED_MAX)
                         return 1;
                 if (steps <= 0)
                         return 1;

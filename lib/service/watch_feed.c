@@ -181,7 +181,7 @@ static void unblock(struct watch_hub *h, struct boot_time now, struct watch_budg
                 return;
         h->blocked_at = boot_add(now, BLOCKED_AGAIN);
         LIST_FOREACH_SAFE (s, &h->blocked, by_blocked, next) {
-                size_t queued = rpc_call_queued(s->call);
+                size_t queued = rpc_call_queued_before(s->call, QUEUED_LOW);
                 struct watch *w;
 
                 while (queued <= QUEUED_LOW && b->left > 0 && (w = TAILQ_FIRST(&s->blocked))) {
@@ -290,7 +290,7 @@ static void serve(struct watch_group *g, struct watch *w, struct boot_time now,
         TAILQ_INSERT_TAIL(&g->watches, w, next);
         b->left -= MATCH_STEPS;
         if (g->events[g->n_events - 1]->mod_revision >= from) {
-                if (rpc_call_queued(w->stream->call) > QUEUED_HIGH)
+                if (rpc_call_queued_before(w->stream->call, g->bytes) > QUEUED_HIGH)
                         return block(w, from);
                 watch_send(w, g, from, now, b);
         }

@@ -13,6 +13,7 @@
 
 struct client {
         struct rpc_conn *conn, *server;
+        bool deaf; /* it reads nothing */
         unsigned created, refused, answers, statuses;
         enum rpc_code code; /* of the last status */
 };
@@ -184,7 +185,8 @@ static void pump(void)
                 for (unsigned i = 0; i < ADDRESSES; i++)
                         if (w.clients[i].conn) {
                                 more |= move(w.clients[i].conn, w.clients[i].server);
-                                more |= move(w.clients[i].server, w.clients[i].conn);
+                                if (!w.clients[i].deaf)
+                                        more |= move(w.clients[i].server, w.clients[i].conn);
                         }
         }
 }
@@ -473,4 +475,44 @@ TEST(requests_that_wait_for_a_read_count)
         CHECK_EQ(c->statuses, 400);
         CHECK_EQ(c->code, RPC_OK);
         end();
+}
+
+/* Each stream of one that does not read had one more message, however large: 500 of them. */
+static void nobody_reads(bool watches)
+{
+        struct client *c, *writer;
+
+        begin(64 * MB);
+        settle();
+        c = client(0);
+        for (unsigned i = 0; i < 500; i++)
+                if (watches)
+                        watch(call(c, WATCH), 7, 8);
+                else
+                        observe(c, 7, 8);
+        pump();
+        c->deaf = true;
+        writer = client(1);
+        put(writer, watches ? "00000007" : "00000007/a", MB);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(writer->code, RPC_OK);
+        CHECK(w.address[0].held > 4 * MB);
+        CHECK(w.most_held < 16 * MB);
+
+        /* Who reads has it all. */
+        c->deaf = false;
+        c->answers = 0;
+        pass(5 * NSEC_PER_SEC);
+        CHECK_EQ(c->answers, 500);
+        end();
+}
+
+TEST(large_events_wait_for_a_connection_that_reads)
+{
+        nobody_reads(true);
+}
+
+TEST(large_leaders_wait_for_a_connection_that_reads)
+{
+        nobody_reads(false);
 }
