@@ -651,7 +651,7 @@ def check_kept(cluster, leader):
     if not args.report:
         report(told and min(told) > 0, "who wants too many watches or observers is refused", str(told))
         report(len(seen) == 1 and made == n, f"another address has its observer, and {n} watches", f"{len(seen)}, {made}")
-        report(grown <= 192 and both <= 320, "what they keep has a bound", f"{grown} and {both} MiB")
+        report(grown <= args.memory // 2 and both <= args.memory, "what they keep has a bound", f"{grown} and {both} MiB")
         report(left <= 1 << 20, "and goes with them", f"{left} bytes")
 
 
