@@ -21,9 +21,11 @@ struct disk_job {
         void *impl[4];                      /* the implementation's own */
 };
 
+typedef int (*disk_list_fn)(const char *name, uint64_t size, void *arg);
+
 struct disk_ops {
-        /* Calls @fn with every file's name. */
-        int (*list)(struct disk *d, int (*fn)(const char *name, void *arg), void *arg);
+        /* Calls @fn with every file's name and size. */
+        int (*list)(struct disk *d, disk_list_fn fn, void *arg);
         /* Appends the whole file to @out. */
         int (*read)(struct disk *d, const char *name, struct buf *out);
         /* What others, who may have been killed before they could, have written to @name, or

@@ -32,10 +32,11 @@ static struct posix *posix_of(struct disk *d)
         return container_of(d, struct posix, base);
 }
 
-static int posix_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+static int posix_list(struct disk *d, disk_list_fn fn, void *arg)
 {
         int fd = openat(posix_of(d)->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
         struct dirent *e;
+        struct stat st;
         DIR *dir;
 
         if (fd < 0)
@@ -46,9 +47,12 @@ static int posix_list(struct disk *d, int (*fn)(const char *name, void *arg), vo
                 close(fd);
                 return r;
         }
-        while (r == 0 && (e = readdir(dir)))
-                if (e->d_type == DT_REG || e->d_type == DT_UNKNOWN)
-                        r = fn(e->d_name, arg);
+        while (r == 0 && (e = readdir(dir))) {
+                if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                        r = -errno;
+                else if (S_ISREG(st.st_mode))
+                        r = fn(e->d_name, (uint64_t) st.st_size, arg);
+        }
         closedir(dir);
         return r;
 }

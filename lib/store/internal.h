@@ -33,7 +33,7 @@ struct segment {
 struct spare {
         STAILQ_ENTRY(spare) next;
         char name[32];
-        size_t size;
+        size_t size; /* 0: not what its name says */
 };
 
 enum job_kind {
@@ -42,7 +42,7 @@ enum job_kind {
         /* Aside: the log does not wait for these. */
         JOB_SNAPSHOT,
         JOB_INSTALL,
-        JOB_SPARE,
+        JOB_SPARE,   /* new, or out of a spare of another size */
         JOB_RECYCLE, /* a segment becomes a spare */
         JOB_ROOM,    /* for the next snapshot */
 };
@@ -94,7 +94,7 @@ struct store {
         bool keeps_aside; /* else only what is waited for is made */
         bool wanted;      /* a spare is waited for */
         STAILQ_HEAD(, spare) spares;
-        size_t n_spares, n_making; /* ready, and on their way */
+        size_t n_making; /* spares on their way */
         uint32_t spare_seq;
         size_t large;     /* a segment of this size is waited for; 0: none */
         size_t room;      /* for the next snapshot: what there is... */

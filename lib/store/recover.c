@@ -31,17 +31,17 @@ struct names {
         size_t n_half, half_cap;
 };
 
-static int collect_name(const char *name, void *arg)
+static int collect_name(const char *name, uint64_t size, void *arg)
 {
         struct names *all = arg;
-        unsigned seq, size;
+        unsigned seq, named;
         char end;
 
         if (strlen(name) >= sizeof(*all->name))
                 return 0;
-        if (sscanf(name, SPARE "%8x-%8x%c", &seq, &size, &end) == 2) {
+        if (sscanf(name, SPARE "%8x-%8x%c", &seq, &named, &end) == 2) {
                 all->store->spare_seq = max_of(all->store->spare_seq, (uint32_t) seq);
-                return room_add(all->store, name, size);
+                return room_add(all->store, name, size == named ? named : 0);
         }
         if (strncmp(name, WIP, strlen(WIP)) == 0) {
                 if (array_reserve(&all->half, &all->half_cap, all->n_half + 1,

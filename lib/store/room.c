@@ -6,20 +6,37 @@
  * rather than room that somebody else takes.
  *
  * What is made has another name until it is whole: spare-<number>-<size> is zeroes, on the
- * disk.
+ * disk. One that is not as large as a segment is today is never used: an earlier version of us
+ * made it, or a crash came between a large one and its use. It is made into one that is, or
+ * removed.
  */
 #include "store/internal.h"
+
+static bool fits(const struct store *s, const struct spare *sp)
+{
+        return sp->size == s->segment_size;
+}
+
+/* How many are ready. */
+static size_t n_ready(const struct store *s)
+{
+        const struct spare *sp;
+        size_t n = 0;
+
+        STAILQ_FOREACH (sp, &s->spares, next)
+                n += fits(s, sp);
+        return n;
+}
 
 struct spare *room_take(struct store *s, size_t n)
 {
         struct spare *sp;
 
         STAILQ_FOREACH (sp, &s->spares, next)
-                if (sp->size >= n)
+                if (n <= s->segment_size ? fits(s, sp) : sp->size >= n)
                         break;
         if (sp) {
                 STAILQ_REMOVE(&s->spares, sp, spare, next);
-                s->n_spares--;
                 s->wanted = false;
         } else if (n <= s->segment_size) {
                 s->wanted = true;
@@ -38,7 +55,6 @@ int room_add(struct store *s, const char *name, size_t size)
         snprintf(sp->name, sizeof(sp->name), "%s", name);
         sp->size = size;
         STAILQ_INSERT_TAIL(&s->spares, sp, next);
-        s->n_spares++;
         return 0;
 }
 
@@ -70,6 +86,48 @@ static void make_room(struct store *s, const char *name, const char *from, size_
         job_start(j);
 }
 
+static struct spare *take_misfit(struct store *s)
+{
+        struct spare *sp;
+
+        STAILQ_FOREACH (sp, &s->spares, next)
+                if (!fits(s, sp))
+                        break;
+        if (sp)
+                STAILQ_REMOVE(&s->spares, sp, spare, next);
+        return sp;
+}
+
+/* Out of one of another size, if there is any: when the disk is full, it is all the room that
+ * there is. */
+static void make_next(struct store *s)
+{
+        struct spare *sp = take_misfit(s);
+
+        make_spare(s, JOB_SPARE, sp ? sp->name : "", s->segment_size);
+        free(sp);
+}
+
+static void remove_file(struct store *s, const char *name)
+{
+        struct job *j = job_new(s, JOB_REMOVE, name);
+
+        if (j)
+                job_start(j);
+        else
+                store_fail(s, name, -ENOMEM);
+}
+
+static void remove_misfits(struct store *s)
+{
+        struct spare *sp;
+
+        while ((sp = take_misfit(s))) {
+                remove_file(s, sp->name);
+                free(sp);
+        }
+}
+
 void store_keep_aside(struct store *s)
 {
         s->keeps_aside = true;
@@ -83,10 +141,12 @@ void room_tend(struct store *s)
                 return;
         if (s->large > 0 && s->n_making == 0)
                 make_spare(s, JOB_SPARE, "", s->large);
-        else if (s->n_spares < n && s->n_making == 0)
-                make_spare(s, JOB_SPARE, "", s->segment_size);
+        else if (n_ready(s) < n && s->n_making == 0)
+                make_next(s);
         if (!s->keeps_aside)
                 return;
+        if (n_ready(s) >= SPARES)
+                remove_misfits(s);
         s->room_goal = max_of(s->room_goal, s->segment_size);
         if (s->room < s->room_goal && !s->rooming)
                 make_room(s, ROOM, "", s->room_goal);
@@ -96,17 +156,10 @@ void room_tend(struct store *s)
 
 void room_recycle(struct store *s, struct segment *seg)
 {
-        struct job *j;
-
-        if (seg->size == s->segment_size && s->n_spares + s->n_making < SPARES) {
+        if (seg->size == s->segment_size && n_ready(s) + s->n_making < SPARES)
                 make_spare(s, JOB_RECYCLE, seg->name, seg->size);
-        } else {
-                j = job_new(s, JOB_REMOVE, seg->name);
-                if (j)
-                        job_start(j);
-                else
-                        store_fail(s, seg->name, -ENOMEM);
-        }
+        else
+                remove_file(s, seg->name);
         free(seg);
 }
 
@@ -140,6 +193,9 @@ int room_run(struct job *j)
                 return r < 0 ? r : d->ops->reserve(d, target, j->size);
         if (r == 0)
                 r = d->ops->create(d, target, j->size);
+        if (no_room(r) && *j->from)
+                /* One that cannot grow is room for the next attempt. */
+                (void) !d->ops->remove(d, target);
         if (r == 0)
                 r = d->ops->rename(d, target, j->name);
         return r;
@@ -170,7 +226,7 @@ void room_done(struct job *j)
                         return store_fail(s, j->name, -ENOMEM);
                 if (j->size >= s->large)
                         s->large = 0;
-                if (s->n_spares >= SPARES)
+                if (n_ready(s) >= SPARES)
                         s->lacks_spare = false;
         }
         /* Nobody retries what is not short of room. */

@@ -57,12 +57,12 @@ struct buf *fuzz_disk_file(struct disk *d, const char *name)
         return &make(d, name)->bytes;
 }
 
-static int on_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+static int on_list(struct disk *d, disk_list_fn fn, void *arg)
 {
         int r = 0;
 
         for (size_t i = 0; i < disk_of(d)->n_files && r == 0; i++)
-                r = fn(disk_of(d)->files[i]->name, arg);
+                r = fn(disk_of(d)->files[i]->name, disk_of(d)->files[i]->len, arg);
         return r;
 }
 

@@ -85,12 +85,12 @@ static void resize(struct file *f, size_t len)
         f->len = len;
 }
 
-static int sim_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+static int sim_list(struct disk *d, disk_list_fn fn, void *arg)
 {
         int r = 0;
 
         for (struct file *f = sim_of(d)->files; f && r == 0; f = f->next)
-                r = fn(f->name, arg);
+                r = fn(f->name, f->len, arg);
         return r;
 }
 

@@ -222,7 +222,7 @@ static struct watched_disk *watched(struct disk *d)
         return container_of(d, struct watched_disk, base);
 }
 
-static int watched_list(struct disk *d, int (*fn)(const char *name, void *arg), void *arg)
+static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
 {
         d = watched(d)->under; /* allocates nothing */
         return d->ops->list(d, fn, arg);

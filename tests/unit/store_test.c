@@ -809,3 +809,152 @@ TEST(the_log_goes_on_while_a_large_snapshot_is_written)
         store_free(s);
         segment_size = 0;
 }
+
+static size_t spare_size;
+static unsigned n_spares_seen;
+
+/* Each spare is as large as its name says, and as the segments are. */
+static int look_at_spare(const char *name, uint64_t size, void *arg)
+{
+        unsigned seq, named;
+
+        (void) arg;
+        if (sscanf(name, "spare-%8x-%8x", &seq, &named) != 2)
+                return 0;
+        CHECK_EQ(named, spare_size);
+        CHECK_EQ(size, spare_size);
+        n_spares_seen++;
+        return 0;
+}
+
+static void check_spares(struct disk *d)
+{
+        spare_size = segment_size;
+        n_spares_seen = 0;
+        CHECK_EQ(d->ops->list(d, look_at_spare, NULL), 0);
+        CHECK_EQ(n_spares_seen, 3);
+}
+
+/* A directory of another version of us, whose files of the log were smaller or larger, or of a
+ * crash between the making of a large file and its use: the log goes on, in files of today's
+ * size, and whatever the power leaves of the change of sizes. */
+TEST(spares_of_another_size_do_not_stop_the_log)
+{
+        for (unsigned round = 0; round < 120; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                size_t was[] = {1024, 4096, 16384, 65536};
+                uint64_t at = 2;
+                struct store *s;
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                failures = 0;
+                segment_size = was[round % ARRAY_SIZE(was)];
+                s = open_store(d, 0);
+                settle(s, d);
+                check_spares(d);
+                store_free(s);
+                segment_size = 8192;
+                s = open_store(d, 0);
+                store_recovered_free(s);
+                if (round >= 60) { /* the power goes while that is made up for */
+                        store_flush(s);
+                        for (uint64_t k = rnd(0, 4); k > 0 && sim_disk_busy(d); k--)
+                                sim_disk_finish(d);
+                        if (round % 2 == 0)
+                                (void) sim_disk_crash(d, &r);
+                        else
+                                (void) sim_disk_kill(d, &r);
+                        store_free(s);
+                        s = open_store(d, 0);
+                        store_recovered_free(s);
+                }
+                for (; at < 60; at += 2) {
+                        append(s, at, at + 1, 1, 3000);
+                        settle(s, d);
+                        CHECK_EQ(persisted, at + 1);
+                }
+                check_spares(d);
+                CHECK(!store_short_of_room(s));
+                CHECK_EQ(failures, 0);
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->n_entries, at - 1);
+                store_free(s);
+                segment_size = 0;
+        }
+}
+
+/* The same on a disk that is full: what the old ones take is room for a new one. */
+TEST(spares_of_another_size_are_room_on_a_full_disk)
+{
+        size_t was[] = {4096, 65536};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(was); i++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s;
+                uint64_t at = 2;
+
+                failures = 0;
+                segment_size = was[i];
+                s = open_store(d, 0);
+                settle(s, d);
+                store_free(s);
+                segment_size = 8192;
+                s = open_store(d, 0);
+                store_recovered_free(s);
+                sim_disk_fill(d, true);
+                for (; at < 20; at++)
+                        append(s, at, at, 1, 3000);
+                settle(s, d);
+                CHECK_EQ(failures, 0);
+                CHECK(was[i] < segment_size || persisted == at - 1);
+                sim_disk_fill(d, false);
+                store_retry(s);
+                settle(s, d);
+                CHECK_EQ(persisted, at - 1);
+                check_spares(d);
+                store_free(s);
+                segment_size = 0;
+        }
+}
+
+/* A spare that was cut short, by a copy that was not finished, say: a record that a crash tore
+ * in it could not be told from damage. It is made whole first. */
+TEST(a_spare_is_not_believed_by_its_name)
+{
+        for (unsigned round = 0; round < 60; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s;
+                struct rnd r;
+
+                rnd_init(&r, rnd(0, UINT64_MAX));
+                segment_size = 4096;
+                s = open_store(d, 0);
+                settle(s, d);
+                store_free(s);
+                for (int i = 1; i <= 3; i++) {
+                        char name[32];
+
+                        snprintf(name, sizeof(name), "spare-%08x-00001000", i);
+                        CHECK_EQ(d->ops->create(d, name, rnd(0, 1) * rnd(0, 4095)), 0);
+                }
+                s = open_store(d, 0);
+                store_recovered_free(s);
+                append(s, 2, 7, 1, 500);
+                settle(s, d);
+                CHECK_EQ(persisted, 7);
+                append(s, 8, 13, 1, 500); /* the first of them */
+                if (round % 2 == 0) {
+                        settle(s, d);
+                        CHECK_EQ(persisted, 13);
+                        check_spares(d);
+                }
+                sim_disk_crash(d, &r);
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK(store_recovered(s)->n_entries >= persisted);
+                store_free(s);
+                segment_size = 0;
+        }
+}
