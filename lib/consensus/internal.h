@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "base/blob.h"
+#include "base/crc32c.h"
 #include "base/le.h"
 #include "base/log.h"
 #include "consensus/lease_clock.h"
@@ -96,6 +97,9 @@ struct outgoing {
         struct blob *head, *data; /* no head: it is to be made; no data: all was sent */
         uint64_t term, index;
         size_t total, sent, acked;
+        size_t summed; /* bytes in... */
+        uint32_t crc;  /* ...this checksum, which is sent at the end */
+        uint8_t tail[SNAPSHOT_CRC];
         struct boot_time began, resent_at;
         struct boot_time
                 at; /* of the last progress; when all was sent: until when it may take */
@@ -105,6 +109,7 @@ struct outgoing {
 struct incoming {
         uint64_t peer, term, index, total, have;
         struct buf bytes;
+        struct boot_time refused_at; /* when one was, as far as it was told of */
 };
 
 struct replica {
@@ -215,7 +220,8 @@ struct lease_time replica_stamp(const void *data, size_t len);
 uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: not known */
 /* Takes over what @m points to. */
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
-must_check_ int replica_load(struct replica *r, uint64_t term, struct view snapshot);
+/* What was loaded, of @term, becomes the state. */
+void replica_adopt(struct replica *r, uint64_t term);
 extern const struct store_ops replica_store_ops;
 
 /* ---- snapshot.c ---- */
@@ -227,6 +233,8 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
 /* Takes one when it is due, and goes on with what is under way. */
 void snapshot_run(struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
+/* Loads one that @peer sent, before raft gets to see it. False: it is no good. */
+bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p);
 void snapshot_install(struct replica *r, struct raft_update *u);
 void snapshot_fini(struct replica *r);
 /* From the store. */

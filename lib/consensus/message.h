@@ -31,13 +31,16 @@ enum frame_type {
         FRAME_REMOVED,  /* index:u64: to one that is no member, as of that entry */
         FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
         FRAME_SNAPSHOT, /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of what follows
-                           the type of a FRAME_RAFT that is too large for one frame */
+                           the type of a FRAME_RAFT that is too large for one frame, and of
+                           crc:u32 behind it, the CRC-32C of all that */
         FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap
                              */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
                            that life's proposals frame `high` has come, and each `high - i`
                            whose bit i is set; the last did not get in if it was full */
 };
+
+#define SNAPSHOT_CRC 4 /* its bytes */
 
 /* Lends the data of log entry @index; false when it is not there. */
 typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_term,

@@ -134,14 +134,9 @@ struct lease_time replica_stamp(const void *data, size_t len)
         return (struct lease_time){len < STAMP ? 0 : (nsec_t) le64_get(data)};
 }
 
-int replica_load(struct replica *r, uint64_t term, struct view snapshot)
+void replica_adopt(struct replica *r, uint64_t term)
 {
-        struct lease_time t;
-        int k = r->ops->load(r->userdata, snapshot, &t);
-
-        if (k == 0)
-                lease_clock_told(&r->clock, term, t, r->now);
-        return k;
+        lease_clock_told(&r->clock, term, r->ops->adopt(r->userdata), r->now);
 }
 
 /* ---- raft ---- */
@@ -534,7 +529,9 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 members_stranger(r, peer);
         if ((i < 0 &&
              (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
-            !wants(r, peer, m))
+            !wants(r, peer, m) ||
+            (m->type == RAFT_INSTALL_SNAPSHOT &&
+             !snapshot_loads(r, peer, &m->install_snapshot)))
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
                 skip_compacted(r, &m->append_entries);
@@ -545,6 +542,8 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         ev.receive.message = m;
         replica_step(r, &ev);
         raft_free(entries);
+        if (m->type == RAFT_INSTALL_SNAPSHOT && !r->installing)
+                r->ops->drop(r->userdata); /* raft had no need of it */
         if (!r->dead)
                 words_run(r);
 }

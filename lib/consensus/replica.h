@@ -72,8 +72,14 @@ struct replica_ops {
          * it must begin again, -ENOMEM. */
         void (*save)(void *u);
         int (*save_more)(void *u, size_t bytes, struct buf *out);
-        /* Read such a state in, and the lease time it had come to. None is being saved. */
-        int (*load)(void *u, struct view snapshot, struct lease_time *ret_at);
+        /* Read such a state in, beside the one that there is: 0, -ENOMEM, or another errno
+         * where @snapshot is none. */
+        int (*load)(void *u, struct view snapshot);
+        /* What was read in last takes the place of the state, and tells the lease time it had
+         * come to. None is being saved. */
+        struct lease_time (*adopt)(void *u);
+        /* What was read in last is not needed. */
+        void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
         /* replica_read() @id: what is read once `applied` has reached @index is linearizable

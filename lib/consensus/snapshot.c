@@ -3,9 +3,11 @@
  *
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
  * written by a thread that nothing else waits for, and sent in parts that the other side
- * acknowledges, so that heartbeats go in between. What is sent is the state as of now, newer
- * than the one on disk. So the log in memory need not go back to that one: past so many bytes
- * its oldest entries are dropped, and raft is told of a snapshot of what has been applied.
+ * acknowledges, so that heartbeats go in between. Who gets one loads it before anything of its
+ * own gives way to it: what does not load, or was damaged on its way, is refused. What is sent
+ * is the state as of now, newer than the one on disk. So the log in memory need not go back to
+ * that one: past so many bytes its oldest entries are dropped, and raft is told of a snapshot
+ * of what has been applied.
  */
 #include "consensus/internal.h"
 
@@ -18,7 +20,8 @@
 /* A full disk: what can be let go of is let go of sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 /* What the log in memory may hold: twice what may be uncommitted; past it the oldest entries
- * that were applied go, and who lacks them gets a snapshot. While one is on its way, more. */
+ * that were applied go, and who lacks them gets a snapshot. While one is on its way, more: this
+ * much, or as much as it is large. */
 #define LOG_BYTES ((size_t) 64 << 20)
 #define LOG_BYTES_SENDING(bytes) (4 * (bytes))
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
@@ -26,6 +29,7 @@
 #define PAUSE (2 * NSEC_PER_MSEC) /* between slices: an eighth of the time, or so */
 #define PARTS 8                   /* on their way to a replica at once */
 #define GIVE_UP (10 * NSEC_PER_SEC)
+#define TOLD_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
 
 static size_t slice(const struct replica *r)
 {
@@ -85,35 +89,54 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
         o->wanted = max_of(o->wanted, index);
 }
 
-/* The bytes from @at on, of the message's head or of the state. */
+/* The bytes from @at on, of the message's head, of the state, or of the checksum. */
 static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
 {
-        size_t head = blob_view(o->head).len;
-        struct view v = at < head ? blob_view(o->head) : blob_view(o->data);
+        struct view in[] = {blob_view(o->head), blob_view(o->data), {o->tail, sizeof(o->tail)}};
+        unsigned i = 0;
 
-        at -= at < head ? 0 : head;
-        v.p += at;
-        v.len = min_of(v.len - at, max);
-        return v;
+        for (; at >= in[i].len; i++)
+                at -= in[i].len;
+        return (struct view){in[i].p + at, min_of(in[i].len - at, max)};
+}
+
+/* What is sent is summed up as it goes, rather than all at once. The other side may have some
+ * of it from before. */
+static void sum_up(struct outgoing *o, size_t upto)
+{
+        while (o->summed < upto) {
+                struct view v = bytes_at(o, o->summed, upto - o->summed);
+
+                o->crc = crc32c(o->crc, v.p, v.len);
+                o->summed += v.len;
+                if (o->summed == o->total - sizeof(o->tail))
+                        le32_put(o->tail, o->crc);
+        }
 }
 
 static void send_parts(struct replica *r, struct outgoing *o)
 {
         while (o->sent < o->total && o->sent < o->acked + PARTS * slice(r) &&
                replica_room(r, o->peer) > 0) {
+                size_t at = o->sent, end = min_of(o->total, at + slice(r));
                 cleanup_(buf_fini) struct buf f = {0};
-                struct view v = bytes_at(o, o->sent, slice(r));
 
+                sum_up(o, end);
                 buf_add_u8(&f, FRAME_SNAPSHOT);
                 buf_add_u64(&f, o->term);
                 buf_add_u64(&f, o->index);
                 buf_add_u64(&f, o->total);
-                buf_add_u64(&f, o->sent);
-                buf_add(&f, v.p, v.len);
+                buf_add_u64(&f, at);
+                while (at < end) {
+                        struct view v = bytes_at(o, at, end - at);
+
+                        buf_add(&f, v.p, v.len);
+                        at += v.len;
+                }
                 if (buf_error(&f) < 0)
                         return; /* later, then */
                 replica_send_frame(r, o->peer, &f);
-                o->sent += v.len;
+                o->sent = end;
         }
 }
 
@@ -140,7 +163,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         o->data = blob_hold(data);
         o->term = raft_current_term(&r->raft);
         o->index = r->pending.index;
-        o->total = blob_view(o->head).len + blob_view(data).len;
+        o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
         o->began = o->at = r->now;
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
                   o->index, o->total, o->peer);
@@ -191,24 +214,64 @@ static void outgoing_run(struct replica *r)
 
 /* ---- from another replica ---- */
 
+/* It goes as if it had never come: what there is stays, and raft asks for another one. */
+static void refuse(struct replica *r, uint64_t peer, uint64_t term, uint64_t index,
+                   const char *why)
+{
+        struct incoming *c = &r->incoming;
+
+        if (boot_diff(r->now, c->refused_at) < TOLD_AGAIN && c->refused_at.ns > 0)
+                return;
+        c->refused_at = r->now;
+        log_warning(
+                "Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
+                ", leader of term %" PRIu64
+                ": %s. What is here stays, and it is asked for another one. Where that goes "
+                "on, see that all members run the same version of tenure-core, look at that "
+                "member's memory and network, and let another member lead (move-leader).",
+                index, peer, term, why);
+}
+
+bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p)
+{
+        int k = r->ops->load(r->userdata, (struct view){p->data.base, p->data.len});
+
+        if (k == -ENOMEM)
+                replica_fatal(r, "out of memory");
+        else if (k < 0)
+                refuse(r, peer, p->term, p->last_index, "it does not load");
+        return k == 0;
+}
+
 /* Hands a whole one to raft, once we are not at one of our own: raft would not take it. */
 static int incoming_run(struct replica *r)
 {
         struct incoming *c = &r->incoming;
         struct raft_message m;
-        int k;
+        struct view v;
+        int k = 0;
 
         if (c->term < raft_current_term(&r->raft))
                 buf_fini(&c->bytes);
         if (c->have < c->total || buf_len(&c->bytes) == 0 || r->saving || r->snapping ||
             r->installing)
                 return 0;
-        k = message_decode((struct view){buf_head(&c->bytes), buf_len(&c->bytes)}, &m);
-        buf_fini(&c->bytes);
-        if (k == -ENOMEM)
-                replica_fatal(r, "out of memory");
-        if (k == 0)
-                replica_receive(r, c->peer, &m);
+        v = (struct view){buf_head(&c->bytes), buf_len(&c->bytes)};
+        v.len -= min_of(v.len, (size_t) SNAPSHOT_CRC);
+        if (crc32c(0, v.p, v.len) != le32_get(v.p + v.len)) {
+                refuse(r, c->peer, c->term, c->index, "it was damaged on its way");
+                buf_fini(&c->bytes);
+        } else {
+                k = message_decode(v, &m);
+                buf_fini(&c->bytes);
+                if (k == -ENOMEM)
+                        replica_fatal(r, "out of memory");
+                if (k == 0)
+                        replica_receive(r, c->peer, &m);
+        }
+        /* Where raft has not taken it, the same one may come again. */
+        if (!r->installing)
+                *c = (struct incoming){.refused_at = c->refused_at};
         return k;
 }
 
@@ -224,14 +287,17 @@ int snapshot_part(struct replica *r, uint64_t peer, struct view in)
                 k = view_u64(&in, &total);
         if (k == 0)
                 k = view_u64(&in, &offset);
-        if (k < 0 || offset > total || in.len > total - offset)
+        if (k < 0 || total <= SNAPSHOT_CRC || offset > total || in.len > total - offset)
                 return -EBADMSG;
         if (r->dead || term < raft_current_term(&r->raft))
                 return 0;
         if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
                 buf_fini(&c->bytes);
-                *c = (struct incoming){
-                        .peer = peer, .term = term, .index = index, .total = total};
+                *c = (struct incoming){.peer = peer,
+                                       .term = term,
+                                       .index = index,
+                                       .total = total,
+                                       .refused_at = c->refused_at};
         }
         if (offset == c->have) {
                 buf_add(&c->bytes, in.p, in.len);
@@ -404,6 +470,17 @@ static uint64_t needed_behind(const struct replica *r)
         return index;
 }
 
+/* While one is on its way, what comes after it is kept, at the least as much as it is large:
+ * the way takes the larger ones longer. */
+static size_t sending_bytes(const struct replica *r, size_t keep)
+{
+        size_t most = r->saving ? r->snap_size : 0;
+
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                most = max_of(most, r->outgoing[i].total);
+        return max_of(LOG_BYTES_SENDING(keep), most);
+}
+
 static void shrink(struct replica *r)
 {
         size_t keep = r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES, left = r->log.bytes;
@@ -415,7 +492,7 @@ static void shrink(struct replica *r)
         if (left <= keep + keep / 4 || r->installing || r->dead || index <= r->snap_index ||
             replica_term_of(r, index) == 0 || r->raft.configuration_committed_index > index)
                 return;
-        if (left <= LOG_BYTES_SENDING(keep))
+        if (left <= sending_bytes(r, keep))
                 upto = min_of(upto, needed_behind(r));
         for (; first <= upto && left > keep; first++)
                 left -= log_get(&r->log, first)->len;
@@ -459,13 +536,11 @@ void replica_want_snapshot(struct replica *r)
 static void installed(struct replica *r, uint64_t index)
 {
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
-        int k = replica_load(r, r->pending.term, blob_view(r->pending_data));
 
+        replica_adopt(r, r->pending.term);
         r->snap_index = r->pending.index;
         r->snap_term = r->pending.term;
         r->pending_data = blob_free(r->pending_data);
-        if (k < 0)
-                return replica_fatal(r, "the leader's snapshot does not load");
         r->installing = false;
         r->applied = index;
         r->ops->skipped(r->userdata);

@@ -134,13 +134,24 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
                                          rec->snapshot.conf.len};
                 if (!message_conf_is_sound(rec->snapshot.conf) ||
-                    raft_configuration_decode(&b, &meta->configuration) != 0 ||
-                    replica_load(r, rec->snapshot.term, rec->snapshot.data) < 0) {
+                    raft_configuration_decode(&b, &meta->configuration) != 0)
+                        k = -EBADMSG;
+                else
+                        k = r->ops->load(r->userdata, rec->snapshot.data);
+                if (k < 0) {
                         raft_configuration_close(&meta->configuration);
                         snprintf(err->text, sizeof(err->text),
-                                 "snapshot-%016" PRIx64 " does not load", rec->snapshot.index);
-                        return -EBADMSG;
+                                 k == -ENOMEM
+                                         ? "there is no memory for snapshot-%016" PRIx64
+                                         : "snapshot-%016" PRIx64
+                                           " does not load; nothing was changed. Start the "
+                                           "version of tenure-core that wrote it, or remove "
+                                           "this replica's data directory and let it rejoin "
+                                           "as a new member.",
+                                 rec->snapshot.index);
+                        return k == -ENOMEM ? k : -EBADMSG;
                 }
+                replica_adopt(r, rec->snapshot.term);
                 meta->index = r->snap_index = r->disk_index = r->applied = rec->snapshot.index;
                 meta->term = r->snap_term = rec->snapshot.term;
                 r->snap_size = rec->snapshot.data.len;

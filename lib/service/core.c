@@ -42,6 +42,7 @@ struct core {
         struct core_config cfg;
         struct state state;
         struct state_saver saver;
+        struct state *loaded; /* beside it; NULL: none */
         uint64_t installs;
         struct replica *replica; /* borrowed */
         const struct core_owner *owner;
@@ -135,6 +136,14 @@ static void read_finish(struct core *c, struct core_read *rd, struct status st)
         rd->done(rd, st);
 }
 
+static void drop_loaded(struct core *c)
+{
+        if (c->loaded)
+                state_fini(c->loaded);
+        free(c->loaded);
+        c->loaded = NULL;
+}
+
 struct core *core_free(struct core *c)
 {
         struct core_renewal *rn;
@@ -157,6 +166,7 @@ struct core *core_free(struct core *c)
                 rn->done(rn, status_stopped, 0);
         }
         state_saver_fini(&c->saver);
+        drop_loaded(c);
         state_fini(&c->state);
         free(c->member_name);
         free(c->member_urls);
@@ -743,22 +753,36 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
         return r;
 }
 
-static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
+static void on_drop(void *u)
+{
+        drop_loaded(u);
+}
+
+static int on_load(void *u, struct view snapshot)
 {
         struct core *c = u;
-        struct state fresh;
         int r;
 
-        r = state_load(&fresh, snapshot);
-        if (r < 0) {
-                state_fini(&fresh);
-                return r;
-        }
+        drop_loaded(c);
+        c->loaded = calloc(1, sizeof(*c->loaded));
+        if (!c->loaded)
+                return -ENOMEM;
+        r = state_load(c->loaded, snapshot);
+        if (r < 0)
+                drop_loaded(c);
+        return r;
+}
+
+static struct lease_time on_adopt(void *u)
+{
+        struct core *c = u;
+
         state_fini(&c->state);
-        c->state = fresh;
+        c->state = *c->loaded;
+        free(c->loaded);
+        c->loaded = NULL;
         c->installs++;
-        *ret_at = c->state.time;
-        return 0;
+        return c->state.time;
 }
 
 static void on_changed(void *u)
@@ -853,6 +877,8 @@ const struct replica_ops core_replica_ops = {
         .save = on_save,
         .save_more = on_save_more,
         .load = on_load,
+        .adopt = on_adopt,
+        .drop = on_drop,
         .changed = on_changed,
         .read_at = on_read_at,
         .skipped = on_skipped,

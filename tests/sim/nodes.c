@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "consensus/message.h"
 #include "world.h"
 
 /* Small, so that the log's files change often enough to be tested. */
@@ -84,6 +85,23 @@ static bool seldom(struct world *w, unsigned in_1000)
         return w->faults.loss && !w->calm && rnd_between(&w->rnd, 1, 1000) <= in_1000;
 }
 
+/* A bit of a snapshot, behind the numbers that say which part of it this is, is another one
+ * when it arrives, and no checksum of the way has noticed. What else goes between replicas is
+ * small, and a way that does that to it is none. */
+static void damage(uint8_t *frame, size_t len)
+{
+        size_t from = 1 + 4 * sizeof(uint64_t);
+
+        /* Not so often that no large one ever gets there. */
+        if (W->now < W->damage_at || W->calm || *frame != FRAME_SNAPSHOT || len <= from ||
+            rnd_between(&W->damage, 1, 20) > 1)
+                return;
+        W->damage_at = W->now + (nsec_t) rnd_between(&W->damage, 2000, 6000) * MSEC;
+        frame[rnd_between(&W->damage, from, len - 1)] ^=
+                (uint8_t) (1 << rnd_between(&W->damage, 0, 7));
+        W->met.install_damage++;
+}
+
 static void post_frame(struct replica_node *n, unsigned to, struct view frame, nsec_t in)
 {
         struct event *e = post_bytes(W, in, EV_FRAME, frame.len);
@@ -91,6 +109,7 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
         e->from = n->i;
         e->to = to;
         memcpy(e->bytes, frame.p, frame.len);
+        damage(e->bytes, frame.len);
 }
 
 /* Links are TCP: frames keep their order; a link that is slow delays all of them; one that
@@ -441,12 +460,12 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         return r;
 }
 
-static int seen_load(void *u, struct view snapshot, struct lease_time *ret_at)
+static int seen_load(void *u, struct view snapshot)
 {
         MEMORY(MEMORY_LOAD);
 
         aim_at(W, AT_LOAD, node_of_core(u));
-        return core_replica_ops.load(u, snapshot, ret_at);
+        return core_replica_ops.load(u, snapshot);
 }
 
 static void seen_changed_members(void *u, uint64_t request, int outcome)

@@ -198,6 +198,8 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         *w = (struct world){.seed = seed};
         W = w;
         rnd_init(&w->rnd, seed);
+        rnd_init(&w->damage, ~seed);
+        w->damage_at = seed % 4 == 1 ? 0 : NEVER;
         check_reset();
         draw_size(w);
         faults_draw(w);

@@ -84,6 +84,7 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
                 x(unsynced_start, "a start that finds what was never synced"),            \
                 x(install_election, "a snapshot's installation across an election"),      \
                 x(install_crash, "a crash while a snapshot is installed"),                \
+                x(install_damage, "a snapshot that is damaged on its way"),               \
                 x(save_election, "a snapshot being taken across an election"),            \
                 x(save_compaction, "a snapshot being taken while a compaction comes"),    \
                 x(change_election, "a change of members across an election"),             \
@@ -211,6 +212,8 @@ struct world {
                 bool lost;         /* something was, since there was a link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
+        nsec_t damage_at;      /* a snapshot on its way may be damaged from then on... */
+        struct rnd damage;     /* ...which is drawn apart: other worlds stay as they are */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
         struct counts counts;

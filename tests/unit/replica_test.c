@@ -4,6 +4,7 @@
 #include <raft.h>
 
 #include "../sim/world.h"
+#include "base/crc32c.h"
 #include "consensus/message.h"
 #include "test.h"
 
@@ -14,6 +15,9 @@ static struct {
         struct replica *replica;
         uint64_t told;      /* the highest index that it said to have */
         uint64_t told_term; /* in which term */
+        char state, loaded; /* what was loaded last, and beside it; 0: nothing */
+        int load_fails;     /* ...with this, where it is not 0 */
+        const char *gave_up;
         struct boot_time now;
 } w;
 
@@ -46,12 +50,19 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return 0;
 }
 
-static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
+static int on_load(void *u, struct view snapshot)
 {
         (void) u;
-        (void) snapshot;
-        *ret_at = (struct lease_time){0};
-        return 0;
+        if (w.load_fails == 0 && snapshot.len == 1 && *snapshot.p != 'b')
+                w.loaded = (char) *snapshot.p;
+        return w.load_fails < 0 ? w.load_fails : *snapshot.p == 'b' ? -EBADMSG : 0;
+}
+
+static struct lease_time on_adopt(void *u)
+{
+        (void) u;
+        w.state = w.loaded;
+        return (struct lease_time){0};
 }
 
 static void on_event(void *u)
@@ -62,13 +73,17 @@ static void on_event(void *u)
 static void on_fatal(void *u, const char *why)
 {
         (void) u;
-        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+        if (w.load_fails == 0)
+                test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+        w.gave_up = why;
 }
 
 static const struct replica_ops ops = {
         .send = on_send,
         .apply = on_apply,
         .load = on_load,
+        .adopt = on_adopt,
+        .drop = on_event,
         .changed = on_event,
         .skipped = on_event,
         .fatal = on_fatal,
@@ -154,7 +169,8 @@ static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uin
         replica_flush(w.replica, w.now);
 }
 
-static void install(uint64_t peer, uint64_t term, uint64_t index)
+/* ...a snapshot up to @index: one letter, of which 'b' does not load. */
+static void install_state(uint64_t peer, uint64_t term, uint64_t index, char state, bool damage)
 {
         cleanup_(buf_fini) struct buf f = {0}, part = {0};
         struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
@@ -174,8 +190,9 @@ static void install(uint64_t peer, uint64_t term, uint64_t index)
         m.install_snapshot.conf_index = 1;
         CHECK_EQ(message_encode(&m, NULL, NULL, 1, &f), 0);
         raft_configuration_close(&m.install_snapshot.conf);
-        buf_add_u8(&f, 'x');
+        buf_add_u8(&f, (uint8_t) state);
         buf_consume(&f, 1);
+        buf_add_u32(&f, crc32c(0, buf_head(&f), buf_len(&f)));
         whole = (struct view){buf_head(&f), buf_len(&f)};
         buf_add_u8(&part, FRAME_SNAPSHOT);
         buf_add_u64(&part, term);
@@ -183,10 +200,17 @@ static void install(uint64_t peer, uint64_t term, uint64_t index)
         buf_add_u64(&part, whole.len);
         buf_add_u64(&part, 0);
         buf_add(&part, whole.p, whole.len);
+        if (damage)
+                part.data[buf_len(&part) - SNAPSHOT_CRC - 1] ^= 1;
         CHECK_EQ(replica_input(w.replica, peer, (struct view){buf_head(&part), buf_len(&part)},
                                w.now),
                  0);
         replica_flush(w.replica, w.now);
+}
+
+static void install(uint64_t peer, uint64_t term, uint64_t index)
+{
+        install_state(peer, term, index, 'x', false);
 }
 
 /* I5: the old leader's entries 2 to 10 are on their way to the disk when a new leader
@@ -301,4 +325,69 @@ TEST(what_is_acknowledged_after_a_kill_outlives_a_power_loss)
                 CHECK(replica_status(w.replica).last >= told);
                 end();
         }
+}
+
+static void settle(void)
+{
+        replica_flush(w.replica, w.now);
+        while (sim_disk_busy(w.disk))
+                finish();
+}
+
+static void restart_with(char state)
+{
+        replica_free(w.replica);
+        w.state = 0;
+        restart();
+        CHECK_EQ(w.state, state);
+}
+
+/* A snapshot of the leader's that does not load, of another version say, or that was damaged on
+ * its way: it takes no place of what is there, on the disk or in memory, and the next one that
+ * is sound does. */
+TEST(a_snapshot_that_does_not_load_is_refused)
+{
+        for (int how = 0; how < 2; how++) {
+                begin();
+                append(2, 2, 2, 10, 1);
+                settle();
+                install_state(2, 2, 20, 'a', false);
+                settle();
+                CHECK_EQ(w.told, 20);
+                CHECK_EQ(w.state, 'a');
+                install_state(2, 2, 30, how == 0 ? 'b' : 'c', how == 1);
+                settle();
+                CHECK_EQ(w.told, 20);
+                CHECK_EQ(w.state, 'a');
+                append(2, 2, 21, 22, 2); /* it goes on with what it has */
+                settle();
+                CHECK_EQ(w.told, 22);
+                restart_with('a');
+                append(2, 2, 23, 22, 2);
+                install_state(2, 2, 30, how == 0 ? 'b' : 'c', how == 1);
+                settle();
+                install_state(2, 2, 30, 'd', false); /* the same place, another try */
+                settle();
+                CHECK_EQ(w.told, 30);
+                restart_with('d');
+                end();
+        }
+}
+
+/* Without memory for it the process ends, as for want of any other; the next life finds what
+ * was there before. */
+TEST(a_snapshot_that_finds_no_memory_leaves_what_is_there)
+{
+        begin();
+        append(2, 2, 2, 10, 1);
+        settle();
+        install_state(2, 2, 20, 'a', false);
+        settle();
+        w.load_fails = -ENOMEM;
+        install_state(2, 2, 30, 'c', false);
+        settle();
+        CHECK(w.gave_up && strstr(w.gave_up, "out of memory"));
+        w.load_fails = 0;
+        restart_with('a');
+        end();
 }

@@ -21,10 +21,10 @@ static struct {
         struct node {
                 struct replica *replica;
                 struct disk *disk;
-                unsigned applied;      /* how many '!' in commands */
-                unsigned saved, snaps; /* ...as of the snapshot; those loaded */
-                uint64_t bytes, large; /* sent to it in all, and in the largest frame */
-                bool full;             /* the links to it */
+                unsigned applied, loaded; /* how many '!' in commands */
+                unsigned saved, snaps;    /* ...as of the snapshot; those loaded */
+                uint64_t bytes, large;    /* sent to it in all, and in the largest frame */
+                bool full;                /* the links to it */
         } node[N];
         STAILQ_HEAD(, frame) frames;
         struct boot_time now;
@@ -87,13 +87,20 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
         return 0;
 }
 
-static int on_load(void *u, struct view snapshot, struct lease_time *ret_at)
+static int on_load(void *u, struct view snapshot)
 {
         struct node *n = u;
 
-        *ret_at = (struct lease_time){0};
+        return view_u32(&snapshot, &n->loaded);
+}
+
+static struct lease_time on_adopt(void *u)
+{
+        struct node *n = u;
+
         n->snaps++;
-        return view_u32(&snapshot, &n->applied);
+        n->applied = n->loaded;
+        return (struct lease_time){0};
 }
 
 static void on_changed(void *u)
@@ -127,6 +134,8 @@ static const struct replica_ops ops = {
         .save = on_save,
         .save_more = on_save_more,
         .load = on_load,
+        .adopt = on_adopt,
+        .drop = on_changed,
         .changed = on_changed,
         .read_at = on_read_at,
         .skipped = on_changed,
