@@ -925,9 +925,14 @@ bool core_room(struct core *c, size_t bytes)
         return upkeep_room(&c->upkeep, &c->cfg, &c->state, bytes);
 }
 
+static bool is_no_member(uint64_t id, void *arg)
+{
+        return replica_removed(arg, id) != 0;
+}
+
 static void keep_up(struct core *c)
 {
-        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, compact = {0};
+        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, former = {0}, compact = {0};
         struct replica_status st = core_status(c);
 
         if (upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm) && st.leader_id != 0)
@@ -935,6 +940,9 @@ static void keep_up(struct core *c)
         if (st.leader_id != 0 &&
             upkeep_disk(&c->upkeep, &c->cfg, &c->state, st.short_of_room, c->now, &disk))
                 (void) !propose_own(c, CMD_ALARM, &disk);
+        if (st.leader && c->state.n_alarms > 0 &&
+            upkeep_former(&c->upkeep, &c->state, is_no_member, c->replica, c->now, &former))
+                (void) !propose_own(c, CMD_ALARM, &former);
         if (upkeep_compact(&c->upkeep, &c->cfg, &c->state, c->now, &compact) && st.leader)
                 (void) !propose_own(c, CMD_COMPACT, &compact);
 }

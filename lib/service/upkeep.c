@@ -2,6 +2,7 @@
 
 #define QUOTA_AGAIN NSEC_PER_SEC
 #define DISK_AGAIN NSEC_PER_SEC
+#define FORMER_AGAIN NSEC_PER_SEC
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
 #define STEP_AGAIN (10 * NSEC_PER_MSEC)
 
@@ -69,6 +70,31 @@ bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct s
         q.full_disk = true;
         pb_append(alarm, &q.base);
         return true;
+}
+
+bool upkeep_former(struct upkeep *u, const struct state *s,
+                   bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
+                   struct buf *disarm)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (boot_before(now, u->former_at))
+                return false;
+        for (size_t i = 0; i < s->n_alarms; i++) {
+                const struct alarm *a = &s->alarms[i];
+
+                /* 0 is nobody's, and would name all. */
+                if (a->type != PB__ALARM_TYPE__NOSPACE || a->member == 0 ||
+                    !gone(a->member, arg))
+                        continue;
+                u->former_at = boot_add(now, FORMER_AGAIN);
+                q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+                q.alarm = PB__ALARM_TYPE__NOSPACE;
+                q.memberid = a->member;
+                pb_append(disarm, &q.base);
+                return true;
+        }
+        return false;
 }
 
 static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,

@@ -11,7 +11,8 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, disk_at, compact_at, step_at; /* when to look again */
+        struct boot_time quota_at, disk_at, former_at, compact_at, step_at; /* when to look
+                                                                               again */
         int64_t goal;                    /* up to where to compact, by steps */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revision at times past */
         size_t step;
@@ -41,6 +42,13 @@ bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool 
  * itself. */
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm);
+
+/* One who is no member any more, as @gone says, has an alarm for want of room, which nobody
+ * else takes back: appends the AlarmRequest that does, whatever had raised it. What CORRUPT
+ * says is for a person. On the leader. */
+bool upkeep_former(struct upkeep *u, const struct state *s,
+                   bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
+                   struct buf *disarm);
 
 /* It is time to compact, or to go on with it: appends the CompactionRequest. On every replica,
  * since any may lead when it counts. */

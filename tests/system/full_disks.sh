@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Three replicas, each on a small file system of its own, and all of them fill at the same moment: what grows is refused, renewals, reads
-# and expiry go on, nobody dies, and when there is room again writes are taken without an operator. Mounts need root.
+# and expiry go on, nobody dies, and when there is room again writes are taken without an operator. And the alarm of one that dies with its
+# disk full goes with its removal. Mounts need root.
 # usage: BIN=build/release/bin DIR=build/full-test tests/system/full_disks.sh
 if [ "${MOUNTS:-}" != ours ]; then
 	if unshare -m mount -t tmpfs -o size=1m none /mnt 2>/dev/null; then MOUNTS=ours exec unshare -m "$0" "$@"; fi
@@ -77,4 +78,15 @@ have=$(etc get k --prefix --keys-only | grep -c '^k')
 if [ "$have" -ge "$taken" ]; then ok "nothing that was acknowledged is lost"; else not_ok "nothing that was acknowledged is lost" "$have of $taken"; fi
 if there held; then ok "the lease that was renewed lives on"; else not_ok "the lease that was renewed lives on"; fi
 if all_live; then ok "no replica has died until the end"; else not_ok "no replica has died until the end" "$(tail -n 3 "$DIR"/[abc].log)"; fi
+
+# ---- one fills, and dies of something else ----
+dd if=/dev/zero of="$DIR/disk-c/filler" bs=64k >/dev/null 2>&1
+for _ in $(seq 600); do big again >/dev/null 2>&1 || break; done
+if until_ok 10 alarms_are 1; then ok "one disk is full"; else not_ok "one disk is full" "$(etc alarm list)"; fi
+kill -9 "${PID_OF[c]}"
+EP="127.0.0.1:$c1,127.0.0.1:$c2"
+has "its alarm stays while it is a member" "$(until_ok 5 etc get k0 --keys-only; big again 2>&1)" "database space exceeded"
+has "it is removed" "$("$BIN/tenurectl" --endpoints="$A:$c1,$A:$c2" core remove c 2>&1)" "^Removed"
+if until_ok 10 big again >/dev/null 2>&1; then ok "and its alarm with it"; else not_ok "and its alarm with it" "$(etc alarm list; big again 2>&1)"; fi
+is "no alarm is left" "$(alarms)" 0
 finish

@@ -102,3 +102,35 @@ TEST(the_alarm_of_the_quota_stays_until_it_is_disarmed)
         CHECK_EQ(put(&s), STATE_OK);
         state_fini(&s);
 }
+
+static bool is_gone(uint64_t member, void *arg)
+{
+        return member != *(uint64_t *) arg;
+}
+
+/* The leader takes back what members that were removed cannot: their full disks went with them.
+ */
+TEST(the_alarm_of_one_who_was_removed_goes_with_it)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        uint64_t left = 8;
+        struct upkeep u = {0};
+        struct state s;
+
+        state_init(&s);
+        CHECK(says(&s, &u, true, 11)); /* 7 */
+        alarm_by_hand(&s, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 7);
+        alarm_by_hand(&s, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 0);
+        alarm_by_hand(&s, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 8);
+        CHECK_EQ(state_add_alarm(&s, 7, PB__ALARM_TYPE__CORRUPT, ALARM_STANDS), 0);
+        CHECK(upkeep_former(&u, &s, is_gone, &left, (struct boot_time){0}, &b));
+        CHECK_EQ(apply(&s, CMD_ALARM, (struct view){b.data, buf_len(&b)}), STATE_OK);
+        CHECK(!upkeep_disks_full(&s));
+        CHECK_EQ(state_alarm_why(&s, 7, PB__ALARM_TYPE__NOSPACE), 0);
+        CHECK_EQ(state_alarm_why(&s, 7, PB__ALARM_TYPE__CORRUPT), ALARM_STANDS);
+        CHECK_EQ(state_alarm_why(&s, 8, PB__ALARM_TYPE__NOSPACE), ALARM_STANDS);
+        CHECK_EQ(state_alarm_why(&s, 0, PB__ALARM_TYPE__NOSPACE), ALARM_STANDS);
+        CHECK(!upkeep_former(&u, &s, is_gone, &left, (struct boot_time){60 * NSEC_PER_SEC},
+                             &b));
+        state_fini(&s);
+}
