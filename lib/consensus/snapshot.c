@@ -456,10 +456,12 @@ static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_
                 log_trim(&r->log, m->index - trailing);
 }
 
-/* The entries behind a snapshot that is being taken, or sent, are needed after it. */
-static uint64_t needed_behind(const struct replica *r)
+/* The oldest snapshot that a replica waits for: encoded for it, sent, or with it. Raft is told
+ * of none that is newer, or it would ask for that one instead, and under load so again before
+ * that one is there: none ever would be. */
+static uint64_t on_its_way(const struct replica *r)
 {
-        uint64_t index = r->saving || r->snapping ? r->pending.index : UINT64_MAX;
+        uint64_t index = r->saving && is_wanted(r) ? r->pending.index : UINT64_MAX;
 
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
                 const struct outgoing *o = &r->outgoing[i];
@@ -481,19 +483,29 @@ static size_t sending_bytes(const struct replica *r, size_t keep)
         return max_of(LOG_BYTES_SENDING(keep), most);
 }
 
+/* The entries behind a snapshot that is being taken, or sent, are needed after it. */
+static uint64_t needed_behind(const struct replica *r)
+{
+        uint64_t index = on_its_way(r);
+
+        return r->saving || r->snapping ? min_of(index, (uint64_t) r->pending.index) : index;
+}
+
 static void shrink(struct replica *r)
 {
         size_t keep = r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES, left = r->log.bytes;
+        bool waits = left <= sending_bytes(r, keep);
         uint64_t index = min_of(r->applied, (uint64_t) r->raft.last_stored),
-                 first = r->log.first, upto = index - 1;
+                 first = r->log.first, upto;
         struct raft_snapshot_metadata m;
 
+        if (waits)
+                index = min_of(index, on_its_way(r));
         /* A quarter at a time. */
         if (left <= keep + keep / 4 || r->installing || r->dead || index <= r->snap_index ||
             replica_term_of(r, index) == 0 || r->raft.configuration_committed_index > index)
                 return;
-        if (left <= sending_bytes(r, keep))
-                upto = min_of(upto, needed_behind(r));
+        upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
         for (; first <= upto && left > keep; first++)
                 left -= log_get(&r->log, first)->len;
         if (first == r->log.first)
@@ -570,11 +582,10 @@ static uint64_t trailing(const struct replica *r, uint64_t index)
 static void taken(struct replica *r)
 {
         r->snapping = false;
-        if (r->pending.index > r->snap_index)
+        if (r->pending.index > r->snap_index && r->pending.index <= on_its_way(r))
                 compact(r, &r->pending, trailing(r, r->pending.index));
-        else
-                raft_configuration_close(
-                        &r->pending.configuration); /* the log was shrunk past it */
+        else /* the log was shrunk past it; or the next one lets go of it */
+                raft_configuration_close(&r->pending.configuration);
 }
 
 void snapshot_on_done(void *userdata, uint64_t index)

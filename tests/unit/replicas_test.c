@@ -24,6 +24,7 @@ static struct {
                 unsigned applied, loaded; /* how many '!' in commands */
                 unsigned saved, snaps;    /* ...as of the snapshot; those loaded */
                 uint64_t bytes, large;    /* sent to it in all, and in the largest frame */
+                unsigned slices;          /* of the one that is taken, so far */
                 bool full;                /* the links to it */
         } node[N];
         STAILQ_HEAD(, frame) frames;
@@ -76,14 +77,20 @@ static void on_save(void *u)
 }
 
 static bool stale_once;
+static unsigned slices; /* that a snapshot takes, but for one */
 static int on_save_more(void *u, size_t bytes, struct buf *out)
 {
+        struct node *n = u;
+
         (void) bytes;
+        if (n->slices++ < slices)
+                return 1;
+        n->slices = 0;
         if (stale_once) {
                 stale_once = false;
                 return -ESTALE;
         }
-        buf_add_u32(out, ((struct node *) u)->saved);
+        buf_add_u32(out, n->saved);
         return 0;
 }
 
@@ -189,6 +196,7 @@ static void start_with(size_t log_bytes)
         struct store_error err = {""};
 
         memset(&net, 0, sizeof(net));
+        slices = 0;
         STAILQ_INIT(&net.frames);
         net.now.ns = 1000 * NSEC_PER_SEC;
         for (unsigned i = 0; i < N; i++) {
@@ -513,6 +521,49 @@ TEST(the_log_in_memory_is_bounded_in_bytes)
         CHECK_EQ(propose(dead, 10), 0);
         pass(20 * MS);
         CHECK_EQ(dead->applied, n + 1);
+        stop();
+}
+
+static uint64_t late_id;
+
+/* Its way back is lost for longer than a heartbeat, time and again. */
+static bool answers_at_times(const struct frame *f)
+{
+        return buf_head(&f->bytes)[0] == FRAME_RAFT &&
+               buf_head(&f->bytes)[1] == RAFT_APPEND_ENTRIES_RESULT && f->from == late_id &&
+               net.now.ns / (80 * MS) % 2 == 0;
+}
+
+/* The log in memory is at its bound, and moves on while a snapshot is encoded for a replica
+ * that needs one: raft must not hear of another one that it would ask for instead. */
+TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
+{
+        struct node *leader, *dead;
+        unsigned n = 0, i;
+
+        start_with(1000000);
+        slices = 100;
+        leader = elect();
+        dead = follower(leader);
+        late_id = id_of(dead);
+        dead->full = true;
+        net.lost = to_the_dead;
+        for (i = 0; i < 200; i++) {
+                n += propose(leader, 20000) == 0;
+                pass(2 * MS);
+        }
+        dead->full = false;
+        net.lost = answers_at_times;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (i = 0; i < 500 && dead->snaps == 0; i++) {
+                n += propose(leader, 20000) == 0;
+                pass(4 * MS);
+        }
+        CHECK(i < 250);
+        net.lost = NULL;
+        pass(1000 * MS);
+        CHECK_EQ(dead->applied, n);
+        CHECK_EQ(dead->snaps, 1);
         stop();
 }
 
