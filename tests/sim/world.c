@@ -41,11 +41,12 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
 
 struct standing {
         bool runs, ready, waits;
-        uint64_t term;
+        uint64_t term, last, commit;
 };
 
 /* Could replica @i, and a majority with it, have worked together just now? Seen from outside.
- * With @does, their disks are not stalled and they are of one term. */
+ * With @does, their disks are not stalled, they are of one term, and none is so far behind that
+ * it confirms nothing before it has what is committed. */
 static bool could_lead(const struct world *w, const struct standing *s, unsigned i, bool does)
 {
         unsigned n = 0;
@@ -55,8 +56,8 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         for (unsigned j = 0; j < w->n_replicas; j++) {
                 if (i != j && (!s[j].runs || w->cut[i][j] || w->cut[j][i]))
                         continue;
-                n += !does ||
-                     (!s[j].waits && w->r[j].stalled_until <= w->now && s[j].term == s[i].term);
+                n += !does || (!s[j].waits && w->r[j].stalled_until <= w->now &&
+                               s[j].term == s[i].term && s[j].last >= s[i].commit);
         }
         return n > w->n_replicas / 2;
 }
@@ -76,6 +77,8 @@ static void account(struct world *w)
                 s[i].ready = st.ready;
                 s[i].waits = st.waits_for_room;
                 s[i].term = st.term;
+                s[i].last = st.last;
+                s[i].commit = st.commit;
         }
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 out = out && !could_lead(w, s, i, false);
