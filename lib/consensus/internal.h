@@ -33,14 +33,20 @@ struct batch {
         struct buf bytes;
 };
 
-/* Which frames of a sender have come: the highest, and those of the 64 up to it. */
+/* Which frames of a life of a sender have come: the highest, and those of the 64 up to it. */
 #define WINDOW 64
 struct window {
+        uint64_t life; /* 0: nobody's */
+        uint64_t high, seen;
+        unsigned unacked; /* came since it was told */
+        bool full;        /* no room for the last */
+};
+
+/* Of one sender: its last lives, as they were first heard of. A late frame of an earlier one
+ * may be heard of after that of the next, and must not shut it out. */
+struct windows {
         uint64_t peer; /* whose; 0: nobody's */
-        uint64_t life, high, seen;
-        uint64_t former[4]; /* its lives before, the last one first: nothing of theirs comes */
-        unsigned unacked;   /* came since it was told */
-        bool full;          /* no room for the last */
+        struct window lives[5];
 };
 
 /* A frame of proposals that the leader has not acknowledged. */
@@ -134,10 +140,10 @@ struct replica {
         STAILQ_HEAD(, forwarded) unacked; /* ...those that the leader may not have */
         size_t unacked_bytes;
         struct boot_time resent_at;
-        bool leader_full;                              /* it had no room for one */
-        uint64_t sent_to;                              /* since the last flush; bit per peer */
-        struct window proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
-                                                          them, members or not any more */
+        bool leader_full;                               /* it had no room for one */
+        uint64_t sent_to;                               /* since the last flush; bit per peer */
+        struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
+                                                           them, members or not any more */
 
         /* Snapshots. */
         uint64_t snap_index, snap_term; /* up to where raft has compacted the log... */

@@ -94,23 +94,12 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
         return add_batch(r, commands, n);
 }
 
-/* Whether frame @n of that life of a sender is new: none is taken twice, whatever the links do.
- * A window as in RFC 4303, 3.4.3. */
-static bool is_new(struct window *w, uint64_t life, uint64_t n)
+/* Whether frame @n is new: none is taken twice, whatever the links do. A window as in RFC 4303,
+ * 3.4.3. */
+static bool is_new(struct window *w, uint64_t n)
 {
         uint64_t bit;
 
-        if (w->life != life) {
-                /* A frame that is late would open a window in which its sender's next life is
-                 * new once more. */
-                for (size_t i = 0; i < ARRAY_SIZE(w->former); i++)
-                        if (w->former[i] == life)
-                                return false;
-                memmove(w->former + 1, w->former, sizeof(w->former) - sizeof(*w->former));
-                w->former[0] = w->life;
-                w->life = life;
-                w->high = w->seen = 0;
-        }
         if (n > w->high) {
                 w->seen = n - w->high < WINDOW ? w->seen << (n - w->high) : 0;
                 w->high = n;
@@ -125,12 +114,12 @@ static bool is_new(struct window *w, uint64_t life, uint64_t n)
 }
 
 /* Kept through changes of members, for a frame may come again after one. */
-static struct window *window_of(struct replica *r, uint64_t peer)
+static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
-        struct window *free_one = NULL;
+        struct windows *free_one = NULL;
 
         for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
-                struct window *w = &r->proposed[i];
+                struct windows *w = &r->proposed[i];
 
                 if (w->peer == peer)
                         return w;
@@ -139,8 +128,20 @@ static struct window *window_of(struct replica *r, uint64_t peer)
                         free_one = w;
         }
         assert(free_one); /* there are more than there can be members */
-        *free_one = (struct window){.peer = peer};
+        *free_one = (struct windows){.peer = peer};
         return free_one;
+}
+
+static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
+{
+        struct windows *of = windows_of(r, peer);
+
+        for (size_t i = 0; i < ARRAY_SIZE(of->lives); i++)
+                if (of->lives[i].life == life)
+                        return &of->lives[i];
+        memmove(of->lives + 1, of->lives, sizeof(of->lives) - sizeof(*of->lives));
+        of->lives[0] = (struct window){.life = life};
+        return &of->lives[0];
 }
 
 int queue_proposed(struct replica *r, uint64_t peer, struct view in)
@@ -165,14 +166,14 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
             replica_position(r, peer) < 0)
                 return 0;
-        w = window_of(r, peer);
+        w = window_of(r, peer, life);
         w->unacked++;
         /* Our own clients stop at half of it: else they take whatever room there is, and a
          * frame that is refused for ever closes its sender's window, for renewals too (I1). */
         w->full = priority == REPLICA_URGENT ? buf_len(&r->urgent) + in.len > URGENT_BYTES_MAX
                                              : r->queued + in.len > 2 * QUEUED_BYTES_MAX;
         /* Where there is no room it comes again: it must not count as seen. */
-        if (w->full || !is_new(w, life, n))
+        if (w->full || !is_new(w, n))
                 return 0;
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
                                        : add_batch(r, in.p, in.len);
@@ -188,20 +189,26 @@ void queue_term_begins(struct replica *r)
 
 /* In the wake of what goes there anyway, so that it costs no packet of its own; the word of
  * each heartbeat does, at the latest. */
+static void acknowledge(struct replica *r, uint64_t peer, int at, struct window *w)
+{
+        if (w->unacked == 0 ||
+            (w->unacked < ACK_AFTER && !w->full && !(r->sent_to & UINT64_C(1) << at)))
+                return;
+        w->unacked = 0;
+        replica_send(
+                r, peer, FRAME_PROPOSED,
+                (uint64_t[]){raft_current_term(&r->raft), w->life, w->high, w->seen, w->full},
+                5);
+}
+
 void queue_acknowledge(struct replica *r)
 {
         for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
-                struct window *w = &r->proposed[i];
-                int at = w->unacked > 0 ? replica_position(r, w->peer) : -1;
+                struct windows *of = &r->proposed[i];
+                int at = of->peer != 0 ? replica_position(r, of->peer) : -1;
 
-                if (at < 0 ||
-                    (w->unacked < ACK_AFTER && !w->full && !(r->sent_to & UINT64_C(1) << at)))
-                        continue;
-                w->unacked = 0;
-                replica_send(r, w->peer, FRAME_PROPOSED,
-                             (uint64_t[]){raft_current_term(&r->raft), w->life, w->high,
-                                          w->seen, w->full},
-                             5);
+                for (size_t k = 0; at >= 0 && k < ARRAY_SIZE(of->lives); k++)
+                        acknowledge(r, of->peer, at, &of->lives[k]);
         }
 }
 

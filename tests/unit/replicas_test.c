@@ -356,7 +356,7 @@ static void proposed(struct node *leader, struct node *from, uint64_t life, uint
 }
 
 /* A follower starts again within a term, and a frame of its life before comes late: what its
- * new life repeats is still taken once. */
+ * new life repeats is still taken once, as is that frame. */
 TEST(a_late_frame_of_an_earlier_life_opens_no_window)
 {
         struct node *leader, *from;
@@ -370,7 +370,32 @@ TEST(a_late_frame_of_an_earlier_life_opens_no_window)
         CHECK_EQ(leader->applied, 2);
         proposed(leader, from, 1001, 2);
         proposed(leader, from, 1002, 1);
-        CHECK_EQ(leader->applied, 2);
+        proposed(leader, from, 1001, 1);
+        proposed(leader, from, 1001, 2);
+        CHECK_EQ(leader->applied, 3);
+        stop();
+}
+
+/* The same where it is the first frame of that life that the leader hears of, or there are
+ * several such lives: the one that goes on is not shut out. */
+TEST(a_late_frame_of_an_earlier_life_shuts_nobody_out)
+{
+        struct node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        proposed(leader, from, 1004, 1);
+        proposed(leader, from, 1003, 7);
+        proposed(leader, from, 1002, 1);
+        proposed(leader, from, 1004, 2);
+        CHECK_EQ(leader->applied, 4);
+        proposed(leader, from, 1003, 7);
+        proposed(leader, from, 1004, 1);
+        proposed(leader, from, 1004, 2);
+        CHECK_EQ(leader->applied, 4);
+        proposed(leader, from, 1004, 3);
+        CHECK_EQ(leader->applied, 5);
         stop();
 }
 
