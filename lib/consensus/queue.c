@@ -76,6 +76,11 @@ static int add_urgent(struct replica *r, const void *p, size_t n)
         return buf_error(&r->urgent);
 }
 
+static size_t queued_max(const struct replica *r)
+{
+        return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : QUEUED_BYTES_MAX;
+}
+
 /* What waits here, and what waits for the leader's word. */
 static size_t queued_bytes(const struct replica *r)
 {
@@ -89,7 +94,7 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
                 return -ENOTCONN;
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
-        if (queued_bytes(r) + n > QUEUED_BYTES_MAX || r->leader_full)
+        if (queued_bytes(r) + n > queued_max(r) || r->leader_full)
                 return -ENOBUFS;
         return add_batch(r, commands, n);
 }
@@ -171,7 +176,7 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         /* Our own clients stop at half of it: else they take whatever room there is, and a
          * frame that is refused for ever closes its sender's window, for renewals too (I1). */
         w->full = priority == REPLICA_URGENT ? buf_len(&r->urgent) + in.len > URGENT_BYTES_MAX
-                                             : r->queued + in.len > 2 * QUEUED_BYTES_MAX;
+                                             : r->queued + in.len > 2 * queued_max(r);
         /* Where there is no room it comes again: it must not count as seen. */
         if (w->full || !is_new(w, n))
                 return 0;

@@ -38,8 +38,11 @@ struct replica_config {
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
         size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
+        uint64_t snapshot_bytes;   /* applied between two of them, at least; 0: the default */
         size_t log_bytes; /* kept in memory of what has been applied, nearly; 0: the default */
         size_t message_bytes; /* of entries in one message, if more than one; 0: the default */
+        size_t queued_bytes;  /* of commands that wait, past which more are refused; 0: the
+                                 default */
         size_t segment_size;  /* of the log's files; 0: the default */
 };
 

@@ -41,6 +41,11 @@ static uint64_t entries(const struct replica *r)
         return r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : ENTRIES;
 }
 
+static uint64_t bytes_between(const struct replica *r)
+{
+        return r->cfg.snapshot_bytes > 0 ? r->cfg.snapshot_bytes : BYTES;
+}
+
 /* ---- to another replica ---- */
 
 static struct outgoing *outgoing_of(struct replica *r, uint64_t peer)
@@ -360,9 +365,9 @@ static bool is_due(const struct replica *r)
         if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
                 return true;
         /* Whoever gets one now needs the entries behind it. */
-        if (is_sending(r) && bytes < 4 * max_of(BYTES, r->snap_size))
+        if (is_sending(r) && bytes < 4 * max_of(bytes_between(r), r->snap_size))
                 return false;
-        return bytes >= max_of(BYTES, r->snap_size / 2) ||
+        return bytes >= max_of(bytes_between(r), r->snap_size / 2) ||
                (n >= entries(r) && (r->snap_size < SMALL || bytes >= r->snap_size / 8));
 }
 

@@ -50,8 +50,20 @@ static nsec_t rested[RULES_MAX]; /* when each rule may act again */
 
 static void few_entries(struct world *w)
 {
-        w->snapshot_entries = rnd_between(&w->rnd, 12, 30);
+        if (chance(w, 80))
+                often(w, 12, 30);
         w->write_every = some_time(w, 10 * MSEC, 25 * MSEC);
+}
+
+/* A disk that was full once has room again, and the log goes on for long without a snapshot. */
+static void long_log(struct world *w)
+{
+        few_entries(w);
+        if (chance(w, 50))
+                return;
+        often(w, 150, 400);
+        w->log_bytes = 0;
+        w->segment_size = rnd_between(&w->rnd, 1 << 10, 3 << 10);
 }
 
 static void compactions(struct world *w)
@@ -69,6 +81,17 @@ static void many_holders(struct world *w)
 {
         w->n_holders = HOLDERS_MAX;
         w->faults.deaths = true;
+}
+
+/* Commands wait, little room is left for more, and frames come twice. Renewals would hide what
+ * a follower makes of that. */
+static void full_queues(struct world *w)
+{
+        w->queued_bytes = rnd_between(&w->rnd, 300, 600);
+        w->write_every = some_time(w, 5 * MSEC, 15 * MSEC);
+        w->n_holders = 1;
+        w->n_edges = 0;
+        w->repeated = 300;
 }
 
 static void little_memory(struct world *w)
@@ -128,6 +151,12 @@ static const struct aim aims[] = {
          .rules = {{AT_FORWARD, BREAK, SELF, 60, 3 * MSEC, 5 * MSEC, 400 * MSEC},
                    {AT_FORWARD, CUT, LEADER, 20, 3 * MSEC, 100 * MSEC, 1500 * MSEC},
                    {AT_FORWARD, CRASH, LEADER, 20, 3 * MSEC, MSEC, 1000 * MSEC}}},
+        {.name = "queues",
+         .rules = {{AT_FORWARD, STALL, SELF, 50, 0, ELECTION, 4 * ELECTION},
+                   {AT_FORWARD, STALL, LEADER, 100, 0, ELECTION, 4 * ELECTION},
+                   {AT_FORWARD, STALL, OTHER, 100, 0, ELECTION, 4 * ELECTION},
+                   {AT_FORWARD, BREAK, SELF, 10, 3 * MSEC, 5 * MSEC, 300 * MSEC}},
+         .prepare = full_queues},
         {.name = "expiry",
          .rules = {{AT_RENEWAL, CUT, LEADER, 30, 50 * MSEC, 100 * MSEC, 1500 * MSEC},
                    {AT_RENEWAL, PAUSE, LEADER, 30, 50 * MSEC, 100 * MSEC, 3000 * MSEC},
@@ -145,7 +174,7 @@ static const struct aim aims[] = {
                    {AT_SEGMENT, FILL, SELF, 300, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_SAVING, FILL, SELF, 200, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_TERM, CRASH, LEADER, 100, 300 * MSEC, MSEC, 1000 * MSEC}},
-         .prepare = few_entries},
+         .prepare = long_log},
         {.name = "files",
          .rules = {{AT_SEGMENT, CRASH, SELF, 300, 4 * MSEC, MSEC, 300 * MSEC},
                    {AT_SEGMENT, STALL, SELF, 100, 0, ELECTION / 2, 2 * ELECTION},

@@ -1,10 +1,11 @@
 /*
- * Files in memory, a queue of jobs, and what the end of the process or of the power does to
- * them.
+ * Files in memory, two queues of jobs, as the real disk has two threads, and what the end of
+ * the process or of the power does to them.
  *
  * `files` is what a process sees: the page cache. Where the platter has something else, because
  * nobody has synced it yet, `unsynced` remembers what; a power loss brings back any of it.
  */
+#include <bsd/sys/queue.h>
 #include <stdio.h>
 
 #include "world.h"
@@ -29,20 +30,24 @@ struct unsynced {
 };
 
 struct queued {
+        STAILQ_ENTRY(queued) next;
         struct disk_job *job;
-        struct queued *next;
+        uint64_t number; /* of all */
+        bool ran;        /* what it does is done; nobody has heard of it yet */
 };
 
 struct sim_disk {
         struct disk base;
         struct file *files;
         struct unsynced *unsynced;
-        struct queued *head, **tail;
+        STAILQ_HEAD(, queued) queues[DISK_QUEUES];
+        uint64_t submitted;
+        bool replaced;       /* the job that runs has written a whole file */
         struct rnd *tearing; /* while a job is half done by the end of the process... */
         bool killing;        /* ...of which the machine outlives... */
         bool torn;           /* ...and has come to its end */
         bool full;
-        void (*on_submit)(void *arg);
+        void (*on_submit)(void *arg, enum disk_queue q);
         void *arg;
 };
 
@@ -343,6 +348,7 @@ static int sim_replace(struct disk *d, const char *name, const char *room, const
                 return -ENOSPC;
         if (x == PART && s->killing)
                 keep(s, name, true); /* between the new name and its sync */
+        s->replaced = true;
         drop_file(s, room);
         f = make(s, name);
         resize(f, 0);
@@ -392,33 +398,51 @@ static int sim_remove(struct disk *d, const char *name)
         return 0;
 }
 
-static void sim_submit(struct disk *d, struct disk_job *job)
+static void submit(struct sim_disk *s, enum disk_queue q, struct disk_job *job)
 {
-        struct sim_disk *s = sim_of(d);
-        struct queued *q = calloc(1, sizeof(*q));
+        struct queued *e = calloc(1, sizeof(*e));
 
-        if (!q)
+        if (!e)
                 abort();
-        q->job = job;
-        *s->tail = q;
-        s->tail = &q->next;
+        e->job = job;
+        e->number = s->submitted++;
+        STAILQ_INSERT_TAIL(&s->queues[q], e, next);
         if (s->on_submit)
-                s->on_submit(s->arg);
+                s->on_submit(s->arg, q);
 }
 
-static struct disk_job *take(struct sim_disk *s)
+static void sim_submit(struct disk *d, struct disk_job *job)
 {
-        struct queued *q = s->head;
+        submit(sim_of(d), DISK_LOG, job);
+}
+
+static void sim_submit_aside(struct disk *d, struct disk_job *job)
+{
+        submit(sim_of(d), DISK_ASIDE, job);
+}
+
+static struct disk_job *take(struct sim_disk *s, enum disk_queue q, bool *ret_ran)
+{
+        struct queued *e = STAILQ_FIRST(&s->queues[q]);
         struct disk_job *job;
 
-        if (!q)
+        if (!e)
                 return NULL;
-        job = q->job;
-        s->head = q->next;
-        if (!s->head)
-                s->tail = &s->head;
-        free(q);
+        job = e->job;
+        *ret_ran = e->ran;
+        STAILQ_REMOVE_HEAD(&s->queues[q], next);
+        free(e);
         return job;
+}
+
+static void drop_all(struct sim_disk *s)
+{
+        struct disk_job *job;
+        bool ran;
+
+        for (enum disk_queue q = 0; q < DISK_QUEUES; q++)
+                while ((job = take(s, q, &ran)))
+                        job->drop(job);
 }
 
 void sim_disk_fill(struct disk *d, bool full)
@@ -426,36 +450,70 @@ void sim_disk_fill(struct disk *d, bool full)
         sim_of(d)->full = full;
 }
 
+bool sim_disk_busy_at(const struct disk *d, enum disk_queue q)
+{
+        return !STAILQ_EMPTY(&sim_of(d)->queues[q]);
+}
+
 bool sim_disk_busy(const struct disk *d)
 {
-        return sim_of(d)->head != NULL;
+        return sim_disk_busy_at(d, DISK_LOG) || sim_disk_busy_at(d, DISK_ASIDE);
+}
+
+bool sim_disk_run_at(struct disk *d, enum disk_queue q)
+{
+        struct sim_disk *s = sim_of(d);
+        struct queued *e = STAILQ_FIRST(&s->queues[q]);
+
+        if (!e || e->ran)
+                return false;
+        s->replaced = false;
+        e->job->run(e->job);
+        e->ran = true;
+        return s->replaced;
+}
+
+void sim_disk_finish_at(struct disk *d, enum disk_queue q)
+{
+        struct disk_job *job;
+        bool ran;
+
+        (void) sim_disk_run_at(d, q);
+        job = take(sim_of(d), q, &ran);
+        if (job)
+                job->done(job);
 }
 
 void sim_disk_finish(struct disk *d)
 {
-        struct disk_job *job = take(sim_of(d));
+        const struct queued *log = STAILQ_FIRST(&sim_of(d)->queues[DISK_LOG]),
+                            *aside = STAILQ_FIRST(&sim_of(d)->queues[DISK_ASIDE]);
 
-        if (!job)
-                return;
-        job->run(job);
-        job->done(job);
+        sim_disk_finish_at(d, log && (!aside || log->number < aside->number) ? DISK_LOG
+                                                                             : DISK_ASIDE);
 }
 
+/* The first job of each queue was under way; neither knows how far the other got. */
 static void die(struct sim_disk *s, struct rnd *rnd, bool kill)
 {
-        struct disk_job *job = take(s);
+        enum disk_queue first = coin(rnd) ? DISK_LOG : DISK_ASIDE;
 
         s->killing = kill;
-        if (job) {
+        for (unsigned i = 0; i < DISK_QUEUES; i++) {
+                bool ran;
+                struct disk_job *job = take(s, (first + i) % DISK_QUEUES, &ran);
+
+                if (!job)
+                        continue;
                 s->tearing = rnd;
-                if (rnd_between(rnd, 0, 2) > 0)
+                if (!ran && rnd_between(rnd, 0, 2) > 0)
                         job->run(job);
                 s->tearing = NULL;
+                s->torn = false;
                 job->drop(job);
         }
-        s->killing = s->torn = false;
-        while ((job = take(s)))
-                job->drop(job);
+        s->killing = false;
+        drop_all(s);
 }
 
 bool sim_disk_kill(struct disk *d, struct rnd *rnd)
@@ -486,7 +544,7 @@ void sim_disk_crash(struct disk *d, struct rnd *rnd)
         }
 }
 
-void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg)
+void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q), void *arg)
 {
         sim_of(d)->on_submit = fn;
         sim_of(d)->arg = arg;
@@ -495,10 +553,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg)
 static struct disk *sim_free(struct disk *d)
 {
         struct sim_disk *s = sim_of(d);
-        struct disk_job *job;
 
-        while ((job = take(s)))
-                job->drop(job);
+        drop_all(s);
         while (s->files) {
                 struct file *f = s->files;
 
@@ -523,7 +579,7 @@ static const struct disk_ops ops = {
         .rename = sim_rename,
         .remove = sim_remove,
         .submit = sim_submit,
-        .submit_aside = sim_submit,
+        .submit_aside = sim_submit_aside,
         .free = sim_free,
 };
 
@@ -534,6 +590,7 @@ struct disk *sim_disk_new(void)
         if (!s)
                 abort();
         s->base.ops = &ops;
-        s->tail = &s->head;
+        for (enum disk_queue q = 0; q < DISK_QUEUES; q++)
+                STAILQ_INIT(&s->queues[q]);
         return &s->base;
 }

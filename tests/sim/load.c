@@ -50,16 +50,34 @@ static void reply(struct request *q)
         post(W, some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REPLY)->request = q;
 }
 
-/* All is healed, and somebody has led all the while: what a link lost before that has been
- * sent again, and nobody waits for it until a timeout. */
+/* For how long all has been healed, and somebody has led. */
+static nsec_t calm_for(const struct world *w)
+{
+        return !w->calm || w->was_lull || w->faults.members
+                       ? 0
+                       : w->now - max_of(w->lull_ended, w->run_time);
+}
+
+/* What a link lost before that has been sent again, and nobody waits for it until a timeout. */
 static void check_timeout(struct world *w, struct status st)
 {
-        nsec_t since = max_of(w->lull_ended, w->run_time);
-
         if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
-            w->calm && w->now - since > PROMPT && !w->was_lull && !w->faults.members)
+            calm_for(w) > PROMPT)
                 fail(w, "a write waited for its timeout, though all was well for %.1f s",
-                     (double) (w->now - since) / 1e9);
+                     (double) calm_for(w) / 1e9);
+}
+
+/* Nor is there no room for one all the while. */
+static void check_refusal(struct world *w, struct replica_node *n, int r)
+{
+        w->met.refused += r == -ENOBUFS;
+        if (r == 0)
+                n->refuses_since = 0;
+        else if (r == -ENOBUFS && n->refuses_since == 0)
+                n->refuses_since = w->now;
+        if (r == -ENOBUFS && min_of(calm_for(w), w->now - n->refuses_since) > PROMPT)
+                fail(w, "replica %u refused all writes, though all was well for %.1f s", n->i,
+                     (double) calm_for(w) / 1e9);
 }
 
 static void write_done(struct core_write *cw, struct status st, struct view bytes)
@@ -220,6 +238,8 @@ static void serve(struct world *w, struct request *q)
                 else
                         r = core_write(n->core, &q->write, type, NULL, b.data, buf_len(&b), 0);
         }
+        if (q->kind != RQ_RENEW && q->kind != RQ_READ)
+                check_refusal(w, n, r);
         if (r < 0)
                 request_free(q);
         world_drive(w, n);

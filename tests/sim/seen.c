@@ -36,8 +36,8 @@ void seen_frame_before(struct replica_node *n)
 
         standing.last = log_last(&r->log);
         standing.last_term = replica_term_of(r, standing.last);
-        standing.in_flight =
-                !r->installing && r->raft.last_stored < standing.last && sim_disk_busy(n->disk);
+        standing.in_flight = !r->installing && r->raft.last_stored < standing.last &&
+                             sim_disk_busy_at(n->disk, DISK_LOG);
 }
 
 void seen_frame_after(struct world *w, struct replica_node *n)
@@ -221,6 +221,8 @@ void seen_crash(struct world *w, struct replica_node *n)
         w->met.told_crash += s->told_at > 0 && w->now - s->told_at <= RIGHT_AFTER;
         w->met.segment_crash += s->segment_at > 0 && w->now - s->segment_at <= RIGHT_AFTER;
         w->met.torn_crash += sim_disk_busy(n->disk);
+        w->met.both_crash +=
+                sim_disk_busy_at(n->disk, DISK_LOG) && sim_disk_busy_at(n->disk, DISK_ASIDE);
         w->met.install_crash += is_installing(r);
         w->met.change_crash += is_changing(r);
         w->met.transfer_crash += s->leads && s->hands_over;

@@ -7,6 +7,9 @@
 #define CALM_MIN (8 * NSEC_PER_SEC)
 #define CALM_MAX (25 * NSEC_PER_SEC)
 #define SETTLED_AGAIN (250 * MSEC)
+/* How long at the most a disk writes a snapshot, where they come often, and where not. */
+#define WRITTEN_OFTEN (300 * MSEC)
+#define WRITTEN_SELDOM (3 * NSEC_PER_SEC)
 
 struct world *W;
 
@@ -75,7 +78,7 @@ static void account(struct world *w)
                 if (w->r[i].up)
                         st = core_status(w->r[i].core);
                 s[i].ready = st.ready;
-                s[i].waits = st.waits_for_room;
+                s[i].waits = st.waits_for_room || w->r[i].seen.installing;
                 s[i].term = st.term;
                 s[i].last = st.last;
                 s[i].commit = st.commit;
@@ -176,6 +179,32 @@ static nsec_t next_wakeup(const struct world *w)
         return at;
 }
 
+void often(struct world *w, uint64_t least, uint64_t most)
+{
+        w->snapshot_entries = rnd_between(&w->rnd, least, most);
+        w->snapshot_bytes = 0;
+        w->snapshot_time = min_of(w->snapshot_time, WRITTEN_OFTEN);
+}
+
+/* In most worlds snapshots come all the time; but some bugs show only where the log grows long:
+ * where they come after many entries, or bytes, or never. Writing one takes its time, as for a
+ * large state, and nobody waits for that but who installs it: so long as entries that come
+ * meanwhile are kept for him, else he needs the next one. */
+static void draw_snapshots(struct world *w, bool small)
+{
+        unsigned kind = (unsigned) rnd_between(&w->rnd, 0, 9);
+
+        w->snapshot_time = chance(w, 30) ? 0 : some_time(w, 0, WRITTEN_SELDOM);
+        if (kind < 6)
+                often(w, small ? 20 : 40, 90);
+        else if (kind < 8)
+                w->snapshot_entries = rnd_between(&w->rnd, 200, small ? 600 : 2000);
+        else if (kind < 9)
+                w->snapshot_bytes = rnd_between(&w->rnd, 10000, small ? 30000 : 80000);
+        if (w->log_bytes > 0)
+                w->snapshot_time = min_of(w->snapshot_time, WRITTEN_OFTEN);
+}
+
 /* Worlds are small or large: what takes two replicas and a few seconds shows itself in ten
  * small ones sooner than in one large one, and what takes more is seen in those alone. */
 static void draw_size(struct world *w)
@@ -184,6 +213,10 @@ static void draw_size(struct world *w)
 
         w->n_replicas = chance(w, 12) ? 1 : chance(w, small ? 85 : 65) ? 3 : 5;
         w->log_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 200, 10000);
+        /* Small, so that the log's files change often enough to be tested. */
+        w->segment_size = chance(w, 50) ? 16 << 10 : rnd_between(&w->rnd, 1 << 10, 8 << 10);
+        w->repeated = 10;
+        w->queued_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 300, 1500);
         w->any_change = chance(w, 70);
         w->narrow = chance(w, 50) ? NSEC_PER_SEC : some_time(w, MSEC, 20 * MSEC);
         w->n_holders = (unsigned) rnd_between(&w->rnd, 1, small ? 3 : HOLDERS_MAX);
@@ -193,7 +226,7 @@ static void draw_size(struct world *w)
         w->end_time = w->run_time + CALM_MAX;
         w->hints = chance(w, 50);
         w->write_every = some_time(w, 20 * MSEC, 80 * MSEC);
-        w->snapshot_entries = rnd_between(&w->rnd, small ? 20 : 40, 90);
+        draw_snapshots(w, small);
 }
 
 static void set_up(struct world *w, uint64_t seed, const char *aim)

@@ -38,23 +38,31 @@ struct replica_node;
 
 /* ---- disk.c ---- */
 
-struct sim_disk;
+/* As the real disk (store/disk_posix.c): each queue in order, neither waits for the other. */
+enum disk_queue { DISK_LOG, DISK_ASIDE, DISK_QUEUES };
+
 struct disk *sim_disk_new(void);
-/* The power fails: jobs under way are lost, the first one perhaps half done. What was synced
- * stays; of what was not, any sector and any name. */
+/* The power fails: jobs under way are lost, the first one of each queue perhaps half done. What
+ * was synced stays; of what was not, any sector and any name. */
 void sim_disk_crash(struct disk *d, struct rnd *rnd);
-/* The process is killed: the same happens to its jobs, but what the first one has written
+/* The process is killed: the same happens to its jobs, but what the first ones have written
  * stays, unsynced. Returns whether there is such. */
 bool sim_disk_kill(struct disk *d, struct rnd *rnd);
 /* What was written to @name last was not synced: the platter still has this. */
 void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t len);
 /* Nothing more fits on it; what is there can be written over. */
 void sim_disk_fill(struct disk *d, bool full);
-/* The next job is done, at its time; false when there is none. */
+bool sim_disk_busy_at(const struct disk *d, enum disk_queue q);
+/* The next job of a queue does what it does, and nobody hears of it before it is finished.
+ * Returns true where that was to write a whole file, which takes long. */
+bool sim_disk_run_at(struct disk *d, enum disk_queue q);
+/* The next job of a queue is done, at its time, if there is one. */
+void sim_disk_finish_at(struct disk *d, enum disk_queue q);
+/* The same as if there were one queue only. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
-/* Called when a first job is queued, to be given a time. */
-void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
+/* Called with each job that is queued. */
+void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q), void *arg);
 
 /* ---- what is counted ---- */
 
@@ -75,36 +83,39 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg), void *arg);
 
 /* What must have met for some bugs to show. A run of many worlds that never held one of these
  * says so. */
-#define COINCIDENCES(x)                                                                   \
-        x(truncated_in_flight, "a truncation with a write in flight"),                    \
-                x(acked_crash, "a crash right after an acknowledgement to the leader"),   \
-                x(told_crash, "a crash right after an acknowledgement to a client"),      \
-                x(voted_crash, "a vote across a crash"),                                  \
-                x(torn_crash, "a crash in the middle of a write"),                        \
-                x(unsynced_start, "a start that finds what was never synced"),            \
-                x(install_election, "a snapshot's installation across an election"),      \
-                x(install_crash, "a crash while a snapshot is installed"),                \
-                x(install_damage, "a snapshot that is damaged on its way"),               \
-                x(save_election, "a snapshot being taken across an election"),            \
-                x(save_compaction, "a snapshot being taken while a compaction comes"),    \
-                x(change_election, "a change of members across an election"),             \
-                x(change_crash, "a crash with a change of members not yet committed"),    \
-                x(lost_proposal, "a proposal on a link that broke"),                      \
-                x(stalled_term, "a term that begins while a disk is stalled"),            \
-                x(full_election, "a full disk during an election"),                       \
-                x(full_expiry, "a lease that expires while all disks are full"),          \
-                x(full_renewal, "a renewal while all disks are full"),                    \
-                x(two_leaders, "two who lead at once, in different terms"),               \
-                x(slept_term, "a leader that was paused for a whole election"),           \
-                x(transfer_crash, "a crash of the leader while it hands over"),           \
-                x(late_renewal, "a lease that expires with a renewal on its way"),        \
-                x(read_across, "a read across a change of leader"),                       \
-                x(write_across, "a write across a change of leader"),                     \
-                x(behind_watch, "a watcher that resumes on a replica that is behind"),    \
-                x(compacted_watch, "a watcher that resumes at what was compacted"),       \
-                x(segment_crash, "a crash right after the log's next segment was begun"), \
-                x(alloc_apply, "an allocation that fails while a command is applied"),    \
-                x(alloc_load, "an allocation that fails while a snapshot is loaded"),     \
+#define COINCIDENCES(x)                                                                      \
+        x(truncated_in_flight, "a truncation with a write in flight"),                       \
+                x(acked_crash, "a crash right after an acknowledgement to the leader"),      \
+                x(told_crash, "a crash right after an acknowledgement to a client"),         \
+                x(voted_crash, "a vote across a crash"),                                     \
+                x(torn_crash, "a crash in the middle of a write"),                           \
+                x(unsynced_start, "a start that finds what was never synced"),               \
+                x(install_election, "a snapshot's installation across an election"),         \
+                x(install_crash, "a crash while a snapshot is installed"),                   \
+                x(install_damage, "a snapshot that is damaged on its way"),                  \
+                x(save_election, "a snapshot being taken across an election"),               \
+                x(save_compaction, "a snapshot being taken while a compaction comes"),       \
+                x(change_election, "a change of members across an election"),                \
+                x(change_crash, "a crash with a change of members not yet committed"),       \
+                x(lost_proposal, "a proposal on a link that broke"),                         \
+                x(stalled_term, "a term that begins while a disk is stalled"),               \
+                x(full_election, "a full disk during an election"),                          \
+                x(full_expiry, "a lease that expires while all disks are full"),             \
+                x(full_renewal, "a renewal while all disks are full"),                       \
+                x(two_leaders, "two who lead at once, in different terms"),                  \
+                x(slept_term, "a leader that was paused for a whole election"),              \
+                x(transfer_crash, "a crash of the leader while it hands over"),              \
+                x(refused, "a write refused because too much waits"),                        \
+                x(late_renewal, "a lease that expires with a renewal on its way"),           \
+                x(read_across, "a read across a change of leader"),                          \
+                x(write_across, "a write across a change of leader"),                        \
+                x(behind_watch, "a watcher that resumes on a replica that is behind"),       \
+                x(compacted_watch, "a watcher that resumes at what was compacted"),          \
+                x(segment_crash, "a crash right after the log's next segment was begun"),    \
+                x(both_crash, "a crash in the middle of a write of the log and one beside"), \
+                x(overtaken, "a write of the log that ends before an older one beside"),     \
+                x(alloc_apply, "an allocation that fails while a command is applied"),       \
+                x(alloc_load, "an allocation that fails while a snapshot is loaded"),        \
                 x(alloc_start, "an allocation that fails at start")
 #define COUNT_FIELD(field, name) field
 #define COUNT_NAME(field, name) name
@@ -142,18 +153,19 @@ struct replica_node {
         bool asleep; /* and paused: the whole host is suspended, frames to it are lost */
         bool full;   /* its disk */
         bool made;   /* there is a data directory on it */
+        nsec_t refuses_since; /* each write, for lack of room in the queue; 0: it does not */
         struct disk *disk;
         struct disk *watched_disk; /* the same, through our eyes */
         struct core *core;
         struct api *api;
         struct replica *replica;
         int32_t ppm;       /* how much its clock runs fast */
-        nsec_t disk_delay; /* a stalled disk; writes that it holds up end later */
+        nsec_t disk_delay; /* a stalled disk; what it holds up ends later */
         nsec_t stalled_until;
-        bool disk_armed;
-        unsigned life;     /* counts restarts; events of an older one are void */
-        uint64_t failures; /* of allocations, before this life */
-        nsec_t wake;       /* when it is to be driven, true time */
+        nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is at work; 0: it is not */
+        unsigned life;                  /* counts restarts; events of an older one are void */
+        uint64_t failures;              /* of allocations, before this life */
+        nsec_t wake;                    /* when it is to be driven, true time */
         struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
         struct seen seen;
 };
@@ -187,8 +199,10 @@ struct world {
         nsec_t now; /* the true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
-        uint64_t snapshot_entries;
+        uint64_t snapshot_entries, snapshot_bytes; /* 0: as it comes, which is never */
+        size_t segment_size;
         nsec_t write_every, fault_every; /* about */
+        nsec_t snapshot_time;            /* writing one takes up to that */
         bool hints;                      /* replicas hear of it when a peer's process ends */
         struct replica_node r[REPLICAS_MAX];
         struct holder h[HOLDERS_MAX];
@@ -200,11 +214,13 @@ struct world {
         nsec_t lull; /* so far: time in which nobody led a majority whose disks work */
         uint64_t lulls;
         bool was_lull;
-        nsec_t lull_ended; /* when the last one did */
-        size_t log_bytes;  /* of the log in memory; 0: all that behind a snapshot */
-        bool any_change;   /* also of members whose change may cost the majority */
-        nsec_t narrow;     /* how much of a link's time may be taken by what is on its way */
-        uint64_t top_term; /* the highest that anybody leads, or led */
+        nsec_t lull_ended;   /* when the last one did */
+        size_t log_bytes;    /* of the log in memory; 0: all that behind a snapshot */
+        unsigned repeated;   /* of 1,000 frames, where they are */
+        size_t queued_bytes; /* of commands that wait; 0: so many that it never matters */
+        bool any_change;     /* also of members whose change may cost the majority */
+        nsec_t narrow;       /* how much of a link's time may be taken by what is on its way */
+        uint64_t top_term;   /* the highest that anybody leads, or led */
         bool cut[REPLICAS_MAX][REPLICAS_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */
@@ -229,6 +245,9 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t);
 bool chance(struct world *w, unsigned percent);
 /* A time from @lo to @hi. */
 nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
+
+/* Snapshots come every @least to @most entries. */
+void often(struct world *w, uint64_t least, uint64_t most);
 
 /* Runs one seed. Returns true when nothing that must not happen did; w->failure tells what did
  * otherwise. @aim is the name of one of aim.c's, or NULL: the seed draws it. */
@@ -263,8 +282,9 @@ struct event {
         unsigned from, to, life;
         struct request *request;
         struct edge *edge;
-        int deed;           /* EV_DEED */
-        struct event *next; /* parked */
+        enum disk_queue queue; /* EV_DISK */
+        int deed;              /* EV_DEED */
+        struct event *next;    /* parked */
         size_t len;
         uint8_t bytes[];
 };
