@@ -35,10 +35,11 @@ void api_flush(struct api *a, struct boot_time now);
 struct boot_time api_next(const struct api *a);
 
 /* Who was served when, so that one after the other is: a connection, and the address that it
- * comes from. */
+ * comes from. Zeroed by its owner but for `of`. */
 struct api_turn {
         struct api_turn *of; /* NULL: the address itself */
-        uint64_t served;
+        uint64_t served;     /* the last time, or when it began to wait */
+        size_t n_waiting;
 };
 
 /* What clients are and cost. */

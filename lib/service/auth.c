@@ -15,8 +15,8 @@
 #include "service/token.h"
 
 #define PREFIX "$y$"          /* yescrypt, crypt(5): what login(1) uses on Debian */
-#define JOBS_MAX 1024         /* passwords that wait, of all... */
-#define JOBS_OF_CONNECTION 16 /* ...and of one connection; past it: too many requests */
+#define JOBS_MAX 1024         /* passwords that wait, of all: past it, who has most gives way */
+#define JOBS_OF_CONNECTION 16 /* of one connection; past it: too many requests */
 
 static const struct status status_off = {RPC_FAILED_PRECONDITION,
                                          "etcdserver: authentication is not enabled"};
@@ -138,6 +138,30 @@ static bool is_before(const struct password_job *x, const struct password_job *y
         return x->turn->served < y->turn->served;
 }
 
+/* It begins to wait: behind those who do already, also where it comes for the first time, or it
+ * would come for the first time again and again. */
+static void get_in_line(struct api *a, struct api_turn *t)
+{
+        for (; t; t = t->of)
+                if (t->n_waiting++ == 0)
+                        t->served = ++a->turns;
+}
+
+static void enqueue(struct password_job *j)
+{
+        TAILQ_INSERT_TAIL(&j->api->password_jobs, j, next);
+        j->api->n_password_jobs++;
+        get_in_line(j->api, j->turn);
+}
+
+static void dequeue(struct password_job *j)
+{
+        TAILQ_REMOVE(&j->api->password_jobs, j, next);
+        j->api->n_password_jobs--;
+        for (struct api_turn *t = j->turn; t; t = t->of)
+                t->n_waiting--;
+}
+
 static void take_next(struct api *a)
 {
         struct password_job *j, *first = NULL;
@@ -149,8 +173,7 @@ static void take_next(struct api *a)
                         first = j;
         if (!first)
                 return;
-        TAILQ_REMOVE(&a->password_jobs, first, next);
-        a->n_password_jobs--;
+        dequeue(first);
         first->turn->served = first->turn->of->served = ++a->turns;
         first->turn = NULL; /* its connection may end before it does */
         a->password = first;
@@ -168,21 +191,43 @@ static void job_gone(struct request *q)
         if (j == q->api->password) {
                 j->q = NULL;
         } else {
-                TAILQ_REMOVE(&q->api->password_jobs, j, next);
-                q->api->n_password_jobs--;
+                dequeue(j);
                 job_free(j);
         }
         request_end(q);
 }
 
-static size_t n_of(const struct api *a, const struct api_turn *t)
+/* Of the address with most that wait, of its connections the same, what came last. */
+static struct password_job *of_longest(const struct api *a)
 {
-        const struct password_job *j;
-        size_t n = 0;
+        struct password_job *j, *last = NULL;
 
         TAILQ_FOREACH (j, &a->password_jobs, next)
-                n += j->turn == t;
-        return n;
+                if (!last || j->turn->of->n_waiting > last->turn->of->n_waiting ||
+                    (j->turn->of == last->turn->of &&
+                     j->turn->n_waiting >= last->turn->n_waiting))
+                        last = j;
+        return last;
+}
+
+/* Whoever asks most is refused, not whoever comes last: one who asks for less than that has
+ * room, whatever the others do. */
+static bool make_room(struct api *a, const struct api_turn *for_whom)
+{
+        struct password_job *j = of_longest(a);
+        const struct api_turn *t = j->turn;
+        struct request *q = j->q;
+
+        if (t->of == for_whom->of ? t->n_waiting <= for_whom->n_waiting + 1
+                                  : t->of->n_waiting <= for_whom->of->n_waiting + 1)
+                return false;
+        dequeue(j);
+        job_free(j);
+        q->data = NULL;
+        q->gone = NULL;
+        q->waiting = false;
+        request_fail(q, status_too_many);
+        return true;
 }
 
 /* Hashes @password, which is wiped, by @setting or by a new one. */
@@ -193,10 +238,11 @@ static void submit(struct request *q, char *password, const char *setting, uint6
         struct api_turn *turn = a->conns.turn(q->call->conn, a->conns_arg);
         struct password_job *j;
 
-        if (a->n_password_jobs >= JOBS_MAX || n_of(a, turn) >= JOBS_OF_CONNECTION)
-                return request_fail(q, status_too_many);
         if (strlen(password) >= CRYPT_MAX_PASSPHRASE_SIZE)
                 return request_fail(q, status_long);
+        if (turn->n_waiting >= JOBS_OF_CONNECTION ||
+            (a->n_password_jobs >= JOBS_MAX && !make_room(a, turn)))
+                return request_fail(q, status_too_many);
         j = calloc(1, sizeof(*j));
         if (!j)
                 return request_fail(q, status_nomem);
@@ -216,8 +262,7 @@ static void submit(struct request *q, char *password, const char *setting, uint6
         q->data = j;
         q->gone = job_gone;
         q->waiting = true;
-        TAILQ_INSERT_TAIL(&a->password_jobs, j, next);
-        a->n_password_jobs++;
+        enqueue(j);
         take_next(a);
 }
 

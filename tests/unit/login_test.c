@@ -1,0 +1,152 @@
+/* Logins beside somebody who guesses without end: from how many connections he does. */
+#include "rig.h"
+
+#define LOGIN "/etcdserverpb.Auth/Authenticate"
+#define FLOODERS 70
+#define GUESSES 20 /* of each: more than a connection may have */
+
+static void ask(struct rig_conn *c, struct rig_call *call, const char *path,
+                const ProtobufCMessage *m)
+{
+        rig_ask(c, call, path, m);
+        for (unsigned i = 0; !call->over && i < 100; i++) {
+                rig_turn();
+                rig_hash();
+        }
+        CHECK(call->over);
+        CHECK_STR(call->text, "");
+        rig_forget(call);
+}
+
+static void enable(void)
+{
+        Pb__AuthUserAddRequest user = PB__AUTH_USER_ADD_REQUEST__INIT;
+        Pb__AuthRoleAddRequest role = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+        Pb__AuthUserGrantRoleRequest may = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
+        char root[] = "root", password[] = "secret";
+        struct rig_conn *c = rig_connect(7);
+        struct rig_call call;
+
+        user.name = role.name = may.user = may.role = root;
+        user.password = password;
+        ask(c, &call, "/etcdserverpb.Auth/UserAdd", &user.base);
+        ask(c, &call, "/etcdserverpb.Auth/RoleAdd", &role.base);
+        ask(c, &call, "/etcdserverpb.Auth/UserGrantRole", &may.base);
+        ask(c, &call, "/etcdserverpb.Auth/AuthEnable", &on.base);
+        rig_disconnect(c);
+}
+
+static void log_in(struct rig_conn *c, struct rig_call *call, const char *password)
+{
+        Pb__AuthenticateRequest q = PB__AUTHENTICATE_REQUEST__INIT;
+        char root[] = "root", copy[32];
+
+        snprintf(copy, sizeof(copy), "%s", password);
+        q.name = root;
+        q.password = copy;
+        rig_ask(c, call, LOGIN, &q.base);
+}
+
+/* Hashes until it is answered; returns how many that were. */
+static unsigned hashes_until(const struct rig_call *call, unsigned max)
+{
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < 5 && !call->over; i++)
+                rig_turn(); /* it comes in, and its read is confirmed */
+        for (; !call->over && n < max; n++) {
+                rig_hash();
+                rig_turn();
+        }
+        return n;
+}
+
+struct flood {
+        struct rig_conn *conns[FLOODERS];
+        struct rig_call calls[FLOODERS][GUESSES];
+};
+
+static struct flood flood;
+
+static void flood_from(unsigned address, unsigned n_conns)
+{
+        for (unsigned i = 0; i < n_conns; i++) {
+                flood.conns[i] = rig_connect(address);
+                for (unsigned k = 0; k < GUESSES; k++)
+                        log_in(flood.conns[i], &flood.calls[i][k], "guess");
+        }
+        for (unsigned i = 0; i < 10; i++)
+                rig_turn();
+}
+
+/* However many connections an address has, another one's login waits for two hashes or so, and
+ * is not refused. */
+TEST(a_login_does_not_notice_who_guesses_from_another_address)
+{
+        struct rig_conn *honest;
+        struct rig_call call;
+
+        rig_begin();
+        enable();
+        flood_from(0, FLOODERS);
+        honest = rig_connect(1);
+        for (unsigned i = 0; i < 5; i++) {
+                log_in(honest, &call, "secret");
+                CHECK(hashes_until(&call, 100) <= 3);
+                CHECK_STR(call.text, "");
+                CHECK_EQ(call.code, RPC_OK);
+                rig_forget(&call);
+        }
+        rig_end();
+}
+
+/* Nor does one from the same address, as far as its bound goes: each connection has its turn. */
+TEST(a_login_is_not_refused_for_what_its_neighbours_guess)
+{
+        struct rig_conn *honest;
+        struct rig_call call;
+
+        rig_begin();
+        enable();
+        flood_from(0, FLOODERS);
+        honest = rig_connect(0);
+        log_in(honest, &call, "secret");
+        CHECK(hashes_until(&call, 1000) <= FLOODERS + 2);
+        CHECK_STR(call.text, "");
+        rig_forget(&call);
+        rig_end();
+}
+
+/* An address that goes, and comes anew for each guess, is not always the next for that. */
+TEST(who_comes_again_and_again_waits_for_his_turn)
+{
+        struct rig_conn *honest, *guesser;
+        struct rig_call calls[2], guesses[100];
+        unsigned n = 0;
+
+        rig_begin();
+        enable();
+        honest = rig_connect(1);
+        log_in(honest, &calls[0], "secret");
+        CHECK(hashes_until(&calls[0], 10) <= 1);
+        guesser = rig_connect(0);
+        log_in(guesser, &guesses[0], "guess");
+        for (unsigned i = 0; i < 5; i++)
+                rig_turn();
+        log_in(honest, &calls[1], "secret");
+        for (n = 1; !calls[1].over && n < 100; n++) {
+                rig_disconnect(guesser);
+                guesser = rig_connect(0);
+                log_in(guesser, &guesses[n], "guess");
+                for (unsigned i = 0; i < 5; i++)
+                        rig_turn();
+                rig_hash();
+                rig_turn();
+        }
+        CHECK(n <= 5);
+        CHECK_STR(calls[1].text, "");
+        for (unsigned i = 0; i < 2; i++)
+                rig_forget(&calls[i]);
+        rig_end();
+}

@@ -1,0 +1,347 @@
+#include "rig.h"
+
+#include <crypt.h>
+
+#include "../sim/world.h"
+#include "loop/worker.h"
+
+#define CONNS_MAX 256
+#define ADDRESSES 8
+
+struct rig rig;
+
+static struct {
+        struct disk *disk;
+        struct replica *replica;
+        struct worker *passwords;
+        struct rig_conn *conns[CONNS_MAX];
+        struct api_turn addresses[ADDRESSES];
+} own;
+
+/* ---- the thread that hashes ---- */
+
+struct worker {
+        struct worker_job *first, **last;
+};
+
+int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
+{
+        struct worker *w = calloc(1, sizeof(*w));
+
+        (void) l;
+        (void) thread_name;
+        if (!w)
+                return -ENOMEM;
+        w->last = &w->first;
+        *ret = w;
+        return 0;
+}
+
+void worker_submit(struct worker *w, struct worker_job *job)
+{
+        job->next = NULL;
+        *w->last = job;
+        w->last = &job->next;
+}
+
+static struct worker_job *take(struct worker *w)
+{
+        struct worker_job *job = w->first;
+
+        if (!job)
+                return NULL;
+        w->first = job->next;
+        if (!w->first)
+                w->last = &w->first;
+        return job;
+}
+
+struct worker *worker_free(struct worker *w)
+{
+        struct worker_job *job;
+
+        while (w && (job = take(w)))
+                job->drop(job);
+        free(w);
+        return NULL;
+}
+
+bool rig_hash(void)
+{
+        struct worker_job *job = take(own.passwords);
+
+        if (!job)
+                return false;
+        job->run(job);
+        job->done(job);
+        return true;
+}
+
+char *crypt_gensalt_rn(const char *prefix, unsigned long count, const char *bytes, int n_bytes,
+                       char *out, int size)
+{
+        (void) count;
+        (void) bytes;
+        (void) n_bytes;
+        snprintf(out, (size_t) size, "%s", prefix);
+        return out;
+}
+
+char *crypt_rn(const char *phrase, const char *setting, void *data, int size)
+{
+        (void) setting;
+        snprintf(data, (size_t) size, "%.64s", phrase);
+        return data;
+}
+
+/* ---- the replica ---- */
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        (void) u;
+        (void) peer;
+        (void) frame;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+}
+
+static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
+{
+        (void) u;
+        (void) lease;
+        (void) n_keys;
+        (void) term;
+}
+
+static void on_changed(void *u)
+{
+        (void) u;
+}
+
+static const struct core_owner owner = {
+        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+
+static void kick(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+}
+
+static const char *common_name(struct rpc_conn *c, void *arg)
+{
+        (void) c;
+        (void) arg;
+        return NULL;
+}
+
+static struct api_turn *turn(struct rpc_conn *c, void *arg)
+{
+        struct rig_conn *conn = rpc_conn_userdata(c);
+
+        (void) arg;
+        return &conn->turn;
+}
+
+static const struct api_conns conns = {.kick = kick, .common_name = common_name, .turn = turn};
+
+void rig_begin(void)
+{
+        static const struct replica_peer self = {1, "http://1:1"};
+        struct store_error err = {""};
+
+        memset(&own, 0, sizeof(own));
+        rig = (struct rig){.now = {1000 * NSEC_PER_SEC}, .account.max = SIZE_MAX};
+        own.disk = sim_disk_new();
+        CHECK_EQ(core_new(&rig.core,
+                          &(struct core_config){.cluster_id = 7,
+                                                .member_id = 1,
+                                                .timeout = 5 * NSEC_PER_SEC,
+                                                .max_txn_ops = 128,
+                                                .seed = rnd(1, UINT32_MAX)},
+                          rig.now),
+                 0);
+        CHECK_EQ(worker_new(&own.passwords, NULL, "passwords"), 0);
+        CHECK_EQ(api_new(&rig.api, rig.core, own.passwords, 300 * NSEC_PER_SEC), 0);
+        api_set_conns(rig.api, &conns, NULL);
+        core_set_owner(rig.core, &owner, NULL);
+        CHECK_EQ(replica_new(&own.replica,
+                             &(struct replica_config){.id = 1,
+                                                      .cluster_id = 7,
+                                                      .peers = &self,
+                                                      .n_peers = 1,
+                                                      .election = 500 * MSEC,
+                                                      .heartbeat = 50 * MSEC,
+                                                      .seed = rnd(1, UINT32_MAX)},
+                             own.disk, &core_replica_ops, rig.core, rig.now, &err),
+                 0);
+        core_attach(rig.core, own.replica);
+        CHECK_EQ(replica_start(own.replica), 0);
+        for (unsigned i = 0; !core_status(rig.core).ready; i++) {
+                CHECK(i < 5000);
+                rig_turn();
+        }
+}
+
+void rig_end(void)
+{
+        for (size_t i = 0; i < CONNS_MAX; i++)
+                if (own.conns[i])
+                        rig_disconnect(own.conns[i]);
+        CHECK_EQ(rig.account.held, 0);
+        while (sim_disk_busy(own.disk))
+                sim_disk_finish(own.disk);
+        worker_free(own.passwords);
+        core_free(rig.core);
+        api_free(rig.api);
+        replica_free(own.replica);
+        disk_free(own.disk);
+}
+
+/* ---- its clients ---- */
+
+struct rig_conn *rig_connect(unsigned address)
+{
+        struct rpc_limits limits = {.message_max = 1536 * 1024,
+                                    .calls_max = 8192,
+                                    .too_large = "etcdserver: request is too large",
+                                    .too_many = "etcdserver: too many requests"};
+        struct rig_conn *c = calloc(1, sizeof(*c));
+        size_t i = 0;
+
+        while (i < CONNS_MAX && own.conns[i])
+                i++;
+        CHECK(c && i < CONNS_MAX && address < ADDRESSES);
+        own.conns[i] = c;
+        c->takes = 64 * 1024;
+        c->turn.of = &own.addresses[address];
+        c->account = (struct rpc_account){.parent = &rig.account, .max = SIZE_MAX};
+        limits.account = &c->account;
+        CHECK_EQ(rpc_conn_new_client(&c->client, "rig", false), 0);
+        CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, rig.api), 0);
+        rpc_conn_set_userdata(c->server, c);
+        rig_turn();
+        return c;
+}
+
+void rig_disconnect(struct rig_conn *c)
+{
+        bool last = true;
+
+        rpc_conn_free(c->server);
+        rpc_conn_free(c->client);
+        for (size_t i = 0; i < CONNS_MAX; i++)
+                if (own.conns[i] == c)
+                        own.conns[i] = NULL;
+                else if (own.conns[i] && own.conns[i]->turn.of == c->turn.of)
+                        last = false;
+        if (last) /* nobody remembers it */
+                *c->turn.of = (struct api_turn){0};
+        free(c);
+}
+
+static void got_message(struct rpc_call *call, struct view m)
+{
+        struct rig_call *r = call->userdata;
+
+        r->messages++;
+        r->bytes += m.len;
+        buf_clear(&r->message);
+        buf_add(&r->message, m.p, m.len);
+}
+
+static void got_status(struct rpc_call *call, enum rpc_code code, const char *text)
+{
+        struct rig_call *r = call->userdata;
+
+        r->over = true;
+        r->code = code;
+        snprintf(r->text, sizeof(r->text), "%s", text);
+}
+
+static void got_close(struct rpc_call *call)
+{
+        struct rig_call *r = call->userdata;
+
+        r->call = NULL;
+}
+
+static const struct rpc_handler handler = {
+        .on_message = got_message, .on_status = got_status, .on_close = got_close};
+
+void rig_ask(struct rig_conn *c, struct rig_call *call, const char *path,
+             const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        *call = (struct rig_call){0};
+        pb_append(&b, m);
+        CHECK_EQ(rpc_call_new(c->client, path, false, &handler, call, &call->call), 0);
+        CHECK_EQ(rpc_call_send(call->call, buf_len(&b) > 0 ? buf_head(&b) : (uint8_t *) "",
+                               buf_len(&b)),
+                 0);
+        rpc_call_end(call->call);
+}
+
+void rig_forget(struct rig_call *call)
+{
+        buf_fini(&call->message);
+}
+
+static void move(struct rpc_conn *from, struct rpc_conn *to, size_t max)
+{
+        cleanup_(buf_fini) struct buf wire = {0};
+
+        CHECK_EQ(rpc_conn_output(from, &wire, max), 0);
+        CHECK_EQ(rpc_conn_input(to, buf_head(&wire), buf_len(&wire)), 0);
+}
+
+void rig_turn(void)
+{
+        rig.now = boot_add(rig.now, RIG_TURN);
+        replica_tick(own.replica, rig.now);
+        core_tick(rig.core, rig.now);
+        core_flush(rig.core, rig.now);
+        replica_flush(own.replica, rig.now);
+        while (sim_disk_busy(own.disk))
+                sim_disk_finish(own.disk);
+        api_flush(rig.api, rig.now);
+        for (size_t i = 0; i < CONNS_MAX; i++) {
+                struct rig_conn *c = own.conns[i];
+
+                if (!c)
+                        continue;
+                move(c->client, c->server, 1 << 20);
+                if (c->takes > 0)
+                        move(c->server, c->client, c->takes);
+        }
+        rig.most_held = max_of(rig.most_held, rig.account.held);
+}
+
+void rig_wait(struct rig_call *call, unsigned max)
+{
+        for (unsigned i = 0; !call->over && i < max; i++)
+                rig_turn();
+        CHECK(call->over);
+}
+
+void rig_put(const char *key, size_t value_len)
+{
+        static uint8_t value[1 << 20];
+        struct state *s = core_state(rig.core);
+        struct kv_key *k;
+
+        CHECK(value_len <= sizeof(value));
+        CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, strlen(key), value, value_len, 0, &k),
+                 0);
+}
+
+void rig_compact(void)
+{
+        struct state *s = core_state(rig.core);
+
+        kv_compact(&s->kv, s->revision);
+}
