@@ -94,6 +94,7 @@ void kv_init(struct kv *kv)
 {
         *kv = (struct kv){0};
         RB_INIT(&kv->keys);
+        kept_init(&kv->kept);
 }
 
 static size_t version_cost(const struct kv_version *v)
@@ -120,10 +121,26 @@ static void versions_free(struct kv *kv, struct kv_version *v)
         }
 }
 
+/* A compaction drops @v and what is older; the one before it is of @until. */
+static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
+{
+        while (v) {
+                struct kv_version *older = v->older;
+                int64_t revision = v->mod_revision;
+
+                kv->bytes -= version_cost(v);
+                if (!kept_take(&kv->kept, v, until))
+                        free(v);
+                until = revision;
+                v = older;
+        }
+}
+
 void kv_fini(struct kv *kv)
 {
         struct kv_key *k;
 
+        kept_fini(&kv->kept);
         while ((k = RB_ROOT(&kv->keys))) {
                 versions_free(kv, k->newest);
                 k->newest = NULL;
@@ -442,7 +459,7 @@ static void key_compact(struct kv *kv, struct kv_key *k, int64_t revision)
         /* One txn may put a key and delete it: all that happened at @revision stays. */
         for (oldest = keep; oldest->older && oldest->older->mod_revision == revision;)
                 oldest = oldest->older;
-        versions_free(kv, oldest->older);
+        versions_drop(kv, oldest->older, oldest->mod_revision);
         oldest->older = NULL;
         /* A deletion below @revision has no reader left; at @revision a watch may still start.
          */

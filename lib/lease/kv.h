@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/tree.h"
+#include "lease/kept.h"
 #include "wire/pb.h"
 
 struct lease;
@@ -53,6 +54,7 @@ struct kv {
         size_t n_keys;     /* live ones */
         size_t n_all;      /* and those that are kept for their history */
         size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
+        struct kept kept;  /* what was dropped and is still read; not of the state */
 };
 
 /* A run of keys as the API names it: one key, [from, end), or everything from `from` on.
@@ -112,7 +114,8 @@ must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void
 /* Adds a deletion of a live key. Returns 0 or -ENOMEM. */
 must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k);
 
-/* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). */
+/* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). What
+ * somebody has pinned in `kept` goes there. */
 void kv_compact(struct kv *kv, int64_t revision);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds. */

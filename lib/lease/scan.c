@@ -68,8 +68,6 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
                 .q = q,
                 .span = kv_span(&q->key, &q->range_end),
                 .revision = q->revision > 0 ? q->revision : revision,
-                .compacted = s->kv.compacted,
-                .walks = true,
                 .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
         };
         sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY ||
@@ -82,17 +80,18 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
         sc->counted = kv_is_newest(&s->kv, sc->revision);
         if (sc->counted)
                 sc->count = (int64_t) kv_span_count(&s->kv, &sc->span);
-        if (sc->counted && q->count_only)
-                sc->walks = false;
-        else
-                sc->key = sc->counted ? kv_live_first(&s->kv, &sc->span)
-                                      : kv_span_first(&s->kv, &sc->span);
-        sc->walks = sc->walks && sc->key;
+        sc->walks = !sc->counted || !q->count_only;
         return STATE_OK;
+}
+
+void scan_pin(struct state_scan *sc, struct kv *kv)
+{
+        kept_pin(&kv->kept, &sc->pin, sc->revision);
 }
 
 void scan_fini(struct state_scan *sc)
 {
+        kept_unpin(&sc->pin);
         buf_fini(&sc->resume);
         free(sc->found);
         free(sc->runs);
@@ -182,34 +181,78 @@ static int finish(struct state_scan *sc, int64_t *steps)
         return 0;
 }
 
-static int pause_at(struct state_scan *sc)
+/* Which key comes next: below 0 one that there is, above 0 one that was compacted, 0: both are
+ * the same. */
+static int order(const struct state_scan *sc)
+{
+        const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
+
+        if (!kept || !sc->key)
+                return kept ? 1 : -1;
+        return bytes_cmp(sc->key->bytes, sc->key->len, kept->bytes, kept->len);
+}
+
+static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct kv_version *v)
 {
         buf_clear(&sc->resume);
-        buf_add(&sc->resume, sc->key->bytes, sc->key->len);
+        buf_add(&sc->resume, k->bytes, k->len);
         sc->key = NULL;
+        sc->kept = NULL;
+        sc->at = v;
+        sc->compacted = sc->state->kv.compacted;
+        sc->is_there = false;
         return buf_error(&sc->resume) < 0 ? -ENOMEM : 1;
 }
 
-/* The key may have gone since, with a compaction that does not matter. */
-static void resume(struct state_scan *sc)
+/* As long as nothing has changed since, the dead ones cost nothing. */
+static bool is_newest(const struct state_scan *sc)
 {
-        struct kv_span rest = sc->span;
-
-        rest.from = (struct view){buf_head(&sc->resume), buf_len(&sc->resume)};
-        sc->key = kv_span_first(&sc->state->kv, &rest);
+        return kv_is_newest(&sc->state->kv, sc->revision);
 }
 
-/* As long as nothing has changed since, the dead ones cost nothing. */
+/* Begins, or goes on. The key may have gone since, with a compaction that does not matter or
+ * has left us what we look at. */
+static void get_there(struct state_scan *sc)
+{
+        const struct kv *kv = &sc->state->kv;
+        struct kv_span rest = sc->span;
+
+        if (buf_len(&sc->resume) > 0)
+                rest.from = (struct view){buf_head(&sc->resume), buf_len(&sc->resume)};
+        sc->is_there = true;
+        if (kv->compacted != sc->compacted)
+                sc->at = NULL;
+        sc->key = is_newest(sc) ? kv_live_first(kv, &rest) : kv_span_first(kv, &rest);
+        if (kv->compacted > sc->revision)
+                sc->kept = kept_first(&kv->kept, &rest);
+}
+
 static struct kv_key *next_key(const struct state_scan *sc)
 {
-        return kv_is_newest(&sc->state->kv, sc->revision) ? kv_live_next(&sc->span, sc->key)
-                                                          : kv_span_next(&sc->span, sc->key);
+        return is_newest(sc) ? kv_live_next(&sc->span, sc->key)
+                             : kv_span_next(&sc->span, sc->key);
 }
 
 bool scan_is_good(const struct state_scan *sc)
 {
-        return sc->state->kv.compacted == sc->compacted ||
-               sc->state->kv.compacted <= sc->revision;
+        return sc->pin.of || sc->state->kv.compacted <= sc->revision;
+}
+
+/* What there is of `key`, as of the revision. Returns 0; or 1, with where it has come to. */
+static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *steps)
+{
+        const struct kv_version *v = sc->at ? sc->at : sc->key->newest;
+
+        sc->at = NULL;
+        for (size_t i = 1; v && v->mod_revision > sc->revision; i++, v = v->older) {
+                --*steps;
+                if (i % CHECK_STEPS == 0 && *steps <= 0) {
+                        *ret = v;
+                        return 1;
+                }
+        }
+        *ret = v;
+        return 0;
 }
 
 int scan_more(struct state_scan *sc, int64_t *steps)
@@ -220,32 +263,32 @@ int scan_more(struct state_scan *sc, int64_t *steps)
                 return -ESTALE;
         if (!sc->walks)
                 return 0;
-        if (!sc->key)
-                resume(sc);
-        while (sc->key && !(sc->counted && !sc->sort_all && sc->n >= sc->keep)) {
-                const struct kv_version *v = sc->at ? sc->at : sc->key->newest;
+        if (!sc->is_there)
+                get_there(sc);
+        while ((sc->key || sc->kept) && !(sc->counted && !sc->sort_all && sc->n >= sc->keep)) {
+                const struct kept_version *next = NULL;
+                const struct kv_version *v = NULL, *kept = NULL;
+                int c = order(sc);
 
-                if (*steps <= 0) {
-                        sc->at = NULL;
-                        return pause_at(sc);
-                }
+                if (*steps <= 0)
+                        return pause_at(sc, c <= 0 ? sc->key : kept_key(sc->kept), NULL);
                 *steps -= LOOK_STEPS;
-                for (size_t i = 1; v && v->mod_revision > sc->revision; i++, v = v->older) {
-                        --*steps;
-                        /* A version that is later than ours stays, whatever is compacted. */
-                        if (i % CHECK_STEPS == 0 && *steps <= 0) {
-                                sc->at = v;
-                                return pause_at(sc);
-                        }
+                if (c <= 0 && look(sc, &v, steps) > 0)
+                        return pause_at(sc, sc->key, v);
+                if (c >= 0) {
+                        next = kept_look(sc->kept, &sc->span, sc->revision, &kept, steps);
+                        v = v ? v : kept;
                 }
-                sc->at = NULL;
                 if (v && v->version > 0) {
                         sc->count += !sc->counted;
                         if (!only_count && (sc->sort_all || sc->n < sc->keep) &&
                             wanted(sc->q, v) && add(sc, v, steps) < 0)
                                 return -ENOMEM;
                 }
-                sc->key = next_key(sc);
+                if (c <= 0)
+                        sc->key = next_key(sc);
+                if (c >= 0)
+                        sc->kept = next;
         }
         return finish(sc, steps);
 }

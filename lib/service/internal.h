@@ -19,6 +19,7 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
         LIST_HEAD(, slow) slows;           /* calls that take many slices */
+        struct boot_time sweep_at;         /* what they have left */
         struct watch_hub *watches;
         struct lock_hub *locks;
         struct observe_hub *observers;

@@ -8,13 +8,15 @@
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
 #define SLOW_ASSUMED ((size_t) 1 << 20)   /* that an answer comes to, before it is known */
 #define KVS (2 << 3 | 2)                  /* the field of RangeResponse */
+#define RESTARTS 3 /* of one that is not answered yet, when what it looked at is gone */
 
 struct range {
         struct slow slow;
         struct request *q;
         struct state_scan scan;
         bool in_parts, began; /* in_parts: as RangeStream; began: a part was sent */
-        struct buf out;       /* the answer, or the part, so far: behind room for gRPC's head */
+        unsigned n_begun;
+        struct buf out; /* the answer, or the part, so far: behind room for gRPC's head */
 };
 
 static void range_fini(struct range *r)
@@ -141,10 +143,12 @@ static void slow_fini(struct slow *s)
 static void slow_begin(struct slow *s)
 {
         struct range *r = container_of(s, struct range, slow);
-        struct status st = range_begin(r);
+        struct status st =
+                r->n_begun++ > RESTARTS ? status_of(STATE_E_COMPACTED) : range_begin(r);
 
         if (st.code != RPC_OK)
-                request_fail(r->q, st);
+                return request_fail(r->q, st);
+        scan_pin(&r->scan, &core_state(r->q->api->core)->kv);
 }
 
 static int slow_run(struct slow *s)

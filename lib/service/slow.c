@@ -3,12 +3,27 @@
 
 #define PAUSE (2 * NSEC_PER_MSEC)
 #define AT_ONCE 2
+#define SWEEP 4000 /* versions, in one turn: a millisecond or so */
+
+void slow_rest(struct slow *s)
+{
+        if (s->queued)
+                LIST_REMOVE(s, next);
+        s->queued = false;
+}
+
+void slow_queue(struct slow *s)
+{
+        if (!s->queued)
+                LIST_INSERT_HEAD(&s->q->api->slows, s, next);
+        s->queued = true;
+}
 
 static void drop(struct request *q)
 {
         struct slow *s = q->data;
 
-        LIST_REMOVE(s, next);
+        slow_rest(s);
         s->ops->fini(s);
 }
 
@@ -18,14 +33,20 @@ static void begin(struct slow *s)
         s->ops->begin(s);
 }
 
-void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
+void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops)
 {
         s->q = q;
         s->ops = ops;
+        s->installs = core_installs(q->api->core);
         q->data = s;
         q->drop = drop;
         q->gone = request_end;
-        LIST_INSERT_HEAD(&q->api->slows, s, next);
+}
+
+void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
+{
+        slow_adopt(s, q, ops);
+        slow_queue(s);
         begin(s);
 }
 
@@ -57,9 +78,20 @@ static struct slow *first(const struct api *a)
         return first;
 }
 
+/* What compactions dropped and nobody reads any more goes, bit by bit too. */
+static void sweep(struct api *a, struct boot_time now)
+{
+        if (boot_before(now, a->sweep_at))
+                return;
+        a->sweep_at = boot_add(now, PAUSE);
+        (void) kept_sweep(&core_state(a->core)->kv.kept, SWEEP);
+}
+
 /* However many there are, few have a turn in one of the loop. */
 void slow_flush(struct api *a, struct boot_time now)
 {
+        if (kept_wants_sweep(&core_state(a->core)->kv.kept))
+                sweep(a, now);
         for (unsigned i = 0; i < AT_ONCE; i++) {
                 struct slow *s = first(a);
 
@@ -72,6 +104,7 @@ void slow_flush(struct api *a, struct boot_time now)
 struct boot_time slow_next(const struct api *a)
 {
         const struct slow *s = first(a);
+        bool sweeps = kept_wants_sweep(&core_state(a->core)->kv.kept);
 
-        return s ? s->at : BOOT_TIME_NEVER;
+        return boot_min(s ? s->at : BOOT_TIME_NEVER, sweeps ? a->sweep_at : BOOT_TIME_NEVER);
 }

@@ -24,10 +24,17 @@ struct slow {
         const struct slow_ops *ops;
         struct boot_time at;
         uint64_t installs;
+        bool queued;
 };
 
-/* From now on @s goes with the request. */
+/* From now on @s goes with the request. slow_adopt() is the same for one that has begun: it is
+ * called when it is queued, see slow_queue(). */
 void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops);
+void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops);
+
+/* It has its turns from now on, or none until it is queued again. */
+void slow_queue(struct slow *s);
+void slow_rest(struct slow *s);
 
 /* Another replica's snapshot has taken the place of the state since `begin`. */
 bool slow_is_stale(const struct slow *s);

@@ -244,7 +244,145 @@ TEST(a_scan_in_slices_is_of_one_moment)
         change(kv, ++s.revision);
 }
 
-/* A compaction beyond what a scan looks at tells it to begin again. */
+#define SCANS 6
+
+struct pinned {
+        struct state_scan sc;
+        Pb__RangeRequest q;
+        uint8_t from[16], end[16];
+        const struct kv_version *want[KEYS + 1];
+        size_t n;
+        int r;
+};
+
+static void pinned_begin(struct pinned *p, struct state *s)
+{
+        int64_t at = s->revision;
+
+        memset(p, 0, sizeof(*p));
+        p->q = random_request(p->from, p->end);
+        if (rnd(0, 1))
+                p->q.revision = at = (int64_t) rnd((uint64_t) max_of(s->kv.compacted, 1),
+                                                   (uint64_t) s->revision);
+        p->n = look_at_all(&s->kv, &p->q, at, p->want);
+        p->r = 1;
+        CHECK_EQ(scan_begin(&p->sc, s, &p->q, s->revision), STATE_OK);
+        scan_pin(&p->sc, &s->kv);
+}
+
+static void pinned_check(struct pinned *p)
+{
+        const struct kv_version *v;
+        size_t i = 0;
+
+        while ((v = scan_next(&p->sc))) {
+                CHECK(v == p->want[i]);
+                CHECK(v->mod_revision <= p->sc.revision);
+                CHECK(kv_span_has(&p->sc.span, v->key->bytes, v->key->len));
+                i++;
+        }
+        CHECK_EQ(i, p->q.limit > 0 ? min_of(p->n, (size_t) p->q.limit) : p->n);
+}
+
+/* Scans that have pinned what they look at, several at a time, of several revisions: whatever
+ * is compacted meanwhile, up to now, they find what was there. And when they have ended,
+ * nothing is left of it. */
+TEST(a_pinned_scan_goes_on_under_compactions)
+{
+        cleanup_(state_fini) struct state s;
+        struct pinned scans[SCANS];
+        struct kv *kv = &s.kv;
+        size_t bytes, most_kept = 0;
+
+        state_init(&s);
+        for (s.revision = 2; s.revision < 1000; s.revision++)
+                change(kv, s.revision);
+        s.revision--;
+        for (size_t i = 0; i < SCANS; i++)
+                pinned_begin(&scans[i], &s);
+        for (unsigned round = 0; round < 20000; round++) {
+                struct pinned *p = &scans[rnd(0, SCANS - 1)];
+                int64_t steps = (int64_t) rnd(1, 60);
+
+                if (p->r == 0) {
+                        pinned_check(p);
+                        scan_fini(&p->sc);
+                        pinned_begin(p, &s);
+                }
+                p->r = scan_more(&p->sc, &steps);
+                CHECK(p->r >= 0);
+                if (rnd(0, 3) == 0)
+                        change(kv, ++s.revision);
+                if (rnd(0, 19) == 0)
+                        kv_compact(kv, (int64_t) rnd((uint64_t) max_of(kv->compacted, 1),
+                                                     (uint64_t) s.revision));
+                if (rnd(0, 9) == 0)
+                        (void) kept_sweep(&kv->kept, rnd(1, 50));
+                most_kept = max_of(most_kept, kv->kept.bytes);
+        }
+        CHECK(most_kept > 0);
+        for (size_t i = 0; i < SCANS; i++)
+                scan_fini(&scans[i].sc);
+        while (kept_sweep(&kv->kept, 10))
+                ;
+        CHECK_EQ(kv->kept.bytes, 0);
+        /* What is kept is not of the state: one that never was read is the same. */
+        bytes = kv->bytes;
+        {
+                cleanup_(state_fini) struct state again;
+                cleanup_(buf_fini) struct buf b = {0};
+
+                state_save(&s, &b);
+                CHECK_EQ(state_load(&again, (struct view){buf_head(&b), buf_len(&b)}), 0);
+                CHECK_EQ(again.kv.bytes, bytes);
+        }
+}
+
+/* Where too much would be kept, the oldest lose it, and the newest go on. */
+TEST(what_is_kept_for_scans_has_a_bound)
+{
+        cleanup_(state_fini) struct state s;
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        struct state_scan scans[20] = {0};
+        struct kv *kv = &s.kv;
+        unsigned lost = 0;
+
+        state_init(&s);
+        q.key = q.range_end = pb_bytes("", 1);
+        kv->kept.max = 100000;
+        for (size_t i = 0; i < ARRAY_SIZE(scans); i++) {
+                for (unsigned k = 0; k < KEYS; k++) {
+                        uint8_t key[16] = {0};
+                        struct kv_key *put;
+
+                        CHECK_EQ(kv_put(kv, ++s.revision, 0, key, key_name(k, key), "value", 5,
+                                        0, &put),
+                                 0);
+                        if (s.revision % 50 == 0)
+                                kv_compact(kv, s.revision);
+                        (void) kept_sweep(&kv->kept, 20);
+                        CHECK(kv->kept.bytes <= 2 * kv->kept.max);
+                }
+                CHECK_EQ(scan_begin(&scans[i], &s, &q, s.revision), STATE_OK);
+                scan_pin(&scans[i], kv);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(scans); i++) {
+                int64_t steps = INT64_MAX;
+                int r = scan_more(&scans[i], &steps);
+
+                if (r == 0)
+                        CHECK_EQ(scans[i].n, kv->n_keys);
+                else
+                        CHECK_EQ(r, -ESTALE);
+                CHECK(r == 0 || i == lost); /* the oldest of all */
+                lost += r != 0;
+        }
+        CHECK(lost > 0 && lost < ARRAY_SIZE(scans) - 1);
+        for (size_t i = 0; i < ARRAY_SIZE(scans); i++)
+                scan_fini(&scans[i]);
+}
+
+/* A compaction beyond what a scan looks at, and has not pinned, tells it to begin again. */
 TEST(a_scan_of_what_is_compacted_begins_again)
 {
         cleanup_(scan_fini) struct state_scan sc = {0};

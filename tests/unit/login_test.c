@@ -101,7 +101,8 @@ TEST(a_login_does_not_notice_who_guesses_from_another_address)
         rig_end();
 }
 
-/* Nor does one from the same address, as far as its bound goes: each connection has its turn. */
+/* Nor does one from the same address, as far as its bound goes: each connection has its turn.
+ */
 TEST(a_login_is_not_refused_for_what_its_neighbours_guess)
 {
         struct rig_conn *honest;

@@ -1,0 +1,67 @@
+/*
+ * What a compaction has dropped and somebody still reads.
+ *
+ * Who looks at the keys in slices pins a revision; what could be seen at it and is dropped
+ * meanwhile is kept aside until it is pinned no more. The state knows nothing of it: not its
+ * hash, its snapshots or its quota (I4). Bounded in bytes: when there is too much, who pins the
+ * oldest revision loses his pin, and what only he could see is given back in slices. Pure.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/tree.h"
+
+struct kv_version;
+struct kv_key;
+struct kept_version;
+struct kv_span;
+
+struct kept_pin {
+        RB_ENTRY(kept_pin) by_revision;
+        struct kept *of; /* NULL: it pins nothing, or was lost */
+        int64_t revision;
+};
+
+RB_HEAD(kept_pins, kept_pin);
+RB_HEAD(kept_versions, kept_version);
+
+struct kept {
+        struct kept_pins pins;
+        struct kept_versions versions;
+        struct kept_version *sweep_at; /* to be looked at next; NULL: none is under way */
+        bool unpinned;                 /* since a sweep began */
+        size_t bytes, max;             /* of it; twice `max` is never passed */
+};
+
+#define KEPT_MAX ((size_t) 256 << 20)
+
+void kept_init(struct kept *k);
+/* Every pin is lost. */
+void kept_fini(struct kept *k);
+
+void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
+/* It may be lost, or never have been one. */
+void kept_unpin(struct kept_pin *p);
+
+/* @v goes, behind which a version of revision @until came: takes it over, with a key of its own
+ * as v->key, if a pin could see it. False: it is the caller's to free. */
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until);
+
+/* The first whose key is in @span, at or behind its beginning; NULL: none. Good until the next
+ * compaction or sweep. */
+const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span);
+const struct kv_key *kept_key(const struct kept_version *at);
+/* Looks at all of that key: what could be seen of it at @revision, or NULL, goes to *@ret,
+ * borrowed while it is pinned. Returns the first of the next key in @span, or NULL; *@steps is
+ * counted down. */
+const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
+                                     int64_t revision, const struct kv_version **ret,
+                                     int64_t *steps);
+
+/* Gives back what nobody can see any more, after a look at @n. Returns whether there is more to
+ * look at. */
+bool kept_sweep(struct kept *k, size_t n);
+static inline bool kept_wants_sweep(const struct kept *k)
+{
+        return k->sweep_at || k->unpinned;
+}

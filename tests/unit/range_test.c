@@ -1,0 +1,115 @@
+/* Large ranges beside those who write and compact without end, and beside slow readers. */
+#include "rig.h"
+
+#define RANGE "/etcdserverpb.KV/Range"
+#define STREAM "/etcdserverpb.KV/RangeStream"
+#define KEYS 60000
+
+static void fill(unsigned n, size_t value_len)
+{
+        char key[16];
+
+        for (unsigned i = 0; i < n; i++) {
+                snprintf(key, sizeof(key), "k%06u", i);
+                rig_put(key, value_len);
+        }
+}
+
+static Pb__RangeRequest everything(void)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        q.key = pb_bytes("k", 1);
+        q.range_end = pb_bytes("l", 1);
+        return q;
+}
+
+static Pb__RangeRequest newest_first(void)
+{
+        Pb__RangeRequest q = everything();
+
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__MOD;
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        return q;
+}
+
+/* Others write, delete and compact up to now, each 20 ms. */
+static void disturb(unsigned turn)
+{
+        struct state *s = core_state(rig.core);
+        char key[16];
+
+        if (turn % 20 != 0)
+                return;
+        for (unsigned i = 0; i < 500; i++) {
+                struct kv_key *k;
+
+                snprintf(key, sizeof(key), "k%06u", (unsigned) rnd(0, KEYS + 1000));
+                k = kv_find(&s->kv, key, strlen(key));
+                if (k && kv_live(k) && rnd(0, 1))
+                        CHECK_EQ(kv_delete(&s->kv, ++s->revision, 0, k), 0);
+                else
+                        rig_put(key, 10);
+        }
+        rig_compact();
+}
+
+static void wait_disturbed(struct rig_call *call, unsigned max)
+{
+        for (unsigned i = 1; !call->over && i < max; i++) {
+                rig_turn();
+                disturb(i);
+        }
+        CHECK(call->over);
+        CHECK_STR(call->text, "");
+        CHECK_EQ(call->code, RPC_OK);
+}
+
+/* All is of one revision, that of the header, and all of it is there. */
+static void check_whole(const struct rig_call *call, int64_t revision)
+{
+        Pb__RangeResponse *p = pb__range_response__unpack(NULL, buf_len(&call->message),
+                                                          buf_head(&call->message));
+        int64_t last = INT64_MAX;
+
+        CHECK(p);
+        CHECK_EQ(p->header->revision, revision);
+        CHECK_EQ(p->n_kvs, KEYS);
+        CHECK_EQ(p->count, KEYS);
+        for (size_t i = 0; i < p->n_kvs; i++) {
+                CHECK(p->kvs[i]->mod_revision <= revision);
+                CHECK(p->kvs[i]->mod_revision < last);
+                last = p->kvs[i]->mod_revision;
+        }
+        pb_free(p);
+}
+
+TEST(a_large_sorted_range_ends_whatever_is_compacted)
+{
+        Pb__RangeRequest q = newest_first();
+        struct rig_call call;
+        int64_t revision;
+
+        rig_begin();
+        fill(KEYS, 10);
+        revision = core_state(rig.core)->revision;
+        rig_ask(rig_connect(0), &call, RANGE, &q.base);
+        wait_disturbed(&call, 2000);
+        check_whole(&call, revision);
+        rig_forget(&call);
+        rig_end();
+}
+
+TEST(a_large_range_in_parts_ends_whatever_is_compacted)
+{
+        Pb__RangeRequest q = everything();
+        struct rig_call call;
+
+        rig_begin();
+        fill(KEYS, 10);
+        rig_ask(rig_connect(0), &call, STREAM, &q.base);
+        wait_disturbed(&call, 2000);
+        CHECK(call.messages > 1);
+        rig_forget(&call);
+        rig_end();
+}
