@@ -95,8 +95,9 @@ void scan_fini(struct state_scan *sc)
         buf_fini(&sc->resume);
         free(sc->found);
         free(sc->runs);
+        free(sc->first);
         sc->found = NULL;
-        sc->runs = NULL;
+        sc->runs = sc->first = NULL;
 }
 
 /* ---- sorting ---- */
@@ -178,6 +179,13 @@ static int finish(struct state_scan *sc, int64_t *steps)
                 return -ENOMEM;
         for (size_t i = sc->n_runs / 2; i-- > 0;)
                 sift_down(sc, i);
+        if (sc->n_runs == 0)
+                return 0;
+        sc->first = malloc(sc->n_runs * sizeof(*sc->first));
+        if (!sc->first)
+                return -ENOMEM;
+        memcpy(sc->first, sc->runs, sc->n_runs * sizeof(*sc->first));
+        sc->n_first = sc->n_runs;
         return 0;
 }
 
@@ -309,4 +317,18 @@ const struct kv_version *scan_next(struct state_scan *sc)
                 sc->runs[0] = sc->runs[--sc->n_runs];
         sift_down(sc, 0);
         return v;
+}
+
+void scan_rewind(struct state_scan *sc)
+{
+        sc->n_out = 0;
+        sc->n_runs = sc->n_first;
+        if (sc->n_first > 0)
+                memcpy(sc->runs, sc->first, sc->n_first * sizeof(*sc->first));
+}
+
+size_t scan_bytes(const struct state_scan *sc)
+{
+        return sc->cap * sizeof(*sc->found) + 2 * sc->runs_cap * sizeof(*sc->runs) +
+               sc->resume.cap;
 }

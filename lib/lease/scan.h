@@ -35,6 +35,8 @@ struct state_scan {
         size_t n, cap;
         struct scan_run *runs; /* owned array; a heap by their first, once all are there */
         size_t n_runs, runs_cap, run_from;
+        struct scan_run *first; /* owned array; the heap as it was before anything was taken */
+        size_t n_first;
 };
 
 /* Of a live state at @revision, or, with INT64_MAX, of all that is there, what a txn has just
@@ -56,11 +58,11 @@ must_check_ int scan_more(struct state_scan *sc, int64_t *steps);
  * scan_is_good(). Then `count` and `more` hold. */
 const struct kv_version *scan_next(struct state_scan *sc);
 
-/* What it holds in memory, or so. */
-static inline size_t scan_bytes(const struct state_scan *sc)
-{
-        return sc->cap * sizeof(*sc->found) + sc->runs_cap * sizeof(*sc->runs) + sc->resume.cap;
-}
+/* Back to the first that it answers. */
+void scan_rewind(struct state_scan *sc);
+
+/* Bytes that it takes itself. */
+size_t scan_bytes(const struct state_scan *sc);
 
 /* True while what was found is there. */
 bool scan_is_good(const struct state_scan *sc);

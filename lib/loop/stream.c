@@ -9,19 +9,18 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
 #define READ_SIZE (64 * 1024) /* at once */
-/* Who is patient reads less at once, and less the more each byte costs: how many bytes cost
- * LOOP_PIECE is known only afterwards. */
+/* Who is patient reads less at once, and less where a byte costs more, as is known afterwards.
+ */
 #define SLICE_MIN ((size_t) 1024)
 #define SLICE_MAX ((size_t) 16 * 1024)
-#define EVENT_BYTES                                                               \
-        ((size_t) 256 * 1024) /* read, and written, before others have their turn \
-                               */
+#define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
 #define TLS_WRITE ((size_t) 256 * 1024)
@@ -269,11 +268,9 @@ static void on_later(struct loop_later *d)
 {
         struct stream *s = container_of(d, struct stream, flush_later);
 
-        struct loop *l = s->loop;
-
         s->in_callback = true;
         flush(s);
-        loop_lap(l, what(s), s->peer);
+        loop_lap(s->loop, what(s), s->peer);
         leave(s);
 }
 
@@ -573,6 +570,13 @@ void *stream_userdata(const struct stream *s)
 struct buf *stream_tx(struct stream *s)
 {
         return &s->tx;
+}
+
+size_t stream_unsent(const struct stream *s)
+{
+        int n, r = ioctl(s->fd, TIOCOUTQ, &n); /* where it is closed, nothing */
+
+        return buf_len(&s->tx) + (r == 0 ? (size_t) n : 0);
 }
 
 void stream_close_after_tx(struct stream *s)

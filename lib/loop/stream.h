@@ -54,6 +54,10 @@ void *stream_userdata(const struct stream *s);
 /* What waits to be sent; append, then stream_kick(). */
 struct buf *stream_tx(struct stream *s);
 
+/* How many bytes the other side has not acknowledged: those, and what the kernel has of them
+ * (tcp(7), SIOCOUTQ). A system call. */
+size_t stream_unsent(const struct stream *s);
+
 /* Asks for a flush at the end of this iteration; on_fill is asked first. */
 void stream_kick(struct stream *s);
 

@@ -190,7 +190,7 @@ static int queued(struct call *k, size_t before)
         return 0;
 }
 
-int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
+int rpc_call_begin(struct rpc_call *pub, size_t n)
 {
         struct call *k = call_of(pub);
         size_t before = buf_len(&k->out);
@@ -201,30 +201,25 @@ int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
                 return min_of(r, 0);
         frame_head(head, n);
         buf_add(&k->out, head, sizeof(head));
+        return queued(k, before);
+}
+
+int rpc_call_add(struct rpc_call *pub, const void *p, size_t n)
+{
+        struct call *k = call_of(pub);
+        size_t before = buf_len(&k->out);
+
+        if (k->finished || k->closing)
+                return 0;
         buf_add(&k->out, p, n);
         return queued(k, before);
 }
 
-int rpc_call_send_buf(struct rpc_call *pub, struct buf *m)
+int rpc_call_send(struct rpc_call *pub, const void *p, size_t n)
 {
-        cleanup_(buf_fini) struct buf all = *m;
-        struct call *k = call_of(pub);
-        size_t n = buf_len(&all), before = buf_len(&k->out);
-        int r = may_send(k, n - FRAME_HEADER);
+        int r = rpc_call_begin(pub, n);
 
-        *m = (struct buf){0};
-        if (r != 0)
-                return min_of(r, 0);
-        frame_head(buf_head(&all), n - FRAME_HEADER);
-        if (buf_len(&k->out) == 0) {
-                struct buf old = k->out;
-
-                k->out = all;
-                all = old;
-        } else {
-                buf_add(&k->out, buf_head(&all), n);
-        }
-        return queued(k, before);
+        return r < 0 ? r : rpc_call_add(pub, p, n);
 }
 
 void rpc_call_end(struct rpc_call *pub)

@@ -22,7 +22,7 @@ struct rpc_handler {
         void (*on_message)(struct rpc_call *call, struct view message);
         /* Server: the client has sent its last message. */
         void (*on_end)(struct rpc_call *call);
-        /* Server: what rpc_call_wait() waited for. */
+        /* Server: what rpc_call_wait() or rpc_call_wait_sent() waited for. */
         void (*on_room)(struct rpc_call *call);
         /* Client: the status came, or the connection ended (RPC_UNAVAILABLE). Once; on_close
          * follows. */
@@ -100,6 +100,13 @@ size_t rpc_conn_backlog(const struct rpc_conn *c);
 /* Bytes that are held for its calls, see struct rpc_account. */
 size_t rpc_conn_held(const struct rpc_conn *c);
 
+/* What waits for the other side, and what that has done about it so far. */
+struct rpc_traffic {
+        size_t in, out;           /* bytes of messages that are not whole, and not taken */
+        uint64_t received, taken; /* of messages, in all */
+};
+struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c);
+
 /* Some time has passed: frames with nothing in them are counted from the start. */
 void rpc_conn_forgive(struct rpc_conn *c);
 
@@ -146,10 +153,14 @@ must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_lea
  * rpc_call_finish() it does nothing. */
 must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
 
-/* The same without a copy, where nothing else is queued: @m begins with RPC_MESSAGE_HEAD bytes
- * that are overwritten. Takes @m over, and leaves it empty. */
-#define RPC_MESSAGE_HEAD 5
-must_check_ int rpc_call_send_buf(struct rpc_call *call, struct buf *m);
+/* Server: the same bit by bit: a message of @n bytes begins, and as many follow with
+ * rpc_call_add(). Where they cannot, rpc_call_finish() with an error ends it half. */
+must_check_ int rpc_call_begin(struct rpc_call *call, size_t n);
+must_check_ int rpc_call_add(struct rpc_call *call, const void *p, size_t n);
+
+/* Server: calls on_room, from rpc_conn_output(), once next to nothing of what was queued is
+ * left; unless the call ends before. One call of a connection after the other. */
+void rpc_call_wait_sent(struct rpc_call *call);
 
 /* Bytes queued and not yet handed to the connection's output: for bounding a slow reader.
  * SIZE_MAX where the connection holds too much as a whole, or all do together, and this call

@@ -36,6 +36,7 @@ void flow_init(struct rpc_conn *c)
         TAILQ_INIT(&c->ready);
         TAILQ_INIT(&c->waiting);
         TAILQ_INIT(&c->behind);
+        TAILQ_INIT(&c->senders);
         TAILQ_INIT(&c->beggars);
 }
 
@@ -163,6 +164,7 @@ void flow_in_changed(struct call *k, size_t before)
         struct rpc_conn *c = k->pub.conn;
 
         c->in = c->in - before + buf_len(&k->in);
+        c->received += buf_len(&k->in) - min_of(before, buf_len(&k->in));
         account(c, before, buf_len(&k->in));
 }
 
@@ -173,8 +175,11 @@ void flow_out_changed(struct call *k, size_t before)
 
         c->out = c->out - before + now;
         account(c, before, now);
+        c->taken += before - min_of(before, now);
         if (now < before)
                 c->idle_frames -= min_of(c->idle_frames, (before - now) / FORGIVEN_PER_BYTES);
+        if (k->sends && now <= SMALL)
+                get_in_line(k, &c->senders);
         if (k->full && rpc_call_queued(&k->pub) <= CALL_OUT_HIGH) {
                 k->full = false;
                 get_in_line(k, &c->ready);
@@ -184,6 +189,12 @@ void flow_out_changed(struct call *k, size_t before)
 size_t rpc_conn_held(const struct rpc_conn *c)
 {
         return c->in + c->out + c->charged;
+}
+
+struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c)
+{
+        return (struct rpc_traffic){
+                .in = c->in, .out = c->out, .received = c->received, .taken = c->taken};
 }
 
 /* What the services hold for answers to its calls. */
@@ -257,6 +268,15 @@ void rpc_call_wait(struct rpc_call *pub)
 
         k->wants_room = true;
         get_in_line(k, &pub->conn->waiting);
+}
+
+void rpc_call_wait_sent(struct rpc_call *pub)
+{
+        struct call *k = call_of(pub);
+
+        k->sends = true;
+        if (buf_len(&k->out) <= SMALL)
+                get_in_line(k, &pub->conn->senders);
 }
 
 void rpc_call_hold(struct rpc_call *pub)
@@ -415,9 +435,9 @@ void rpc_conn_refuse(struct rpc_conn *c)
 
 static void go_on(struct call *k)
 {
-        bool asked = k->wants_room;
+        bool asked = k->wants_room || k->sends;
 
-        k->wants_room = false;
+        k->wants_room = k->sends = false;
         if (k->closing)
                 return;
         if (!asked)
@@ -437,6 +457,10 @@ void flow_run(struct rpc_conn *c)
         struct call *k;
 
         for (int i = 0; i < RUN_MAX && (k = TAILQ_FIRST(&c->ready)); i++) {
+                get_out_of_line(k);
+                go_on(k);
+        }
+        if ((k = TAILQ_FIRST(&c->senders))) { /* one: each makes much */
                 get_out_of_line(k);
                 go_on(k);
         }
@@ -461,8 +485,8 @@ void flow_run(struct rpc_conn *c)
 
 bool rpc_conn_can_go_on(const struct rpc_conn *c)
 {
-        return !TAILQ_EMPTY(&c->ready) || (!TAILQ_EMPTY(&c->waiting) && has_room(c)) ||
-               may_follow(c);
+        return !TAILQ_EMPTY(&c->ready) || !TAILQ_EMPTY(&c->senders) ||
+               (!TAILQ_EMPTY(&c->waiting) && has_room(c)) || may_follow(c);
 }
 
 size_t rpc_conn_backlog(const struct rpc_conn *c)

@@ -6,7 +6,7 @@
 
 #include "rpc/conn.h"
 
-#define FRAME_HEADER RPC_MESSAGE_HEAD /* compressed flag, length */
+#define FRAME_HEADER 5 /* compressed flag, length */
 /* What a client may send of each call before we say more; a message that is longer waits for
  * room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)
@@ -37,6 +37,7 @@ struct call {
         bool held;           /* its handler takes no message now */
         bool full;           /* so much waits to be sent to it that nothing is taken from it */
         bool wants_room;     /* its handler asked, and not a message */
+        bool sends;          /* its handler goes on when what is queued has gone */
         bool turn;           /* the next message is its to have */
         bool delivering;
         bool end_told;
@@ -66,16 +67,18 @@ struct rpc_conn {
         LIST_HEAD(, call) calls;
 
         /* flow.c */
-        struct calls ready;   /* may go on with their messages */
-        struct calls waiting; /* go on once there is room */
-        struct calls behind;  /* go on once there are fewer requests */
-        struct calls beggars; /* have begun a large message */
-        size_t in, out;       /* bytes of all calls */
-        size_t charged;       /* by the services, for what waits for the log, say, and... */
-        size_t cost;          /* ...of that what the calls cost by themselves... */
-        size_t requests;      /* ...and their requests */
-        size_t rooms;         /* given for large messages */
-        size_t idle_frames;   /* that brought nothing */
+        struct calls ready;       /* may go on with their messages */
+        struct calls waiting;     /* go on once there is room */
+        struct calls behind;      /* go on once there are fewer requests */
+        struct calls senders;     /* make more of their answers */
+        struct calls beggars;     /* have begun a large message */
+        size_t in, out;           /* bytes of all calls */
+        uint64_t received, taken; /* the same, in all */
+        size_t charged;           /* by the services, for what waits for the log, say, and... */
+        size_t cost;              /* ...of that what the calls cost by themselves... */
+        size_t requests;          /* ...and their requests */
+        size_t rooms;             /* given for large messages */
+        size_t idle_frames;       /* that brought nothing */
 };
 
 static inline struct call *call_of(struct rpc_call *pub)

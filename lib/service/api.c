@@ -127,16 +127,6 @@ void request_reply_bytes(struct request *q, const void *p, size_t n)
         request_end(q);
 }
 
-void request_reply_buf(struct request *q, struct buf *m)
-{
-        if (q->call) {
-                if (rpc_call_send_buf(q->call, m) < 0)
-                        rpc_call_finish(q->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
-                rpc_call_finish(q->call, RPC_OK, "");
-        }
-        request_end(q);
-}
-
 void request_reply(struct request *q, const ProtobufCMessage *m)
 {
         cleanup_(buf_fini) struct buf b = {0};

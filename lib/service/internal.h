@@ -88,8 +88,6 @@ struct method {
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
-/* Takes the bytes over: behind RPC_MESSAGE_HEAD of them that are for gRPC. */
-void request_reply_buf(struct request *q, struct buf *m);
 /* Most answers to writes are of one shape: header = 1, and nothing else. */
 void request_reply_header(struct request *q);
 void request_fail(struct request *q, struct status st);

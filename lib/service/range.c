@@ -1,12 +1,23 @@
-/* KV/Range and RangeStream: what is small is answered at once, what is large in slices. */
+/*
+ * KV/Range and RangeStream: what is small is answered at once, what is large in slices.
+ *
+ * A large one is looked at first, then it is counted how many bytes it comes to, as gRPC wants
+ * to know that before the first of them; and these are made as their reader takes them. All of
+ * it is of one revision, which is pinned.
+ */
 #include "lease/scan.h"
 #include "service/slow.h"
 
-#define TURN_STEPS 40000                  /* in one turn of the loop: some 2 ms */
-#define ENCODE_STEPS 6                    /* of one key */
-#define STEP_BYTES 256                    /* copied in one */
+#define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
+#define SEND_STEPS 5000  /* each time the reader has taken what there was: in its own turn */
+#define ENCODE_STEPS 6   /* of one key */
+#define COUNT_STEPS 3    /* of one too */
+#define STEP_BYTES 256   /* copied in one */
+#define SMALL_ANSWER ((size_t) 256 << 10)
+#define PIECE ((size_t) 64 << 10)         /* of a large one */
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
-#define SLOW_ASSUMED ((size_t) 1 << 20)   /* that an answer comes to, before it is known */
+#define SEND_HIGH ((size_t) 256 << 10)    /* no more is made while so much waits */
+#define SLOW_ASSUMED ((size_t) 1 << 20)   /* that one costs, before it is known */
 #define KVS (2 << 3 | 2)                  /* the field of RangeResponse */
 #define RESTARTS 3 /* of one that is not answered yet, when what it looked at is gone */
 
@@ -14,31 +25,18 @@ struct range {
         struct slow slow;
         struct request *q;
         struct state_scan scan;
-        bool in_parts, began; /* in_parts: as RangeStream; began: a part was sent */
+        Pb__ResponseHeader header;
+        bool in_parts, began; /* in_parts: as RangeStream; began: something was sent */
+        bool scanned;         /* and all is found */
         unsigned n_begun;
-        struct buf out; /* the answer, or the part, so far: behind room for gRPC's head */
+        size_t left;    /* bytes of the answer that are still to come, once it is counted */
+        struct buf out; /* a part, or a piece, of it */
 };
 
 static void range_fini(struct range *r)
 {
         scan_fini(&r->scan);
         buf_fini(&r->out);
-}
-
-/* Of an answer, or of a part of one. */
-static void begin_message(struct range *r)
-{
-        static const uint8_t room[RPC_MESSAGE_HEAD];
-        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
-        Pb__ResponseHeader h;
-
-        core_header(r->q->api->core, &h);
-        h.revision = max_of(h.revision, r->scan.revision);
-        p.header = &h;
-        buf_clear(&r->out);
-        if (!r->in_parts)
-                buf_add(&r->out, room, sizeof(room));
-        pb_append(&r->out, &p.base);
 }
 
 /* Also to begin again. */
@@ -50,84 +48,199 @@ static struct status range_begin(struct range *r)
                 permit_range(s, &r->q->who.user, &m->key, &m->range_end, PERMIT_READ);
 
         scan_fini(&r->scan);
-        if (o == STATE_OK)
-                o = scan_begin(&r->scan, s, m, s->revision);
-        /* What was sent is of a revision that is gone. */
-        if (o == STATE_OK && r->began)
+        buf_clear(&r->out);
+        r->scanned = false;
+        r->left = 0;
+        /* What was sent is of a revision that is gone, or it goes faster than we look. */
+        if (o == STATE_OK && (r->began || r->n_begun++ > RESTARTS))
                 o = STATE_E_COMPACTED;
         if (o == STATE_OK)
-                begin_message(r);
-        return status_of(o);
+                o = scan_begin(&r->scan, s, m, s->revision);
+        if (o != STATE_OK)
+                return status_of(o);
+        core_header(r->q->api->core, &r->header);
+        return status_ok;
 }
 
-static void encode(struct range *r, const struct kv_version *v, int64_t *steps)
+/* ---- its bytes: a head, keys, and a tail; in parts, each has a head ---- */
+
+static void add_head(struct range *r)
+{
+        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
+
+        p.header = &r->header;
+        pb_append(&r->out, &p.base);
+}
+
+static void add_tail(struct range *r)
+{
+        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
+
+        p.count = r->scan.count;
+        p.more = r->scan.more;
+        pb_append(&r->out, &p.base);
+}
+
+static void fill(const struct range *r, const struct kv_version *v, Pb__KeyValue *ret)
+{
+        kv_fill(v, ret);
+        if (r->scan.q->keys_only)
+                ret->value = (ProtobufCBinaryData){0};
+}
+
+static void add_key(struct range *r, const struct kv_version *v, int64_t *steps)
 {
         Pb__KeyValue kv;
 
-        kv_fill(v, &kv);
-        if (r->scan.q->keys_only)
-                kv.value = (ProtobufCBinaryData){0};
+        fill(r, v, &kv);
         buf_add_u8(&r->out, KVS);
         buf_add_varint(&r->out, protobuf_c_message_get_packed_size(&kv.base));
         pb_append(&r->out, &kv.base);
         *steps -= ENCODE_STEPS + (int64_t) ((kv.key.len + kv.value.len) / STEP_BYTES);
 }
 
-static int send_part(struct range *r)
+/* Adds keys until there are @max bytes. Returns 0 at the end, with the tail; 1 when there is
+ * more; or -ENOMEM. */
+static int add_keys(struct range *r, size_t max, int64_t *steps)
+{
+        while (buf_len(&r->out) < max && *steps > 0) {
+                const struct kv_version *v = scan_next(&r->scan);
+
+                if (!v) {
+                        add_tail(r);
+                        return buf_error(&r->out);
+                }
+                add_key(r, v, steps);
+        }
+        return buf_error(&r->out) < 0 ? -ENOMEM : 1;
+}
+
+static size_t varint_len(size_t n)
+{
+        size_t len = 1;
+
+        for (; n >= 0x80; n >>= 7)
+                len++;
+        return len;
+}
+
+/* Returns 0 when it is known how large all is, 1 when there is more to count, or -ENOMEM. */
+static int count(struct range *r, int64_t *steps)
+{
+        const struct kv_version *v;
+
+        while (*steps > 0) {
+                Pb__KeyValue kv;
+                size_t n;
+
+                v = scan_next(&r->scan);
+                if (!v) {
+                        add_head(r);
+                        add_tail(r);
+                        if (buf_error(&r->out) < 0)
+                                return -ENOMEM;
+                        r->left += buf_len(&r->out);
+                        buf_clear(&r->out);
+                        scan_rewind(&r->scan);
+                        return 0;
+                }
+                fill(r, v, &kv);
+                n = protobuf_c_message_get_packed_size(&kv.base);
+                r->left += 1 + varint_len(n) + n;
+                *steps -= COUNT_STEPS;
+        }
+        return 1;
+}
+
+/* ---- as the reader takes them ---- */
+
+static struct range *range_of(const struct request *q)
+{
+        return container_of((struct slow *) q->data, struct range, slow);
+}
+
+static int send_piece(struct range *r)
 {
         cleanup_(buf_fini) struct buf part = {0};
+        size_t n = buf_len(&r->out);
+        int e;
 
-        buf_add_u8(&part, 1 << 3 | 2);
-        buf_add_bytes(&part, buf_head(&r->out), buf_len(&r->out));
-        if (buf_error(&r->out) < 0 || buf_error(&part) < 0 ||
-            rpc_call_send(r->q->call, part.data, buf_len(&part)) < 0)
-                return -ENOMEM;
-        api_kick(r->q->api, r->q->call);
-        r->began = true;
-        begin_message(r);
-        return 0;
-}
-
-/* A slice. Returns 0 when the message, or the last part, is whole; 1 when there is more; or as
- * scan_more() does. */
-static int range_more(struct range *r, int64_t steps)
-{
-        Pb__RangeResponse end = PB__RANGE_RESPONSE__INIT;
-        int e = scan_more(&r->scan, &steps);
-
-        if (e != 0)
-                return e;
-        for (;;) {
-                const struct kv_version *v;
-
-                if (r->in_parts && buf_len(&r->out) >= STREAM_BYTES && send_part(r) < 0)
-                        return -ENOMEM;
-                if (r->in_parts &&
-                    rpc_call_queued_before(r->q->call, STREAM_BYTES) > API_QUEUED_MAX)
-                        return 1;
-                if (steps <= 0)
-                        return 1;
-                v = scan_next(&r->scan);
-                if (!v)
-                        break;
-                encode(r, v, &steps);
+        if (r->in_parts) {
+                buf_add_u8(&part, 1 << 3 | 2);
+                buf_add_bytes(&part, buf_head(&r->out), n);
+                e = buf_error(&part);
+                if (e == 0)
+                        e = rpc_call_send(r->q->call, part.data, buf_len(&part));
+        } else {
+                assert(n <= r->left);
+                r->left -= n;
+                e = rpc_call_add(r->q->call, buf_head(&r->out), n);
         }
-        end.count = r->scan.count;
-        end.more = r->scan.more;
-        pb_append(&r->out, &end.base);
-        return buf_error(&r->out);
+        buf_clear(&r->out);
+        r->began = true;
+        return e;
 }
 
-static void finish(struct range *r)
+/* What is not enough for a part waits for the rest of it. */
+static int make_more(struct range *r)
+{
+        size_t piece = r->in_parts ? STREAM_BYTES : PIECE;
+        int64_t steps = SEND_STEPS;
+        int e = 1;
+
+        while (e == 1 && steps > 0 && rpc_call_queued(r->q->call) < SEND_HIGH) {
+                if (r->in_parts && buf_len(&r->out) == 0)
+                        add_head(r);
+                e = add_keys(r, piece, &steps);
+                if (e == 0 || (e == 1 && (!r->in_parts || buf_len(&r->out) >= piece))) {
+                        if (send_piece(r) < 0)
+                                return -ENOMEM;
+                }
+        }
+        return e;
+}
+
+static void send_more(struct request *q)
+{
+        struct range *r = range_of(q);
+        int e;
+
+        if (slow_is_stale(&r->slow) || !scan_is_good(&r->scan)) {
+                if (r->began)
+                        return request_fail(q, status_of(STATE_E_COMPACTED));
+                return slow_queue(&r->slow); /* which begins again */
+        }
+        e = make_more(r);
+        if (e < 0)
+                return request_fail(q, status_nomem);
+        if (e == 0) {
+                assert(r->left == 0);
+                rpc_call_finish(q->call, RPC_OK, "");
+                return request_end(q);
+        }
+        if (buf_len(&r->out) == 0)
+                buf_fini(&r->out); /* one value may be a megabyte, and it may wait for long */
+        rpc_call_wait_sent(q->call);
+        api_kick(q->api, q->call);
+}
+
+/* It is known what it answers, and how large that is. */
+static void send_first(struct range *r)
 {
         struct request *q = r->q;
 
-        if (!r->in_parts)
-                return request_reply_buf(q, &r->out);
-        if (send_part(r) < 0)
-                return request_fail(q, status_nomem);
-        rpc_call_finish(q->call, RPC_OK, "");
-        request_end(q);
+        slow_rest(&r->slow);
+        rpc_call_charge(q->call, scan_bytes(&r->scan) + PIECE);
+        q->then = send_more;
+        if (!r->in_parts) {
+                if (rpc_call_begin(q->call, r->left) < 0)
+                        return request_fail(q, status_nomem);
+                if (r->left > RPC_MESSAGE_MAX) /* it was told so */
+                        return request_end(q);
+                r->began = true;
+                add_head(r);
+        }
+        send_more(q);
 }
 
 /* ---- what takes more than a turn ---- */
@@ -143,40 +256,55 @@ static void slow_fini(struct slow *s)
 static void slow_begin(struct slow *s)
 {
         struct range *r = container_of(s, struct range, slow);
-        struct status st =
-                r->n_begun++ > RESTARTS ? status_of(STATE_E_COMPACTED) : range_begin(r);
+        struct status st = range_begin(r);
 
         if (st.code != RPC_OK)
                 return request_fail(r->q, st);
         scan_pin(&r->scan, &core_state(r->q->api->core)->kv);
 }
 
+/* A slice. It may be the last one of the range. */
+static int go_on(struct range *r, int64_t steps)
+{
+        int e = r->scanned ? 0 : scan_more(&r->scan, &steps);
+
+        r->scanned = e == 0;
+        if (e == 0 && !scan_is_good(&r->scan))
+                return -ESTALE;
+        if (e == 0 && !r->in_parts)
+                e = count(r, &steps);
+        if (e == 0)
+                send_first(r);
+        else if (e > 0)
+                rpc_call_charge(r->q->call, max_of(scan_bytes(&r->scan), SLOW_ASSUMED));
+        return min_of(e, 0);
+}
+
 static int slow_run(struct slow *s)
 {
-        struct range *r = container_of(s, struct range, slow);
-        int e = slow_is_stale(s) ? -ESTALE : range_more(r, TURN_STEPS);
-
-        if (e > 0)
-                rpc_call_charge(r->q->call,
-                                max_of(scan_bytes(&r->scan) + buf_len(&r->out), SLOW_ASSUMED));
-        if (e == 0)
-                finish(r);
-        return min_of(e, 0);
+        return slow_is_stale(s) ? -ESTALE
+                                : go_on(container_of(s, struct range, slow), TURN_STEPS);
 }
 
 static const struct slow_ops range_ops = {
         .begin = slow_begin, .run = slow_run, .fini = slow_fini};
 
-static void answer_slowly(struct request *q, bool in_parts)
+/* Takes over what *@from has found already. */
+static void answer_slowly(struct range *from, int64_t steps)
 {
-        struct range *r = calloc(1, sizeof(*r));
+        struct range *r = malloc(sizeof(*r));
+        struct request *q = from->q;
 
         if (!r)
                 return request_fail(q, status_nomem);
-        r->q = q;
-        r->in_parts = in_parts;
-        rpc_call_charge(q->call, SLOW_ASSUMED);
-        slow_start(&r->slow, q, &range_ops);
+        *r = *from;
+        from->scan = (struct state_scan){0};
+        from->out = (struct buf){0};
+        slow_adopt(&r->slow, q, &range_ops);
+        slow_queue(&r->slow);
+        scan_pin(&r->scan, &core_state(q->api->core)->kv);
+        if (go_on(r, steps) < 0)
+                request_fail(q, status_nomem);
 }
 
 /* ---- methods ---- */
@@ -185,22 +313,36 @@ static void answer_range(struct request *q)
 {
         cleanup_(range_fini) struct range r = {.q = q};
         struct status st = range_begin(&r);
+        int64_t steps = TURN_STEPS;
         int e;
 
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        e = range_more(&r, TURN_STEPS);
+        e = scan_more(&r.scan, &steps);
+        if (e == 0) {
+                r.scanned = true;
+                add_head(&r);
+                e = add_keys(&r, SMALL_ANSWER, &steps);
+        }
         if (e < 0)
                 return request_fail(q, status_nomem);
-        if (e > 0)
-                return answer_slowly(q, false);
-        finish(&r);
+        if (e == 0)
+                return request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
+        if (r.scanned)
+                scan_rewind(&r.scan);
+        buf_clear(&r.out);
+        answer_slowly(&r, steps);
 }
 
 /* The same in parts: the first that come carry keys, the last one count and `more` too. */
 static void answer_range_stream(struct request *q)
 {
-        answer_slowly(q, true);
+        cleanup_(range_fini) struct range r = {.q = q, .in_parts = true};
+        struct status st = range_begin(&r);
+
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        answer_slowly(&r, TURN_STEPS);
 }
 
 static void range_then(struct request *q, void (*answer)(struct request *q))

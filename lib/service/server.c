@@ -20,7 +20,9 @@
 #define RESERVE 256 /* descriptors for the log, links to other replicas and the like */
 #define IDLE_MIN (10 * NSEC_PER_SEC) /* one without calls for so long may have to go... */
 #define IDLE_LOOKS 64                /* ...if it is among so many who were quiet longest */
-#define STALLED NSEC_PER_SEC         /* nothing was taken for so long */
+#define PATIENCE (5 * NSEC_PER_SEC)  /* between two looks at what one takes... */
+#define PATIENCE_LEAST NSEC_PER_SEC  /* ...when more than twice too much is held */
+#define TAKEN_WITHIN 60              /* seconds: who would need longer does not read */
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
 
@@ -41,9 +43,11 @@ struct conn {
         struct host *host;
         struct stream *stream;
         struct rpc_conn *rpc;
-        struct loop_timer timer;             /* half-sent things end here */
-        struct boot_time called_at, sent_at; /* when it last had a call, and took something */
-        size_t tx;                           /* bytes in the stream, as they are counted */
+        struct loop_timer timer;               /* half-sent things end here */
+        struct boot_time called_at, looked_at; /* when it last had a call; see is_stuck() */
+        struct rpc_traffic seen;               /* then */
+        bool stuck;                            /* as of then */
+        size_t tx;                             /* bytes in the stream, as they are counted */
         struct api_turn turn;
 };
 
@@ -143,8 +147,36 @@ static void complain(struct server *s, const char *who, const char *why)
         s->n_refused = 0;
 }
 
-/* All together hold too much, though none is given more: one that holds most, and takes
- * nothing, goes. */
+/* True of one who would need more than a minute for what waits for him, as fast as he has read
+ * since the last look; and of one who has sent nothing more of what he began to send. Not of
+ * one who merely has much, or who waits for us. Only what waited at both looks counts, and only
+ * where they follow each other: nobody looks while there is room. */
+static bool is_stuck(struct conn *c, struct boot_time now)
+{
+        const struct server *s = c->server;
+        struct rpc_traffic t = rpc_conn_traffic(c->rpc), was = c->seen;
+        nsec_t since = boot_diff(now, c->looked_at),
+               patience = s->account.held > 2 * s->account.max ? PATIENCE_LEAST : PATIENCE;
+        uint64_t taken;
+        size_t unsent;
+
+        if (since < patience)
+                return c->stuck;
+        /* The kernel takes megabytes for a slow reader, and then none for seconds. */
+        unsent = stream_unsent(c->stream);
+        t.out += unsent;
+        t.taken -= min_of(t.taken, (uint64_t) unsent);
+        c->looked_at = now;
+        c->seen = t;
+        taken = (t.taken - min_of(t.taken, was.taken)) / (uint64_t) (since / NSEC_PER_SEC);
+        c->stuck = since < 2 * PATIENCE &&
+                   (taken * TAKEN_WITHIN < min_of(t.out, was.out) ||
+                    (min_of(t.in, was.in) > 0 && t.received == was.received));
+        return c->stuck;
+}
+
+/* All together hold too much, though none is given more: of those who do not take what is
+ * theirs the one that holds most goes. */
 static void relieve(struct server *s)
 {
         struct boot_time now = boot_now();
@@ -157,8 +189,7 @@ static void relieve(struct server *s)
         TAILQ_FOREACH (c, &s->conns, next) {
                 size_t held = rpc_conn_held(c->rpc) + c->tx;
 
-                if (held > most_held && (boot_diff(now, c->sent_at) >= STALLED ||
-                                         s->account.held > 2 * s->account.max)) {
+                if (is_stuck(c, now) && held > most_held) {
                         most = c;
                         most_held = held;
                 }
@@ -166,7 +197,8 @@ static void relieve(struct server *s)
         if (!most)
                 return;
         complain(s, stream_peer(most->stream),
-                 "clients hold more memory than --max-client-bytes, and it holds most");
+                 "clients hold more memory than --max-client-bytes, and it holds most of those "
+                 "who do not read");
         conn_free(most);
 }
 
@@ -200,8 +232,6 @@ static void on_fill(struct stream *s, struct buf *tx)
                 stream_close_after_tx(s);
         else if (r < 0)
                 return conn_free(c);
-        if (c->tx > 0) /* which is gone */
-                c->sent_at = boot_now();
         count_tx(c, buf_len(tx));
         if (rpc_conn_backlog(c->rpc) < BACKLOG_LOW)
                 stream_pause(s, false);
@@ -323,7 +353,7 @@ static void on_accept(int fd, void *userdata)
                 return;
         }
         c->server = s;
-        c->called_at = c->sent_at = boot_now();
+        c->called_at = boot_now();
         loop_timer_init(&c->timer, s->loop, on_timer);
         TAILQ_INSERT_TAIL(&s->conns, c, next);
         s->n_conns++;

@@ -75,21 +75,21 @@ def free_ports(n):
 
 
 class Cluster:
-    def __init__(self):
-        n = args.replicas
+    def __init__(self, n=args.replicas, name="n", more=()):
+        self.n = n
         ports = free_ports(2 * n)
         self.client, self.peer = ports[:n], ports[n:]
         peer = self.peer
-        cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(peer))
+        cluster = ",".join(f"{name}{i}=http://127.0.0.1:{p}" for i, p in enumerate(peer))
         self.process = []
         for i in range(n):
-            cmd = [f"{args.bin}/tenure-core", "--name", f"n{i}", "--data-dir", f"{args.dir}/n{i}", "--initial-cluster", cluster,
+            cmd = [f"{args.bin}/tenure-core", "--name", f"{name}{i}", "--data-dir", f"{args.dir}/{name}{i}", "--initial-cluster", cluster,
                    "--listen-client-urls", f"{SCHEME}://127.0.0.1:{self.client[i]}", "--listen-peer-urls", f"http://127.0.0.1:{peer[i]}"]
             if "--max-connections" in subprocess.run([cmd[0], "--help"], capture_output=True, text=True).stdout:
                 cmd += ["--max-connections-per-address", str(args.connections)]
             if TLS:
                 cmd += ["--cert-file", TLS[1], "--key-file", TLS[2]]
-            self.process.append(subprocess.Popen(cmd, stdout=open(f"{args.dir}/n{i}.log", "a"), stderr=subprocess.STDOUT,
+            self.process.append(subprocess.Popen(cmd + list(more), stdout=open(f"{args.dir}/{name}{i}.log", "a"), stderr=subprocess.STDOUT,
                                                  preexec_fn=die_with_parent))
 
     def channel(self, i):
@@ -102,7 +102,7 @@ class Cluster:
     def leader(self):
         end = time.monotonic() + 15
         while time.monotonic() < end:
-            for i in range(args.replicas):
+            for i in range(self.n):
                 try:
                     st = self.status(i, 1)
                     if st.leader and st.leader == st.header.member_id:
@@ -655,6 +655,97 @@ def check_kept(cluster, leader):
         report(left <= 1 << 20, "and goes with them", f"{left} bytes")
 
 
+def deaf(port, body, n):
+    """Opens all windows, asks for @n ranges and reads nothing of them."""
+    s = connect(port, tls_context(TLS[0]) if TLS else None, receive=4096, hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
+    s.sendall(b"".join(call(1 + 2 * i, b"/etcdserverpb.KV/Range", body.SerializeToString()) for i in range(n)))
+    return s
+
+
+def check_who_is_ended(c):
+    """More is held than there may be. One who holds more than any other, and reads, slowly; the others do not read."""
+    slow = deaf(c.client[0], pb.RangeRequest(key=b"big/", range_end=b"big0"), 5)
+    got, stop = [0], threading.Event()
+
+    def read():
+        while not stop.wait(0.02):
+            try:
+                n = len(slow.recv(1 << 14))
+            except OSError:
+                n = 0
+            if n == 0:
+                got[0] = -1
+                return
+            got[0] += n
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not got[0]:
+        time.sleep(0.01)
+    others = [deaf(c.client[0], pb.RangeRequest(key=b"big/%03d" % i), 2) for i in range(200)]
+    ended, end = 0, time.monotonic() + 15
+    with c.channel(0) as ch:
+        def clients():
+            return ask(ch, MAINTENANCE + "Status", pb.StatusRequest(), pb.StatusResponse).clients
+
+        began = clients()
+        while ended < 20 and got[0] >= 0 and time.monotonic() < end:
+            ended = max(ended, began - clients())
+            time.sleep(0.02)
+    stop.set()
+    reader.join()
+    for s in [slow, *others]:
+        s.close()
+    print(f"    200 who do not read: {ended} were ended; one who reads slowly and holds more: {max(got[0], 0) >> 10} KiB so far")
+    if not args.report:
+        report(ended >= 20, "when too much is held, who does not read is ended", f"{ended} were")
+        report(got[0] > 0, "and not who reads, though he holds more")
+
+
+def check_large_answer():
+    """An answer of four times what all clients may hold, to one who reads it, while others ask for as much and do not."""
+    c = Cluster(1, "large", ["--max-client-bytes", str(16 << 20)])
+    readers, why, got, took = [], "", 0, 0
+    try:
+        c.leader()
+        with c.channel(0) as ch:
+            for i in range(256):
+                ask(ch, KV + "Put", pb.PutRequest(key=b"big/%03d" % i, value=b"x" * (1 << 18)), pb.PutResponse)
+            body = pb.RangeRequest(key=b"big/", range_end=b"big0")
+            base, stop = c.rss(0), threading.Event()
+            for _ in range(40):
+                readers.append(deaf(c.client[0], body, 50))
+            peak = [0]
+
+            def look():
+                while not stop.wait(0.02):
+                    peak[0] = max(peak[0], c.rss(0))
+
+            watcher = threading.Thread(target=look)
+            watcher.start()
+            try:
+                for _ in range(5):
+                    began = time.monotonic()
+                    got = sum(len(kv.value) for kv in ask(ch, KV + "Range", body, pb.RangeResponse, 60).kvs)
+                    took = max(took, time.monotonic() - began)
+                    if got != 64 << 20:
+                        break
+            except grpc.RpcError as e:
+                got, why = 0, e.details()
+            stop.set()
+            watcher.join()
+        for s in readers:
+            s.close()
+        check_who_is_ended(c)
+    finally:
+        c.stop()
+    print(f"    64 MiB read beside 40 who ask for as much and do not read: {got >> 20} MiB {why}, the slowest {took:.1f} s; "
+          f"{peak[0] - base} MiB more than before")
+    if not args.report:
+        report(got == 64 << 20, "who reads a large answer has it, whatever others hold", why)
+        report(peak[0] - base <= args.memory // 2, "and it is not held for him", f"{peak[0] - base} MiB")
+
+
 def check_strangers(cluster, leader):
     """Connections to the port of the replicas that say nothing: a few are kept, and the links of the replicas are."""
     socks = []
@@ -695,6 +786,7 @@ def main():
                 check_connections(cluster, leader)
             if args.replicas > 1:
                 check_strangers(cluster, leader)
+            check_large_answer()
         for name in attacks:
             if name == "logins":
                 honest.stop()

@@ -113,3 +113,111 @@ TEST(a_large_range_in_parts_ends_whatever_is_compacted)
         rig_forget(&call);
         rig_end();
 }
+
+/* ---- slow readers ---- */
+
+#define LARGE 64
+#define VALUE ((size_t) 500000)
+
+static void check_large(const struct rig_call *call, int64_t revision)
+{
+        Pb__RangeResponse *p;
+
+        CHECK_STR(call->text, "");
+        CHECK_EQ(call->code, RPC_OK);
+        CHECK_EQ(call->messages, 1);
+        p = pb__range_response__unpack(NULL, buf_len(&call->message), buf_head(&call->message));
+        CHECK(p);
+        CHECK_EQ(p->header->revision, revision);
+        CHECK_EQ(p->n_kvs, LARGE);
+        CHECK_EQ(p->count, LARGE);
+        for (size_t i = 0; i < p->n_kvs; i++) {
+                CHECK_EQ(p->kvs[i]->value.len, VALUE);
+                CHECK(p->kvs[i]->mod_revision <= revision);
+        }
+        pb_free(p);
+}
+
+/* 32 MB, a little at a time, while all of it is overwritten and compacted: it comes whole, as
+ * it was, and next to nothing waits for the reader. */
+TEST(a_large_answer_is_made_as_its_reader_takes_it)
+{
+        Pb__RangeRequest q = newest_first();
+        struct rig_call call;
+        struct rig_conn *c;
+        int64_t revision;
+
+        rig_begin();
+        c = rig_connect(0);
+        fill(LARGE, VALUE);
+        revision = core_state(rig.core)->revision;
+        rig_ask(c, &call, RANGE, &q.base);
+        c->takes = 16 * 1024;
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        fill(LARGE, 10);
+        rig_compact();
+        rig_wait(&call, 5000);
+        check_large(&call, revision);
+        CHECK(rig.most_held < 2 << 20);
+        rig_forget(&call);
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        CHECK_EQ(core_state(rig.core)->kv.kept.bytes, 0);
+        rig_end();
+}
+
+/* So many at once as a client likes, on one connection. */
+TEST(many_large_answers_on_a_connection_are_made_as_they_are_read)
+{
+        Pb__RangeRequest q = everything();
+        struct rig_call calls[20];
+        struct rig_conn *c;
+        int64_t revision;
+
+        rig_begin();
+        c = rig_connect(0);
+        fill(LARGE, VALUE);
+        revision = core_state(rig.core)->revision;
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+                rig_ask(c, &calls[i], RANGE, &q.base);
+        c->takes = 1 << 20;
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+                rig_wait(&calls[i], 5000);
+                check_large(&calls[i], revision);
+                rig_forget(&calls[i]);
+        }
+        CHECK(rig.most_held < 16 << 20);
+        rig_end();
+}
+
+/* One that does not read keeps what it looks at for so long as there is room. */
+TEST(who_reads_too_slowly_for_what_is_compacted_is_told)
+{
+        Pb__RangeRequest q = everything();
+        struct rig_call call;
+        struct rig_conn *c;
+
+        rig_begin();
+        c = rig_connect(0);
+        fill(LARGE, VALUE);
+        core_state(rig.core)->kv.kept.max = 4 * VALUE;
+        rig_ask(c, &call, RANGE, &q.base);
+        for (unsigned i = 0; i < 10; i++)
+                rig_turn();
+        c->takes = 0;
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        fill(LARGE, 10);
+        rig_compact();
+        CHECK(core_state(rig.core)->kv.kept.bytes <= 9 * VALUE);
+        c->takes = 64 * 1024;
+        rig_wait(&call, 100);
+        CHECK_STR(call.text, "etcdserver: mvcc: required revision has been compacted");
+        CHECK_EQ(call.messages, 0);
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        CHECK_EQ(core_state(rig.core)->kv.kept.bytes, 0);
+        rig_forget(&call);
+        rig_end();
+}
