@@ -129,6 +129,8 @@ struct replica {
         struct log log;
         struct boot_time now;
         uint64_t applied;
+        size_t apply_left;      /* what more may be applied in this turn */
+        bool applying;          /* the entry behind `applied` is half applied */
         uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
         bool ready;
         struct replica_status told; /* what `changed` last announced */

@@ -7,6 +7,7 @@
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 #define ROOM_RETRY NSEC_PER_SEC
+#define APPLY_SLICE 16384 /* some 5 ms */
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -229,27 +230,37 @@ static void apply_change(struct replica *r, const struct log_entry *e, uint64_t 
         replica_step(r, &ev);
 }
 
+static bool has_more_to_apply(const struct replica *r)
+{
+        return r->applied < raft_commit_index(&r->raft) && log_get(&r->log, r->applied + 1);
+}
+
+/* So much in a turn: heartbeats, and what else is committed, wait for no command. */
 static void apply_committed(struct replica *r)
 {
-        while (r->applied < raft_commit_index(&r->raft) && !r->dead) {
+        while (has_more_to_apply(r) && r->apply_left > 0 && !r->dead) {
                 const struct log_entry *e = log_get(&r->log, r->applied + 1);
                 uint64_t index = r->applied + 1;
                 int k = 0;
 
-                if (!e)
-                        return; /* an install is under way */
                 r->applied = index;
-                r->snap_bytes_from += e->len;
                 if (e->type == RAFT_COMMAND)
                         k = e->len < STAMP ? -EBADMSG
                                            : r->ops->apply(r->userdata, index, e->term,
                                                            replica_stamp(e->data, e->len),
                                                            (struct view){e->data + STAMP,
-                                                                         e->len - STAMP});
+                                                                         e->len - STAMP},
+                                                           &r->apply_left);
                 else if (e->type == RAFT_CHANGE)
                         apply_change(r, e, index);
                 if (k < 0)
                         return replica_fatal(r, strerror(-k));
+                r->applying = k > 0;
+                if (r->applying) {
+                        r->applied = index - 1;
+                        return;
+                }
+                r->snap_bytes_from += e->len;
                 if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {
                         r->ready = true;
@@ -673,6 +684,8 @@ void replica_tick(struct replica *r, struct boot_time now)
         check_leader_down(r);
         check_learner(r);
         members_settle(r);
+        r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
+        apply_committed(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
 
@@ -691,6 +704,8 @@ struct boot_time replica_next(const struct replica *r)
 {
         struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
 
+        if (has_more_to_apply(r))
+                return r->now;
         raft = boot_min(raft, boot_min(r->leader_down_at, snapshot_next(r)));
         if (store_short_of_room(r->store))
                 raft = boot_min(raft, r->room_at);

@@ -44,6 +44,7 @@ struct replica_config {
         size_t queued_bytes;  /* of commands that wait, past which more are refused; 0: the
                                  default */
         size_t segment_size;  /* of the log's files; 0: the default */
+        size_t apply_slice;   /* what entries may cost in one turn; 0: the default */
 };
 
 /* What the programs show of us. */
@@ -67,10 +68,13 @@ struct replica_ops {
          * as much as you like. */
         size_t (*room)(void *u, uint64_t peer);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
-         * borrowed. Returns 0, or a negative errno that ends the process. */
+         * borrowed. Takes from *@left what it costs, in steps of roughly 0.3 us, and
+         * returns 1 when that did not last: the same call comes again in the next turn, unless
+         * a snapshot is loaded first. Returns 0, or a negative errno that ends the process. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                     struct view commands);
-        /* Begin to encode the state as of the last apply; encode about @bytes more of it, while
+                     struct view commands, size_t *left);
+        /* Begin to encode the state as of the last entry that was applied whole, with nothing
+         * of another one; encode about @bytes more of it, while
          * more is applied: 1 when there is more to come, 0 when @out has it whole, -ESTALE when
          * it must begin again, -ENOMEM. */
         void (*save)(void *u);

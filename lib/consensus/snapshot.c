@@ -529,6 +529,8 @@ void snapshot_run(struct replica *r)
         (void) !incoming_run(r); /* malformed: the leader sends another one */
         if (r->saving)
                 return save_more(r);
+        if (r->applying)
+                return;
         due = is_due(r);
         if ((due || is_wanted(r)) && !r->snapping && !r->installing && !r->dead &&
             replica_term_of(r, r->applied) != 0 &&
@@ -559,6 +561,7 @@ static void installed(struct replica *r, uint64_t index)
         r->snap_term = r->pending.term;
         r->pending_data = blob_free(r->pending_data);
         r->installing = false;
+        r->applying = false;
         r->applied = index;
         r->ops->skipped(r->userdata);
         ev.persisted_snapshot.metadata = r->pending;

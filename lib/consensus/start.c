@@ -182,6 +182,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (!r)
                 return -ENOMEM;
         r->cfg = *cfg;
+        r->apply_left = SIZE_MAX; /* nobody waits yet */
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->born_at = now;

@@ -128,12 +128,14 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
         return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
 }
 
+/* What it would answer is added up where it is applied, in slices. */
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q)
 {
-        struct budget b = {.keys = STATE_DELETE_MAX, .bytes = STATE_TXN_BYTES_MAX};
+        struct kv_span span = kv_span(&q->key, &q->range_end);
 
-        return weigh_delete(s, q, &b) ? STATE_OK : STATE_E_DELETE_TOO_LARGE;
+        return kv_span_count(&s->kv, &span) <= STATE_DELETE_MAX ? STATE_OK
+                                                                : STATE_E_DELETE_TOO_LARGE;
 }
 
 int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
@@ -168,8 +170,16 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
+static bool take_one(size_t *left)
+{
+        if (*left == 0)
+                return false;
+        (*left)--;
+        return true;
+}
+
 int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_t *sub,
-                       struct arena *a, Pb__DeleteRangeResponse *out)
+                       struct arena *a, Pb__DeleteRangeResponse *out, size_t *left)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         bool prevs = q->prev_kv && a;
@@ -177,12 +187,14 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         int r;
 
         if (prevs) {
-                n = kv_span_count(&s->kv, &span);
+                n = min_of(kv_span_count(&s->kv, &span), *left);
                 out->prev_kvs = arena_alloc(a, n * sizeof(*out->prev_kvs));
                 if (!out->prev_kvs)
                         return -ENOMEM;
         }
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
+                if (!take_one(left))
+                        return 1;
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
 
@@ -199,19 +211,26 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         return 0;
 }
 
+/* The keys at the next revision are all removed. */
+static void removed(struct state *s)
+{
+        s->revision += s->removal.sub > 0;
+        s->removal = (struct removal){0};
+}
+
 /* Takes the lease and its keys away: one revision for all the keys, in their order. */
-static int drop_lease(struct state *s, struct lease *l)
+static int drop_lease(struct state *s, struct lease *l, size_t *left)
 {
         struct kv_key *k;
-        uint32_t sub = 0;
 
+        s->removal.on = true;
         while ((k = RB_MIN(lease_keys, &l->keys))) {
-                int r = delete_key(s, k, &sub);
+                int r = take_one(left) ? delete_key(s, k, &s->removal.sub) : 1;
 
-                if (r < 0)
+                if (r != 0)
                         return r;
         }
-        s->revision += sub > 0;
+        removed(s);
         deadlines_clear(&s->deadlines, l->slot);
         leases_remove(&s->leases, l);
         return 0;
@@ -313,7 +332,7 @@ static int renew(struct state *s, struct view body)
 
 /* I1: a lease that was renewed after the proposer looked keeps its place; the proposal is a
  * no-op for it. */
-static int expire(struct state *s, struct view body)
+static int expire(struct state *s, struct view body, size_t *left)
 {
         struct cmd_slots slots = {0};
         uint64_t renewed;
@@ -325,10 +344,15 @@ static int expire(struct state *s, struct view body)
 
                 if (!l || l->renewed != renewed)
                         continue;
-                r = drop_lease(s, l);
-                if (r < 0)
+                s->removal.on = true;
+                if (*left == 0)
+                        return 1;
+                r = drop_lease(s, l, left);
+                if (r != 0)
                         return r;
+                (void) take_one(left);
         }
+        s->removal.on = false;
         return 0;
 }
 
@@ -395,36 +419,75 @@ static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
         return 0;
 }
 
-static int delete_range(struct state *s, const struct cmd_user *who,
-                        const Pb__DeleteRangeRequest *q, struct state_reply *reply)
+static enum state_outcome begin_delete(struct state *s, const struct cmd_user *who,
+                                       const Pb__DeleteRangeRequest *q)
 {
-        Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
-        cleanup_(arena_fini) struct arena a = {0};
-        uint32_t sub = 0;
-        int r;
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        enum state_outcome o = state_check_delete(q);
 
-        reply->outcome = state_check_delete(q);
-        if (reply->outcome == STATE_OK)
-                reply->outcome = permit_delete(s, who, q);
-        if (reply->outcome == STATE_OK)
-                reply->outcome = state_check_delete_now(s, q);
-        if (reply->outcome != STATE_OK)
-                return 0;
-        r = state_write_delete(s, q, &sub, reply->out ? &a : NULL, &p);
-        if (r < 0)
-                return r;
-        if (p.deleted > 0)
-                s->revision++;
-        if (reply->out) {
-                reply->header.revision = s->revision;
-                p.header = &reply->header;
-                pb_append(reply->out, &p.base);
+        if (o == STATE_OK)
+                o = permit_delete(s, who, q);
+        if (o == STATE_OK)
+                o = state_check_delete_now(s, q);
+        s->removal.on = o == STATE_OK;
+        s->removal.weigh = o == STATE_OK && q->prev_kv ? kv_live_first(&s->kv, &span) : NULL;
+        return o;
+}
+
+/* What the answer takes is known before anything is deleted. Returns 1: there is more to add
+ * up; -E2BIG. */
+static int weigh_answer(struct state *s, const Pb__DeleteRangeRequest *q, size_t *left)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        struct removal *rm = &s->removal;
+
+        for (; rm->weigh; rm->weigh = kv_live_next(&span, rm->weigh)) {
+                if (!take_one(left))
+                        return 1;
+                rm->bytes += weigh_version(rm->weigh->newest);
+                if (rm->bytes > STATE_TXN_BYTES_MAX)
+                        return -E2BIG;
         }
         return 0;
 }
 
+static int delete_range(struct state *s, const struct cmd_user *who,
+                        const Pb__DeleteRangeRequest *q, struct state_reply *reply,
+                        size_t *left)
+{
+        Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        int r;
+
+        if (!s->removal.on)
+                reply->outcome = begin_delete(s, who, q);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = weigh_answer(s, q, left);
+        if (r == -E2BIG) {
+                s->removal = (struct removal){0};
+                reply->outcome = STATE_E_DELETE_TOO_LARGE;
+                return 0;
+        }
+        if (r == 0)
+                r = state_write_delete(s, q, &s->removal.sub, reply->out ? &a : NULL, &p, left);
+        if (r < 0)
+                return r;
+        p.deleted = 0;
+        if (r == 0) {
+                p.deleted = s->removal.sub;
+                removed(s);
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+        }
+        /* A message in pieces, one after the other, is one message. */
+        if (reply->out)
+                pb_append(reply->out, &p.base);
+        return r;
+}
+
 static int txn(struct state *s, const struct cmd_user *who, uint64_t quota,
-               const Pb__TxnRequest *q, struct state_reply *reply)
+               const Pb__TxnRequest *q, struct state_reply *reply, size_t *left)
 {
         int r = state_check_txn(q, STATE_TXN_OPS_MAX,
                                 &reply->outcome); /* the edge knows its limit */
@@ -436,7 +499,7 @@ static int txn(struct state *s, const struct cmd_user *who, uint64_t quota,
         if (reply->outcome == STATE_OK && state_txn_puts(q) &&
             state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 reply->outcome = STATE_E_NOSPACE;
-        return reply->outcome == STATE_OK ? state_txn(s, q, quota, reply) : 0;
+        return reply->outcome == STATE_OK ? state_txn(s, q, quota, reply, left) : 0;
 }
 
 /* The answer that is a header and nothing else: many messages look like this one. */
@@ -469,21 +532,20 @@ static int compact(struct state *s, const struct cmd_user *who, const Pb__Compac
 }
 
 static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
-                  struct state_reply *reply)
+                  struct state_reply *reply, size_t *left)
 {
         struct lease *l = leases_find(&s->leases, q->id);
         int r;
 
-        reply->outcome =
-                l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
-        if (reply->outcome == STATE_OK)
+        if (!s->removal.on)
+                reply->outcome =
+                        l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
+        if (!s->removal.on && reply->outcome == STATE_OK)
                 reply->outcome = permit_owner(s, who, l, (enum lease_tie) q->tied);
         if (reply->outcome != STATE_OK)
                 return 0;
-        r = drop_lease(s, l);
-        if (r < 0)
-                return r;
-        return answer_done(s, reply);
+        r = drop_lease(s, l, left);
+        return r != 0 ? r : answer_done(s, reply);
 }
 
 static int set_member(struct state *s, const Pb__Member *m)
@@ -541,10 +603,27 @@ static int full(struct state *s, const struct cmd *c, int r, const struct state_
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
 {
+        size_t all = SIZE_MAX;
+
+        return state_apply_some(s, c, reply, &all);
+}
+
+/* Keys that are looked at or removed are counted when they are. */
+static size_t cost(const struct cmd *c)
+{
+        return c->type == CMD_RENEW || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
+                                                             : 4 + c->body.len / 64;
+}
+
+int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *reply,
+                     size_t *left)
+{
         const struct cmd_user *who = c->by_user ? &c->user : NULL;
 
         reply->outcome = STATE_OK;
         arena_clear(&s->scratch);
+        if (!s->removal.on)
+                *left -= min_of(*left, cost(c));
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);
@@ -552,11 +631,11 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_DELETE_RANGE: {
                 UNPACK(m, pb__delete_range_request__descriptor);
-                return delete_range(s, who, m, reply);
+                return delete_range(s, who, m, reply, left);
         }
         case CMD_TXN: {
                 UNPACK(m, pb__txn_request__descriptor);
-                return full(s, c, txn(s, who, c->quota, m, reply), reply);
+                return full(s, c, txn(s, who, c->quota, m, reply, left), reply);
         }
         case CMD_COMPACT: {
                 UNPACK(m, pb__compaction_request__descriptor);
@@ -568,7 +647,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         }
         case CMD_REVOKE: {
                 UNPACK(m, pb__lease_revoke_request__descriptor);
-                return revoke(s, who, m, reply);
+                return revoke(s, who, m, reply, left);
         }
         case CMD_ALARM: {
                 UNPACK(alarm, pb__alarm_request__descriptor);
@@ -591,7 +670,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         case CMD_RENEW:
                 return renew(s, c->body);
         case CMD_EXPIRE:
-                return expire(s, c->body);
+                return expire(s, c->body, left);
         case CMD_TICK:
                 return 0;
         }

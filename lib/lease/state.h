@@ -60,6 +60,16 @@ struct alarm {
         uint8_t why;
 };
 
+/* A command that removes many keys does so in slices: where it has come to. Whoever is shown
+ * the state meanwhile would see half of it. */
+struct removal {
+        bool on;
+        uint32_t sub;         /* keys removed, at the next revision */
+        struct kv_key *weigh; /* the next one of those whose values the answer will tell, as
+                                 long as these are added up... */
+        size_t bytes;         /* ...to so much */
+};
+
 struct state {
         struct kv kv;
         struct leases leases;
@@ -70,6 +80,7 @@ struct state {
         size_t n_alarms, alarms_cap;
         struct auth auth;
         struct arena scratch;   /* the command being applied, unpacked */
+        struct removal removal; /* what is left of it to do */
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
         struct lease_time time; /* when its leader appended it, or a later one before it */
@@ -91,6 +102,12 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at);
 /* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
  * errno means that this replica cannot go on: -ENOMEM. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
+
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns 1
+ * when that did not last: the same call with the same command and answer goes on with it, and
+ * no other command comes before. What becomes of a command does not depend on its slices. */
+must_check_ int state_apply_some(struct state *s, const struct cmd *c,
+                                 struct state_reply *reply, size_t *left);
 
 /* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
  * again at @again unless it went by then. Returns how many. */
@@ -128,9 +145,9 @@ bool state_txn_reads_only(const Pb__TxnRequest *q);
 bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
- * answer if @reply->out. @quota 0: none. */
+ * answer if @reply->out. @quota 0: none. Takes from *@left the keys that it looked at. */
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
-                          struct state_reply *reply);
+                          struct state_reply *reply, size_t *left);
 
 /* The milliseconds a grant asks for. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
@@ -164,9 +181,10 @@ uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType ty
 /* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
 must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
                                 const struct kv_version **ret_prev);
+/* As many keys as *@left allows; 1: there are more. */
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
-                                   uint32_t *sub, struct arena *a,
-                                   Pb__DeleteRangeResponse *out);
+                                   uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
+                                   size_t *left);
 /* What is left of what a command may look at; false when it is not enough. weigh.c. */
 struct budget {
         size_t keys, bytes;
@@ -177,6 +195,7 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
 bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b);
 bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
 bool weigh_end(struct budget *b);
+size_t weigh_version(const struct kv_version *v); /* bytes of an answer */
 
 must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);

@@ -333,6 +333,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                   struct arena *a, Pb__ResponseOp *out)
 {
         const struct kv_version *prev;
+        size_t all = SIZE_MAX; /* plan() has seen to it that it is not much */
         bool nomem;
         int r;
 
@@ -363,7 +364,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                 if (!p)
                         return -ENOMEM;
                 pb__delete_range_response__init(p);
-                r = state_write_delete(s, op->request_delete_range, sub, a, p);
+                r = state_write_delete(s, op->request_delete_range, sub, a, p, &all);
                 p->header = new_header(a, s->revision + (*sub > 0));
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE;
                 out->response_delete_range = p;
@@ -423,7 +424,7 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
 }
 
 int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
-              struct state_reply *reply)
+              struct state_reply *reply, size_t *left)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
@@ -432,6 +433,7 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
         int r;
 
         r = plan(s, q, &path, &reply->outcome);
+        *left -= min_of(*left, STATE_TXN_KEYS_MAX - path.left.keys);
         if (r < 0 || reply->outcome != STATE_OK)
                 return r;
         if (path.left.put > 0 && !state_fits(s, quota, path.left.put)) {

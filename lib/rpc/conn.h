@@ -71,6 +71,8 @@ struct rpc_limits {
          * where what is held is counted; borrowed, NULL: nowhere. */
         const char *too_many;
         struct rpc_account *account;
+        const bool *busy; /* server: while it is true no message is handed over; borrowed, NULL:
+                             never */
 };
 
 /* The caller owns *ret and ends it with rpc_conn_free(). Return 0 or -ENOMEM. */

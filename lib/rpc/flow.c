@@ -257,6 +257,11 @@ static bool asks_much(const struct rpc_conn *c)
         return c->requests > (is_over(c) ? SHARE : CHARGE_HIGH);
 }
 
+static bool is_busy(const struct rpc_conn *c)
+{
+        return c->limits.busy && *c->limits.busy;
+}
+
 bool rpc_call_has_room(const struct rpc_call *pub)
 {
         return has_room(pub->conn) && TAILQ_EMPTY(&pub->conn->waiting);
@@ -302,6 +307,10 @@ bool flow_may_deliver(struct call *k, size_t len)
                 return true;
         if (k->held)
                 return false;
+        if (is_busy(c)) {
+                get_in_line(k, &c->ready);
+                return false;
+        }
         if (k->turn) {
                 k->turn = false;
                 return true;
@@ -456,6 +465,8 @@ void flow_run(struct rpc_conn *c)
 {
         struct call *k;
 
+        if (is_busy(c))
+                return;
         for (int i = 0; i < RUN_MAX && (k = TAILQ_FIRST(&c->ready)); i++) {
                 get_out_of_line(k);
                 go_on(k);

@@ -65,6 +65,11 @@ void api_set_conns(struct api *a, const struct api_conns *conns, void *arg)
         a->conns_arg = arg;
 }
 
+const bool *api_busy(const struct api *a)
+{
+        return core_busy(a->core);
+}
+
 void api_kick(struct api *a, struct rpc_call *call)
 {
         a->conns.kick(call->conn, a->conns_arg);
@@ -400,6 +405,8 @@ void api_accept(struct rpc_call *call, void *userdata)
 
 void api_flush(struct api *a, struct boot_time now)
 {
+        if (*core_busy(a->core))
+                return;
         lock_hub_flush(a->locks, now);
         observe_hub_flush(a->observers, now);
         watch_hub_flush(a->watches, now);
@@ -408,6 +415,8 @@ void api_flush(struct api *a, struct boot_time now)
 
 struct boot_time api_next(const struct api *a)
 {
+        if (*core_busy(a->core))
+                return BOOT_TIME_NEVER;
         return boot_min(boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers)),
                         boot_min(watch_hub_next(a->watches), slow_next(a)));
 }

@@ -24,6 +24,9 @@ must_check_ int api_new(struct api **ret, struct core *core, struct worker *pass
 struct api *api_free(struct api *a);
 DEFINE_CLEANUP(struct api *, api_free)
 
+/* For rpc_limits: no request may be taken now. */
+const bool *api_busy(const struct api *a);
+
 /* For rpc_conn_new_server(); the userdata is the api. */
 void api_accept(struct rpc_call *call, void *api);
 

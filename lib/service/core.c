@@ -27,6 +27,7 @@
 #define WRITES_MAX 100000
 #define WRITES_BYTES_MAX ((size_t) 512 << 20)
 #define READS_MAX 100000
+#define ANSWER_KEPT ((size_t) 64 << 10) /* of memory for the next answer */
 
 RB_HEAD(core_writes, core_write);
 RB_HEAD(core_reads, core_read);
@@ -44,6 +45,11 @@ struct core {
         struct state_saver saver;
         struct state *loaded; /* beside it; NULL: none */
         uint64_t installs;
+        struct {
+                bool on;        /* an entry is half applied... */
+                size_t at;      /* ...up to this byte of its commands... */
+                struct buf out; /* ...with so much of the answer to the next one */
+        } part;
         struct replica *replica; /* borrowed */
         const struct core_owner *owner;
         void *owner_data;
@@ -168,6 +174,7 @@ struct core *core_free(struct core *c)
         state_saver_fini(&c->saver);
         drop_loaded(c);
         state_fini(&c->state);
+        buf_fini(&c->part.out);
         free(c->member_name);
         free(c->member_urls);
         free(c);
@@ -220,6 +227,11 @@ int64_t core_new_lease_id(struct core *c)
                 id = (int64_t) (rnd_u64(&c->rnd) >> 1);
         while (id <= 0 || leases_find(&c->state.leases, id));
         return id;
+}
+
+const bool *core_busy(const struct core *c)
+{
+        return &c->part.on;
 }
 
 struct boot_time core_now(const struct core *c)
@@ -398,7 +410,7 @@ static void on_read_at(void *u, uint64_t id, uint64_t index)
         if (!rd)
                 return; /* it timed out, or was taken back */
         rd->index = max_of(index, (uint64_t) 1);
-        if (core_status(c).applied >= rd->index)
+        if (core_status(c).applied >= rd->index && !c->part.on)
                 read_finish(c, rd, status_ok);
 }
 
@@ -600,7 +612,7 @@ static void expire(struct core *c)
         cleanup_(buf_fini) struct buf body = {0};
         struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines);
 
-        if (boot_before(c->now, c->expire_not_before) ||
+        if (c->part.on || boot_before(c->now, c->expire_not_before) ||
             boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
         /* While the commit path is not well, lease time stands still, and nothing is due. */
@@ -692,38 +704,63 @@ static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
         }
 }
 
+/* Who asked may have given up since the last slice. Returns 1 when there is more to do. */
+static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
+{
+        struct core_write key = {.seq = cmd->seq}, *w = NULL;
+        struct state_reply reply = {0};
+        struct buf *out = &c->part.out;
+        int r;
+
+        if (cmd->origin == c->cfg.member_id && cmd->seq != 0)
+                w = RB_FIND(core_writes, &c->writes, &key);
+        if (w) {
+                core_header(c, &reply.header);
+                reply.out = out;
+        }
+        if (cmd->type == CMD_EXPIRE && c->owner && c->owner->expired && core_status(c).leader &&
+            !c->state.removal.on)
+                tell_expired(c, cmd, term);
+        r = state_apply_some(&c->state, cmd, &reply, left);
+        if (r == 0)
+                r = buf_error(out);
+        if (r != 0)
+                return r;
+        if (w)
+                write_finish(c, w, status_of(reply.outcome),
+                             (struct view){out->data, buf_len(out)});
+        if (out->cap > ANSWER_KEPT)
+                buf_fini(out);
+        buf_clear(out);
+        return 0;
+}
+
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                    struct view commands)
+                    struct view commands, size_t *left)
 {
         struct core *c = u;
+        struct view rest = commands;
         struct cmd cmd;
         int r;
 
         c->now = boot_max(c->now, replica_now(c->replica));
-        state_begin(&c->state, index, at);
-        term_begins(c, term);
-        while ((r = cmd_next(&commands, &cmd)) == 0) {
-                cleanup_(buf_fini) struct buf out = {0};
-                struct core_write key = {.seq = cmd.seq}, *w = NULL;
-                struct state_reply reply = {0};
-
-                if (cmd.origin == c->cfg.member_id && cmd.seq != 0)
-                        w = RB_FIND(core_writes, &c->writes, &key);
-                if (w) {
-                        core_header(c, &reply.header);
-                        reply.out = &out;
-                }
-                if (cmd.type == CMD_EXPIRE && c->owner && c->owner->expired &&
-                    core_status(c).leader)
-                        tell_expired(c, &cmd, term);
-                r = state_apply(&c->state, &cmd, &reply);
-                if (r == 0)
-                        r = buf_error(&out);
+        if (!c->part.on) {
+                state_begin(&c->state, index, at);
+                term_begins(c, term);
+                c->part.at = 0;
+        }
+        rest.p = (const uint8_t *) rest.p + c->part.at;
+        rest.len -= c->part.at;
+        c->part.on = false;
+        while ((r = cmd_next(&rest, &cmd)) == 0) {
+                r = *left > 0 ? apply_command(c, &cmd, term, left) : 1;
                 if (r < 0)
                         return r;
-                if (w)
-                        write_finish(c, w, status_of(reply.outcome),
-                                     (struct view){out.data, buf_len(&out)});
+                if (r > 0) {
+                        c->part.on = true;
+                        return 1;
+                }
+                c->part.at = commands.len - rest.len;
         }
         if (r != -ENODATA)
                 return r; /* an entry of another version of us: going on would tell another
@@ -781,6 +818,8 @@ static struct lease_time on_adopt(void *u)
         c->state = *c->loaded;
         free(c->loaded);
         c->loaded = NULL;
+        c->part.on = false;
+        buf_fini(&c->part.out);
         c->installs++;
         return c->state.time;
 }
@@ -1021,7 +1060,9 @@ struct boot_time core_next(struct core *c)
 void core_flush(struct core *c, struct boot_time now)
 {
         pass_time(c, now);
-        if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at))
+        /* What is known of slots must be that of whole entries: one that is free in half an
+         * entry may be another's when it is done. */
+        if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
                 send_batch(c);
         repropose(c);
 }

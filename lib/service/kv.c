@@ -32,12 +32,14 @@ static void answer_txn(struct request *q)
 {
         cleanup_(buf_fini) struct buf out = {0};
         struct state_reply reply = {.out = &out};
+        size_t all = SIZE_MAX;
 
         reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
-        if (state_txn(core_state(q->api->core), q->msg, 0, &reply) < 0 || buf_error(&out) < 0)
+        if (state_txn(core_state(q->api->core), q->msg, 0, &reply, &all) < 0 ||
+            buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));

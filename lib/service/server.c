@@ -312,6 +312,7 @@ static int greet(struct conn *c, const struct port *port, int fd)
                 .calls_max = CALLS_MAX,
                 .too_large = "etcdserver: request is too large",
                 .too_many = "etcdserver: too many requests",
+                .busy = api_busy(s->api),
         };
         const char *why;
         int r;

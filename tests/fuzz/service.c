@@ -185,7 +185,8 @@ static void start(void)
                                                  .snapshot_entries = 20,
                                                  .snapshot_slice = 200,
                                                  .log_bytes = 8192,
-                                                 .segment_size = 16384},
+                                                 .segment_size = 16384,
+                                                 .apply_slice = 64},
                         W->disk, &core_replica_ops, W->core, W->now, &err) < 0)
                 abort();
         core_attach(W->core, W->replica);
@@ -224,7 +225,7 @@ static void drive(void)
                                 HOLDS(rpc_conn_input(c->client, b.data, buf_len(&b)) == 0);
                         W->busy = W->busy || buf_len(&b) > 0;
                 }
-                if (!W->busy)
+                if (!W->busy && !*core_busy(W->core))
                         break;
         }
 }
@@ -281,10 +282,12 @@ static const struct rpc_handler handler = {
 
 static struct conn *connection(uint8_t i)
 {
-        static const struct rpc_limits limits = {.message_max = 65536,
-                                                 .calls_max = 100,
-                                                 .too_large =
-                                                         "etcdserver: request is too large"};
+        const struct rpc_limits limits = {
+                .message_max = 65536,
+                .calls_max = 100,
+                .too_large = "etcdserver: request is too large",
+                .busy = api_busy(W->api),
+        };
         struct conn *c = &W->conns[i % CONNS_MAX];
 
         if (c->client)

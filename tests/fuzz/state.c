@@ -1,7 +1,7 @@
 /*
  * Commands on a live state, as the log brings them: two states are fed the same ones, of which
- * one is saved and loaded in between. Both must answer alike and stay one story, and whatever
- * holds between two commands holds.
+ * one applies them in slices, and is saved and loaded in between. Both must answer alike and
+ * stay one story, and whatever holds between two commands holds.
  */
 #include "lease/state.h"
 #include "fuzz.h"
@@ -12,7 +12,7 @@
 #define COMMANDS_MAX 4096
 
 struct pair {
-        struct state a, b; /* `b` is the one that is saved and loaded */
+        struct state a, b; /* `b` is the one in slices, that is saved and loaded */
         uint64_t index;
         struct lease_time time;
         struct state_saver saver; /* of `a` */
@@ -76,6 +76,36 @@ static const ProtobufCMessageDescriptor *message(struct view step, size_t *ret_a
         return step.len < 2 ? NULL : messages[op_of(step.p[0])];
 }
 
+/* An answer that was made in pieces, as one. */
+static void put_together(struct buf *answer)
+{
+        Pb__DeleteRangeResponse *p;
+
+        HOLDS(pb_unpack(&pb__delete_range_response__descriptor,
+                        (struct view){buf_head(answer), buf_len(answer)}, &p) == 0);
+        buf_clear(answer);
+        pb_append(answer, &p->base);
+        pb_free(&p->base);
+}
+
+static int apply_slices(struct pair *p, const struct cmd *c, struct state_reply *reply)
+{
+        size_t n = 0, slice, left;
+        int r;
+
+        for (;; n++) {
+                left = slice = 1 + (p->n_commands + n) % 5;
+                r = state_apply_some(&p->b, c, reply, &left);
+                if (r <= 0)
+                        break;
+                HOLDS(left == 0 && slice > 0);
+        }
+        if (r == 0 && n > 0 && c->type == CMD_DELETE_RANGE && buf_len(reply->out) > 0)
+                put_together(reply->out);
+        HOLDS(!p->b.removal.on && p->b.removal.sub == 0 && !p->b.removal.weigh);
+        return r;
+}
+
 /* Applies to both. */
 static void apply(struct pair *p, const struct cmd *c)
 {
@@ -86,7 +116,7 @@ static void apply(struct pair *p, const struct cmd *c)
                 return;
         pb__response_header__init(&to_a.header);
         pb__response_header__init(&to_b.header);
-        HOLDS(state_apply(&p->a, c, &to_a) == 0 && state_apply(&p->b, c, &to_b) == 0);
+        HOLDS(state_apply(&p->a, c, &to_a) == 0 && apply_slices(p, c, &to_b) == 0);
         HOLDS(to_a.outcome == to_b.outcome && to_a.outcome <= STATE_E_LAST_);
         HOLDS(buf_len(&x) == buf_len(&y));
         HOLDS(buf_len(&x) == 0 || memcmp(x.data, y.data, buf_len(&x)) == 0);

@@ -5,7 +5,8 @@
  *
  * A watcher goes from replica to replica and resumes where it ended. A locker is granted a
  * lease that it does not renew, locks, and thinks that it holds until it lets go or its lease
- * may end.
+ * may end. Two more put some keys at once, delete them at once, and look at them: they are all
+ * there, of one revision, or none is, also while a command is half applied.
  */
 #include <bsd/sys/queue.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 #define N_WATCHERS 2
 #define N_LOCKERS 3
+#define N_GROUPERS 2
+#define GROUP 7 /* keys */
 #define LOCK_TTL_S 3
 
 struct parcel {
@@ -37,7 +40,7 @@ struct link {
 
 struct client {
         unsigned i;
-        bool watches;
+        enum { WATCHES, LOCKS, GROUPS } role;
         struct link link;
         nsec_t act_at;
         /* A watcher. */
@@ -48,9 +51,10 @@ struct client {
         nsec_t granted; /* when the lease was asked for */
         uint8_t key[64];
         size_t key_len;
+        bool asks; /* one who groups: for the answer to a call */
 };
 
-static struct client clients[N_WATCHERS + N_LOCKERS];
+static struct client clients[N_WATCHERS + N_LOCKERS + N_GROUPERS];
 
 static nsec_t some(nsec_t from, nsec_t to)
 {
@@ -79,16 +83,17 @@ static void disconnect(struct client *c)
         parcels_clear(&c->link.to_server);
         c->link.broken = c->link.client_dirty = c->link.server_dirty = false;
         c->state = IDLE;
+        c->asks = false;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
 }
 
 static bool connect_to(struct client *c, unsigned to)
 {
-        const struct rpc_limits limits = {
-                .message_max = 1 << 20, .calls_max = 100, .too_large = "x"};
+        struct rpc_limits limits = {.message_max = 1 << 20, .calls_max = 100, .too_large = "x"};
 
         if (!W->r[to].up || W->r[to].asleep || W->cut[to][to])
                 return false;
+        limits.busy = api_busy(W->r[to].api);
         c->link.to = to;
         c->link.last_in = c->link.last_out = 0;
         if (rpc_conn_new_client(&c->link.client, "sim", false) < 0 ||
@@ -103,6 +108,13 @@ void clients_kick(struct rpc_conn *server)
         struct client *c = rpc_conn_userdata(server);
 
         c->link.server_dirty = true;
+}
+
+void clients_go_on(const struct replica_node *n)
+{
+        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++)
+                if (clients[i].link.server && &W->r[clients[i].link.to] == n)
+                        clients[i].link.server_dirty = true;
 }
 
 /* What one side has to say gets on its way. */
@@ -320,6 +332,122 @@ static void locker_goes_on(struct client *c)
         }
 }
 
+/* ---- those who put and delete several keys at once ---- */
+
+static void check_group(const struct client *c, Pb__KeyValue **kvs, size_t n, size_t of)
+{
+        if (n != of || (n != 0 && n != GROUP))
+                return fail(W, "client %u was shown %zu of %d keys that come and go at once",
+                            c->i, n, GROUP);
+        for (size_t i = 1; i < n; i++)
+                if (kvs[i]->mod_revision != kvs[0]->mod_revision)
+                        fail(W,
+                             "client %u was shown revisions %lld and %lld of keys that are "
+                             "put at once",
+                             c->i, (long long) kvs[0]->mod_revision,
+                             (long long) kvs[i]->mod_revision);
+}
+
+static void on_range(struct rpc_call *k, struct view m)
+{
+        Pb__RangeResponse *p = pb__range_response__unpack(NULL, m.len, m.p);
+
+        check_group(k->userdata, p->kvs, p->n_kvs, (size_t) p->count);
+        pb_free(p);
+}
+
+static void on_looked(struct rpc_call *k, struct view m)
+{
+        Pb__TxnResponse *p = pb__txn_response__unpack(NULL, m.len, m.p);
+        const Pb__RangeResponse *r = p->responses[0]->response_range;
+
+        check_group(k->userdata, r->kvs, r->n_kvs, (size_t) r->count);
+        pb_free(p);
+}
+
+static void on_deleted(struct rpc_call *k, struct view m)
+{
+        Pb__DeleteRangeResponse *p = pb__delete_range_response__unpack(NULL, m.len, m.p);
+
+        check_group(k->userdata, p->prev_kvs, p->n_prev_kvs, (size_t) p->deleted);
+        pb_free(p);
+}
+
+static void on_put(struct rpc_call *k, struct view m)
+{
+        (void) k;
+        (void) m;
+        W->counts.groups++;
+}
+
+static void on_done(struct rpc_call *k, enum rpc_code code, const char *message)
+{
+        struct client *c = k->userdata;
+
+        (void) code;
+        (void) message;
+        c->asks = false;
+        c->act_at = W->now + some(0, 200 * MSEC);
+}
+
+static void put_group(struct client *c)
+{
+        static const struct rpc_handler h = {
+                .on_message = on_put, .on_status = on_done, .on_close = on_close};
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp ops[GROUP], *all[GROUP];
+        Pb__PutRequest puts[GROUP];
+        char keys[GROUP][8];
+
+        for (unsigned i = 0; i < GROUP; i++) {
+                pb__request_op__init(&ops[i]);
+                pb__put_request__init(&puts[i]);
+                snprintf(keys[i], sizeof(keys[i]), "group%u", i);
+                puts[i].key = pb_bytes(keys[i], 6);
+                ops[i].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                ops[i].request_put = &puts[i];
+                all[i] = &ops[i];
+        }
+        txn.success = all;
+        txn.n_success = GROUP;
+        call(c, "/etcdserverpb.KV/Txn", &h, &txn.base, true);
+}
+
+static void group(struct client *c)
+{
+        static const struct rpc_handler range = {
+                .on_message = on_range, .on_status = on_done, .on_close = on_close};
+        static const struct rpc_handler look = {
+                .on_message = on_looked, .on_status = on_done, .on_close = on_close};
+        static const struct rpc_handler deletion = {
+                .on_message = on_deleted, .on_status = on_done, .on_close = on_close};
+        Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+
+        c->asks = true;
+        c->act_at = W->now + 4 * NSEC_PER_SEC;
+        get.key = del.key = pb_bytes("group", 5);
+        get.range_end = del.range_end = pb_bytes("grouq", 5);
+        get.serializable = rnd_between(&W->rnd, 0, 1) == 0;
+        del.prev_kv = true;
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        op.request_range = &get;
+        txn.success = ops;
+        txn.n_success = 1;
+        switch (rnd_between(&W->rnd, 0, 5)) {
+        case 0:
+                return put_group(c);
+        case 1:
+                return call(c, "/etcdserverpb.KV/DeleteRange", &deletion, &del.base, true);
+        case 2: /* as it is now, and not as of a revision */
+                return call(c, "/etcdserverpb.KV/Txn", &look, &txn.base, true);
+        default:
+                return call(c, "/etcdserverpb.KV/Range", &range, &get.base, true);
+        }
+}
+
 /* ---- all of them ---- */
 
 void clients_begin(struct world *w)
@@ -328,7 +456,11 @@ void clients_begin(struct world *w)
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 struct client *c = &clients[i];
 
-                *c = (struct client){.i = i, .watches = i < N_WATCHERS, .next = 2};
+                *c = (struct client){.i = i,
+                                     .role = i < N_WATCHERS               ? WATCHES
+                                             : i < N_WATCHERS + N_LOCKERS ? LOCKS
+                                                                          : GROUPS,
+                                     .next = 2};
                 STAILQ_INIT(&c->link.to_client);
                 STAILQ_INIT(&c->link.to_server);
                 c->act_at = some(0, 2000 * MSEC);
@@ -355,19 +487,23 @@ static void act(struct client *c)
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
         c->link.client_dirty = true;
         /* In the end watchers get to hear of all there was. */
-        if (!c->watches && c->state == IDLE && load_ended(W))
+        if (c->role != WATCHES && c->state == IDLE && load_ended(W))
                 return;
         if (!c->link.client) {
                 if (!connect_to(c, to))
                         return;
-                if (c->watches)
+                if (c->role == WATCHES)
                         watch(c);
-                else
+                else if (c->role == LOCKS)
                         locker_goes_on(c);
-        } else if (c->watches || (c->state != IDLE && c->state != HOLDING)) {
+        } else if (c->role == WATCHES || (c->state != IDLE && c->state != HOLDING) || c->asks) {
                 c->link.broken = true; /* it has been here for long enough, or waited */
-        } else {
+        } else if (c->role == LOCKS) {
                 locker_goes_on(c);
+        } else if (rnd_between(&W->rnd, 0, 30) == 0) {
+                c->link.broken = true;
+        } else {
+                group(c);
         }
 }
 
@@ -414,8 +550,12 @@ void clients_run(void)
                 c->link.client_dirty = false;
                 /* Who is paused says it when it wakes up. */
                 if (c->link.client && c->link.server_dirty && !n->paused) {
+                        bool waited = rpc_conn_can_go_on(c->link.server);
+
                         c->link.server_dirty = false;
                         collect(c, c->link.server, &c->link.to_client, &c->link.last_in);
+                        if (waited)
+                                world_drive(W, &W->r[c->link.to]);
                 }
                 if (c->link.broken)
                         disconnect(c);

@@ -14,10 +14,12 @@ static struct replica_node *node_of(void *u)
 void world_drive(struct world *w, struct replica_node *n)
 {
         struct boot_time now = clock_of(w, n->ppm);
+        bool was_busy;
 
         n->wake = NEVER;
         if (!n->up || n->paused || *w->failure)
                 return;
+        was_busy = *core_busy(n->core);
         {
                 MEMORY(MEMORY_RUN);
                 replica_tick(n->replica, now);
@@ -29,6 +31,11 @@ void world_drive(struct world *w, struct replica_node *n)
         n->wake = true_time_of(w, n->ppm,
                                boot_min(boot_min(replica_next(n->replica), core_next(n->core)),
                                         api_next(n->api)));
+        /* Between two slices others have their turns. */
+        if (*core_busy(n->core))
+                n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC, 3 * MSEC);
+        else if (was_busy)
+                clients_go_on(n);
         seen_look(w, n);
 }
 
@@ -445,7 +452,7 @@ static struct replica_node *node_of_core(const void *core)
 }
 
 static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                      struct view commands)
+                      struct view commands, size_t *left)
 {
         MEMORY(MEMORY_APPLY);
         uint64_t failed = memory_failed(MEMORY_APPLY);
@@ -458,20 +465,24 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
                 if (n_before < ARRAY_SIZE(before))
                         before[n_before++] = l->id;
-        r = core_replica_ops.apply(u, index, term, at, commands);
+        r = core_replica_ops.apply(u, index, term, at, commands, left);
         (void) memory_of(MEMORY_OURS); /* until the end of this function */
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
         if (r < 0)
                 return r; /* it ends */
-        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
-                if (l->renewed == index) {
+        if (r == 0)
+                RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
+                        if (l->renewed != index)
+                                continue;
                         check_renewal_applied(W, l->id, index);
                         W->met.full_renewal += all_short(W);
                 }
         for (size_t i = 0; i < n_before; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
-        check_applied(W, node_of_core(u), index);
+        W->met.apply_slice += r > 0;
+        if (r == 0)
+                check_applied(W, node_of_core(u), index);
         return r;
 }
 
@@ -535,6 +546,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                              .timeout = 6 * NSEC_PER_SEC,
                              .leader_timeout = 500 * MSEC,
                              .watch_progress = 600 * NSEC_PER_SEC,
+                             .max_txn_ops = 128,
                              .seed = rnd_u64(&w->rnd),
                      },
                      now);
@@ -565,6 +577,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                                 .queued_bytes = w->queued_bytes,
                                 .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
                                 .segment_size = w->segment_size,
+                                .apply_slice = w->apply_slice,
                                 .any_change = w->any_change,
                         },
                         n->watched_disk, &seen_ops, n->core, now, err);

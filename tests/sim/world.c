@@ -218,6 +218,7 @@ static void draw_size(struct world *w)
         w->repeated = 10;
         w->queued_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 300, 1500);
         w->any_change = chance(w, 70);
+        w->apply_slice = chance(w, 50) ? 1 + rnd_u64(&w->rnd) % (chance(w, 50) ? 6 : 60) : 0;
         w->narrow = chance(w, 50) ? NSEC_PER_SEC : some_time(w, MSEC, 20 * MSEC);
         w->n_holders = (unsigned) rnd_between(&w->rnd, 1, small ? 3 : HOLDERS_MAX);
         w->n_edges = (unsigned) rnd_between(&w->rnd, 0, small ? 3 : HOLDERS_MAX);

@@ -77,7 +77,7 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
                 x(failed_allocations, "failed allocations"), x(exits, "exits"),         \
                 x(leaders, "elections"), x(grants, "grants"), x(renewals, "renewals"),  \
                 x(expiries, "expiries"), x(writes, "writes"), x(reads, "reads"),        \
-                x(told, "events told"), x(held, "locks held"),                          \
+                x(told, "events told"), x(held, "locks held"), x(groups, "groups put"), \
                 x(holder_deaths, "holders' deaths"), x(resumed, "resumed"),             \
                 x(holder_losses, "holders' losses")
 
@@ -114,6 +114,7 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
                 x(segment_crash, "a crash right after the log's next segment was begun"),    \
                 x(both_crash, "a crash in the middle of a write of the log and one beside"), \
                 x(overtaken, "a write of the log that ends before an older one beside"),     \
+                x(apply_slice, "an entry that is half applied when others have their turn"), \
                 x(alloc_apply, "an allocation that fails while a command is applied"),       \
                 x(alloc_load, "an allocation that fails while a snapshot is loaded"),        \
                 x(alloc_start, "an allocation that fails at start")
@@ -218,6 +219,7 @@ struct world {
         size_t log_bytes;    /* of the log in memory; 0: all that behind a snapshot */
         unsigned repeated;   /* of 1,000 frames, where they are */
         size_t queued_bytes; /* of commands that wait; 0: so many that it never matters */
+        size_t apply_slice;  /* what entries may cost in a turn; 0: as it is */
         bool any_change;     /* also of members whose change may cost the majority */
         nsec_t narrow;       /* how much of a link's time may be taken by what is on its way */
         uint64_t top_term;   /* the highest that anybody leads, or led */
@@ -364,6 +366,8 @@ void clients_begin(struct world *w);
 void clients_end(void);
 /* A replica has something to say on a connection. */
 void clients_kick(struct rpc_conn *server);
+/* What they asked @n while it was busy is taken now. */
+void clients_go_on(const struct replica_node *n);
 /* Before its api goes: nobody is connected to it any more. */
 void clients_replica_down(unsigned i);
 /* Carries what is due, and lets those act whose time has come. */

@@ -625,7 +625,8 @@ static void install_without(const char *key, bool compacted)
                 kv_compact(&s.kv, s.revision);
         state_save(&s, &after);
         state_fini(&s);
-        CHECK_EQ(core_replica_ops.load(one.core, (struct view){after.data, buf_len(&after)}), 0);
+        CHECK_EQ(core_replica_ops.load(one.core, (struct view){after.data, buf_len(&after)}),
+                 0);
         (void) core_replica_ops.adopt(one.core);
 }
 

@@ -40,13 +40,14 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 }
 
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                    struct view commands)
+                    struct view commands, size_t *left)
 {
         (void) u;
         (void) index;
         (void) term;
         (void) at;
         (void) commands;
+        (void) left;
         return 0;
 }
 

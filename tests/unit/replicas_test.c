@@ -25,6 +25,7 @@ static struct {
                 unsigned saved, snaps;    /* ...as of the snapshot; those loaded */
                 uint64_t bytes, large;    /* sent to it in all, and in the largest frame */
                 unsigned slices;          /* of the one that is taken, so far */
+                unsigned turns;           /* that a '~' takes yet */
                 bool full;                /* the links to it */
         } node[N];
         STAILQ_HEAD(, frame) frames;
@@ -59,13 +60,21 @@ static size_t on_room(void *u, uint64_t peer)
 }
 
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                    struct view commands)
+                    struct view commands, size_t *left)
 {
+        struct node *n = u;
+
         (void) index;
         (void) term;
         (void) at;
         for (size_t i = 0; i < commands.len; i++)
-                ((struct node *) u)->applied += commands.p[i] == '!';
+                if (commands.p[i] == '~' && n->turns > 0) {
+                        n->turns--;
+                        *left = 0;
+                        return 1;
+                }
+        for (size_t i = 0; i < commands.len; i++)
+                n->applied += commands.p[i] == '!';
         return 0;
 }
 
@@ -725,6 +734,43 @@ TEST(a_snapshot_begun_again_does_not_let_go_of_the_log)
 
 /* The leader's own clients take all the room there is; a follower has one large frame
  * that is refused for it, and renewals. */
+/* An entry that takes several turns to apply: nothing behind it is applied, and no snapshot
+ * taken, before it is done; heartbeats go on, and nobody is deposed. */
+TEST(an_entry_is_applied_in_slices)
+{
+        struct node *n;
+        struct replica *r;
+        uint64_t applied, term;
+
+        start();
+        n = elect();
+        r = n->replica;
+        pass(200 * MS);
+        applied = replica_status(r).applied;
+        term = replica_status(r).term;
+        n->turns = 3000;
+        CHECK_EQ(replica_propose(r, "~!", 2, REPLICA_NORMAL), 0);
+        pass(20 * MS);
+        CHECK_EQ(propose(n, 10), 0);
+        replica_want_snapshot(r);
+        pass(2 * NSEC_PER_SEC);
+        CHECK(n->turns > 0 && n->turns < 1000);
+        CHECK_EQ(n->applied, 0);
+        CHECK_EQ(n->saved, 0);
+        CHECK_EQ(replica_status(r).applied, applied);
+        CHECK(replica_status(r).commit >= applied + 2);
+        CHECK(!boot_before(net.now, replica_next(r)));
+        CHECK_EQ(follower(n)->applied, 2); /* it was done with it at once */
+        pass(2 * NSEC_PER_SEC);
+        CHECK_EQ(n->turns, 0);
+        CHECK_EQ(n->applied, 2);
+        CHECK_EQ(n->saved, 2);
+        CHECK_EQ(replica_status(r).applied, applied + 2);
+        CHECK_EQ(replica_status(r).term, term);
+        CHECK(replica_status(r).leader);
+        stop();
+}
+
 TEST(renewals_go_on_beside_a_frame_that_is_refused)
 {
         struct node *leader, *from;
