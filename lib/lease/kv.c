@@ -2,7 +2,7 @@
 
 #include "base/hash.h"
 
-#define COMPACT_MAX 4096 /* changes, in one step: some 5 ms */
+#define COMPACT_MAX 2048 /* changes, in one step: some 5 ms */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {

@@ -408,11 +408,11 @@ TEST(a_long_history_is_compacted_in_steps)
                 q.revision = kv_compact_step(&s.kv, s.revision - 10);
                 CHECK(q.revision > s.kv.compacted && q.revision <= s.revision - 10);
                 CHECK_EQ(apply(&s, CMD_COMPACT, &q.base, T0, NULL), STATE_OK);
-                CHECK(was - (s.kv.history_to - s.kv.history_from) <= 4096);
+                CHECK(was - (s.kv.history_to - s.kv.history_from) <= 2048);
                 steps++;
         }
         CHECK_EQ(s.kv.compacted, s.revision - 10);
-        CHECK_EQ(steps, 49);
+        CHECK_EQ(steps, 98);
         CHECK_EQ(s.kv.history_to - s.kv.history_from, 11);
         state_fini(&s);
 }
