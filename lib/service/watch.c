@@ -6,9 +6,11 @@
  */
 #include "service/watch.h"
 
-#define BLOCK 16         /* what a block of memory costs beside its bytes */
-#define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
-#define CHECK_STEPS 10   /* to look whether a watch is still permitted */
+#define BLOCK 16          /* what a block of memory costs beside its bytes */
+#define TURN_STEPS 40000  /* in one turn of the loop: some 2 ms */
+#define CHECK_STEPS 10    /* to look whether a watch is still permitted */
+#define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */
+#define FREE_IN_TURN 2000 /* ...in the turns that follow */
 
 static int watch_id_cmp(const struct watch *a, const struct watch *b)
 {
@@ -39,7 +41,7 @@ static size_t watch_cost(const struct kv_span *span)
                3 * BLOCK;
 }
 
-static void watch_free(struct watch *w)
+void watch_free(struct watch *w)
 {
         struct watch_hub *h = w->stream->hub;
 
@@ -47,7 +49,8 @@ static void watch_free(struct watch *w)
         if (w->progress_notify)
                 TAILQ_REMOVE(&h->by_told, w, by_told);
         RB_REMOVE(watch_ids, &w->stream->watches, w);
-        rpc_call_let_go(w->stream->call, watch_cost(&w->span));
+        if (w->stream->call)
+                rpc_call_let_go(w->stream->call, watch_cost(&w->span));
         free(w);
 }
 
@@ -59,7 +62,8 @@ void watch_cancel(struct watch *w, const char *why, int64_t compacted)
         p.canceled = true;
         p.compact_revision = compacted;
         p.cancel_reason = (char *) (uintptr_t) why;
-        watch_respond(w->stream, &p);
+        if (w->stream->call)
+                watch_respond(w->stream, &p);
         watch_free(w);
 }
 
@@ -97,7 +101,7 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
                 }
         while ((w = TAILQ_FIRST(&h->by_told)) && boot_diff(now, w->told_at) >= every) {
                 watch_told(w, now);
-                if (w->feed == &h->feeds[FEED_NOW])
+                if (w->feed == &h->feeds[FEED_NOW] && w->stream->call)
                         report_progress(w->stream, w->id);
         }
 }
@@ -185,12 +189,37 @@ static bool check_permits(struct watch_hub *h, struct watch_budget *b)
 
 static void ask_for_now(struct watch_hub *h);
 
+/* Frees watches of a stream that has ended, as many as @n allows. */
+static bool free_watches(struct watch_stream *s, size_t *n)
+{
+        struct watch *w;
+
+        for (; (w = RB_ROOT(&s->watches)); (*n)--) {
+                if (*n == 0)
+                        return false;
+                watch_free(w);
+        }
+        return true;
+}
+
+/* Those of streams that have ended, which were too many to go at once. */
+static void free_more(struct watch_hub *h, size_t n)
+{
+        struct watch_stream *s;
+
+        while ((s = LIST_FIRST(&h->leaving)) && free_watches(s, &n)) {
+                LIST_REMOVE(s, next);
+                free(s);
+        }
+}
+
 void watch_hub_flush(struct watch_hub *h, struct boot_time now)
 {
         struct watch_budget budget = {TURN_STEPS};
         struct watch *w;
 
-        h->next = BOOT_TIME_NEVER;
+        free_more(h, FREE_IN_TURN);
+        h->next = LIST_EMPTY(&h->leaving) ? BOOT_TIME_NEVER : now;
         check_leader(h, now);
         ask_for_now(h);
         if (!check_permits(h, &budget)) {
@@ -412,20 +441,23 @@ static void on_end(struct rpc_call *call)
 static void on_close(struct rpc_call *call)
 {
         struct watch_stream *s = call->userdata;
-        struct watch *w;
+        struct watch_hub *h = s->hub;
+        size_t n = FREE_AT_ONCE;
 
-        while ((w = RB_ROOT(&s->watches)))
-                watch_free(w);
-        if (s->hub->check_at == s) {
-                s->hub->check_at = LIST_NEXT(s, next);
-                s->hub->check_id = INT64_MIN;
+        s->call = NULL;
+        if (h->check_at == s) {
+                h->check_at = LIST_NEXT(s, next);
+                h->check_id = INT64_MIN;
         }
         if (s->progress_asked)
                 LIST_REMOVE(s, by_asked);
         LIST_REMOVE(s, next);
         identity_fini(&s->who);
         buf_fini(&s->held);
-        free(s);
+        if (free_watches(s, &n))
+                return free(s);
+        LIST_INSERT_HEAD(&h->leaving, s, next);
+        h->next = core_now(h->api->core);
 }
 
 static const struct rpc_handler handler = {
@@ -460,6 +492,7 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         h->leaderless_since = BOOT_TIME_NEVER;
         h->auth_seen = auth_version(h);
         LIST_INIT(&h->streams);
+        LIST_INIT(&h->leaving);
         LIST_INIT(&h->blocked);
         LIST_INIT(&h->asked);
         TAILQ_INIT(&h->by_told);
@@ -472,6 +505,8 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
 struct watch_hub *watch_hub_free(struct watch_hub *h)
 {
         assert(!h || LIST_EMPTY(&h->streams));
+        if (h)
+                free_more(h, SIZE_MAX);
         for (size_t i = 0; h && i < ARRAY_SIZE(h->packs); i++)
                 buf_fini(&h->packs[i].bytes);
         free(h);

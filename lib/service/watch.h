@@ -77,10 +77,10 @@ struct watch_stream {
         LIST_ENTRY(watch_stream) by_blocked; /* while `blocked` has any */
         LIST_ENTRY(watch_stream) by_asked;   /* while `progress_asked` */
         struct watch_hub *hub;
-        struct rpc_call *call;
-        struct identity who; /* as of the last watch that was created */
-        bool waits;          /* for this replica to know what is now */
-        struct buf held;     /* the request that does */
+        struct rpc_call *call; /* NULL: it has ended, and its watches go in slices */
+        struct identity who;   /* as of the last watch that was created */
+        bool waits;            /* for this replica to know what is now */
+        struct buf held;       /* the request that does */
         struct watch_ids watches;
         struct watch_list blocked; /* which wait for the client to read */
         size_t n_behind;           /* of its watches, those that are not up to date */
@@ -100,6 +100,7 @@ struct watch_hub {
         struct watch_group *packs_of; /* NULL: none */
         struct watch_pack packs[8];   /* by what watches of one range may want */
         LIST_HEAD(, watch_stream) streams, blocked, asked;
+        LIST_HEAD(, watch_stream) leaving; /* which have no call any more */
         struct watch_list by_told; /* who wants progress; who was told longest ago is first */
         uint64_t auth_seen; /* auth_version() when it was last checked who may watch what */
         struct watch_stream *check_at; /* the stream whose turn it is in a check; NULL: none */
@@ -120,6 +121,7 @@ RB_PROTOTYPE(watch_ids, watch, by_id, watch_id_cmp)
 /* ---- watch.c ---- */
 
 void watch_respond(struct watch_stream *s, Pb__WatchResponse *p);
+void watch_free(struct watch *w);
 /* Tells the client, and frees @w. */
 void watch_cancel(struct watch *w, const char *why, int64_t compacted);
 /* @w was told something just now. */

@@ -119,7 +119,8 @@ static void join(struct watch_feed *f, struct watch *w)
         struct watch_group *g = group_of(f, &w->span);
 
         if (!g) {
-                rpc_call_finish(w->stream->call, status_nomem.code, status_nomem.text);
+                if (w->stream->call)
+                        rpc_call_finish(w->stream->call, status_nomem.code, status_nomem.text);
                 return wait_in(f, w);
         }
         if (f->fresh) {
@@ -181,7 +182,8 @@ static void unblock(struct watch_hub *h, struct boot_time now, struct watch_budg
                 return;
         h->blocked_at = boot_add(now, BLOCKED_AGAIN);
         LIST_FOREACH_SAFE (s, &h->blocked, by_blocked, next) {
-                size_t queued = rpc_call_queued_before(s->call, QUEUED_LOW);
+                size_t queued =
+                        s->call ? rpc_call_queued_before(s->call, QUEUED_LOW) : SIZE_MAX;
                 struct watch *w;
 
                 while (queued <= QUEUED_LOW && b->left > 0 && (w = TAILQ_FIRST(&s->blocked))) {
@@ -285,6 +287,10 @@ static void serve(struct watch_group *g, struct watch *w, struct boot_time now,
         struct watch_feed *f = w->feed;
         int64_t from = max_of(w->next_revision, f->next);
 
+        if (!w->stream->call) {
+                b->left -= MOVE_STEPS;
+                return watch_free(w);
+        }
         w->batch = f->batch;
         TAILQ_REMOVE(&g->watches, w, next);
         TAILQ_INSERT_TAIL(&g->watches, w, next);

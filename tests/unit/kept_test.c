@@ -406,6 +406,51 @@ TEST(an_address_may_have_200000_watches)
         end();
 }
 
+/* 200,000 watches that ended with their connection held the loop for 60 to 250 ms. */
+TEST(many_watches_go_in_slices)
+{
+        struct client *gone, *other;
+        struct rpc_call *k;
+
+        begin(64 * MB);
+        settle();
+        gone = client(0);
+        other = client(1);
+        k = call(gone, WATCH);
+        for (unsigned i = 0; i < 20000; i++) {
+                watch(k, i, 40);
+                if (i % 500 == 0)
+                        pump();
+        }
+        pump();
+        CHECK_EQ(gone->created, 20000);
+        watch(call(other, WATCH), 7, 40);
+        pump();
+        leave(gone);
+        CHECK_EQ(w.address[0].kept, 0);
+        for (unsigned i = 0; i < 8; i++) { /* 1,000 at once, 2,000 in each turn */
+                CHECK(!boot_before(w.now, api_next(w.api)));
+                api_flush(w.api, w.now);
+        }
+        put(other, "00000007", 10); /* which one of those that are left wanted, too */
+        pass(20 * MSEC);
+        CHECK_EQ(other->code, RPC_OK);
+        CHECK_EQ(other->answers, 2); /* the put's, and the event */
+        CHECK(boot_before(w.now, api_next(w.api)));
+        leave(other);
+        /* And what is left of a stream goes with the hub. */
+        gone = client(2);
+        k = call(gone, WATCH);
+        for (unsigned i = 0; i < 5000; i++) {
+                watch(k, i, 40);
+                if (i % 500 == 0)
+                        pump();
+        }
+        pump();
+        leave(gone);
+        end();
+}
+
 /* Before a replica knows what is now, all that a stream sent was held for it. */
 TEST(watches_from_now_on_wait_in_their_window)
 {
