@@ -43,17 +43,36 @@ static void count_again(struct kv_key *k)
 
 /* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
  * a new or a removed one. So a key is not live when it comes and when it goes, which changes
- * the count of nobody above it, and count_up() tells what becomes of it in between. */
+ * the count of nobody above it; lives() and dies() tell what becomes of it in between. */
 #undef RB_AUGMENT
 #define RB_AUGMENT(k) count_again(k)
 
 TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
 
-/* @k has come to life, or has died. */
-static void count_up(struct kv_key *k)
+/* @k has come to life: all above it have one more, and nothing else of them has changed. */
+static void lives(struct kv_key *k)
+{
+        int64_t born = created(k);
+
+        for (; k; k = RB_PARENT(k, by_key)) {
+                k->n_live++;
+                k->eldest = elder(k->eldest, born);
+        }
+}
+
+static void dies(struct kv_key *k)
 {
         for (; k; k = RB_PARENT(k, by_key))
                 count_again(k);
+}
+
+/* @k has another newest version than before. */
+static void count(struct kv_key *k, bool was_live)
+{
+        if (is_live(k) && !was_live)
+                lives(k);
+        else if (!is_live(k) && was_live)
+                dies(k);
 }
 
 struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end)
@@ -408,8 +427,7 @@ static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32
         }
         was_live = is_live(k);
         k->newest = v;
-        if (kv_live(k) != was_live)
-                count_up(k);
+        count(k, was_live);
         kv->history[kv->history_to++] = v;
         kv->bytes += version_cost(v);
         return 0;
@@ -594,8 +612,7 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         v->key = k;
         v->older = k->newest;
         k->newest = v;
-        if (kv_live(k) != was_live)
-                count_up(k);
+        count(k, was_live);
         kv->bytes += version_cost(v);
         kv->n_keys += (size_t) (v->version > 0) - (size_t) was_live;
         return 0;
