@@ -65,19 +65,36 @@ bool replica_votes(const struct replica *r)
         return i >= 0 && replica_conf(r)->servers[i].role == RAFT_VOTER;
 }
 
+uint64_t replica_term(const struct replica *r)
+{
+        return raft_current_term(&r->raft);
+}
+
+bool replica_learns(const struct replica *r)
+{
+        int i = replica_position(r, r->cfg.id);
+
+        return i >= 0 && replica_conf(r)->servers[i].role != RAFT_VOTER;
+}
+
+bool replica_short_of_room(const struct replica *r)
+{
+        return store_short_of_room(r->store);
+}
+
 struct replica_status replica_status(const struct replica *r)
 {
         return (struct replica_status){
                 .leader = replica_leads(r),
-                .learner = replica_position(r, r->cfg.id) >= 0 && !replica_votes(r),
+                .learner = replica_learns(r),
                 .ready = r->ready,
                 .leader_id = replica_leader(r),
-                .term = raft_current_term(&r->raft),
+                .term = replica_term(r),
                 .last = log_last(&r->log),
                 .commit = raft_commit_index(&r->raft),
                 .applied = r->applied,
                 .waits_for_room = store_waits_for_room(r->store),
-                .short_of_room = store_short_of_room(r->store),
+                .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
         };
 }

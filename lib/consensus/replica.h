@@ -238,8 +238,11 @@ uint64_t replica_removed(const struct replica *r, uint64_t id);
 /* Takes a snapshot soon, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);
 
-/* Cheap: asked several times with each request. */
 struct replica_status replica_status(const struct replica *r);
+/* Of that, what is asked with each request. */
+uint64_t replica_term(const struct replica *r);
+bool replica_learns(const struct replica *r);
+bool replica_short_of_room(const struct replica *r);
 
 /* What log and snapshot take on the disk; adds up every file of the log. */
 uint64_t replica_disk_bytes(const struct replica *r);

@@ -322,7 +322,7 @@ static void on_message(struct rpc_call *call, struct view m)
         if (r < 0)
                 return request_fail(q, status_unpacked(r));
         rpc_call_charge_request(call, cost);
-        if (core_status(q->api->core).learner && !learner_answers(q))
+        if (core_learns(q->api->core) && !learner_answers(q))
                 return request_fail(q, status_learner);
         if (call->want_leader && core_status(q->api->core).leader_id == 0)
                 return request_fail(q, status_no_leader);
@@ -377,7 +377,7 @@ void api_accept(struct rpc_call *call, void *userdata)
         for (size_t i = 0; i < ARRAY_SIZE(streams); i++) {
                 if (strcmp(streams[i].path, call->path) != 0)
                         continue;
-                if (core_status(a->core).learner)
+                if (core_learns(a->core))
                         return rpc_call_finish(call, status_learner.code, status_learner.text);
                 return streams[i].accept(a, call);
         }

@@ -207,6 +207,16 @@ struct replica_status core_status(const struct core *c)
         return c->replica ? replica_status(c->replica) : (struct replica_status){0};
 }
 
+bool core_learns(const struct core *c)
+{
+        return c->replica && replica_learns(c->replica);
+}
+
+static uint64_t term_of(const struct core *c)
+{
+        return c->replica ? replica_term(c->replica) : 0;
+}
+
 uint64_t core_disk_bytes(const struct core *c)
 {
         return c->replica ? replica_disk_bytes(c->replica) : 0;
@@ -249,7 +259,7 @@ void core_header(const struct core *c, Pb__ResponseHeader *h)
         pb__response_header__init(h);
         h->cluster_id = c->cfg.cluster_id;
         h->member_id = c->cfg.member_id;
-        h->raft_term = core_status(c).term;
+        h->raft_term = term_of(c);
         h->revision = c->state.revision;
 }
 
@@ -281,7 +291,7 @@ static int propose(struct core *c, struct core_write *w)
                 return r;
         r = replica_propose(c->replica, b.data, buf_len(&b), priority_of(w->type));
         if (r == 0)
-                w->term = core_status(c).term;
+                w->term = term_of(c);
         else if (r == -ENOTCONN)
                 c->repropose = true;
         return r == -ENOTCONN ? 0 : r;
@@ -295,7 +305,7 @@ static bool is_refused(struct core *c, enum cmd_type type, struct view body)
         cleanup_(arena_fini) struct arena a = {0};
         Pb__TxnRequest *txn;
 
-        if (!upkeep_disks_full(&c->state) && !core_status(c).short_of_room)
+        if (!upkeep_disks_full(&c->state) && !replica_short_of_room(c->replica))
                 return false;
         if (type == CMD_PUT || type == CMD_GRANT)
                 return true;
@@ -338,10 +348,9 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
  * the leader of today. */
 static void repropose(struct core *c)
 {
-        struct replica_status s = core_status(c);
         struct core_write *w, *next;
 
-        if (!c->repropose || s.leader_id == 0)
+        if (!c->repropose || core_status(c).leader_id == 0)
                 return;
         c->repropose = false;
         for (w = RB_MIN(core_writes, &c->writes); w; w = next) {
@@ -1033,22 +1042,22 @@ void core_tick(struct core *c, struct boot_time now)
 struct boot_time core_next(struct core *c)
 {
         struct boot_time next = boot_min(c->renew_at, changes_next(&c->changes));
+        struct replica_status st = core_status(c);
 
-        if (core_status(c).leader) {
+        if (st.leader) {
                 next = boot_min(next,
                                 boot_max(c->expire_not_before,
                                          replica_lease_when(c->replica,
                                                             deadlines_next(&c->state.deadlines),
                                                             c->now)));
-                if (c->state.leases.n > 0 || c->term_seen != core_status(c).term)
+                if (c->state.leases.n > 0 || c->term_seen != st.term)
                         next = boot_min(next,
                                         boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
                 next = boot_min(
                         next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
-        if (core_status(c).leader_id != 0 &&
-            upkeep_disk_due(&c->cfg, &c->state, core_status(c).short_of_room))
+        if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
         if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads) || c->reads_dropped)
