@@ -67,7 +67,7 @@ static void on_watchers(struct loop_later *d)
         struct program *p = container_of(d, struct program, watchers);
         struct boot_time next;
 
-        api_flush(p->api, boot_now());
+        api_flush(p->api, loop_lap_at(p->loop));
         loop_lap(p->loop, "watchers, locks and scans", NULL);
         next = boot_min(replica_next(p->replica),
                         boot_min(core_next(p->core), api_next(p->api)));
@@ -81,7 +81,7 @@ static void on_watchers(struct loop_later *d)
 static void on_hook(struct loop_hook *h)
 {
         struct program *p = container_of(h, struct program, hook);
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_lap_at(p->loop); /* all that came was taken before */
 
         replica_tick(p->replica, now);
         loop_lap(p->loop, "consensus", NULL);

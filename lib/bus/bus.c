@@ -101,7 +101,9 @@ static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bus_closed_fn cl
         b->closed = closed;
         b->userdata = userdata;
         loop_timer_init(&b->timer, l, on_timer);
+        b->io.what = "the bus";
         loop_io_start(&b->io, l, sd_bus_get_fd(b->sd), EV_READ, on_io);
+        b->hook.what = "the bus";
         loop_hook_start(&b->hook, l, on_hook);
         *ret = b;
         return 0;

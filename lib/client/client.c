@@ -339,6 +339,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         }
         /* Agents spread over the replicas. */
         c->current = c->view_peer = rnd_between(&c->rnd, 0, c->n_peers - 1);
+        c->hook.what = "the client";
         loop_hook_start(&c->hook, l, on_hook);
         *ret = take_ptr(c);
         return 0;

@@ -175,6 +175,7 @@ int links_new(struct links **ret, struct loop *l, const struct links_ops *ops, v
             mnl_socket_bind(k->nl, RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR,
                             MNL_SOCKET_AUTOPID) < 0)
                 return -errno;
+        k->io.what = "the kernel's links";
         loop_io_start(&k->io, l, mnl_socket_get_fd(k->nl), EV_READ, on_io);
         dump(k);
         *ret = take_ptr(k);

@@ -164,7 +164,7 @@ static void arm(struct loop *l)
         }
         timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
         l->armed_for = when;
-        l->armed_ahead = boot_before(boot_now(), when);
+        l->armed_ahead = boot_before(l->lap_at, when);
 }
 
 struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
@@ -181,6 +181,11 @@ struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
                         snprintf(l->turn.who, sizeof(l->turn.who), "%s", who);
         }
         return now;
+}
+
+struct boot_time loop_lap_at(const struct loop *l)
+{
+        return l->lap_at;
 }
 
 static void turn_begins(struct loop *l)
@@ -237,7 +242,7 @@ static void put_back(struct loop *l, struct loop_laters *list)
 
 static void run_inputs(struct loop *l)
 {
-        struct boot_time end = boot_add(loop_lap(l, "the loop itself", NULL), SHARE_IN);
+        struct boot_time end = boot_add(l->lap_at, SHARE_IN);
         struct loop_later *d;
 
         /* Who asks again gets the next turn. */
@@ -289,8 +294,11 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
         (void) events;
         run_inputs(l);
         TAILQ_FOREACH_SAFE (h, &l->hooks, next, h_next) {
-                h->fn(h);
-                loop_lap(l, "a hook", NULL);
+                const char *what = h->what;
+
+                h->fn(h); /* which may be the end of @h */
+                if (what)
+                        loop_lap(l, what, NULL);
         }
         run_laters(l);
         arm(l);
@@ -328,6 +336,7 @@ int loop_new(struct loop **ret)
         if (!l->ev)
                 return -ENOMEM;
         l->armed_for = BOOT_TIME_NEVER;
+        l->timer_io.what = "timers";
         loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
         TAILQ_INIT(&l->hooks);
         TAILQ_INIT(&l->inputs);
@@ -385,12 +394,13 @@ void loop_stop(struct loop *l)
 static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
 {
         struct loop_io *io = container_of(w, struct loop_io, ev);
-        const char *what = io->what ? io->what : "a descriptor";
+        const char *what = io->what;
         struct loop *l = io->loop;
 
         (void) ev;
         io->fn(io, events & (EV_READ | EV_WRITE)); /* which may be the end of @io */
-        loop_lap(l, what, NULL);
+        if (what)
+                loop_lap(l, what, NULL);
 }
 
 void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,

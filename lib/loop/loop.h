@@ -51,6 +51,10 @@ nsec_t loop_longest_turn(struct loop *l);
  * its turn are told apart without. Returns the time. */
 struct boot_time loop_lap(struct loop *l, const char *what, const char *who);
 
+/* When that word came last: the time, but for what the running piece has taken, without a look
+ * at the clock. */
+struct boot_time loop_lap_at(const struct loop *l);
+
 /* By how much the latest of the timers since the last question came too late, those aside that
  * were due when they were armed. */
 nsec_t loop_take_lag(struct loop *l);
@@ -59,7 +63,7 @@ nsec_t loop_take_lag(struct loop *l);
 struct loop_io {
         struct ev_io ev;
         struct loop *loop;
-        const char *what; /* the owner's, before the start; NULL: no name. See loop_lap() */
+        const char *what; /* the owner's, before the start, for loop_lap(); NULL: @fn says it */
         void (*fn)(struct loop_io *io, int events);
 };
 
@@ -90,6 +94,7 @@ static inline bool loop_timer_armed(const struct loop_timer *t)
 struct loop_hook {
         TAILQ_ENTRY(loop_hook) next;
         struct loop *loop; /* NULL while not started */
+        const char *what;  /* as of a descriptor */
         void (*fn)(struct loop_hook *h);
 };
 

@@ -203,13 +203,13 @@ struct share {
         struct boot_time end;
 };
 
-static struct share share_begin(const struct stream *s)
+static struct share share_begin(const struct stream *s, struct boot_time now)
 {
         bool patient = s->ops->patient;
 
         return (struct share){
                 .bytes_max = patient ? EVENT_BYTES : EVENT_BYTES_URGENT,
-                .end = boot_add(boot_now(), patient ? LOOP_PIECE : EVENT_URGENT),
+                .end = boot_add(now, patient ? LOOP_PIECE : EVENT_URGENT),
         };
 }
 
@@ -231,7 +231,7 @@ static void flush(struct stream *s)
         if (s->state != STREAM_OPEN)
                 return;
         s->tls_wants_write = false;
-        for (sh = share_begin(s);;) {
+        for (sh = share_begin(s, loop_lap_at(s->loop));;) {
                 ssize_t n;
 
                 if (sh.bytes > 0 && share_used(&sh, boot_now())) {
@@ -385,8 +385,8 @@ static void on_turn(struct loop_later *d);
 
 static void read_share(struct stream *s)
 {
-        struct boot_time from = boot_now(), now;
-        struct share sh = share_begin(s);
+        struct boot_time from = loop_lap_at(s->loop), now;
+        struct share sh = share_begin(s, from);
 
         while (read_some(s, &sh)) {
                 now = boot_now();
@@ -477,7 +477,6 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
         s->fd = fd;
         s->ops = ops;
         s->slice = SLICE_MAX;
-        s->io.what = what(s);
         s->userdata = userdata;
         strcpy(s->peer, "?");
         set_options(fd);

@@ -179,7 +179,7 @@ static bool is_stuck(struct conn *c, struct boot_time now)
  * theirs the one that holds most goes. */
 static void relieve(struct server *s)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_lap_at(s->loop);
         struct conn *c, *most = NULL;
         size_t most_held = 0;
 
@@ -214,7 +214,7 @@ static void on_data(struct stream *s, struct view data)
                 stream_close_after_tx(s); /* the GOAWAY that says why goes first */
         stream_kick(s);
         if (rpc_conn_n_calls(c->rpc) > 0) {
-                c->called_at = boot_now();
+                c->called_at = loop_lap_at(server->loop);
                 TAILQ_REMOVE(&server->conns, c, next);
                 TAILQ_INSERT_TAIL(&server->conns, c, next);
         }
