@@ -1,6 +1,7 @@
 #include "loop/worker.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,10 +13,9 @@ struct queue {
 struct worker {
         pthread_t thread;
         bool started;
-        pthread_mutex_t lock; /* todo, finished, stop */
-        pthread_cond_t wake;
+        pthread_mutex_t lock; /* todo, finished */
+        sem_t wake;           /* once for each of `todo`, and once more: that was all */
         struct queue todo, finished;
-        bool stop;
         int event_fd;
         struct loop_io io;
 };
@@ -49,9 +49,9 @@ static void *thread_main(void *arg)
                 struct worker_job *job;
                 uint64_t one = 1;
 
+                while (sem_wait(&w->wake) < 0 && errno == EINTR)
+                        ;
                 pthread_mutex_lock(&w->lock);
-                while (!w->todo.head && !w->stop)
-                        pthread_cond_wait(&w->wake, &w->lock);
                 job = w->todo.head;
                 if (job) {
                         w->todo.head = job->next;
@@ -97,12 +97,13 @@ int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
         if (!w)
                 return -ENOMEM;
         pthread_mutex_init(&w->lock, NULL);
-        pthread_cond_init(&w->wake, NULL);
+        sem_init(&w->wake, 0, 0);
         queue_init(&w->todo);
         queue_init(&w->finished);
         w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (w->event_fd < 0)
                 return -errno;
+        w->io.what = "what a thread has done";
         loop_io_start(&w->io, l, w->event_fd, EV_READ, on_finished);
         /* Signals are the loop's. */
         sigfillset(&all);
@@ -124,10 +125,7 @@ struct worker *worker_free(struct worker *w)
         if (!w)
                 return NULL;
         if (w->started) {
-                pthread_mutex_lock(&w->lock);
-                w->stop = true;
-                pthread_cond_signal(&w->wake);
-                pthread_mutex_unlock(&w->lock);
+                sem_post(&w->wake);
                 pthread_join(w->thread, NULL);
         }
         for (job = queue_take(&w->finished); job; job = next) {
@@ -137,7 +135,7 @@ struct worker *worker_free(struct worker *w)
         loop_io_stop(&w->io);
         if (w->event_fd >= 0)
                 close(w->event_fd);
-        pthread_cond_destroy(&w->wake);
+        sem_destroy(&w->wake);
         pthread_mutex_destroy(&w->lock);
         free(w);
         return NULL;
@@ -147,6 +145,6 @@ void worker_submit(struct worker *w, struct worker_job *job)
 {
         pthread_mutex_lock(&w->lock);
         queue_push(&w->todo, job);
-        pthread_cond_signal(&w->wake);
         pthread_mutex_unlock(&w->lock);
+        sem_post(&w->wake);
 }
