@@ -78,19 +78,19 @@ static void submit_trailers(struct call *k, bool alone)
 {
         struct rpc_conn *c = k->pub.conn;
         cleanup_(buf_fini) struct buf text = {0};
-        char code[16];
         nghttp2_nv h[4];
         size_t n = 0;
         int r;
 
-        rpc_percent_encode(k->message ? k->message : "", &text);
-        snprintf(code, sizeof(code), "%d", k->code);
         if (alone) {
                 h[n++] = HEADER(":status", "200");
                 h[n++] = HEADER("content-type", "application/grpc");
         }
-        h[n++] = HEADER("grpc-status", code);
-        h[n++] = header_of("grpc-message", (char *) text.data, buf_len(&text));
+        h[n++] = HEADER("grpc-status", rpc_code_text(k->code));
+        if (k->message) {
+                rpc_percent_encode(k->message, &text);
+                h[n++] = header_of("grpc-message", (char *) text.data, buf_len(&text));
+        }
         r = alone ? nghttp2_submit_response(c->h2, k->stream, h, n, NULL)
                   : nghttp2_submit_trailer(c->h2, k->stream, h, n);
         if (r == NGHTTP2_ERR_NOMEM || buf_error(&text) < 0)

@@ -2,6 +2,14 @@
 
 #include <ctype.h>
 
+const char *rpc_code_text(enum rpc_code code)
+{
+        static const char *const texts[] = {"0", "1",  "2",  "3",  "4",  "5",  "6",  "7", "8",
+                                            "9", "10", "11", "12", "13", "14", "15", "16"};
+
+        return texts[code];
+}
+
 void rpc_percent_encode(const char *s, struct buf *out)
 {
         for (; *s; s++) {

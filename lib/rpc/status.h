@@ -24,6 +24,9 @@ enum rpc_code {
         RPC_UNAUTHENTICATED = 16,
 };
 
+/* As in grpc-status. */
+const char *rpc_code_text(enum rpc_code code);
+
 /* Appends @s with every byte outside of ' '..'~', and '%' itself, as %XX. */
 void rpc_percent_encode(const char *s, struct buf *out);
 
