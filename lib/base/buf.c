@@ -11,6 +11,13 @@ void buf_fini(struct buf *b)
         *b = (struct buf){0};
 }
 
+void buf_reuse(struct buf *b, size_t keep)
+{
+        if (b->cap > keep)
+                buf_fini(b);
+        buf_clear(b);
+}
+
 uint8_t *buf_reserve(struct buf *b, size_t n)
 {
         size_t len = buf_len(b), cap;

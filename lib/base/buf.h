@@ -34,6 +34,9 @@ static inline void buf_clear(struct buf *b)
         b->failed = false;
 }
 
+/* The same, for a buffer that serves again: keeps its memory unless that is more than @keep. */
+void buf_reuse(struct buf *b, size_t keep);
+
 static inline size_t buf_len(const struct buf *b)
 {
         return b->end - b->off;

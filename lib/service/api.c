@@ -3,6 +3,7 @@
 #include "service/internal.h"
 
 #define SPARE_MAX 4096
+#define PACKED_KEEP ((size_t) 64 << 10)
 #define MESSAGES_MIN 64                  /* in one request, beside those of operations */
 #define LARGE_ANSWER ((size_t) 64 << 10) /* that is not there yet: assumed */
 
@@ -55,6 +56,7 @@ struct api *api_free(struct api *a)
                 a->spare = q->next_spare;
                 free(q);
         }
+        buf_fini(&a->packed);
         free(a);
         return NULL;
 }
@@ -77,10 +79,11 @@ void api_kick(struct api *a, struct rpc_call *call)
 
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
 {
-        cleanup_(buf_fini) struct buf b = {0};
+        struct buf *b = &a->packed;
 
-        pb_append(&b, m);
-        if (buf_error(&b) < 0 || rpc_call_send(call, b.data, buf_len(&b)) < 0)
+        buf_reuse(b, PACKED_KEEP);
+        pb_append(b, m);
+        if (buf_error(b) < 0 || rpc_call_send(call, b->data, buf_len(b)) < 0)
                 rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         api_kick(a, call);
 }
@@ -134,12 +137,13 @@ void request_reply_bytes(struct request *q, const void *p, size_t n)
 
 void request_reply(struct request *q, const ProtobufCMessage *m)
 {
-        cleanup_(buf_fini) struct buf b = {0};
+        struct buf *b = &q->api->packed;
 
-        pb_append(&b, m);
-        if (buf_error(&b) < 0)
+        buf_reuse(b, PACKED_KEEP);
+        pb_append(b, m);
+        if (buf_error(b) < 0)
                 return request_fail(q, status_nomem);
-        request_reply_bytes(q, b.data, buf_len(&b));
+        request_reply_bytes(q, b->data, buf_len(b));
 }
 
 void request_reply_header(struct request *q)
@@ -233,12 +237,13 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
 
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
 {
-        cleanup_(buf_fini) struct buf b = {0};
+        struct buf *b = &q->api->packed;
 
-        pb_append(&b, body);
-        if (buf_error(&b) < 0)
+        buf_reuse(b, PACKED_KEEP);
+        pb_append(b, body);
+        if (buf_error(b) < 0)
                 return request_fail(q, status_nomem);
-        write_bytes(q, type, (struct view){b.data, buf_len(&b)});
+        write_bytes(q, type, (struct view){b->data, buf_len(b)});
 }
 
 void request_write_own(struct request *q, enum cmd_type type)

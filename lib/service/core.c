@@ -27,7 +27,7 @@
 #define WRITES_MAX 100000
 #define WRITES_BYTES_MAX ((size_t) 512 << 20)
 #define READS_MAX 100000
-#define ANSWER_KEPT ((size_t) 64 << 10) /* of memory for the next answer */
+#define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
 RB_HEAD(core_reads, core_read);
@@ -59,6 +59,7 @@ struct core {
         struct core_writes writes;
         size_t n_writes, write_bytes;
         uint64_t next_seq;
+        struct buf command; /* as it is proposed */
         uint64_t term_seen; /* the highest term of an applied entry */
         bool repropose;     /* some writes were not proposed, or not in this term */
 
@@ -177,6 +178,7 @@ struct core *core_free(struct core *c)
         buf_fini(&c->part.out);
         free(c->member_name);
         free(c->member_urls);
+        buf_fini(&c->command);
         free(c);
         return NULL;
 }
@@ -279,17 +281,18 @@ static enum replica_priority priority_of(enum cmd_type type)
 /* Returns 0, also when there is no leader: it waits for one then. */
 static int propose(struct core *c, struct core_write *w)
 {
-        cleanup_(buf_fini) struct buf b = {0};
+        struct buf *b = &c->command;
         int r;
 
         w->term = 0;
-        cmd_append(&b, w->type, c->cfg.member_id, w->seq, w->user,
+        buf_reuse(b, SCRATCH_KEEP);
+        cmd_append(b, w->type, c->cfg.member_id, w->seq, w->user,
                    upkeep_counts(w->type) && w->user ? c->cfg.quota : 0, buf_head(&w->body),
                    buf_len(&w->body));
-        r = buf_error(&b);
+        r = buf_error(b);
         if (r < 0)
                 return r;
-        r = replica_propose(c->replica, b.data, buf_len(&b), priority_of(w->type));
+        r = replica_propose(c->replica, b->data, buf_len(b), priority_of(w->type));
         if (r == 0)
                 w->term = term_of(c);
         else if (r == -ENOTCONN)
@@ -738,9 +741,7 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, s
         if (w)
                 write_finish(c, w, status_of(reply.outcome),
                              (struct view){out->data, buf_len(out)});
-        if (out->cap > ANSWER_KEPT)
-                buf_fini(out);
-        buf_clear(out);
+        buf_reuse(out, SCRATCH_KEEP);
         return 0;
 }
 

@@ -33,6 +33,7 @@ struct api {
         struct request
                 *spare; /* requests to use again: they come and go by the 100,000 a second */
         size_t n_spare;
+        struct buf packed; /* what is sent next */
         nsec_t token_ttl;
 };
 
