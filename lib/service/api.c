@@ -77,15 +77,19 @@ void api_kick(struct api *a, struct rpc_call *call)
         a->conns.kick(call->conn, a->conns_arg);
 }
 
-void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
+void api_send_packed(struct api *a, struct rpc_call *call)
 {
-        struct buf *b = &a->packed;
-
-        buf_reuse(b, PACKED_KEEP);
-        pb_append(b, m);
-        if (buf_error(b) < 0 || rpc_call_send(call, b->data, buf_len(b)) < 0)
+        if (buf_error(&a->packed) < 0 ||
+            rpc_call_send(call, a->packed.data, buf_len(&a->packed)) < 0)
                 rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         api_kick(a, call);
+}
+
+void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
+{
+        buf_reuse(&a->packed, PACKED_KEEP);
+        pb_append(&a->packed, m);
+        api_send_packed(a, call);
 }
 
 static struct request *request_new(struct api *a)

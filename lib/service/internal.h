@@ -106,6 +106,8 @@ void request_read(struct request *q, void (*then)(struct request *q));
 void api_kick(struct api *a, struct rpc_call *call);
 /* Sends a message on a stream, and kicks. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
+/* The same of what is in @a->packed. */
+void api_send_packed(struct api *a, struct rpc_call *call);
 
 extern const struct method kv_methods[], lease_methods[], cluster_methods[], lock_methods[],
         maintenance_methods[], auth_methods[];

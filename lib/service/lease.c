@@ -2,6 +2,8 @@
  * any order (A35). */
 #include "service/internal.h"
 
+#include "wire/renewal.h"
+
 static void grant(struct request *q)
 {
         Pb__LeaseGrantRequest *m = q->msg;
@@ -172,8 +174,17 @@ static void keepalive_unref(struct keepalive *ka)
 
 static bool is_behind(const struct keepalive *ka)
 {
-        return ka->outstanding >=
-               (rpc_call_has_room(ka->call) ? OUTSTANDING_MAX : OUTSTANDING_FEW);
+        return ka->outstanding >= OUTSTANDING_FEW &&
+               (ka->outstanding >= OUTSTANDING_MAX || !rpc_call_has_room(ka->call));
+}
+
+static void answer(struct keepalive *ka, const Pb__LeaseKeepAliveResponse *p)
+{
+        struct buf *b = &ka->api->packed;
+
+        buf_clear(b);
+        renewal_answer_append(b, p);
+        api_send_packed(ka->api, ka->call);
 }
 
 static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
@@ -199,7 +210,7 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
                 p.id = rn->lease;
                 p.ttl = (ttl_ms + 999) / 1000;
                 p.ttl_ms = ttl_ms;
-                api_send(ka->api, ka->call, &p.base);
+                answer(ka, &p);
                 if (ka->ended && ka->outstanding == 0)
                         rpc_call_finish(ka->call, RPC_OK, "");
         }
@@ -221,32 +232,38 @@ static struct status may_renew(const struct keepalive *ka, int64_t id)
         return l ? status_of(permit_owner(s, &ka->who.user, l, tie)) : status_ok;
 }
 
+static struct status read_request(struct view m, int64_t *ret_lease)
+{
+        Pb__LeaseKeepAliveRequest *q;
+        int r;
+
+        if (renewal_read(m, ret_lease))
+                return status_ok;
+        r = pb_unpack(&pb__lease_keep_alive_request__descriptor, m, &q);
+        if (r < 0)
+                return status_unpacked(r);
+        *ret_lease = q->id;
+        pb_free(q);
+        return status_ok;
+}
+
 static void keepalive_message(struct rpc_call *call, struct view m)
 {
         struct keepalive *ka = call->userdata;
-        Pb__LeaseKeepAliveRequest *q;
+        int64_t lease = 0;
+        struct status st = read_request(m, &lease);
         struct renewal *r;
-        struct status st;
-        int unpacked = pb_unpack(&pb__lease_keep_alive_request__descriptor, m, &q);
 
-        if (unpacked < 0) {
-                st = status_unpacked(unpacked);
+        if (st.code == RPC_OK)
+                st = may_renew(ka, lease);
+        if (st.code != RPC_OK)
                 return rpc_call_finish(call, st.code, st.text);
-        }
-        st = may_renew(ka, q->id);
-        if (st.code != RPC_OK) {
-                pb_free(q);
-                return rpc_call_finish(call, st.code, st.text);
-        }
         r = calloc(1, sizeof(*r));
-        if (!r) {
-                pb_free(q);
+        if (!r)
                 return rpc_call_finish(call, status_nomem.code, status_nomem.text);
-        }
         r->ka = ka;
         r->core.done = renewed;
-        r->core.lease = q->id;
-        pb_free(q);
+        r->core.lease = lease;
         ka->outstanding++;
         rpc_call_charge(call, ka->outstanding * sizeof(*r));
         if (is_behind(ka))

@@ -1,5 +1,6 @@
 #include "test.h"
 #include "wire/pb.h"
+#include "wire/renewal.h"
 
 /* @n transactions, each in an operation of the one before; the innermost puts. */
 static void nested_txns(struct buf *out, size_t n)
@@ -135,4 +136,58 @@ TEST(so_many_messages_and_no_more)
                  0);
         CHECK(cost > 3 * sizeof(Pb__TxnRequest) && cost < 4096);
         pb_free(m);
+}
+
+static int64_t some_number(void)
+{
+        return (int64_t) (rnd(0, 4) == 0 ? 0 : rnd(0, UINT64_MAX) >> rnd(0, 63));
+}
+
+/* Byte for byte, whatever the numbers are. */
+TEST(an_answer_to_a_renewal_is_packed_as_protobuf_does)
+{
+        for (int i = 0; i < 2000; i++) {
+                Pb__LeaseKeepAliveResponse p = PB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
+                Pb__ResponseHeader h = PB__RESPONSE_HEADER__INIT;
+                cleanup_(buf_fini) struct buf ours = {0}, theirs = {0};
+
+                h.cluster_id = (uint64_t) some_number();
+                h.member_id = (uint64_t) some_number();
+                h.revision = some_number();
+                h.raft_term = (uint64_t) some_number();
+                p.header = &h;
+                p.id = some_number();
+                p.ttl = some_number();
+                p.ttl_ms = some_number();
+                renewal_answer_append(&ours, &p);
+                pb_append(&theirs, &p.base);
+                CHECK_EQ(buf_len(&ours), buf_len(&theirs));
+                CHECK(memcmp(ours.data, theirs.data, buf_len(&ours)) == 0);
+        }
+}
+
+/* What is read without protobuf-c is what that would have read; the rest is left to it. */
+TEST(a_renewal_is_read_as_protobuf_does)
+{
+        size_t n_read = 0;
+
+        for (int i = 0; i < 20000; i++) {
+                Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT, *back;
+                cleanup_(buf_fini) struct buf b = {0};
+                int64_t lease;
+
+                q.id = some_number();
+                pb_append(&b, &q.base);
+                for (uint64_t n = rnd(0, 2); n > 0 && buf_len(&b) > 0; n--)
+                        b.data[rnd(0, buf_len(&b) - 1)] = (uint8_t) rnd(0, 255);
+                if (!renewal_read((struct view){b.data, buf_len(&b)}, &lease))
+                        continue;
+                n_read++;
+                CHECK_EQ(pb_unpack(&pb__lease_keep_alive_request__descriptor,
+                                   (struct view){b.data, buf_len(&b)}, &back),
+                         0);
+                CHECK_EQ(back->id, lease);
+                pb_free(back);
+        }
+        CHECK(n_read > 5000);
 }

@@ -1,0 +1,51 @@
+#include "wire/renewal.h"
+
+#define NUMBER_MAX 12 /* bytes of a field: its tag, and ten */
+#define ANSWER_MAX (2 + 7 * NUMBER_MAX)
+
+bool renewal_read(struct view m, int64_t *ret_lease)
+{
+        uint64_t id;
+        uint8_t tag;
+
+        if (view_u8(&m, &tag) < 0 || tag != 1 << 3 || view_varint(&m, &id) < 0 || m.len > 0)
+                return false;
+        *ret_lease = (int64_t) id;
+        return true;
+}
+
+static uint8_t *put_varint(uint8_t *to, uint64_t v)
+{
+        for (; v >= 0x80; v >>= 7)
+                *to++ = (uint8_t) (v | 0x80);
+        *to++ = (uint8_t) v;
+        return to;
+}
+
+/* What is 0 is not said. */
+static uint8_t *put_number(uint8_t *to, unsigned field, uint64_t v)
+{
+        return v == 0 ? to : put_varint(put_varint(to, field << 3), v);
+}
+
+void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p)
+{
+        const Pb__ResponseHeader *h = p->header;
+        uint8_t *begin = buf_reserve(b, ANSWER_MAX), *header, *to;
+
+        if (!begin)
+                return;
+        header = to = begin + 2;
+        to = put_number(to, 1, h->cluster_id);
+        to = put_number(to, 2, h->member_id);
+        to = put_number(to, 3, (uint64_t) h->revision);
+        to = put_number(to, 4, h->raft_term);
+        begin[0] = 1 << 3 | 2; /* its length follows, in one byte */
+        begin[1] = (uint8_t) (to - header);
+        to = put_number(to, 2, (uint64_t) p->id);
+        to = put_number(to, 3, (uint64_t) p->ttl);
+        to = put_number(to, 9001, (uint64_t) p->ttl_ms);
+        buf_commit(b, (size_t) (to - begin));
+}
+
+_Static_assert(4 * NUMBER_MAX < 0x80, "the header's length takes more than a byte");
