@@ -9,7 +9,9 @@
 #include "lease/saver.h"
 #include "service/upkeep.h"
 
-#define RENEW_BATCH_MAX 1024 /* a batch of so many waits for nobody */
+#define RENEW_BATCH_MAX 4096 /* a batch of so many waits for nobody */
+#define CROWD 64             /* so many who wait for nothing but answers go together... */
+#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ...unless none of them comes for so long */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
 /* Batches that need not wait for the window: so many at once, and one more each WINDOW_MAX. In
@@ -37,6 +39,7 @@ struct renew_batch {
         struct core_write write;
         struct core *core;
         STAILQ_HEAD(, core_renewal) items;
+        size_t n_early;
 };
 
 struct core {
@@ -72,9 +75,13 @@ struct core {
         STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
         struct core_renewal *unstamped;       /* the first of them that has no time yet */
         size_t n_renewals, n_batches_out;
+        size_t n_early;              /* of them: they come again as soon as they are answered */
+        size_t n_crowd;              /* so many do, or so */
         struct boot_time renewed_at; /* when the last batch went out */
         struct boot_time renew_at;   /* when the next has to */
         bool renew_next;             /* ...or at once, when none is on its way */
+        bool renew_late;             /* ...or whatever is: some are late in their term */
+        struct boot_time window_end; /* ...or at the latest now */
         struct boot_time soon_full;  /* when SOON_MAX batches are allowed again */
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
@@ -114,7 +121,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->writes);
         RB_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
-        c->renew_at = BOOT_TIME_NEVER;
+        c->renew_at = c->window_end = BOOT_TIME_NEVER;
         /* Another life of this replica may have commands in the log still, and questions with
          * a leader that slept: numbers do not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
@@ -448,6 +455,25 @@ static struct lease *renewed_lease(const struct core *c, const struct core_renew
         return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
 }
 
+/* Most of a crowd that waited for nothing but the answer is still to come back: the first of
+ * them gain nothing by a batch of their own, behind which all others wait. */
+static bool crowd_is_away(const struct core *c)
+{
+        return c->n_crowd >= CROWD && c->n_early < c->n_crowd - c->n_crowd / 8;
+}
+
+/* When those that wait become a batch: late ones at once, others with the window, and those
+ * that wait for nothing but the disk as soon as no batch is on its way. */
+static void plan_batch(struct core *c)
+{
+        c->renew_at = c->window_end;
+        if (c->renew_late || c->n_renewals >= RENEW_BATCH_MAX)
+                c->renew_at = c->now;
+        else if (c->renew_next && c->n_batches_out == 0)
+                c->renew_at = boot_min(
+                        c->renew_at, crowd_is_away(c) ? boot_add(c->now, CROWD_PAUSE) : c->now);
+}
+
 static void batch_done(struct core_write *w, struct status st, struct view reply)
 {
         struct renew_batch *b = container_of(w, struct renew_batch, write);
@@ -456,8 +482,6 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
 
         (void) reply;
         c->n_batches_out--;
-        if (c->renew_next && c->n_batches_out == 0)
-                c->renew_at = c->now;
         while ((rn = STAILQ_FIRST(&b->items))) {
                 /* What the log says now: a lease that is gone never answers a positive TTL
                  * (I7). */
@@ -466,6 +490,9 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
                 STAILQ_REMOVE_HEAD(&b->items, next);
                 rn->done(rn, st, l ? l->ttl_ms : 0);
         }
+        c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
+        if (c->n_renewals > 0)
+                plan_batch(c);
         free(b);
 }
 
@@ -499,6 +526,7 @@ static void send_batch(struct core *c)
         if (slots && b) {
                 b->core = c;
                 b->write.done = batch_done;
+                b->n_early = c->n_early;
                 STAILQ_INIT(&b->items);
                 STAILQ_FOREACH (rn, &c->renewals, next) {
                         struct lease *l = renewed_lease(c, rn);
@@ -517,10 +545,10 @@ static void send_batch(struct core *c)
         }
         if (r == 0)
                 r = core_write(c, &b->write, CMD_RENEW, NULL, body.data, buf_len(&body), 0);
-        c->n_renewals = 0;
+        c->n_renewals = c->n_early = 0;
         c->renewed_at = c->now;
-        c->renew_at = BOOT_TIME_NEVER;
-        c->renew_next = false;
+        c->renew_at = c->window_end = BOOT_TIME_NEVER;
+        c->renew_next = c->renew_late = false;
         /* Each counts, also one that has waited. */
         c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
                                 boot_add(c->now, SOON_MAX * WINDOW_MAX));
@@ -553,7 +581,6 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
         nsec_t left =
                 lease_diff(deadlines_get(&c->state.deadlines, l->slot), core_lease_time(c));
-        struct boot_time at;
 
         window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
         rn->slot = l->slot;
@@ -564,12 +591,11 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         /* Late in its term it waits for nobody (I1). Early, and while few come at all, only for
          * the batch that is on its way: with the disk's own pace, as a write. In a crowd that
          * paces itself it waits for the window to end. */
+        c->n_early += is_early(left, ttl);
         c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
-        at = left < ttl / 4 || c->n_renewals >= RENEW_BATCH_MAX ||
-                             (c->renew_next && c->n_batches_out == 0)
-                     ? c->now
-                     : boot_add(c->renewed_at, window);
-        c->renew_at = boot_min(c->renew_at, at);
+        c->renew_late = c->renew_late || left < ttl / 4;
+        c->window_end = boot_min(c->window_end, boot_add(c->renewed_at, window));
+        plan_batch(c);
 }
 
 /* The time as last brought may be from before a renewal came, and its term must not begin so

@@ -24,8 +24,8 @@ struct holder_of {
         struct core_renewal renewal;
         struct core_write grant;
         struct boot_time asked, next;
-        bool out, eager; /* eager: asks again as soon as it is answered */
-        nsec_t every;
+        bool out, eager; /* eager: asks again when it is answered */
+        nsec_t every;    /* or, if it is eager, so long after that */
 };
 
 static void on_send(void *u, uint64_t peer, struct view frame)
@@ -73,7 +73,7 @@ static void on_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms
         one.answered++;
         one.slowest = max_of(one.slowest, boot_diff(one.now, h->asked));
         h->out = false;
-        h->next = h->eager ? one.now : boot_add(h->next, h->every);
+        h->next = boot_add(h->eager ? one.now : h->next, h->every);
 }
 
 static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
@@ -167,6 +167,33 @@ TEST(who_renews_early_waits_for_the_disk_only)
                 CHECK(one.slowest < 4 * DISK_TIME);
                 end();
         }
+}
+
+/* The same from a crowd, which comes back bit by bit: it shares entries, and waits no longer
+ * for that than it takes to come; who is left over when it goes waits for nobody. */
+TEST(a_crowd_that_renews_early_shares_entries)
+{
+        static struct holder_of h[400];
+        uint64_t entries;
+
+        memset(h, 0, sizeof(h));
+        begin(h, ARRAY_SIZE(h), 100000);
+        for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
+                h[i].eager = true;
+                h[i].every = (nsec_t) rnd(0, 30) * STEP;
+        }
+        entries = run(h, ARRAY_SIZE(h), 500 * MS);
+        CHECK(one.answered > 60 * ARRAY_SIZE(h));
+        CHECK(entries * ARRAY_SIZE(h) < 2 * one.answered);
+        CHECK(one.slowest < 8 * MS);
+        (void) run(h, 1, 200 * MS);
+        one.answered = 0;
+        one.slowest = 0;
+        h[0].every = 0;
+        (void) run(h, 1, 100 * MS);
+        CHECK(one.answered > 30);
+        CHECK(one.slowest < 4 * DISK_TIME);
+        end();
 }
 
 /* A few agents: none waits for a crowd that is not there. */
