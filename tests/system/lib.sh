@@ -36,11 +36,14 @@ messages() {
 	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "${BASH_SOURCE[0]}")/../../lib/wire" rpc.proto
 }
 
-# Ports that are free now, for loopback.
+# Ports that are free now, for loopback: none that the kernel gives to who calls somebody, meanwhile.
 free_ports() {
-	python3 -c 'import socket,sys
-s=[socket.socket() for _ in range(int(sys.argv[1]))]
-[x.bind(("127.0.0.1",0)) for x in s]
+	python3 -c 'import random,socket,sys
+s=[]
+while len(s) < int(sys.argv[1]):
+    s.append(socket.socket())
+    try: s[-1].bind(("127.0.0.1",random.randrange(10240,32768)))
+    except OSError: s.pop()
 print(*[x.getsockname()[1] for x in s])' "$1"
 }
 
