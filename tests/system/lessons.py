@@ -4,134 +4,20 @@ whose leader dies.
 
 usage: lessons.py --bin DIR --dir DIR --pb DIR --ports P1,...,P8
 """
-import argparse
 import hashlib
 import queue
-import subprocess
-import sys
 import threading
 import time
 
 import grpc
 
-ap = argparse.ArgumentParser()
-for name in ("bin", "dir", "pb", "ports"):
-    ap.add_argument("--" + name, required=True)
-args = ap.parse_args()
-sys.path.insert(0, args.pb)
-import rpc_pb2 as pb  # noqa: E402
+from cluster import KV, LEASE, MAINTENANCE, PORTS, KeepAlive, Replica, finish, leader, members, pb, report, until_they_answer
 
-PORTS = args.ports.split(",")
 CLIENT, PEER = PORTS[:4], PORTS[4:]  # the fourth joins later
-KV, LEASE, MAINTENANCE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/", "/etcdserverpb.Maintenance/"
 
 
-PASSED = FAILED = 0
-
-
-def report(ok, what, why=""):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + bool(ok), FAILED + (not ok)
-    print(f"ok {what}" if ok else f"not ok {what}: {why}", flush=True)
-
-
-class Replica:
-    def __init__(self, i):
-        self.i = i
-        self.channel = grpc.insecure_channel("127.0.0.1:" + CLIENT[i], options=[("grpc.max_reconnect_backoff_ms", 200)])
-        self.start()
-
-    def start(self):
-        cluster = ",".join(f"n{i}=http://127.0.0.1:{p}" for i, p in enumerate(PEER[:max(3, self.i + 1)]))
-        self.process = subprocess.Popen(
-            [f"{args.bin}/tenure-core", "--name", f"n{self.i}", "--data-dir", f"{args.dir}/n{self.i}",
-             "--listen-client-urls", "http://127.0.0.1:" + CLIENT[self.i],
-             "--listen-peer-urls", "http://127.0.0.1:" + PEER[self.i], "--initial-cluster", cluster,
-             "--initial-cluster-state", "new" if self.i < 3 else "existing"],
-            stdout=open(f"{args.dir}/n{self.i}.log", "ab"), stderr=subprocess.STDOUT)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def future(self, path, request, reply, timeout=10):
-        return self.channel.unary_unary(path, request_serializer=lambda m: m.SerializeToString(),
-                                        response_deserializer=reply.FromString).future(request, timeout=timeout)
-
-    def call(self, path, request, reply, timeout=10):
-        return self.future(path, request, reply, timeout).result()
-
-    def grant(self, ttl):
-        return self.call(LEASE + "LeaseGrant", pb.LeaseGrantRequest(TTL=ttl), pb.LeaseGrantResponse).ID
-
-    def ttl(self, lease):
-        return self.call(LEASE + "LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=lease), pb.LeaseTimeToLiveResponse)
-
-    def put(self, key, value=b"v", lease=0):
-        return self.call(KV + "Put", pb.PutRequest(key=key, value=value, lease=lease), pb.PutResponse)
-
-    def count(self, key):
-        return self.call(KV + "Range", pb.RangeRequest(key=key), pb.RangeResponse).count
-
-    def revoke(self, lease):
-        self.call(LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
-
-    def status(self):
-        return self.call(MAINTENANCE + "Status", pb.StatusRequest(), pb.StatusResponse, 2)
-
-
-class KeepAlive:
-    """One stream: answers are matched with requests by the lease."""
-
-    def __init__(self, replica):
-        self.requests, self.answers = queue.Queue(), queue.Queue()
-        self.stream = replica.channel.stream_stream(
-            LEASE + "LeaseKeepAlive", request_serializer=lambda m: m.SerializeToString(),
-            response_deserializer=pb.LeaseKeepAliveResponse.FromString)(iter(self.requests.get, None))
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        try:
-            for m in self.stream:
-                self.answers.put(m)
-        except grpc.RpcError:
-            pass
-
-    def send(self, lease):
-        self.requests.put(pb.LeaseKeepAliveRequest(ID=lease))
-
-    def renew(self, lease):
-        self.send(lease)
-        return self.answers.get(timeout=10).TTL
-
-    def end(self):
-        self.requests.put(None)
-        self.stream.cancel()
-
-
-def until_they_answer(replicas):
-    end = time.monotonic() + 30
-    for r in replicas:
-        while time.monotonic() < end:
-            try:
-                r.ttl(1)
-                break
-            except grpc.RpcError:
-                time.sleep(.05)
-
-
-def leader(replicas, end=20):
-    end += time.monotonic()
-    while time.monotonic() < end:
-        for r in replicas:
-            try:
-                s = r.status()
-                if s.leader and s.leader == s.header.member_id:
-                    return r
-            except grpc.RpcError:
-                pass
-        time.sleep(.02)
-    raise SystemExit("no leader")
+def replica(i):
+    return Replica(i, CLIENT[i], PEER[i], members(PEER[:max(3, i + 1)]), "--initial-cluster-state", "new" if i < 3 else "existing")
 
 
 def renewals_share_entries(rs):
@@ -291,7 +177,7 @@ def a_large_state_goes_unnoticed(rs):
 
     lead.call("/etcdserverpb.Cluster/MemberAdd",
               pb.MemberAddRequest(peerURLs=["http://127.0.0.1:" + PEER[3]], isLearner=True), pb.MemberAddResponse)
-    joins = Replica(3)
+    joins = replica(3)
     try:
         s = joined(joins, before.raftIndex)
         report(s and s.dbSize > before.dbSize // 3, f"a state of {before.dbSize >> 20} MiB, log and all, comes to a new replica", s)
@@ -381,7 +267,7 @@ def without_a_majority(rs):
     leader(rs)
 
 
-replicas = [Replica(i) for i in range(3)]
+replicas = [replica(i) for i in range(3)]
 try:
     until_they_answer(replicas)
     renewals_share_entries(replicas)
@@ -394,5 +280,4 @@ try:
 finally:
     for r in replicas:
         r.kill()
-print(f"{PASSED} passed, {FAILED} failed, 0 skipped")
-sys.exit(FAILED > 0)
+finish()
