@@ -79,12 +79,13 @@ DEFINE_CLEANUP(struct core *, core_free)
 extern const struct replica_ops core_replica_ops;
 struct core_owner {
         void (*send)(void *u, uint64_t peer, struct view frame);
-        size_t (*room)(void *u, uint64_t peer); /* NULL: without a bound */
         void (*fatal)(void *u, const char *why);
+        /* From here on each may be NULL; without this one there is no bound. */
+        size_t (*room)(void *u, uint64_t peer);
         /* A lease ended by expiry at apply: for the journal (A48). */
         void (*expired)(void *u, int64_t lease, size_t n_keys, uint64_t term);
         void (*changed)(void *u);
-        /* The set of members is another one; we are not of it any more. Each may be NULL. */
+        /* The set of members is another one; we are not of it any more. */
         void (*configured)(void *u);
         void (*removed)(void *u);
 };

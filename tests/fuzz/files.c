@@ -429,25 +429,10 @@ static void ignore_fatal(void *u, const char *why)
         *(bool *) u = true;
 }
 
-static void ignore_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
-{
-        (void) u;
-        (void) lease;
-        (void) n_keys;
-        (void) term;
-}
-
-static void ignore_changed(void *u)
-{
-        (void) u;
-}
-
 static void run_replica(void)
 {
-        static const struct core_owner owner = {.send = ignore_send,
-                                                .fatal = ignore_fatal,
-                                                .expired = ignore_expired,
-                                                .changed = ignore_changed};
+        static const struct core_owner owner = {
+                .send = ignore_send, .fatal = ignore_fatal, .expired = check_expired};
         static const struct replica_peer self = {.id = 1, .address = "http://1:1"};
         struct boot_time now = {1000 * NSEC_PER_SEC};
         struct replica *r = NULL;

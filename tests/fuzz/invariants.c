@@ -150,3 +150,10 @@ void check_equal(const struct state *a, const struct state *b)
         HOLDS(a->kv.bytes == b->kv.bytes && a->kv.n_keys == b->kv.n_keys);
         HOLDS(a->leases.n == b->leases.n);
 }
+
+void check_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
+{
+        (void) u;
+        (void) n_keys;
+        HOLDS(lease != 0 && term > 0);
+}

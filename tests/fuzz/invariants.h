@@ -8,3 +8,6 @@ void check_state(const struct state *s);
 
 /* Aborts unless the two are one story: what is saved, hashed and counted. */
 void check_equal(const struct state *a, const struct state *b);
+
+/* For core_owner.expired: what a leader says of a lease that ends. */
+void check_expired(void *u, int64_t lease, size_t n_keys, uint64_t term);

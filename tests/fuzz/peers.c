@@ -90,21 +90,8 @@ static void on_fatal(void *u, const char *why)
         n->dead = true;
 }
 
-static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
-{
-        (void) u;
-        (void) lease;
-        (void) n_keys;
-        (void) term;
-}
-
-static void on_changed(void *u)
-{
-        (void) u;
-}
-
 static const struct core_owner owner = {
-        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
+        .send = on_send, .fatal = on_fatal, .expired = check_expired};
 
 static void start(struct node *n)
 {

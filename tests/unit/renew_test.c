@@ -1,11 +1,9 @@
 /* When renewals go: a replica alone, whose disk takes a millisecond for each write. */
 #include <stdlib.h>
 
-#include "service/core.h"
+#include "one.h"
 #include "test.h"
 #include "wire/pb.h"
-
-#include "../sim/world.h"
 
 #define MS NSEC_PER_MSEC
 #define DISK_TIME MS
@@ -27,21 +25,6 @@ struct holder_of {
         bool out, eager; /* eager: asks again when it is answered */
         nsec_t every;    /* or, if it is eager, so long after that */
 };
-
-static void on_send(void *u, uint64_t peer, struct view frame)
-{
-        (void) u;
-        (void) peer;
-        (void) frame;
-}
-
-static void on_fatal(void *u, const char *why)
-{
-        (void) u;
-        test_fail(__FILE__, __LINE__, "%s", why);
-}
-
-static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
 
 static void turn(void)
 {
@@ -78,32 +61,10 @@ static void on_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms
 
 static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
 {
-        static const struct replica_peer self = {1, "http://1:1"};
-        struct store_error err = {""};
-
         memset(&one, 0, sizeof(one));
         one.now.ns = 1000 * NSEC_PER_SEC;
         one.disk = sim_disk_new();
-        CHECK_EQ(core_new(&one.core,
-                          &(struct core_config){.cluster_id = 7,
-                                                .member_id = 1,
-                                                .timeout = 5 * NSEC_PER_SEC,
-                                                .seed = rnd(1, UINT32_MAX)},
-                          one.now),
-                 0);
-        core_set_owner(one.core, &owner, NULL);
-        CHECK_EQ(replica_new(&one.replica,
-                             &(struct replica_config){.id = 1,
-                                                      .cluster_id = 7,
-                                                      .peers = &self,
-                                                      .n_peers = 1,
-                                                      .election = 500 * MS,
-                                                      .heartbeat = 50 * MS,
-                                                      .seed = rnd(1, UINT32_MAX)},
-                             one.disk, &core_replica_ops, one.core, one.now, &err),
-                 0);
-        core_attach(one.core, one.replica);
-        CHECK_EQ(replica_start(one.replica), 0);
+        one_new(&one.core, &one.replica, one.disk, 1, 5 * NSEC_PER_SEC, one.now);
         while (!core_status(one.core).ready)
                 turn();
         for (size_t i = 0; i < n; i++) {

@@ -79,6 +79,20 @@ static struct store *open_store(struct disk *d, int expect)
         return s;
 }
 
+/* The next life, after a power loss or a kill -9. */
+static struct store *next_life(struct store *s, struct disk *d, bool power_loss)
+{
+        struct rnd r;
+
+        rnd_init(&r, rnd(0, UINT64_MAX));
+        if (power_loss)
+                sim_disk_crash(d, &r);
+        else
+                sim_disk_kill(d, &r);
+        store_free(s);
+        return open_store(d, 0);
+}
+
 /* What is kept aside is made, as far as there is room. */
 static void settle(struct store *s, struct disk *d)
 {
@@ -145,15 +159,11 @@ TEST(a_torn_write_costs_only_itself)
         for (int round = 0; round < 60; round++) {
                 cleanup_(disk_freep) struct disk *d = sim_disk_new();
                 struct store *s = open_store(d, 0);
-                struct rnd r;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 append(s, 1, 20, 1, 100);
                 finish(d);
                 append(s, 21, 20 + rnd(1, 30), 1, rnd(1, 4000));
-                sim_disk_crash(d, &r);
-                store_free(s);
-                s = open_store(d, 0);
+                s = next_life(s, d, true);
                 CHECK(store_recovered(s)->n_entries >= 20);
                 store_recovered_free(s);
                 append(s, 21, 25, 2, 50);
@@ -411,10 +421,8 @@ TEST(a_disk_may_be_full_at_any_write)
                 cleanup_(disk_freep) struct disk *d = sim_disk_new();
                 unsigned n = round / 2, jobs = 0;
                 struct store *s;
-                struct rnd r;
                 uint64_t at = 2;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 failures = 0;
                 persisted = 1;
                 snapshot_at = 0;
@@ -453,13 +461,11 @@ TEST(a_disk_may_be_full_at_any_write)
                         CHECK_EQ(failures, 0);
                         CHECK_EQ(persisted, at - 1);
                         CHECK(!store_short_of_room(s));
-                } else if (rnd(0, 1) == 0) {
-                        (void) sim_disk_crash(d, &r);
+                        store_free(s);
+                        s = open_store(d, 0);
                 } else {
-                        sim_disk_kill(d, &r);
+                        s = next_life(s, d, rnd(0, 1) == 0);
                 }
-                store_free(s);
-                s = open_store(d, 0);
                 CHECK(store_recovered(s)->snapshot.index >= persisted ||
                       (store_recovered(s)->n_entries > 0 &&
                        store_recovered(s)->entries[store_recovered(s)->n_entries - 1].index >=
@@ -542,9 +548,7 @@ TEST(what_is_told_is_what_is_there)
                 cleanup_(disk_freep) struct disk *d = sim_disk_new();
                 struct store *s = open_store(d, 0);
                 uint64_t term_of[64] = {0, 1}, last = 1, told;
-                struct rnd r;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 persisted = 1;
                 for (uint64_t term = 2; term < 12; term++) {
                         uint64_t from = rnd(2, last + 1), to = from + rnd(0, 4);
@@ -558,9 +562,7 @@ TEST(what_is_told_is_what_is_there)
                                 sim_disk_finish(d);
                 }
                 told = persisted;
-                sim_disk_crash(d, &r);
-                store_free(s);
-                s = open_store(d, 0);
+                s = next_life(s, d, true);
                 CHECK(store_recovered(s)->n_entries >= told);
                 for (uint64_t i = 1; i <= told; i++)
                         CHECK_EQ(store_recovered(s)->entries[i - 1].term, term_of[i]);
@@ -579,9 +581,7 @@ TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
                 struct store_snapshot snap = {
                         .index = 3, .term = 1, .data = {(const uint8_t *) "s", 1}};
                 uint64_t n, last_term, snapshot, next = 2;
-                struct rnd r;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 for (uint64_t i = rnd(0, 2); i > 0; i--, next += 5) {
                         append(s, next, next + 4, 1, 300);
                         finish(d);
@@ -608,15 +608,11 @@ TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
                         store_trim(s, 18);
                         break;
                 }
-                (void) sim_disk_kill(d, &r);
-                store_free(s);
-                s = open_store(d, 0);
+                s = next_life(s, d, false);
                 n = store_recovered(s)->n_entries;
                 last_term = n > 0 ? store_recovered(s)->entries[n - 1].term : 0;
                 snapshot = store_recovered(s)->snapshot.index;
-                store_free(s);
-                sim_disk_crash(d, &r);
-                s = open_store(d, 0);
+                s = next_life(s, d, true);
                 CHECK_EQ(store_recovered(s)->n_entries, n);
                 CHECK_EQ(n > 0 ? store_recovered(s)->entries[n - 1].term : 0, last_term);
                 CHECK_EQ(store_recovered(s)->snapshot.index, snapshot);
@@ -633,9 +629,7 @@ TEST(a_vote_that_was_believed_stands)
                 struct store *s = open_store(d, 0);
                 uint8_t slot[4096 + 48];
                 cleanup_(buf_fini) struct buf meta = {0};
-                struct rnd r;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 CHECK_EQ(d->ops->read(d, "meta", &meta), 0);
                 CHECK(buf_len(&meta) >= sizeof(slot));
                 memcpy(slot, meta.data, sizeof(slot));
@@ -644,9 +638,7 @@ TEST(a_vote_that_was_believed_stands)
                 sim_disk_unsync(d, "meta", slot, sizeof(slot));
                 s = open_store(d, 0);
                 CHECK_EQ(store_recovered(s)->term, 9);
-                store_free(s);
-                sim_disk_crash(d, &r);
-                s = open_store(d, 0);
+                s = next_life(s, d, true);
                 CHECK_EQ(store_recovered(s)->term, 9);
                 CHECK_EQ(store_recovered(s)->vote, 3);
                 store_free(s);
@@ -664,9 +656,7 @@ TEST(files_that_come_back_change_nothing)
                 struct store_snapshot snap = {
                         .index = 40, .term = 2, .data = {(const uint8_t *) "s", 1}};
                 uint64_t cut = 18 + 4 * rnd(0, 2);
-                struct rnd r;
 
-                rnd_init(&r, rnd(0, UINT64_MAX));
                 for (uint64_t at = 2; at < 30; at += 4) {
                         append(s, at, at + 3, 1, 700);
                         finish(d);
@@ -680,9 +670,7 @@ TEST(files_that_come_back_change_nothing)
                 finish(d);
                 store_trim(s, 38);
                 finish(d);
-                sim_disk_crash(d, &r);
-                store_free(s);
-                s = open_store(d, 0);
+                s = next_life(s, d, true);
                 CHECK_EQ(store_recovered(s)->snapshot.index, 40);
                 CHECK(store_recovered(s)->n_entries > 9);
                 for (size_t i = 0; i < store_recovered(s)->n_entries; i++) {

@@ -1,0 +1,51 @@
+#include "one.h"
+
+#include "test.h"
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        (void) u;
+        (void) peer;
+        (void) frame;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        (void) u;
+        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
+}
+
+void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
+             unsigned n_members, nsec_t timeout, struct boot_time now)
+{
+        static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
+        static const struct replica_peer peers[] = {
+                {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+        struct store_error err;
+        struct replica *r;
+        struct core *c;
+
+        CHECK(n_members <= ARRAY_SIZE(peers));
+        CHECK_EQ(core_new(&c,
+                          &(struct core_config){.cluster_id = 7,
+                                                .member_id = 1,
+                                                .timeout = timeout,
+                                                .seed = rnd(1, UINT32_MAX)},
+                          now),
+                 0);
+        core_set_owner(c, &owner, NULL);
+        CHECK_EQ(replica_new(&r,
+                             &(struct replica_config){.id = 1,
+                                                      .cluster_id = 7,
+                                                      .peers = peers,
+                                                      .n_peers = n_members,
+                                                      .election = 500 * MSEC,
+                                                      .heartbeat = 50 * MSEC,
+                                                      .seed = rnd(1, UINT32_MAX)},
+                             disk, &core_replica_ops, c, now, &err),
+                 0);
+        core_attach(c, r);
+        CHECK_EQ(replica_start(r), 0);
+        *ret_core = c;
+        *ret_replica = r;
+}

@@ -1,0 +1,9 @@
+/* A core and its replica, driven by hand: what it sends to others is lost, and none may give up. */
+#pragma once
+
+#include "../sim/world.h"
+#include "service/core.h"
+
+/* One of the members 1 to @n_members, as number 1, with its log on @disk; started. */
+void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
+             unsigned n_members, nsec_t timeout, struct boot_time now);
