@@ -20,6 +20,7 @@
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "base/tree.h"
 #include "consensus/lease_clock.h"
 #include "consensus/log.h"
 #include "consensus/message.h"
@@ -67,11 +68,15 @@ struct pipe {
 };
 
 struct read {
-        STAILQ_ENTRY(read) next;
+        union {
+                STAILQ_ENTRY(read) next;
+                RB_ENTRY(read) by_id;
+        };
         uint64_t id;
         uint64_t peer; /* who asked; 0: we */
 };
 STAILQ_HEAD(reads, read);
+RB_HEAD(reads_asked, read);
 
 /* The configuration as last seen. */
 struct configured {
@@ -173,7 +178,8 @@ struct replica {
         uint64_t round_acked; /* bit per peer */
         bool round_on;
         struct boot_time round_at;
-        struct reads asked; /* follower: sent to the leader */
+        struct reads_asked asked; /* follower: sent to the leader, which answers in any order,
+                                     and each as often as it was asked */
         struct boot_time asked_at;
 
         /* Lease time. */
@@ -282,7 +288,7 @@ void append_run(struct replica *r);
 
 /* ---- reads.c ---- */
 
-void reads_clear(struct reads *list);
+void reads_clear(struct replica *r);
 void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer);
 void reads_start_round(struct replica *r);
 void reads_ping(struct replica *r);

@@ -4,25 +4,58 @@
 
 #define ASKED_AGAIN 4096 /* at a time: the oldest; a leader that cannot answer keeps each */
 
-void reads_clear(struct reads *list)
+static int id_cmp(const struct read *a, const struct read *b)
+{
+        return (a->id > b->id) - (a->id < b->id);
+}
+
+TREE_GENERATE(reads_asked, read, by_id, id_cmp)
+
+static struct read *first(struct reads *list)
+{
+        struct read *rd = STAILQ_FIRST(list);
+
+        if (rd)
+                STAILQ_REMOVE_HEAD(list, next);
+        return rd;
+}
+
+static struct read *first_asked(struct replica *r)
+{
+        struct read *rd = RB_ROOT(&r->asked);
+
+        if (rd)
+                RB_REMOVE(reads_asked, &r->asked, rd);
+        return rd;
+}
+
+void reads_clear(struct replica *r)
 {
         struct read *rd;
 
-        while ((rd = STAILQ_FIRST(list))) {
-                STAILQ_REMOVE_HEAD(list, next);
+        while ((rd = first(&r->waiting)) || (rd = first(&r->in_round)) || (rd = first_asked(r)))
                 free(rd);
+}
+
+static struct read *read_new(struct replica *r, uint64_t id, uint64_t peer)
+{
+        struct read *rd = calloc(1, sizeof(*rd));
+
+        if (!rd) {
+                replica_fatal(r, "out of memory");
+                return NULL;
         }
+        rd->id = id;
+        rd->peer = peer;
+        return rd;
 }
 
 void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer)
 {
-        struct read *rd = calloc(1, sizeof(*rd));
+        struct read *rd = read_new(r, id, peer);
 
-        if (!rd)
-                return replica_fatal(r, "out of memory");
-        rd->id = id;
-        rd->peer = peer;
-        STAILQ_INSERT_TAIL(list, rd, next);
+        if (rd)
+                STAILQ_INSERT_TAIL(list, rd, next);
 }
 
 static void answer_round(struct replica *r)
@@ -30,8 +63,7 @@ static void answer_round(struct replica *r)
         struct read *rd;
 
         r->round_on = false;
-        while ((rd = STAILQ_FIRST(&r->in_round))) {
-                STAILQ_REMOVE_HEAD(&r->in_round, next);
+        while ((rd = first(&r->in_round))) {
                 if (rd->peer == 0)
                         r->ops->read_at(r->userdata, rd->id, r->round_index);
                 else
@@ -72,7 +104,7 @@ void reads_ask_leader(struct replica *r)
         r->asked_at = r->now;
         if (leader == 0)
                 return;
-        STAILQ_FOREACH (rd, &r->asked, next) {
+        RB_FOREACH (rd, reads_asked, &r->asked) {
                 if (n++ == ASKED_AGAIN)
                         break;
                 replica_send(r, leader, FRAME_READ_ASK, &rd->id, 1);
@@ -81,12 +113,17 @@ void reads_ask_leader(struct replica *r)
 
 void replica_read(struct replica *r, uint64_t id)
 {
+        struct read *rd;
+
         if (replica_leads(r)) {
                 reads_add(r, &r->waiting, id, 0);
                 return; /* replica_flush() starts the round: one for all that this iteration
                            brings */
         }
-        reads_add(r, &r->asked, id, 0);
+        rd = read_new(r, id, 0);
+        if (!rd)
+                return;
+        RB_INSERT(reads_asked, &r->asked, rd);
         if (replica_leader(r) != 0)
                 replica_send(r, replica_leader(r), FRAME_READ_ASK, &id, 1);
 }
@@ -103,14 +140,13 @@ void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
 
 void reads_told(struct replica *r, uint64_t id, uint64_t index)
 {
-        struct read *rd;
+        struct read key = {.id = id}, *rd = RB_FIND(reads_asked, &r->asked, &key);
 
-        STAILQ_FOREACH (rd, &r->asked, next)
-                if (rd->id == id) {
-                        STAILQ_REMOVE(&r->asked, rd, read, next);
-                        free(rd);
-                        return r->ops->read_at(r->userdata, id, index);
-                }
+        if (!rd)
+                return;
+        RB_REMOVE(reads_asked, &r->asked, rd);
+        free(rd);
+        r->ops->read_at(r->userdata, id, index);
 }
 
 /* A leader that is none any more answers no read (I8): ours go to the new one, others' ask
@@ -122,16 +158,14 @@ void reads_reroute(struct replica *r)
 
         STAILQ_CONCAT(&own, &r->in_round);
         STAILQ_CONCAT(&own, &r->waiting);
-        STAILQ_CONCAT(&own, &r->asked);
         r->round_on = false;
-        while ((rd = STAILQ_FIRST(&own))) {
-                STAILQ_REMOVE_HEAD(&own, next);
-                if (rd->peer == 0)
-                        STAILQ_INSERT_TAIL(replica_leads(r) ? &r->waiting : &r->asked, rd,
-                                           next);
-                else
+        while ((rd = first(&own)) || (replica_leads(r) && (rd = first_asked(r))))
+                if (rd->peer != 0)
                         free(rd);
-        }
+                else if (replica_leads(r))
+                        STAILQ_INSERT_TAIL(&r->waiting, rd, next);
+                else
+                        RB_INSERT(reads_asked, &r->asked, rd);
         if (!replica_leads(r))
                 reads_ask_leader(r);
 }
@@ -141,8 +175,7 @@ static void drop(struct reads *list, bool (*wanted)(uint64_t id, void *arg), voi
         struct reads kept = STAILQ_HEAD_INITIALIZER(kept);
         struct read *rd;
 
-        while ((rd = STAILQ_FIRST(list))) {
-                STAILQ_REMOVE_HEAD(list, next);
+        while ((rd = first(list))) {
                 if (rd->peer != 0 || wanted(rd->id, arg))
                         STAILQ_INSERT_TAIL(&kept, rd, next);
                 else
@@ -153,16 +186,26 @@ static void drop(struct reads *list, bool (*wanted)(uint64_t id, void *arg), voi
 
 void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg)
 {
-        drop(&r->asked, wanted, arg);
+        struct read *rd, *next;
+
+        RB_FOREACH_SAFE (rd, reads_asked, &r->asked, next)
+                if (!wanted(rd->id, arg)) {
+                        RB_REMOVE(reads_asked, &r->asked, rd);
+                        free(rd);
+                }
         drop(&r->waiting, wanted, arg);
         drop(&r->in_round, wanted, arg);
 }
 
 size_t replica_n_reads(const struct replica *r)
 {
-        const struct reads *lists[] = {&r->asked, &r->waiting, &r->in_round};
-        const struct read *rd;
+        struct reads_asked *asked = (struct reads_asked *) (uintptr_t) &r->asked;
+        const struct reads *lists[] = {&r->waiting, &r->in_round};
+        struct read *rd;
         size_t n = 0;
+
+        RB_FOREACH (rd, reads_asked, asked)
+                n++;
 
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
                 STAILQ_FOREACH (rd, lists[i], next)

@@ -713,7 +713,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         queue_tick(r);
         if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)
                 reads_ping(r);
-        if (!STAILQ_EMPTY(&r->asked) && boot_diff(r->now, r->asked_at) >= READ_RETRY)
+        if (!RB_EMPTY(&r->asked) && boot_diff(r->now, r->asked_at) >= READ_RETRY)
                 reads_ask_leader(r);
 }
 
@@ -727,7 +727,7 @@ struct boot_time replica_next(const struct replica *r)
         if (store_short_of_room(r->store))
                 raft = boot_min(raft, r->room_at);
         raft = boot_min(raft, queue_next(r));
-        if (replica_leads(r) || r->round_on || !STAILQ_EMPTY(&r->asked))
+        if (replica_leads(r) || r->round_on || !RB_EMPTY(&r->asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
 }

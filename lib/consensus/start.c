@@ -192,7 +192,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         STAILQ_INIT(&r->unacked);
         STAILQ_INIT(&r->waiting);
         STAILQ_INIT(&r->in_round);
-        STAILQ_INIT(&r->asked);
+        RB_INIT(&r->asked);
 
         k = store_open(&r->store, d, &replica_store_ops, r, err);
         if (k < 0)
@@ -263,9 +263,7 @@ struct replica *replica_free(struct replica *r)
         if (!r)
                 return NULL;
         queue_drop(r);
-        reads_clear(&r->waiting);
-        reads_clear(&r->in_round);
-        reads_clear(&r->asked);
+        reads_clear(r);
         if (r->raft_up)
                 raft_close(&r->raft, NULL);
         buf_fini(&r->urgent);
