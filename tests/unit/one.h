@@ -1,4 +1,5 @@
-/* A core and its replica, driven by hand: what it sends to others is lost, and none may give up. */
+/* A core and its replica, driven by hand: what it sends to others is lost, and none may give
+ * up. */
 #pragma once
 
 #include "../sim/world.h"
