@@ -70,7 +70,8 @@ struct core {
         size_t n_reads;
         uint64_t next_read;
         bool caught_up;
-        bool reads_dropped; /* the replica asks for some that nobody waits for */
+        struct core_read first; /* our own: how far the others were when we came */
+        bool reads_dropped;     /* the replica asks for some that nobody waits for */
 
         STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
         struct core_renewal *unstamped;       /* the first of them that has no time yet */
@@ -1055,6 +1056,23 @@ static void time_out(struct core *c)
         c->reads_dropped = false;
 }
 
+static void on_first(struct core_read *rd, struct status st)
+{
+        (void) st;
+        rd->done = NULL;
+}
+
+/* Whoever reads first brings us as far as the others were at our start. Where nobody does, we
+ * would say nothing of our own when the others are lost, however long we had run beside them.
+ */
+static void catch_up(struct core *c)
+{
+        if (c->caught_up || c->first.done || core_status(c).leader_id == 0)
+                return;
+        c->first.done = on_first;
+        core_read(c, &c->first, 0);
+}
+
 void core_tick(struct core *c, struct boot_time now)
 {
         pass_time(c, now);
@@ -1064,6 +1082,7 @@ void core_tick(struct core *c, struct boot_time now)
         keep_up(c);
         changes_tick(&c->changes, c->now);
         introduce(c);
+        catch_up(c);
 }
 
 struct boot_time core_next(struct core *c)

@@ -113,6 +113,18 @@ static void end(void)
         disk_free(one.disk);
 }
 
+/* Nobody reads here, and a serializable read or a snapshot may be wanted when the others are
+ * lost. */
+TEST(who_is_only_written_to_catches_up_all_the_same)
+{
+        static struct holder_of h[1];
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 10000);
+        CHECK(core_caught_up(one.core));
+        end();
+}
+
 /* etcd's own benchmark: each renews again as soon as it is answered. */
 TEST(who_renews_early_waits_for_the_disk_only)
 {
