@@ -226,6 +226,7 @@ static void on_data(struct stream *s, struct view data)
 static void on_fill(struct stream *s, struct buf *tx)
 {
         struct conn *c = stream_userdata(s);
+        struct server *server = c->server;
         int r = rpc_conn_output(c->rpc, tx, OUTPUT_CHUNK);
 
         if (r == -EPIPE)
@@ -237,6 +238,7 @@ static void on_fill(struct stream *s, struct buf *tx)
                 stream_pause(s, false);
         if (rpc_conn_can_go_on(c->rpc))
                 stream_kick(s);
+        relieve(server); /* answers are made here, and nobody may be sending */
 }
 
 static void on_close(struct stream *s, const char *why)
