@@ -171,6 +171,36 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         return 0;
 }
 
+/* [libraft] The only voter leads as soon as it starts, in the term that it had. What it lost in
+ * a crash, a learner may have; other entries in their places, of the same term, would be taken
+ * for these (Raft, Log Matching Property). So each of its lives has a term of its own. */
+static int leave_term(struct replica *r)
+{
+        struct raft_configuration c = {0};
+        const struct log_entry *e = NULL;
+        unsigned voters = 0;
+        bool ours = false;
+
+        for (uint64_t i = log_last(&r->log); i >= r->log.first && !e; i--)
+                if (log_get(&r->log, i)->type == RAFT_CHANGE)
+                        e = log_get(&r->log, i);
+        if (e && raft_configuration_decode(&(struct raft_buffer){e->data, e->len}, &c) != 0)
+                return -ENOMEM; /* it was looked at */
+        for (unsigned i = 0; i < (e ? &c : &r->start_meta.configuration)->n; i++) {
+                const struct raft_server *s =
+                        &(e ? &c : &r->start_meta.configuration)->servers[i];
+
+                voters += s->role == RAFT_VOTER;
+                ours = ours || (s->role == RAFT_VOTER && s->id == r->cfg.id);
+        }
+        raft_configuration_close(&c);
+        if (!ours || voters > 1)
+                return 0;
+        r->start_term++;
+        r->start_vote = r->cfg.id;
+        return store_vote(r->store, r->start_term, r->start_vote);
+}
+
 int replica_new(struct replica **ret, const struct replica_config *cfg, struct disk *d,
                 const struct replica_ops *ops, void *userdata, struct boot_time now,
                 struct store_error *err)
@@ -220,7 +250,14 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->start_term = fresh ? !r->cfg.join : store_recovered(r->store)->term;
         r->start_vote = store_recovered(r->store)->vote;
         store_recovered_free(r->store);
-        if (fresh) {
+        if (!fresh) {
+                k = leave_term(r);
+                if (k < 0) {
+                        snprintf(err->text, sizeof(err->text),
+                                 "cannot write term and vote (meta): %s", strerror(-k));
+                        return k;
+                }
+        } else {
                 k = bootstrap(r);
                 if (k < 0) {
                         snprintf(err->text, sizeof(err->text),

@@ -19,6 +19,7 @@ static struct {
         int load_fails;     /* ...with this, where it is not 0 */
         const char *gave_up;
         struct boot_time now;
+        bool alone; /* the only voter */
 } w;
 
 static void on_send(void *u, uint64_t peer, struct view frame)
@@ -101,7 +102,7 @@ static void restart(void)
                                      .id = 1,
                                      .cluster_id = 7,
                                      .peers = peers,
-                                     .n_peers = 3,
+                                     .n_peers = w.alone ? 1 : 3,
                                      .election = 500 * MSEC,
                                      .heartbeat = 50 * MSEC,
                                      .seed = 1,
@@ -115,12 +116,18 @@ static void restart(void)
         w.told = w.told_term = 0;
 }
 
-static void begin(void)
+static void begin_as(bool alone)
 {
         memset(&w, 0, sizeof(w));
+        w.alone = alone;
         w.now = (struct boot_time){1000 * NSEC_PER_SEC};
         w.disk = sim_disk_new();
         restart();
+}
+
+static void begin(void)
+{
+        begin_as(false);
 }
 
 static void end(void)
@@ -341,6 +348,24 @@ static void restart_with(char state)
         w.state = 0;
         restart();
         CHECK_EQ(w.state, state);
+}
+
+/* What it lost in a crash, a learner may have: in the same term other entries in these places
+ * would be taken for those, and the two would differ for ever. */
+TEST(a_lone_voter_leads_in_a_new_term_after_each_start)
+{
+        begin_as(true);
+        for (uint64_t term = 1; term <= 4; term++) {
+                CHECK(replica_status(w.replica).leader);
+                CHECK_EQ(replica_status(w.replica).term, term);
+                CHECK_EQ(replica_propose(w.replica, "x", 1, REPLICA_NORMAL), 0);
+                replica_flush(w.replica, w.now);
+                while (sim_disk_busy(w.disk))
+                        finish();
+                replica_free(w.replica);
+                restart();
+        }
+        end();
 }
 
 /* A snapshot of the leader's that does not load, of another version say, or that was damaged on
