@@ -272,11 +272,14 @@ static void apply_committed(struct replica *r)
                         apply_change(r, e, index);
                 if (k < 0)
                         return replica_fatal(r, strerror(-k));
-                r->applying = k > 0;
-                if (r->applying) {
+                if (k > 0) {
+                        r->applying = true;
                         r->applied = index - 1;
                         return;
                 }
+                if (r->applying)
+                        r->apply_left = 0; /* who had to wait for it has a turn */
+                r->applying = false;
                 r->snap_bytes_from += e->len;
                 if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {

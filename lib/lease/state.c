@@ -128,14 +128,14 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
         return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
 }
 
-/* What it would answer is added up where it is applied, in slices. */
+/* Where it answers values, they are added up: of fewer keys, since that is done at once. */
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q)
 {
-        struct kv_span span = kv_span(&q->key, &q->range_end);
+        struct budget b = {.keys = q->prev_kv ? STATE_TXN_KEYS_MAX : STATE_DELETE_MAX,
+                           .bytes = STATE_TXN_BYTES_MAX};
 
-        return kv_span_count(&s->kv, &span) <= STATE_DELETE_MAX ? STATE_OK
-                                                                : STATE_E_DELETE_TOO_LARGE;
+        return weigh_delete(s, q, &b) ? STATE_OK : STATE_E_DELETE_TOO_LARGE;
 }
 
 int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
@@ -422,7 +422,6 @@ static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
 static enum state_outcome begin_delete(struct state *s, const struct cmd_user *who,
                                        const Pb__DeleteRangeRequest *q)
 {
-        struct kv_span span = kv_span(&q->key, &q->range_end);
         enum state_outcome o = state_check_delete(q);
 
         if (o == STATE_OK)
@@ -430,25 +429,7 @@ static enum state_outcome begin_delete(struct state *s, const struct cmd_user *w
         if (o == STATE_OK)
                 o = state_check_delete_now(s, q);
         s->removal.on = o == STATE_OK;
-        s->removal.weigh = o == STATE_OK && q->prev_kv ? kv_live_first(&s->kv, &span) : NULL;
         return o;
-}
-
-/* What the answer takes is known before anything is deleted. Returns 1: there is more to add
- * up; -E2BIG. */
-static int weigh_answer(struct state *s, const Pb__DeleteRangeRequest *q, size_t *left)
-{
-        struct kv_span span = kv_span(&q->key, &q->range_end);
-        struct removal *rm = &s->removal;
-
-        for (; rm->weigh; rm->weigh = kv_live_next(&span, rm->weigh)) {
-                if (!take_one(left))
-                        return 1;
-                rm->bytes += weigh_version(rm->weigh->newest);
-                if (rm->bytes > STATE_TXN_BYTES_MAX)
-                        return -E2BIG;
-        }
-        return 0;
 }
 
 static int delete_range(struct state *s, const struct cmd_user *who,
@@ -463,14 +444,7 @@ static int delete_range(struct state *s, const struct cmd_user *who,
                 reply->outcome = begin_delete(s, who, q);
         if (reply->outcome != STATE_OK)
                 return 0;
-        r = weigh_answer(s, q, left);
-        if (r == -E2BIG) {
-                s->removal = (struct removal){0};
-                reply->outcome = STATE_E_DELETE_TOO_LARGE;
-                return 0;
-        }
-        if (r == 0)
-                r = state_write_delete(s, q, &s->removal.sub, reply->out ? &a : NULL, &p, left);
+        r = state_write_delete(s, q, &s->removal.sub, reply->out ? &a : NULL, &p, left);
         if (r < 0)
                 return r;
         p.deleted = 0;

@@ -64,10 +64,7 @@ struct alarm {
  * the state meanwhile would see half of it. */
 struct removal {
         bool on;
-        uint32_t sub;         /* keys removed, at the next revision */
-        struct kv_key *weigh; /* the next one of those whose values the answer will tell, as
-                                 long as these are added up... */
-        size_t bytes;         /* ...to so much */
+        uint32_t sub; /* keys removed, at the next revision */
 };
 
 struct state {
@@ -195,7 +192,6 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
 bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b);
 bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
 bool weigh_end(struct budget *b);
-size_t weigh_version(const struct kv_version *v); /* bytes of an answer */
 
 must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
 enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);

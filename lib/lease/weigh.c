@@ -34,7 +34,7 @@ bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b
         return take(&b->keys, keys_in(s, &span));
 }
 
-size_t weigh_version(const struct kv_version *v)
+static size_t bytes_of(const struct kv_version *v)
 {
         return PER_KEY + v->key->len + v->value_len;
 }
@@ -48,7 +48,7 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
         if (!q->prev_kv)
                 return true;
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k))
-                if (!take(&b->bytes, weigh_version(k->newest)))
+                if (!take(&b->bytes, bytes_of(k->newest)))
                         return false;
         return true;
 }
@@ -67,8 +67,7 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
         b->put += state_put_bytes(s, q);
-        return take(&b->keys, 1) &&
-               (!k || !kv_live(k) || take(&b->bytes, weigh_version(k->newest)));
+        return take(&b->keys, 1) && (!k || !kv_live(k) || take(&b->bytes, bytes_of(k->newest)));
 }
 
 /* As state_range() goes about it. With a limit on what is sorted, the largest ones count. */
@@ -100,8 +99,8 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
                 if (!v)
                         continue;
                 n++;
-                sum += q->keys_only ? PER_KEY + k->len : weigh_version(v);
-                largest = max_of(largest, weigh_version(v));
+                sum += q->keys_only ? PER_KEY + k->len : bytes_of(v);
+                largest = max_of(largest, bytes_of(v));
         }
         return take(&b->bytes, limit < n ? min_of(sum, limit * largest) : sum);
 }

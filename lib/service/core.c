@@ -20,6 +20,7 @@
 #define EXPIRE_MAX 8192 /* leases in one entry */
 #define EXPIRE_AGAIN \
         (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
+#define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
 #define UNHEALTHY_AGAIN \
         (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
 #define TICK_AFTER \
@@ -69,6 +70,7 @@ struct core {
         struct core_reads reads;
         size_t n_reads;
         uint64_t next_read;
+        uint64_t served; /* up to this entry */
         bool caught_up;
         struct core_read first; /* our own: how far the others were when we came */
         bool reads_dropped;     /* the replica asks for some that nobody waits for */
@@ -86,6 +88,7 @@ struct core {
         struct boot_time soon_full;  /* when SOON_MAX batches are allowed again */
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
+        struct boot_time busy_since;        /* an entry is half applied; NEVER */
         struct upkeep upkeep;
         struct changes changes;
         struct boot_time tick_at;     /* when to look again what the log says of time */
@@ -122,6 +125,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->writes);
         RB_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
+        c->busy_since = BOOT_TIME_NEVER;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
         /* Another life of this replica may have commands in the log still, and questions with
          * a leader that slept: numbers do not repeat. */
@@ -251,7 +255,7 @@ int64_t core_new_lease_id(struct core *c)
 
 const bool *core_busy(const struct core *c)
 {
-        return &c->part.on;
+        return &c->state.removal.on;
 }
 
 struct boot_time core_now(const struct core *c)
@@ -438,6 +442,7 @@ static void serve_reads(struct core *c, uint64_t applied)
 {
         struct core_read *rd, *next;
 
+        c->served = applied;
         for (rd = RB_MIN(core_reads, &c->reads); rd; rd = next) {
                 next = RB_NEXT(core_reads, &c->reads, rd);
                 if (rd->index > 0 && applied >= rd->index)
@@ -646,12 +651,29 @@ static int propose_own(struct core *c, enum cmd_type type, const struct buf *bod
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
 }
 
+/* While an entry is half applied nobody can renew, and those who had to wait for that have a
+ * while to be heard. */
+static bool was_busy(struct core *c)
+{
+        if (c->part.on) {
+                c->busy_since = boot_min(c->busy_since, c->now);
+                return true;
+        }
+        if (c->busy_since.ns != BOOT_TIME_NEVER.ns)
+                c->expire_not_before =
+                        boot_max(c->expire_not_before,
+                                 boot_add(c->now, min_of(boot_diff(c->now, c->busy_since),
+                                                         (nsec_t) BUSY_GRACE_MAX)));
+        c->busy_since = BOOT_TIME_NEVER;
+        return false;
+}
+
 static void expire(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines);
 
-        if (c->part.on || boot_before(c->now, c->expire_not_before) ||
+        if (was_busy(c) || boot_before(c->now, c->expire_not_before) ||
             boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
         /* While the commit path is not well, lease time stands still, and nothing is due. */
@@ -1114,7 +1136,12 @@ struct boot_time core_next(struct core *c)
 
 void core_flush(struct core *c, struct boot_time now)
 {
+        uint64_t applied = core_status(c).applied;
+
         pass_time(c, now);
+        /* Not every entry is one of commands. */
+        if (applied > c->served && !c->part.on)
+                serve_reads(c, applied);
         /* What is known of slots must be that of whole entries: one that is free in half an
          * entry may be another's when it is done. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)

@@ -107,8 +107,9 @@ void core_each_peer(const struct core *c,
                     void *arg);
 /* A random lease id that is free as far as this replica knows. */
 int64_t core_new_lease_id(struct core *c);
-/* True while a command that removes many keys is half applied: nobody may be shown the state,
- * and nobody's request be taken. Borrowed, as long as the core. */
+/* True while a command that removes many keys is half done: nobody may be shown the state, and
+ * nobody's request be taken. Between two commands of an entry all is well. Borrowed, as long as
+ * the core. */
 const bool *core_busy(const struct core *c);
 
 struct boot_time core_now(const struct core *c); /* as the last call brought it */

@@ -35,7 +35,8 @@ static const struct status of_outcome[] = {
                                    "etcdserver: duplicate key given in txn request"},
         [STATE_E_DELETE_TOO_LARGE] =
                 {RPC_INVALID_ARGUMENT,
-                 "etcdserver: request is too large: 100000 keys and 16 MiB of old values go at "
+                 "etcdserver: request is too large: 100000 keys, or 10000 whose old values are "
+                 "asked for and 16 MiB of these, go at "
                  "once; delete them in parts"},
         [STATE_E_SORT] = {RPC_INVALID_ARGUMENT, "etcdserver: invalid sort option"},
         [STATE_E_COMPACTED] = {RPC_OUT_OF_RANGE,

@@ -102,7 +102,7 @@ static int apply_slices(struct pair *p, const struct cmd *c, struct state_reply 
         }
         if (r == 0 && n > 0 && c->type == CMD_DELETE_RANGE && buf_len(reply->out) > 0)
                 put_together(reply->out);
-        HOLDS(!p->b.removal.on && p->b.removal.sub == 0 && !p->b.removal.weigh);
+        HOLDS(!p->b.removal.on && p->b.removal.sub == 0);
         return r;
 }
 
