@@ -404,8 +404,11 @@ void check_end(struct world *w)
         check_history(w);
         check_watchers(w);
         for (unsigned i = 0; i < w->n_replicas; i++) {
-                struct state *s = core_state(w->r[i].core);
+                struct state *s;
 
+                if (!w->r[i].core)
+                        return fail(w, "replica %u is not there in the end", i);
+                s = core_state(w->r[i].core);
                 for (int64_t key = 0; key < KEYS_MAX; key++) {
                         char name[16];
                         struct kv_key *k;
