@@ -111,7 +111,10 @@ struct outgoing {
         size_t summed; /* bytes in... */
         uint32_t crc;  /* ...this checksum, which is sent at the end */
         uint8_t tail[SNAPSHOT_CRC];
-        struct boot_time began, resent_at;
+        size_t window; /* so much is on its way at once, by how long it takes... */
+        size_t probe;  /* ...until so much is acknowledged, 0: nothing is measured... */
+        struct boot_time probe_at; /* ...since then */
+        struct boot_time began;
         struct boot_time
                 at; /* of the last progress; when all was sent: until when it may take */
 };
@@ -244,6 +247,8 @@ extern const struct store_ops replica_store_ops;
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
 must_check_ int snapshot_part(struct replica *r, uint64_t peer, struct view in);
 void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
+/* What was on its way is lost. */
+void snapshot_link_up(struct replica *r, uint64_t peer);
 /* Takes one when it is due, and goes on with what is under way. */
 void snapshot_run(struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);

@@ -417,6 +417,7 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
                 return;
         append_link_up(r, peer);
         queue_link_up(r, peer);
+        snapshot_link_up(r, peer);
 }
 
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)

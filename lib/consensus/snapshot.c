@@ -26,8 +26,10 @@
 #define LOG_BYTES_SENDING(bytes) (4 * (bytes))
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 #define SLICE ((size_t) 512 << 10)
-#define PAUSE (2 * NSEC_PER_MSEC) /* between slices: an eighth of the time, or so */
-#define PARTS 8                   /* on their way to a replica at once */
+#define PAUSE (2 * NSEC_PER_MSEC)        /* between slices: an eighth of the time, or so */
+#define PARTS 8                          /* on their way to a replica at once, at the most... */
+#define WINDOW_LEAST ((size_t) 16 << 10) /* ...and in bytes, at the least */
+#define RESEND 2                         /* election timeouts without an answer: it is lost */
 #define GIVE_UP (10 * NSEC_PER_SEC)
 #define TOLD_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
 
@@ -119,11 +121,33 @@ static void sum_up(struct outgoing *o, size_t upto)
         }
 }
 
+/* Heartbeats go the same way, behind it: what is on its way must not take a slow link for as
+ * long as they may take. */
+static void begin_window(const struct replica *r, struct outgoing *o)
+{
+        o->window = max_of(slice(r) / 4, min_of(slice(r), WINDOW_LEAST));
+        o->probe = 0;
+}
+
+static void adapt_window(const struct replica *r, struct outgoing *o)
+{
+        nsec_t took = boot_diff(r->now, o->probe_at);
+
+        if (o->probe == 0 || o->acked < o->probe)
+                return;
+        o->probe = 0;
+        if (took < r->cfg.election / 4)
+                o->window = min_of(2 * o->window, PARTS * slice(r));
+        else if (took > r->cfg.election / 2)
+                o->window = max_of(o->window / 2, min_of(slice(r), WINDOW_LEAST));
+}
+
 static void send_parts(struct replica *r, struct outgoing *o)
 {
-        while (o->sent < o->total && o->sent < o->acked + PARTS * slice(r) &&
+        while (o->sent < o->total && o->sent < o->acked + o->window &&
                replica_room(r, o->peer) > 0) {
-                size_t at = o->sent, end = min_of(o->total, at + slice(r));
+                size_t at = o->sent, part = min_of(slice(r), o->window),
+                       end = min_of(o->total, at + part);
                 cleanup_(buf_fini) struct buf f = {0};
 
                 sum_up(o, end);
@@ -142,7 +166,26 @@ static void send_parts(struct replica *r, struct outgoing *o)
                         return; /* later, then */
                 replica_send_frame(r, o->peer, &f);
                 o->sent = end;
+                if (o->probe == 0) {
+                        o->probe = end;
+                        o->probe_at = r->now;
+                }
         }
+}
+
+static void send_again(struct replica *r, struct outgoing *o)
+{
+        begin_window(r, o);
+        o->sent = o->acked;
+        send_parts(r, o);
+}
+
+void snapshot_link_up(struct replica *r, uint64_t peer)
+{
+        struct outgoing *o = outgoing_of(r, peer);
+
+        if (o && o->data && replica_leads(r))
+                send_again(r, o);
 }
 
 static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *data)
@@ -170,6 +213,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         o->index = r->pending.index;
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
         o->began = o->at = r->now;
+        begin_window(r, o);
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
                   o->index, o->total, o->peer);
         send_parts(r, o);
@@ -190,7 +234,12 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         }
         if (have != o->acked)
                 o->at = r->now;
+        if (have < o->acked) { /* it has begun again */
+                o->acked = have;
+                return send_again(r, o);
+        }
         o->acked = have;
+        adapt_window(r, o);
         o->sent = max_of(o->sent, o->acked);
         send_parts(r, o);
 }
@@ -206,11 +255,9 @@ static void outgoing_run(struct replica *r)
                     (o->head && o->term != raft_current_term(&r->raft)) ||
                     (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
                         outgoing_end(o); /* raft asks again, if it still wants to */
-                } else if (o->data && boot_diff(r->now, o->at) >= r->cfg.election &&
-                           boot_diff(r->now, o->resent_at) >= r->cfg.election) {
-                        o->resent_at = r->now;
-                        o->sent = o->acked;
-                        send_parts(r, o);
+                } else if (o->data && o->probe != 0 &&
+                           boot_diff(r->now, o->probe_at) >= RESEND * r->cfg.election) {
+                        send_again(r, o);
                 } else if (o->data) {
                         send_parts(r, o); /* what had to wait for room */
                 }

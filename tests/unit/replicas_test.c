@@ -553,7 +553,7 @@ TEST(the_log_in_memory_is_bounded_in_bytes)
         CHECK_EQ(dead->applied, n);
         CHECK_EQ(dead->snaps, 1);
         CHECK_EQ(propose(dead, 10), 0);
-        pass(20 * MS);
+        pass(60 * MS); /* a heartbeat */
         CHECK_EQ(dead->applied, n + 1);
         stop();
 }
