@@ -628,7 +628,7 @@ static void renewal_looked_up(struct core_read *rd, struct status st)
 
 void core_renew(struct core *c, struct core_renewal *rn)
 {
-        struct lease *l = leases_find(&c->state.leases, rn->lease);
+        struct lease *l = renewed_lease(c, rn);
 
         rn->core = c;
         if (l)

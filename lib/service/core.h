@@ -63,7 +63,7 @@ struct core_renewal {
         void (*done)(struct core_renewal *rn, struct status st, int64_t ttl_ms);
         STAILQ_ENTRY(core_renewal) next;
         int64_t lease;
-        uint32_t slot;            /* where it was when it came */
+        uint32_t slot;            /* a guess of where the lease is; where it was when it came */
         struct boot_time came_at; /* its term begins no earlier */
         struct core_read read;    /* for a lease that this replica does not know (yet) */
         struct core *core;

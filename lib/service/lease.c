@@ -156,7 +156,8 @@ struct keepalive {
         struct rpc_call *call; /* NULL: the client went away */
         struct identity who;   /* when the stream began */
         size_t outstanding;
-        bool ended; /* the client sends no more */
+        uint32_t slot; /* of the lease that was renewed last, most likely by the next too */
+        bool ended;    /* the client sends no more */
 };
 
 struct renewal {
@@ -193,6 +194,7 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         struct keepalive *ka = r->ka;
 
         ka->outstanding--;
+        ka->slot = rn->slot;
         if (ka->call) {
                 rpc_call_charge(ka->call, ka->outstanding * sizeof(*r));
                 if (!is_behind(ka))
@@ -264,6 +266,7 @@ static void keepalive_message(struct rpc_call *call, struct view m)
         r->ka = ka;
         r->core.done = renewed;
         r->core.lease = lease;
+        r->core.slot = ka->slot;
         ka->outstanding++;
         rpc_call_charge(call, ka->outstanding * sizeof(*r));
         if (is_behind(ka))
