@@ -21,7 +21,6 @@ static void call_free(struct call *k)
         buf_fini(&k->in);
         buf_fini(&k->out);
         secret_free(k->token);
-        free(k->path);
         free(k->message);
         free(k);
 }
@@ -39,6 +38,14 @@ static struct call *call_new(struct rpc_conn *c, int32_t stream)
         c->n_calls++;
         flow_call_begins(k);
         return k;
+}
+
+static void set_path(struct call *k, const void *p, size_t n)
+{
+        n = min_of(n, sizeof(k->path) - 1);
+        memcpy(k->path, p, n);
+        k->path[n] = '\0';
+        k->pub.path = k->path;
 }
 
 static void call_close(struct call *k, enum rpc_code code, const char *message)
@@ -368,9 +375,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
         if (is(name, name_len, ":method")) {
                 k->post = is(value, value_len, "POST");
         } else if (is(name, name_len, ":path")) {
-                free(k->path);
-                k->path = strndup((const char *) value, value_len);
-                k->pub.path = k->path;
+                set_path(k, value, value_len);
         } else if (is(name, name_len, "content-type")) {
                 k->grpc = value_len >= 16 && memcmp(value, "application/grpc", 16) == 0;
         } else if (is(name, name_len, "grpc-timeout")) {
@@ -417,12 +422,12 @@ static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void 
 
 static void begin_call(struct rpc_conn *c, struct call *k)
 {
-        flow_headers(k, (k->path ? strlen(k->path) : 0) + (k->token ? strlen(k->token) : 0));
+        flow_headers(k, strlen(k->path) + (k->token ? strlen(k->token) : 0));
         if (!k->post)
                 return refuse_http(k, "405");
         if (!k->grpc)
                 return refuse_http(k, "415");
-        if (!k->path)
+        if (!k->pub.path)
                 return refuse_http(k, "400");
         if (k->header_bytes > HEADERS_MAX)
                 return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED,
@@ -431,7 +436,7 @@ static void begin_call(struct rpc_conn *c, struct call *k)
         if (!k->pub.handler && !k->finished) {
                 char text[256];
 
-                snprintf(text, sizeof(text), "unknown method %.200s", k->path);
+                snprintf(text, sizeof(text), "unknown method %s", k->path);
                 rpc_call_finish(&k->pub, RPC_UNIMPLEMENTED, text);
         }
 }
@@ -733,11 +738,7 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 h[n_headers++] = HEADER("token", c->token);
         if (!k)
                 return -ENOMEM;
-        k->path = strdup(path);
-        if (!k->path) {
-                call_free(k);
-                return -ENOMEM;
-        }
+        set_path(k, path, strlen(path));
         data.source.ptr = k;
         stream = nghttp2_submit_request(c->h2, NULL, h, n_headers, &data, k);
         if (stream < 0) {
@@ -745,7 +746,6 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 return stream == NGHTTP2_ERR_NOMEM ? -ENOMEM : -EPIPE;
         }
         k->stream = stream;
-        k->pub.path = k->path;
         k->pub.handler = handler;
         k->pub.userdata = userdata;
         *ret = &k->pub;

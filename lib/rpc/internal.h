@@ -11,6 +11,9 @@
  * room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)
 
+/* Of "/package.Service/Method"; what is longer is cut, and no method of ours then. */
+#define PATH_SIZE 96
+
 struct call {
         struct rpc_call pub;
         LIST_ENTRY(call) of_conn;
@@ -18,7 +21,7 @@ struct call {
         TAILQ_ENTRY(call) begging;
         struct calls *line; /* of the connection: ready, waiting or behind; NULL: none */
         int32_t stream;
-        char *path;
+        char path[PATH_SIZE];
         char *token; /* may be a secret: wiped */
         struct buf in, out;
         size_t header_bytes; /* of the request, decoded */
