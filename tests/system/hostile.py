@@ -31,6 +31,7 @@ ap.add_argument("--tls")
 ap.add_argument("--seconds", type=float, default=4)
 ap.add_argument("--quiet", action="store_true")
 ap.add_argument("--report", action="store_true")
+ap.add_argument("--at-leader", action="store_true", help="attack no follower")
 ap.add_argument("--memory", type=int, default=384, help="MiB that a replica may have")
 ap.add_argument("--connections", type=int, default=500, help="of one address")
 ap.add_argument("attacks", nargs="*")
@@ -872,7 +873,7 @@ def check_leaderless(cluster, leader):
 
 def follows(attack):
     """Whether it is tried at a follower, too. Watches take a while, and are the same at each; logins go on to the leader."""
-    return args.replicas > 1 and attack not in ("watches", "logins")
+    return args.replicas > 1 and not args.at_leader and attack not in ("watches", "logins")
 
 
 def main():
