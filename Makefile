@@ -60,7 +60,7 @@ help:
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make sim        one simulated world again, SEED=n; make worlds: fresh ones for SECONDS=n"
-	@echo "make soak       fresh worlds, then storm, then starve, each for SECONDS=n (root)"
+	@echo "make soak       fresh worlds, storm, starve, each for SECONDS=n; hosts with sanitizers (root)"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
 	@echo "make starve     real systemd hosts at TTL 1 s, starved of processors, memory, disks, for SECONDS=n each (root)"

@@ -77,6 +77,8 @@ soak:
 	@$(MAKE) --no-print-directory worlds
 	@$(MAKE) --no-print-directory storm
 	@$(MAKE) --no-print-directory starve
+	@$(MAKE) --no-print-directory -s -j2 MODE=asan programs
+	@BIN=build/asan/bin DIR=$(abspath build)/hosts-asan tests/system/hosts.sh
 
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
