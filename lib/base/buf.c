@@ -84,17 +84,19 @@ void buf_add_u64(struct buf *b, uint64_t v)
         buf_add(b, le, sizeof(le));
 }
 
+uint8_t *varint_put(uint8_t *to, uint64_t v)
+{
+        for (; v >= 0x80; v >>= 7)
+                *to++ = (uint8_t) (v | 0x80);
+        *to++ = (uint8_t) v;
+        return to;
+}
+
 void buf_add_varint(struct buf *b, uint64_t v)
 {
-        uint8_t out[10];
-        size_t n = 0;
+        uint8_t out[VARINT_MAX];
 
-        while (v >= 0x80) {
-                out[n++] = (uint8_t) (v | 0x80);
-                v >>= 7;
-        }
-        out[n++] = (uint8_t) v;
-        buf_add(b, out, n);
+        buf_add(b, out, (size_t) (varint_put(out, v) - out));
 }
 
 void buf_add_bytes(struct buf *b, const void *p, size_t n)

@@ -59,6 +59,9 @@ void buf_add_u8(struct buf *b, uint8_t v);
 void buf_add_u32(struct buf *b, uint32_t v);    /* little endian */
 void buf_add_u64(struct buf *b, uint64_t v);    /* little endian */
 void buf_add_varint(struct buf *b, uint64_t v); /* LEB128, as protobuf does */
+/* The same at @to, where there is room for VARINT_MAX bytes. Returns where they end. */
+#define VARINT_MAX 10
+uint8_t *varint_put(uint8_t *to, uint64_t v);
 void buf_add_bytes(struct buf *b, const void *p,
                    size_t n); /* a varint length, then the bytes */
 void buf_printf(struct buf *b, const char *fmt, ...) printf_(2, 3);

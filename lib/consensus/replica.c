@@ -70,6 +70,11 @@ uint64_t replica_term(const struct replica *r)
         return raft_current_term(&r->raft);
 }
 
+uint64_t replica_applied(const struct replica *r)
+{
+        return r->applied;
+}
+
 bool replica_learns(const struct replica *r)
 {
         int i = replica_position(r, r->cfg.id);

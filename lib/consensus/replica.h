@@ -241,6 +241,7 @@ void replica_want_snapshot(struct replica *r);
 struct replica_status replica_status(const struct replica *r);
 /* Of that, what is asked with each request. */
 uint64_t replica_term(const struct replica *r);
+uint64_t replica_applied(const struct replica *r);
 bool replica_learns(const struct replica *r);
 bool replica_short_of_room(const struct replica *r);
 

@@ -176,6 +176,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
  * for these (Raft, Log Matching Property). So each of its lives has a term of its own. */
 static int leave_term(struct replica *r)
 {
+        const struct raft_configuration *conf = &r->start_meta.configuration;
         struct raft_configuration c = {0};
         const struct log_entry *e = NULL;
         unsigned voters = 0;
@@ -186,13 +187,12 @@ static int leave_term(struct replica *r)
                         e = log_get(&r->log, i);
         if (e && raft_configuration_decode(&(struct raft_buffer){e->data, e->len}, &c) != 0)
                 return -ENOMEM; /* it was looked at */
-        for (unsigned i = 0; i < (e ? &c : &r->start_meta.configuration)->n; i++) {
-                const struct raft_server *s =
-                        &(e ? &c : &r->start_meta.configuration)->servers[i];
-
-                voters += s->role == RAFT_VOTER;
-                ours = ours || (s->role == RAFT_VOTER && s->id == r->cfg.id);
-        }
+        conf = e ? &c : conf;
+        for (unsigned i = 0; i < conf->n; i++)
+                if (conf->servers[i].role == RAFT_VOTER) {
+                        voters++;
+                        ours = ours || conf->servers[i].id == r->cfg.id;
+                }
         raft_configuration_close(&c);
         if (!ours || voters > 1)
                 return 0;

@@ -505,6 +505,15 @@ static int compact(struct state *s, const struct cmd_user *who, const Pb__Compac
         return answer_done(s, reply);
 }
 
+static enum state_outcome begin_revoke(const struct state *s, const struct cmd_user *who,
+                                       const Pb__LeaseRevokeRequest *q, const struct lease *l)
+{
+        enum state_outcome o =
+                l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
+
+        return o == STATE_OK ? permit_owner(s, who, l, (enum lease_tie) q->tied) : o;
+}
+
 static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
                   struct state_reply *reply, size_t *left)
 {
@@ -512,10 +521,7 @@ static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRe
         int r;
 
         if (!s->removal.on)
-                reply->outcome =
-                        l ? permit_lease(s, who, q->id, PERMIT_WRITE) : STATE_E_LEASE_NOT_FOUND;
-        if (!s->removal.on && reply->outcome == STATE_OK)
-                reply->outcome = permit_owner(s, who, l, (enum lease_tie) q->tied);
+                reply->outcome = begin_revoke(s, who, q, l);
         if (reply->outcome != STATE_OK)
                 return 0;
         r = drop_lease(s, l, left);

@@ -422,7 +422,7 @@ static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void 
 
 static void begin_call(struct rpc_conn *c, struct call *k)
 {
-        flow_headers(k, strlen(k->path) + (k->token ? strlen(k->token) : 0));
+        flow_costs(k, strlen(k->path) + (k->token ? strlen(k->token) : 0));
         if (!k->post)
                 return refuse_http(k, "405");
         if (!k->grpc)

@@ -126,7 +126,7 @@ static void return_room(struct call *k)
         give_room(c);
 }
 
-static void costs(struct call *k, size_t bytes)
+void flow_costs(struct call *k, size_t bytes)
 {
         k->pub.conn->cost += bytes;
         k->cost += bytes;
@@ -136,12 +136,7 @@ static void costs(struct call *k, size_t bytes)
 void flow_call_begins(struct call *k)
 {
         if (k->pub.conn->server)
-                costs(k, CALL_COST);
-}
-
-void flow_headers(struct call *k, size_t bytes)
-{
-        costs(k, bytes);
+                flow_costs(k, CALL_COST);
 }
 
 void flow_call_ends(struct call *k)
@@ -455,6 +450,13 @@ static void go_on(struct call *k)
                 k->pub.handler->on_room(&k->pub);
 }
 
+static void take_turn(struct call *k)
+{
+        k->turn = !k->wants_room;
+        go_on(k);
+        k->turn = false;
+}
+
 static bool may_follow(const struct rpc_conn *c)
 {
         return !TAILQ_EMPTY(&c->behind) && TAILQ_EMPTY(&c->waiting) && has_room(c) &&
@@ -481,16 +483,12 @@ void flow_run(struct rpc_conn *c)
                         get_in_line(k, &c->behind);
                         continue;
                 }
-                k->turn = !k->wants_room;
-                go_on(k);
-                k->turn = false;
+                take_turn(k);
         }
         for (int i = 0; i < RUN_MAX && may_follow(c); i++) {
                 k = TAILQ_FIRST(&c->behind);
                 get_out_of_line(k);
-                k->turn = true;
-                go_on(k);
-                k->turn = false;
+                take_turn(k);
         }
 }
 

@@ -96,8 +96,8 @@ void call_refuse(struct call *k, enum rpc_code code, const char *message);
 void flow_init(struct rpc_conn *c);
 void flow_call_begins(struct call *k);
 void flow_call_ends(struct call *k);
-/* Its headers are whole, of which @bytes are kept. */
-void flow_headers(struct call *k, size_t bytes);
+/* It costs @bytes more by itself: its headers, say. */
+void flow_costs(struct call *k, size_t bytes);
 /* @k->in, or @k->out, had @before bytes. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);

@@ -197,11 +197,8 @@ static bool is_large(const struct request *q)
         return is_large_method(q->method);
 }
 
-/* What was asked is of no interest any more. */
-static void drop_msg(struct request *q)
+void request_drop_msg(struct request *q)
 {
-        if (q->asks_again)
-                return;
         q->msg = pb_free(q->msg);
         if (q->call)
                 rpc_call_charge_request(q->call, 0);
@@ -234,7 +231,8 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         if (r < 0)
                 return request_fail(q, status_too_many);
         q->waiting = true;
-        drop_msg(q);
+        if (!q->asks_again)
+                request_drop_msg(q);
         if (q->call)
                 rpc_call_charge(q->call, body.len + (q->call->large ? LARGE_ANSWER : 0));
 }

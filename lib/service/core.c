@@ -434,7 +434,7 @@ static void on_read_at(void *u, uint64_t id, uint64_t index)
         if (!rd)
                 return; /* it timed out, or was taken back */
         rd->index = max_of(index, (uint64_t) 1);
-        if (core_status(c).applied >= rd->index && !c->part.on)
+        if (replica_applied(c->replica) >= rd->index && !c->part.on)
                 read_finish(c, rd, status_ok);
 }
 
@@ -1136,7 +1136,7 @@ struct boot_time core_next(struct core *c)
 
 void core_flush(struct core *c, struct boot_time now)
 {
-        uint64_t applied = core_status(c).applied;
+        uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
 
         pass_time(c, now);
         /* Not every entry is one of commands. */

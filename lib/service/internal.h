@@ -15,6 +15,8 @@ struct keepalive;
 struct password_job;
 struct slow;
 
+#define BLOCK 16 /* what a block of memory costs beside its bytes, where that is charged */
+
 struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
@@ -89,6 +91,8 @@ struct method {
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
+/* What was asked is of no interest any more. */
+void request_drop_msg(struct request *q);
 /* Most answers to writes are of one shape: header = 1, and nothing else. */
 void request_reply_header(struct request *q);
 void request_fail(struct request *q, struct status st);

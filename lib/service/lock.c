@@ -162,11 +162,9 @@ static void let_message_go(struct waiter *w)
 {
         struct request *q = w->q;
 
-        pb_free(q->msg);
-        q->msg = NULL;
+        request_drop_msg(q);
         if (!q->call)
                 return;
-        rpc_call_charge_request(q->call, 0);
         charge(w);
         api_kick(q->api, q->call);
 }
@@ -204,15 +202,21 @@ static struct status may_look(struct api *a, const struct identity *who,
                 permit_range(core_state(a->core), &who->user, &from, &end, PERMIT_READ));
 }
 
+static struct kv_span span_of(const struct buf *prefix, const struct buf *end)
+{
+        return (struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
+                                .end = {buf_head(end), buf_len(end)}};
+}
+
 struct status lock_may_look(struct api *a, const struct identity *who, const struct buf *prefix)
 {
         cleanup_(buf_fini) struct buf end = {0};
+        struct kv_span span;
 
         if (lock_prefix_end(prefix, &end) < 0)
                 return status_nomem;
-        return may_look(a, who,
-                        &(struct kv_span){.from = {buf_head(prefix), buf_len(prefix)},
-                                          .end = {buf_head(&end), buf_len(&end)}});
+        span = span_of(prefix, &end);
+        return may_look(a, who, &span);
 }
 
 /* ---- the guarded writes ---- */
@@ -378,7 +382,7 @@ static void abandon(struct request *q)
         bool in_core = q->waiting;
 
         let_message_go(w);
-        lock_place_give_up(&w->hub->queues, &w->place);
+        lock_place_rest(&w->hub->queues, &w->place);
         if (in_core)
                 return; /* what the core does for us ends first, and comes back here */
         q->gone = NULL;
@@ -572,8 +576,7 @@ static void answer_leader(struct request *q)
 
         if (lock_prefix(m->name, &prefix) < 0 || lock_prefix_end(&prefix, &end) < 0)
                 return request_fail(q, status_nomem);
-        span = (struct kv_span){.from = {buf_head(&prefix), buf_len(&prefix)},
-                                .end = {buf_head(&end), buf_len(&end)}};
+        span = span_of(&prefix, &end);
         st = may_look(q->api, &q->who, &span);
         if (st.code != RPC_OK)
                 return request_fail(q, st);

@@ -112,7 +112,7 @@ int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name, struct loc
         return 0;
 }
 
-static void stop_waiting(struct lock_queues *qs, struct lock_place *p)
+void lock_place_rest(struct lock_queues *qs, struct lock_place *p)
 {
         if (!p->waits)
                 return;
@@ -129,17 +129,12 @@ struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p
 
         if (!q)
                 return NULL;
-        stop_waiting(qs, p);
+        lock_place_rest(qs, p);
         TAILQ_REMOVE(&q->places, p, next);
         p->queue = NULL;
         payer = TAILQ_FIRST(&q->places);
         queue_put(qs, q);
         return payer;
-}
-
-void lock_place_give_up(struct lock_queues *qs, struct lock_place *p)
-{
-        stop_waiting(qs, p);
 }
 
 size_t lock_place_cost(const struct lock_place *p)
@@ -186,7 +181,7 @@ enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
         struct lock_queue *q = p->queue;
         int64_t before;
 
-        stop_waiting(qs, p);
+        lock_place_rest(qs, p);
         if (!has_key(p, kv))
                 return LOCK_GONE;
         before = eldest(q, kv);
@@ -205,7 +200,7 @@ enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
 
 static void wake(struct lock_queues *qs, struct lock_place *p, enum lock_turn turn)
 {
-        stop_waiting(qs, p);
+        lock_place_rest(qs, p);
         qs->woken(p, turn);
 }
 

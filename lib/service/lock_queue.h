@@ -72,8 +72,8 @@ must_check_ int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name
                                 struct lock_place *p);
 /* Accepts one that is in no queue. Returns who pays for the queue now, NULL: it is gone. */
 struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p);
-/* @p goes on only to give up. */
-void lock_place_give_up(struct lock_queues *qs, struct lock_place *p);
+/* @p waits no more: it goes on only to give up, say. */
+void lock_place_rest(struct lock_queues *qs, struct lock_place *p);
 
 /* What its queue costs, if @p is the one who pays; else 0. */
 size_t lock_place_cost(const struct lock_place *p);

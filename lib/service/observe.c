@@ -9,8 +9,7 @@
 
 #define TURN_MAX 2048 /* told in one turn of the loop */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
-#define BLOCK 16            /* what a block of memory costs beside its bytes... */
-#define SHORT ((size_t) 64) /* ...of which a buffer has at least so many */
+#define SHORT ((size_t) 64) /* bytes that a buffer has at least */
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* of its election */

@@ -117,11 +117,9 @@ static int add_keys(struct range *r, size_t max, int64_t *steps)
 
 static size_t varint_len(size_t n)
 {
-        size_t len = 1;
+        uint8_t out[VARINT_MAX];
 
-        for (; n >= 0x80; n >>= 7)
-                len++;
-        return len;
+        return (size_t) (varint_put(out, n) - out);
 }
 
 /* Returns 0 when it is known how large all is, 1 when there is more to count, or -ENOMEM. */

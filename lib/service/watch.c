@@ -6,7 +6,6 @@
  */
 #include "service/watch.h"
 
-#define BLOCK 16          /* what a block of memory costs beside its bytes */
 #define TURN_STEPS 40000  /* in one turn of the loop: some 2 ms */
 #define CHECK_STEPS 10    /* to look whether a watch is still permitted */
 #define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */

@@ -1,6 +1,6 @@
 #include "wire/renewal.h"
 
-#define NUMBER_MAX 12 /* bytes of a field: its tag, and ten */
+#define NUMBER_MAX (2 + VARINT_MAX) /* bytes of a field, with its tag */
 #define ANSWER_MAX (2 + 7 * NUMBER_MAX)
 
 bool renewal_read(struct view m, int64_t *ret_lease)
@@ -14,18 +14,10 @@ bool renewal_read(struct view m, int64_t *ret_lease)
         return true;
 }
 
-static uint8_t *put_varint(uint8_t *to, uint64_t v)
-{
-        for (; v >= 0x80; v >>= 7)
-                *to++ = (uint8_t) (v | 0x80);
-        *to++ = (uint8_t) v;
-        return to;
-}
-
 /* What is 0 is not said. */
 static uint8_t *put_number(uint8_t *to, unsigned field, uint64_t v)
 {
-        return v == 0 ? to : put_varint(put_varint(to, field << 3), v);
+        return v == 0 ? to : varint_put(varint_put(to, field << 3), v);
 }
 
 void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p)
