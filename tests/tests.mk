@@ -6,7 +6,7 @@ comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp().
 UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp)
 
-$(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/libtenure-all.a
+$(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(UNIT_WRAPS) -o $@ $^ $(LDLIBS)
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
@@ -19,7 +19,7 @@ $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
 # All fuzzers in one program; what the library has of the same names, theirs stand for (tests/fuzz/edge.c).
-FUZZ_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out %/fuzz.c %/replay.c,$(wildcard tests/fuzz/*.c)))
+FUZZ_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out %/fuzz.c %/replay.c,$(wildcard tests/fuzz/*.c)) tests/sim/worker.c)
 $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "../sim/worker.h"
 #include "base/log.h"
 #include "disk.h"
 #include "edge.h"
@@ -193,7 +194,7 @@ static void drive(void)
                 api_flush(W->api, W->now);
                 while (!W->fatal && fuzz_disk_step(W->disk))
                         W->busy = true;
-                fuzz_workers_run();
+                workers_run();
                 for (size_t i = 0; i < CONNS_MAX; i++) {
                         struct conn *c = &W->conns[i];
                         cleanup_(buf_fini) struct buf b = {0};

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../sim/worker.h"
 #include "base/conf.h"
 #include "base/crc32c.h"
 #include "base/url.h"
@@ -125,7 +126,7 @@ static void run_dns(struct view in)
         if (resolver_new(&rv, NULL) < 0 ||
             resolve_srv(rv, "_x._tcp.example.org", on_addresses, &told, &q) < 0)
                 abort();
-        fuzz_workers_run();
+        workers_run();
         HOLDS(told);
         resolver_free(rv);
 }

@@ -1,7 +1,7 @@
 /* What clients make a replica keep - watches, observers, requests that wait - is counted for
  * their address, and one that takes all it can leaves room for the others. The real services on
  * a replica alone, without sockets. */
-#include "../sim/world.h"
+#include "one.h"
 #include "service/api.h"
 #include "test.h"
 
@@ -35,19 +35,6 @@ static void kick(struct rpc_conn *c, void *arg)
         (void) c;
         (void) arg;
         w.busy = true;
-}
-
-static void on_send(void *u, uint64_t peer, struct view frame)
-{
-        (void) u;
-        (void) peer;
-        (void) frame;
-}
-
-static void on_fatal(void *u, const char *why)
-{
-        (void) u;
-        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
 }
 
 static void got_message(struct rpc_call *call, struct view m)
@@ -109,10 +96,7 @@ static void leave(struct client *c)
 
 static void begin(size_t memory_max)
 {
-        static const struct replica_peer self = {.id = 1, .address = "http://1:1"};
-        static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
         static const struct api_conns conns = {.kick = kick};
-        struct store_error err;
 
         memset(&w, 0, sizeof(w));
         w.now = (struct boot_time){1000 * NSEC_PER_SEC};
@@ -121,32 +105,15 @@ static void begin(size_t memory_max)
         for (unsigned i = 0; i < ADDRESSES; i++)
                 w.address[i] = (struct rpc_account){
                         .parent = &w.all, .max = memory_max / 2, .kept_max = memory_max / 2};
-        CHECK_EQ(core_new(&w.core,
-                          &(struct core_config){.cluster_id = 7,
-                                                .member_id = 1,
-                                                .min_ttl = NSEC_PER_SEC,
-                                                .timeout = 6 * NSEC_PER_SEC,
-                                                .max_txn_ops = 128,
-                                                .leader_timeout = NSEC_PER_SEC,
-                                                .watch_progress = 600 * NSEC_PER_SEC,
-                                                .seed = 1},
-                          w.now),
-                 0);
+        one_new(&w.core, &w.replica, w.disk, 1,
+                &(struct core_config){.min_ttl = NSEC_PER_SEC,
+                                      .timeout = 6 * NSEC_PER_SEC,
+                                      .max_txn_ops = 128,
+                                      .leader_timeout = NSEC_PER_SEC,
+                                      .watch_progress = 600 * NSEC_PER_SEC},
+                w.now);
         CHECK_EQ(api_new(&w.api, w.core, NULL, 300 * NSEC_PER_SEC), 0);
         api_set_conns(w.api, &conns, NULL);
-        core_set_owner(w.core, &owner, NULL);
-        CHECK_EQ(replica_new(&w.replica,
-                             &(struct replica_config){.id = 1,
-                                                      .cluster_id = 7,
-                                                      .peers = &self,
-                                                      .n_peers = 1,
-                                                      .election = 500 * MSEC,
-                                                      .heartbeat = 50 * MSEC,
-                                                      .seed = 1},
-                             w.disk, &core_replica_ops, w.core, w.now, &err),
-                 0);
-        core_attach(w.core, w.replica);
-        CHECK_EQ(replica_start(w.replica), 0);
 }
 
 static void end(void)

@@ -4,11 +4,10 @@
 
 #include "compares.h"
 #include "lease/saver.h"
+#include "one.h"
 #include "service/api.h"
 #include "test.h"
 #include "wire/pb.h"
-
-#include "../sim/world.h"
 
 #define KB ((size_t) 1024)
 #define N_CONNS 2
@@ -38,21 +37,6 @@ static struct {
 } one;
 
 /* ---- a replica and its clients ---- */
-
-static void on_send(void *u, uint64_t peer, struct view frame)
-{
-        (void) u;
-        (void) peer;
-        (void) frame;
-}
-
-static void on_fatal(void *u, const char *why)
-{
-        (void) u;
-        test_fail(__FILE__, __LINE__, "%s", why);
-}
-
-static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
 
 static void kick(struct rpc_conn *c, void *arg)
 {
@@ -141,38 +125,18 @@ static void disconnect(struct conn *c)
 
 static void begin(void)
 {
-        static const struct replica_peer self = {1, "http://1:1"};
         static const struct api_conns conns = {
                 .kick = kick, .common_name = common_name, .turn = turn_of};
-        struct store_error err = {""};
 
         memset(&one, 0, sizeof(one));
         one.account.max = 256 * KB * KB;
         one.now.ns = 1000 * NSEC_PER_SEC;
         one.disk = sim_disk_new();
-        CHECK_EQ(core_new(&one.core,
-                          &(struct core_config){.cluster_id = 7,
-                                                .member_id = 1,
-                                                .timeout = 5 * NSEC_PER_SEC,
-                                                .max_txn_ops = 128,
-                                                .seed = rnd(1, UINT32_MAX)},
-                          one.now),
-                 0);
+        one_new(&one.core, &one.replica, one.disk, 1,
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .max_txn_ops = 128},
+                one.now);
         CHECK_EQ(api_new(&one.api, one.core, NULL, NSEC_PER_SEC), 0);
         api_set_conns(one.api, &conns, NULL);
-        core_set_owner(one.core, &owner, NULL);
-        CHECK_EQ(replica_new(&one.replica,
-                             &(struct replica_config){.id = 1,
-                                                      .cluster_id = 7,
-                                                      .peers = &self,
-                                                      .n_peers = 1,
-                                                      .election = 500 * MSEC,
-                                                      .heartbeat = 50 * MSEC,
-                                                      .seed = rnd(1, UINT32_MAX)},
-                             one.disk, &core_replica_ops, one.core, one.now, &err),
-                 0);
-        core_attach(one.core, one.replica);
-        CHECK_EQ(replica_start(one.replica), 0);
         while (!core_status(one.core).ready)
                 turn();
         for (size_t i = 0; i < N_CONNS; i++)

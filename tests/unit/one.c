@@ -16,23 +16,21 @@ static void on_fatal(void *u, const char *why)
 }
 
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
-             unsigned n_members, nsec_t timeout, struct boot_time now)
+             unsigned n_members, const struct core_config *cfg, struct boot_time now)
 {
         static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
         static const struct replica_peer peers[] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+        struct core_config own = *cfg;
         struct store_error err;
         struct replica *r;
         struct core *c;
 
         CHECK(n_members <= ARRAY_SIZE(peers));
-        CHECK_EQ(core_new(&c,
-                          &(struct core_config){.cluster_id = 7,
-                                                .member_id = 1,
-                                                .timeout = timeout,
-                                                .seed = rnd(1, UINT32_MAX)},
-                          now),
-                 0);
+        own.cluster_id = 7;
+        own.member_id = 1;
+        own.seed = rnd(1, UINT32_MAX);
+        CHECK_EQ(core_new(&c, &own, now), 0);
         core_set_owner(c, &owner, NULL);
         CHECK_EQ(replica_new(&r,
                              &(struct replica_config){.id = 1,

@@ -5,6 +5,7 @@
 #include "../sim/world.h"
 #include "service/core.h"
 
-/* One of the members 1 to @n_members, as number 1, with its log on @disk; started. */
+/* One of the members 1 to @n_members, as number 1, with its log on @disk; started. Of @cfg who
+ * it is and its seed are set here. */
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
-             unsigned n_members, nsec_t timeout, struct boot_time now);
+             unsigned n_members, const struct core_config *cfg, struct boot_time now);

@@ -22,7 +22,7 @@ TEST(reads_that_timed_out_are_not_asked_for_any_more)
         struct core *c;
 
         n_done = n_leaderless = 0;
-        one_new(&c, &r, disk, 3, NSEC_PER_SEC, now);
+        one_new(&c, &r, disk, 3, &(struct core_config){.timeout = NSEC_PER_SEC}, now);
         for (unsigned i = 0; i < READS; i++) {
                 reads[i].done = done;
                 core_read(c, &reads[i], i % 2 ? 50 * MSEC : 5000 * MSEC);

@@ -64,7 +64,8 @@ static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
         memset(&one, 0, sizeof(one));
         one.now.ns = 1000 * NSEC_PER_SEC;
         one.disk = sim_disk_new();
-        one_new(&one.core, &one.replica, one.disk, 1, 5 * NSEC_PER_SEC, one.now);
+        one_new(&one.core, &one.replica, one.disk, 1,
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC}, one.now);
         while (!core_status(one.core).ready)
                 turn();
         for (size_t i = 0; i < n; i++) {

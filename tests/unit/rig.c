@@ -2,8 +2,8 @@
 
 #include <crypt.h>
 
-#include "../sim/world.h"
-#include "loop/worker.h"
+#include "../sim/worker.h"
+#include "one.h"
 
 #define CONNS_MAX 256
 #define ADDRESSES 8
@@ -20,61 +20,9 @@ static struct {
 
 /* ---- the thread that hashes ---- */
 
-struct worker {
-        struct worker_job *first, **last;
-};
-
-int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
-{
-        struct worker *w = calloc(1, sizeof(*w));
-
-        (void) l;
-        (void) thread_name;
-        if (!w)
-                return -ENOMEM;
-        w->last = &w->first;
-        *ret = w;
-        return 0;
-}
-
-void worker_submit(struct worker *w, struct worker_job *job)
-{
-        job->next = NULL;
-        *w->last = job;
-        w->last = &job->next;
-}
-
-static struct worker_job *take(struct worker *w)
-{
-        struct worker_job *job = w->first;
-
-        if (!job)
-                return NULL;
-        w->first = job->next;
-        if (!w->first)
-                w->last = &w->first;
-        return job;
-}
-
-struct worker *worker_free(struct worker *w)
-{
-        struct worker_job *job;
-
-        while (w && (job = take(w)))
-                job->drop(job);
-        free(w);
-        return NULL;
-}
-
 bool rig_hash(void)
 {
-        struct worker_job *job = take(own.passwords);
-
-        if (!job)
-                return false;
-        job->run(job);
-        job->done(job);
-        return true;
+        return worker_do(own.passwords);
 }
 
 char *crypt_gensalt_rn(const char *prefix, unsigned long count, const char *bytes, int n_bytes,
@@ -95,35 +43,6 @@ char *crypt_rn(const char *phrase, const char *setting, void *data, int size)
 }
 
 /* ---- the replica ---- */
-
-static void on_send(void *u, uint64_t peer, struct view frame)
-{
-        (void) u;
-        (void) peer;
-        (void) frame;
-}
-
-static void on_fatal(void *u, const char *why)
-{
-        (void) u;
-        test_fail(__FILE__, __LINE__, "it gave up: %s", why);
-}
-
-static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
-{
-        (void) u;
-        (void) lease;
-        (void) n_keys;
-        (void) term;
-}
-
-static void on_changed(void *u)
-{
-        (void) u;
-}
-
-static const struct core_owner owner = {
-        .send = on_send, .fatal = on_fatal, .expired = on_expired, .changed = on_changed};
 
 static void kick(struct rpc_conn *c, void *arg)
 {
@@ -150,36 +69,15 @@ static const struct api_conns conns = {.kick = kick, .common_name = common_name,
 
 void rig_begin(void)
 {
-        static const struct replica_peer self = {1, "http://1:1"};
-        struct store_error err = {""};
-
         memset(&own, 0, sizeof(own));
         rig = (struct rig){.now = {1000 * NSEC_PER_SEC}, .account.max = SIZE_MAX};
         own.disk = sim_disk_new();
-        CHECK_EQ(core_new(&rig.core,
-                          &(struct core_config){.cluster_id = 7,
-                                                .member_id = 1,
-                                                .timeout = 5 * NSEC_PER_SEC,
-                                                .max_txn_ops = 128,
-                                                .seed = rnd(1, UINT32_MAX)},
-                          rig.now),
-                 0);
+        one_new(&rig.core, &own.replica, own.disk, 1,
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .max_txn_ops = 128},
+                rig.now);
         CHECK_EQ(worker_new(&own.passwords, NULL, "passwords"), 0);
         CHECK_EQ(api_new(&rig.api, rig.core, own.passwords, 300 * NSEC_PER_SEC), 0);
         api_set_conns(rig.api, &conns, NULL);
-        core_set_owner(rig.core, &owner, NULL);
-        CHECK_EQ(replica_new(&own.replica,
-                             &(struct replica_config){.id = 1,
-                                                      .cluster_id = 7,
-                                                      .peers = &self,
-                                                      .n_peers = 1,
-                                                      .election = 500 * MSEC,
-                                                      .heartbeat = 50 * MSEC,
-                                                      .seed = rnd(1, UINT32_MAX)},
-                             own.disk, &core_replica_ops, rig.core, rig.now, &err),
-                 0);
-        core_attach(rig.core, own.replica);
-        CHECK_EQ(replica_start(own.replica), 0);
         for (unsigned i = 0; !core_status(rig.core).ready; i++) {
                 CHECK(i < 5000);
                 rig_turn();
