@@ -6,9 +6,5 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 how=${1:-plain}
 shift
 messages
-TLS=()
-if [ "$how" = tls ]; then
-	make_certificates
-	TLS=(--tls "$DIR/ca.pem,$DIR/cert.pem,$DIR/key.pem")
-fi
+tls_options "$how"
 exec /usr/bin/python3 "$HERE/hostile.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" "${TLS[@]}" "$@"

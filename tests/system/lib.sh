@@ -69,6 +69,13 @@ make_certificates() {
 	) >"$DIR/openssl.log" 2>&1
 }
 
+tls_options() { # plain|tls: TLS, what a test in Python is told of it
+	TLS=()
+	[ "$1" = tls ] || return 0
+	make_certificates
+	TLS=(--tls "$DIR/ca.pem,$DIR/cert.pem,$DIR/key.pem")
+}
+
 finish() {
 	echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
 	[ "$FAILED" -eq 0 ]

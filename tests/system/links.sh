@@ -5,9 +5,5 @@
 how=${1:-plain}
 shift
 messages
-TLS=()
-if [ "$how" = tls ]; then
-	make_certificates
-	TLS=(--tls "$DIR/ca.pem,$DIR/cert.pem,$DIR/key.pem")
-fi
+tls_options "$how"
 exec timeout 300 /usr/bin/python3 "$(dirname "$0")/links.py" --bin "$BIN" --dir "$DIR" --pb "$DIR/pb" --ports "$(free_ports 9 | tr ' ' ,)" "${TLS[@]}" "$@"
