@@ -27,7 +27,7 @@ rig up 4 >"$DIR/up.log" 2>&1 || { skip "systemd hosts" "they do not boot here: $
 held() { on "$1" tenurectl status >/dev/null 2>&1; }
 lease() { on "$1" tenurectl status --json=short | jq -r .LeaseId; }
 prop() { on "$1" systemctl show -P "$3" "$2"; }
-all_there() { for h in h1 h2 h3 h4; do [ "$(on $h tenurectl nodes --no-legend 2>/dev/null | wc -l)" = 4 ] || return 1; done; }
+all_there() { for h in h1 h2 h3 h4; do [ "$(on $h tenurectl nodes --no-legend 2>/dev/null | grep -c "^h")" = 4 ] || return 1; done; }
 runs() { on "$1" systemctl is-active --quiet only-one; }
 until_ok 20 all_there && ok "four hosts boot, and each knows all" || { not_ok "four hosts boot" "$(on h4 journalctl -u tenured -o cat --no-pager | tail -n 3)"; finish; exit 1; }
 until_ok 5 runs h4 && ok "what is bound to tenure-held.target runs" || not_ok "only-one.service"
