@@ -79,16 +79,22 @@ standbys() { [ "$(on "$(primary)" runuser -u postgres -- psql -XAtq -p 5433 -c "
 until_ok 20 standbys 2 && ok "two others follow it" || not_ok "two others follow it" "$(tail -n 2 "$DIR/h3.basebackup")"
 db 'CREATE TABLE t (n bigint PRIMARY KEY)'
 
-# Writes down what was acknowledged, to whomever is primary.
+# Writes down what was acknowledged, to whomever is primary; and of what was not, why, in /run/writer.err of h1.
 cat >"$DIR/writer.sh" <<END
 n=\$1
-while [ ! -e /run/stop ]; do PGOPTIONS='-c statement_timeout=2s' timeout 4 psql -XAtq "$SOURCE dbname=postgres" -c "INSERT INTO t VALUES (\$n)" >/dev/null 2>&1 && echo "\$n \$(date +%s%N)"; n=\$((n + 1)); done
+while [ ! -e /run/stop ]; do
+	PGOPTIONS='-c statement_timeout=2s' timeout 8 psql -XAtq "$SOURCE dbname=postgres" -c "INSERT INTO t VALUES (\$n)" >/dev/null 2>/run/writer.last
+	code=\$?
+	case \$code in 0) echo "\$n \$(date +%s%N)" ;; *) echo "\$(date +%T) \$n exit \$code: \$(tr '\\n' ' ' </run/writer.last)" >>/run/writer.err ;; esac
+	n=\$((n + 1))
+done
 END
 cp "$DIR/writer.sh" "$(root_of h1)/run/writer.sh"
+why_not() { tail -n 3 "$(root_of h1)/run/writer.err"; on h1 pgrep -af 'writer.sh|psql'; on "$(primary)" runuser -u postgres -- psql -XAtq -p 5433 -c "SELECT state, sync_state, sent_lsn, flush_lsn FROM pg_stat_replication; SELECT state, wait_event, query FROM pg_stat_activity WHERE backend_type = 'client backend'"; }
 start acked env RIG="$NAME" "$RIG" exec h1 sh /run/writer.sh 1
 acked() { wc -l <"$DIR/acked.log"; }
 grows() { [ "$(acked)" -gt $(($1 + 3)) ]; }
-until_ok 10 grows 0 || not_ok "writes"
+until_ok 10 grows 0 || not_ok "writes" "$(why_not 2>&1)"
 who_is_primary() { local h n=0; for h in "${DBS[@]}"; do [ "$(on $h runuser -u postgres -- psql -XAtq -p 5433 -c 'SELECT pg_is_in_recovery()' 2>/dev/null)" != f ] || n=$((n + 1)); done; echo $n; }
 moved_from() { local p; p=$(primary) && [ "$p" != "$1" ]; }
 # fail WHAT COMMAND...: of the host that is primary; another one leads, and the old one follows it after MEND.
@@ -102,7 +108,7 @@ fail() {
 	is "$what: one is primary" "$(who_is_primary)" 1
 	$MEND "$old" >/dev/null 2>&1
 	until_ok 40 standbys 2 && ok "$what: the old one follows it" || not_ok "$what: the old one follows" "$(on "$old" journalctl -u 'postgresql@*' -u 'tenure-postgresql@*' -o cat --no-pager | tail -n 8)"
-	n=$(acked); until_ok 20 grows "$n" && ok "$what: writes go on" || not_ok "$what: writes go on"
+	n=$(acked); until_ok 20 grows "$n" && ok "$what: writes go on" || not_ok "$what: writes go on" "$(why_not 2>&1)"
 }
 cut_off() { rig cut "$1" silent; }
 heal() { rig heal; }
