@@ -406,7 +406,7 @@ class Storm:
 
 
 def whole_history(c, at, upto):
-    """All events, from one replica."""
+    """All events up to that revision, from one replica: leases go on to end while one after the other is asked."""
     f = c.channels[at].stream_stream("/etcdserverpb.Watch/Watch", request_serializer=lambda m: m.SerializeToString(),
                                      response_deserializer=pb.WatchResponse.FromString)
     end = threading.Event()
@@ -420,7 +420,7 @@ def whole_history(c, at, upto):
         if events and events[-1].revision >= upto:
             end.set()
             break
-    return events
+    return [e for e in events if e.revision <= upto]
 
 
 def wait_for(what, seconds=20):
