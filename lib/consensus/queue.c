@@ -11,8 +11,6 @@
 
 /* Commands are gathered into entries up to this size. */
 #define ENTRY_BYTES ((size_t) 1 << 20)
-/* Past it, clients are told: too many requests. */
-#define QUEUED_BYTES_MAX ((size_t) 64 << 20)
 /* Renewals, expiries and the like; they all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
 /* Sent again at once, of what was lost. */
@@ -78,7 +76,7 @@ static int add_urgent(struct replica *r, const void *p, size_t n)
 
 static size_t queued_max(const struct replica *r)
 {
-        return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : QUEUED_BYTES_MAX;
+        return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : REPLICA_QUEUED_MAX;
 }
 
 /* What waits here, and what waits for the leader's word. */

@@ -168,6 +168,9 @@ enum replica_priority {
         REPLICA_URGENT,
 };
 
+/* Bytes of commands that may wait, here or for the leader's word. */
+#define REPLICA_QUEUED_MAX ((size_t) 64 << 20)
+
 /* Hands commands to the leader's next entry. They come back through `apply`, or never: a
  * proposal made in term T that was not applied before the first entry of a later term never
  * will be; while its term lasts it is sent until the leader has it. Returns 0; -ENOTCONN: no

@@ -55,6 +55,11 @@ struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
         size_t kept, kept_max;
+        /* Of this one alone: writes that wait for the log, which are not taken back when their
+         * calls end. The account stays while there are any; `settled`, which may be NULL, is
+         * called when there are none any more. */
+        size_t n_writes, write_bytes;
+        void (*settled)(struct rpc_account *a);
 };
 
 /* Server: called when a call begins. Sets call->handler, or finishes the call, or leaves both:
@@ -192,6 +197,10 @@ void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
  * much; those who keep little may keep a little more even then. */
 must_check_ bool rpc_call_keep(struct rpc_call *call, size_t bytes);
 void rpc_call_let_go(struct rpc_call *call, size_t bytes);
+
+/* Server: where what is held for its calls counts; NULL: nowhere. Borrowed, for as long as the
+ * connection, or as long as there are writes in it. */
+struct rpc_account *rpc_call_account(const struct rpc_call *call);
 
 /* Client: no more messages follow. */
 void rpc_call_end(struct rpc_call *call);

@@ -95,6 +95,11 @@ void rpc_call_let_go(struct rpc_call *pub, size_t bytes)
         call_of(pub)->kept -= bytes;
 }
 
+struct rpc_account *rpc_call_account(const struct rpc_call *pub)
+{
+        return pub->conn->limits.account;
+}
+
 static void get_out_of_line(struct call *k)
 {
         if (k->line)

@@ -167,10 +167,45 @@ void request_fail(struct request *q, struct status st)
         request_end(q);
 }
 
+/* One address may have three quarters of the writes that wait, and of what they may take on
+ * their way to the leader: they are not taken back when their calls end, so who sends more need
+ * not wait for answers. */
+static bool writes_much(const struct request *q, size_t n)
+{
+        const struct rpc_account *a = q->call ? rpc_call_account(q->call) : NULL;
+
+        return a && (a->n_writes >= CORE_WRITES_MAX / 4 * 3 ||
+                     a->write_bytes + n > REPLICA_QUEUED_MAX / 4 * 3);
+}
+
+static void write_begins(struct request *q, size_t n)
+{
+        q->writer = q->call ? rpc_call_account(q->call) : NULL;
+        if (!q->writer)
+                return;
+        q->write_bytes = n;
+        q->writer->n_writes++;
+        q->writer->write_bytes += n;
+}
+
+static void write_ends(struct request *q)
+{
+        struct rpc_account *a = q->writer;
+
+        if (!a)
+                return;
+        q->writer = NULL;
+        a->n_writes--;
+        a->write_bytes -= q->write_bytes;
+        if (a->n_writes == 0 && a->settled)
+                a->settled(a);
+}
+
 static void write_done(struct core_write *w, struct status st, struct view reply)
 {
         struct request *q = container_of(w, struct request, write);
 
+        write_ends(q);
         q->waiting = false;
         if (q->wrote)
                 return q->wrote(q, st, reply);
@@ -223,6 +258,8 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
                         return rpc_call_wait(q->call);
                 }
         }
+        if (writes_much(q, body.len))
+                return request_fail(q, status_too_many);
         q->write.done = write_done;
         r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
                        q->call ? q->call->timeout : 0);
@@ -230,6 +267,7 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
                 return request_fail(q, status_of(STATE_E_NOSPACE));
         if (r < 0)
                 return request_fail(q, status_too_many);
+        write_begins(q, body.len);
         q->waiting = true;
         if (!q->asks_again)
                 request_drop_msg(q);

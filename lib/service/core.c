@@ -26,10 +26,7 @@
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-/* Requests that wait, and bytes of them; past it: too many requests. */
-#define WRITES_MAX 100000
-#define WRITES_BYTES_MAX ((size_t) 512 << 20)
-#define READS_MAX 100000
+#define READS_MAX 100000 /* that wait; past it: too many requests */
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
@@ -334,7 +331,7 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
 {
         int r;
 
-        if ((c->n_writes >= WRITES_MAX || c->write_bytes + n > WRITES_BYTES_MAX) &&
+        if ((c->n_writes >= CORE_WRITES_MAX || c->write_bytes + n > CORE_WRITE_BYTES_MAX) &&
             priority_of(type) == REPLICA_NORMAL)
                 return -ENOBUFS;
         if (is_refused(c, type, (struct view){body, n}))

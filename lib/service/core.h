@@ -119,6 +119,10 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
+/* Requests that wait for the log, and bytes of them; past it: -ENOBUFS. */
+#define CORE_WRITES_MAX 100000
+#define CORE_WRITE_BYTES_MAX ((size_t) 512 << 20)
+
 /* Sends a command; @body is copied, @user borrowed until `done`. A leader change is survived:
  * what provably was not applied is proposed again. @timeout 0: the default. Returns 0;
  * -ENOBUFS: too many requests; -ENOSPC: no room for what grows; or -ENOMEM. On failure `done`

@@ -67,6 +67,8 @@ struct request {
         struct view own; /* its bytes; borrowed, while `run` runs */
         struct identity who;
         struct core_write write;
+        struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
+        size_t write_bytes;
         struct core_read read;
         struct request *next_spare;
         void (*then)(struct request *q); /* after the read */

@@ -26,9 +26,10 @@
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
 
-/* An address that clients come from. */
+/* An address that clients come from. It stays while it has connections, or writes that wait. */
 struct host {
         RB_ENTRY(host) by_name;
+        struct server *server; /* NULL: it has ended */
         char name[64];
         size_t n_conns;
         struct rpc_account account;
@@ -80,6 +81,20 @@ TREE_GENERATE(hosts, host, by_name, host_cmp)
 
 /* ---- accounts ---- */
 
+static void host_put(struct host *h)
+{
+        if (h->n_conns > 0 || h->account.n_writes > 0)
+                return;
+        if (h->server)
+                RB_REMOVE(hosts, &h->server->hosts, h);
+        free(h);
+}
+
+static void host_settled(struct rpc_account *a)
+{
+        host_put(container_of(a, struct host, account));
+}
+
 static struct host *host_get(struct server *s, const char *peer)
 {
         struct host key, *h;
@@ -94,18 +109,12 @@ static struct host *host_get(struct server *s, const char *peer)
         if (!h)
                 return NULL;
         strcpy(h->name, key.name);
+        h->server = s;
         h->account.parent = &s->account;
+        h->account.settled = host_settled;
         h->account.max = h->account.kept_max = s->cfg.memory_max / 2;
         RB_INSERT(hosts, &s->hosts, h);
         return h;
-}
-
-static void host_put(struct server *s, struct host *h)
-{
-        if (!h || h->n_conns > 0)
-                return;
-        RB_REMOVE(hosts, &s->hosts, h);
-        free(h);
 }
 
 static void count_tx(struct conn *c, size_t now)
@@ -127,7 +136,7 @@ static void conn_free(struct conn *c)
         if (c->host) {
                 count_tx(c, 0);
                 c->host->n_conns--;
-                host_put(s, c->host);
+                host_put(c->host);
         }
         free(c);
 }
@@ -455,6 +464,7 @@ int server_new(struct server **ret, struct loop *l, struct api *api,
 struct server *server_free(struct server *s)
 {
         struct conn *c;
+        struct host *h;
 
         if (!s)
                 return NULL;
@@ -462,6 +472,10 @@ struct server *server_free(struct server *s)
                 listener_free(s->listeners[i]);
         while ((c = TAILQ_FIRST(&s->conns)))
                 conn_free(c);
+        while ((h = RB_ROOT(&s->hosts))) { /* they have writes, and go with the last one */
+                RB_REMOVE(hosts, &s->hosts, h);
+                h->server = NULL;
+        }
         free(s);
         return NULL;
 }

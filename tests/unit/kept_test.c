@@ -8,6 +8,9 @@
 #define KB ((size_t) 1024)
 #define MB (KB * KB)
 #define ADDRESSES 4
+#define RESETS 50
+#define RESETS_MAX \
+        500 /* of a connection: nghttp2 ends one that resets more than 1,000 at once */
 #define WATCH "/etcdserverpb.Watch/Watch"
 #define OBSERVE "/v3electionpb.Election/Observe"
 
@@ -28,6 +31,7 @@ static struct {
         struct client clients[ADDRESSES];
         bool busy;
         size_t most_held;
+        struct rpc_call *resets[RESETS]; /* put_and_reset() is about to; NULL: it has ended */
 } w;
 
 static void kick(struct rpc_conn *c, void *arg)
@@ -65,7 +69,9 @@ static void got_status(struct rpc_call *call, enum rpc_code code, const char *te
 
 static void got_close(struct rpc_call *call)
 {
-        (void) call;
+        for (unsigned i = 0; i < RESETS; i++)
+                if (w.resets[i] == call)
+                        w.resets[i] = NULL;
 }
 
 static const struct rpc_handler handler = {
@@ -245,7 +251,7 @@ static void observe(struct client *c, unsigned i, size_t len)
         rpc_call_end(k);
 }
 
-static void put(struct client *c, const char *key, size_t value_len)
+static struct rpc_call *begin_put(struct client *c, const char *key, size_t value_len)
 {
         cleanup_(freep) uint8_t *value = calloc(1, value_len + 1);
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
@@ -255,7 +261,34 @@ static void put(struct client *c, const char *key, size_t value_len)
         q.value = pb_bytes(value, value_len);
         send(k, &q.base);
         rpc_call_end(k);
+        return k;
+}
+
+static void put(struct client *c, const char *key, size_t value_len)
+{
+        begin_put(c, key, value_len);
         pass(20 * MSEC);
+}
+
+/* Puts of address @a, so many at once, that are taken back as soon as they have been heard. */
+static void put_and_reset(unsigned a, unsigned n, unsigned at_once, size_t value_len)
+{
+        struct client *c = client(a);
+
+        for (unsigned done = 0; done < n; done += at_once) {
+                if (done % RESETS_MAX == 0) {
+                        leave(c);
+                        c = client(a);
+                }
+                for (unsigned i = 0; i < at_once; i++)
+                        w.resets[i] = begin_put(c, "k", value_len);
+                pump();
+                for (unsigned i = 0; i < at_once; i++)
+                        if (w.resets[i])
+                                rpc_call_cancel(w.resets[i]);
+                pump();
+        }
+        leave(c);
 }
 
 /* Until the replica leads, and knows what is now. */
@@ -527,4 +560,51 @@ TEST(large_events_wait_for_a_connection_that_reads)
 TEST(large_leaders_wait_for_a_connection_that_reads)
 {
         nobody_reads(false);
+}
+
+/* Writes whose calls were reset waited on, charged to nobody: 100,000 of them, while there was
+ * no leader, and all others heard "too many requests". */
+TEST(writes_of_one_address_leave_room_for_others)
+{
+        struct client *greedy, *honest;
+
+        begin(64 * MB);
+        put_and_reset(0, 100000, RESETS, 10);
+        honest = client(1);
+        begin_put(honest, "mine", 10);
+        pump();
+        CHECK_EQ(honest->statuses, 0); /* it waits for a leader */
+        greedy = client(0);            /* what it left is its address's still */
+        begin_put(greedy, "one more", 10);
+        pump();
+        CHECK_EQ(greedy->statuses, 1);
+        CHECK_EQ(greedy->code, RPC_RESOURCE_EXHAUSTED);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(honest->statuses, 1);
+        CHECK_EQ(honest->code, RPC_OK);
+        begin_put(greedy, "now", 10);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(greedy->statuses, 2);
+        CHECK_EQ(greedy->code, RPC_OK);
+        CHECK_EQ(w.address[0].n_writes, 0);
+        CHECK_EQ(w.address[0].write_bytes, 0);
+        end();
+}
+
+/* The same by size: large ones, each reset. */
+TEST(bytes_of_writes_of_one_address_leave_room_for_others)
+{
+        struct client *honest;
+
+        begin(64 * MB);
+        put_and_reset(0, 200, 2, 400 * KB);
+        CHECK(w.address[0].write_bytes <= 48 * MB);
+        honest = client(1);
+        begin_put(honest, "mine", 100 * KB);
+        pump();
+        CHECK_EQ(honest->statuses, 0);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(honest->code, RPC_OK);
+        CHECK_EQ(w.address[0].write_bytes, 0);
+        end();
 }
