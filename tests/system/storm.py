@@ -3,12 +3,12 @@
 
 usage: storm.py --bin DIR --dir DIR --pb DIR [--seconds N] [--seed N] [--only KIND,...] [--slow-sync LIB]
 Wants a network and mount namespace of its own: unshare -nm --propagation private. Faults, drawn from the seed: links cut,
-cut one way, lossy or slow; SIGSTOP; the freezer; kill -9 of one or of all; full disks; slow fsync. Meanwhile clients
-write, read, compare and set, hold leases and locks, and watch. history.py judges what they saw; then everything is healed
-and leases must end in time, watches have every event once, and the replicas agree.
+cut one way, lossy or slow; SIGSTOP; the freezer; kill -9 of one or of all; full disks; slow fsync. Hostile clients
+attack one replica after the other (attacks.py), and honest ones write, read, compare and set, hold leases and locks, and
+watch. history.py judges what they saw; then everything is healed and leases must end in time, watches have every event
+once, and the replicas agree.
 """
 import argparse
-import ctypes
 import os
 import random
 import signal
@@ -33,7 +33,9 @@ ap.add_argument("--slow-sync", help="a library whose fdatasync() sleeps for what
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
+import attacks  # noqa: E402
 
+HOSTILE, ATTACK = "10.99.0.251", 8  # seconds
 N, TTL, CALM = 3, 2.0, 6.0
 KEYS = [f"k{i}" for i in range(6)]
 KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
@@ -124,6 +126,7 @@ def set_up():
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "addr", "add", "10.99.0.250/24", "dev", "br0")
+    run("ip", "addr", "add", f"{HOSTILE}/24", "dev", "br0")
     run("ip", "link", "set", "br0", "up")
     run("nft", "add table bridge storm")
     for hook in ("input", "forward", "output"):
@@ -238,6 +241,30 @@ class Faults:
                     self.ended.append(f"replica {r.i} ended with {r.process.returncode}: see {args.dir}/n{r.i}.log")
                     r.start()
             time.sleep(random_faults.choice((.1, .3, 1, 2)))
+
+
+# ---- hostile clients ----
+
+class Hostile:
+    """One attack after the other, of an address of its own that may have its share and no more: on one replica, then on another."""
+
+    def __init__(self, replicas):
+        self.r, self.random, self.stop = replicas, random.Random(args.seed + 1), threading.Event()
+        self.n, self.thread = 0, threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.stop.is_set():
+            command = ["setpriv", "--pdeathsig", "KILL", "/usr/bin/python3", attacks.__file__, args.pb,
+                       f"{self.random.choice(self.r).ip}:2379", HOSTILE, self.random.choice(attacks.MILD)]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=open(f"{args.dir}/attacks.log", "ab")) as p:
+                self.stop.wait(ATTACK)
+                p.kill()
+            self.n += 1
+
+    def end(self):
+        self.stop.set()
+        self.thread.join()
 
 
 # ---- clients ----
@@ -455,7 +482,7 @@ def storm(replicas):
     if not wait_for(lambda: all(c.call(KV + "Range", pb.RangeRequest(key=b"first"), pb.RangeResponse, at=i).header for i in range(N))):
         return report(False, "three replicas serve")
     put()
-    s, faults = Storm(replicas), Faults(replicas)
+    s, faults, hostile = Storm(replicas), Faults(replicas), Hostile(replicas)
     for i in range(2):
         s.begin(s.watcher, i)
     for i in range(5):
@@ -465,6 +492,7 @@ def storm(replicas):
     for i in range(3):
         s.begin(s.locker, i)
     faults.storm(now() + args.seconds)
+    hostile.end()
     # Everything is whole again: what has no holder must be gone in time.
     healed = now()
     s.calm.set()
@@ -508,7 +536,7 @@ def storm(replicas):
         if os.system(f"grep -qE 'ERROR: AddressSanitizer|runtime error:|Assertion|core dumped' {args.dir}/n{r.i}.log") == 0:
             report(False, f"replica {r.i} complained", [f"see {args.dir}/n{r.i}.log"])
     print(f"   seed {args.seed}, {args.seconds:.0f} s: " + ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in sorted(faults.counts.items())) +
-          f"; {sum(r.starts for r in replicas)} starts")
+          f"; {hostile.n} attacks; {sum(r.starts for r in replicas)} starts")
 
 
 if __name__ == "__main__":
