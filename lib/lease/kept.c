@@ -149,25 +149,34 @@ static const struct kept_version *within(const struct kept_version *e,
         return e && kv_span_has(span, e->v->key->bytes, e->v->key->len) ? e : NULL;
 }
 
-const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span)
+/* Is @key before the end that a look begins at? */
+static bool is_outside(const struct kv_span *span, const struct kv_key *key, bool down)
+{
+        if (!down)
+                return bytes_cmp(key->bytes, key->len, span->from.p, span->from.len) < 0;
+        if (span->single)
+                return bytes_cmp(key->bytes, key->len, span->from.p, span->from.len) > 0;
+        return !span->to_end &&
+               bytes_cmp(key->bytes, key->len, span->end.p, span->end.len) >= 0;
+}
+
+const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
+                                      bool down)
 {
         struct kept_version *e = RB_ROOT(&k->versions), *first = NULL;
 
         while (e) {
-                const struct kv_key *key = e->v->key;
+                bool outside = is_outside(span, e->v->key, down);
 
-                if (bytes_cmp(key->bytes, key->len, span->from.p, span->from.len) >= 0) {
+                if (!outside)
                         first = e;
-                        e = RB_LEFT(e, by_key);
-                } else {
-                        e = RB_RIGHT(e, by_key);
-                }
+                e = outside == down ? RB_LEFT(e, by_key) : RB_RIGHT(e, by_key);
         }
         return within(first, span);
 }
 
 const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
-                                     int64_t revision, const struct kv_version **ret,
+                                     bool down, int64_t revision, const struct kv_version **ret,
                                      int64_t *steps)
 {
         struct kept_version *e = (struct kept_version *) (uintptr_t) at;
@@ -178,7 +187,7 @@ const struct kept_version *kept_look(const struct kept_version *at, const struct
                 --*steps;
                 if (e->v->mod_revision <= revision && revision < e->until)
                         *ret = e->v;
-                e = RB_NEXT(kept_versions, NULL, e);
+                e = down ? RB_PREV(kept_versions, NULL, e) : RB_NEXT(kept_versions, NULL, e);
         } while (e && bytes_cmp(e->v->key->bytes, e->v->key->len, key->bytes, key->len) == 0);
         return within(e, span);
 }

@@ -47,15 +47,16 @@ void kept_unpin(struct kept_pin *p);
  * as v->key, if a pin could see it. False: it is the caller's to free. */
 bool kept_take(struct kept *k, struct kv_version *v, int64_t until);
 
-/* The first whose key is in @span, at or behind its beginning; NULL: none. Good until the next
+/* Of those whose key is in @span the first; @down: the last. NULL: none. Good until the next
  * compaction or sweep. */
-const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span);
+const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
+                                      bool down);
 const struct kv_key *kept_key(const struct kept_version *at);
 /* Looks at all of that key: what could be seen of it at @revision, or NULL, goes to *@ret,
- * borrowed while it is pinned. Returns the first of the next key in @span, or NULL; *@steps is
- * counted down. */
+ * borrowed while it is pinned. Returns the first of the next key in @span - @down: the last of
+ * the one before - or NULL; *@steps is counted down. */
 const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
-                                     int64_t revision, const struct kv_version **ret,
+                                     bool down, int64_t revision, const struct kv_version **ret,
                                      int64_t *steps);
 
 /* Gives back what nobody can see any more, after a look at @n. Returns whether there is more to

@@ -200,39 +200,75 @@ struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span)
         return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
 }
 
-struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
+struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span)
 {
+        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
+
         if (span->single)
-                return NULL;
-        k = RB_NEXT(kv_tree, NULL, k);
+                return kv_find(kv, span->from.p, span->from.len);
+        while (k) {
+                if (span->to_end ||
+                    bytes_cmp(k->bytes, k->len, span->end.p, span->end.len) < 0) {
+                        best = k;
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
+}
+
+static struct kv_key *within(const struct kv_span *span, struct kv_key *k)
+{
         return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
 }
 
+struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, RB_NEXT(kv_tree, NULL, k));
+}
+
+struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, RB_PREV(kv_tree, NULL, k));
+}
+
+/* What comes before @k in its subtree, and after it; @down: from the last key to the first. */
+static struct kv_key *before(const struct kv_key *k, bool down)
+{
+        return down ? RB_RIGHT(k, by_key) : RB_LEFT(k, by_key);
+}
+
+static struct kv_key *behind(const struct kv_key *k, bool down)
+{
+        return down ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+}
+
 /* The first live key at or below @k, where there is one. */
-static struct kv_key *first_live(struct kv_key *k)
+static struct kv_key *first_live(struct kv_key *k, bool down)
 {
         for (;;)
-                if (live_below(RB_LEFT(k, by_key)) > 0)
-                        k = RB_LEFT(k, by_key);
+                if (live_below(before(k, down)) > 0)
+                        k = before(k, down);
                 else if (is_live(k))
                         return k;
                 else
-                        k = RB_RIGHT(k, by_key);
+                        k = behind(k, down);
 }
 
-static struct kv_key *next_live(struct kv_key *k)
+static struct kv_key *next_live(struct kv_key *k, bool down)
 {
         struct kv_key *up;
 
-        if (live_below(RB_RIGHT(k, by_key)) > 0)
-                return first_live(RB_RIGHT(k, by_key));
+        if (live_below(behind(k, down)) > 0)
+                return first_live(behind(k, down), down);
         for (; (up = RB_PARENT(k, by_key)); k = up) {
-                if (k != RB_LEFT(up, by_key))
+                if (k != before(up, down))
                         continue;
                 if (is_live(up))
                         return up;
-                if (live_below(RB_RIGHT(up, by_key)) > 0)
-                        return first_live(RB_RIGHT(up, by_key));
+                if (live_below(behind(up, down)) > 0)
+                        return first_live(behind(up, down), down);
         }
         return NULL;
 }
@@ -244,12 +280,21 @@ struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span)
         return !k || is_live(k) ? k : kv_live_next(span, k);
 }
 
+struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = kv_span_last(kv, span);
+
+        return !k || is_live(k) ? k : kv_live_prev(span, k);
+}
+
 struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k)
 {
-        if (span->single)
-                return NULL;
-        k = next_live(k);
-        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
+        return span->single ? NULL : within(span, next_live(k, false));
+}
+
+struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, next_live(k, true));
 }
 
 /* How many live keys are less than @bound. */

@@ -81,10 +81,15 @@ struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
  * the end. */
 struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
+/* The last, and the one before. */
+struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k);
 
 /* The same of the keys that live now. Those that do not cost nothing, however many they are. */
 struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
+struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k);
 
 /* How many keys of @span are live now. Costs O(log keys), however many they are. */
 size_t kv_span_count(const struct kv *kv, const struct kv_span *span);

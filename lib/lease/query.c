@@ -13,6 +13,37 @@ enum state_outcome state_check_range(const Pb__RangeRequest *q)
         return STATE_OK;
 }
 
+/* Room for one more, twice as much each time. */
+static int reserve(struct arena *a, Pb__RangeResponse *out, size_t *cap)
+{
+        Pb__KeyValue **kvs;
+
+        if (out->n_kvs < *cap)
+                return 0;
+        *cap = max_of(2 * *cap, (size_t) 16);
+        kvs = arena_alloc(a, *cap * sizeof(*kvs));
+        if (!kvs)
+                return -ENOMEM;
+        if (out->n_kvs > 0)
+                memcpy(kvs, out->kvs, out->n_kvs * sizeof(*kvs));
+        out->kvs = kvs;
+        return 0;
+}
+
+static int add(struct arena *a, const Pb__RangeRequest *q, const struct kv_version *v,
+               Pb__RangeResponse *out, size_t *cap)
+{
+        Pb__KeyValue *kv = arena_alloc(a, sizeof(*kv));
+
+        if (!kv || reserve(a, out, cap) < 0)
+                return -ENOMEM;
+        kv_fill(v, kv);
+        if (q->keys_only)
+                kv->value = (ProtobufCBinaryData){0};
+        out->kvs[out->n_kvs++] = kv;
+        return 0;
+}
+
 enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
                                struct arena *a, Pb__RangeResponse *out, bool *ret_nomem)
 {
@@ -20,29 +51,19 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
         enum state_outcome o = scan_begin(&sc, s, q, INT64_MAX);
         int64_t steps = INT64_MAX;
         const struct kv_version *v;
+        size_t cap = 0;
+        int r;
 
         *ret_nomem = false;
         if (o != STATE_OK)
                 return o;
-        if (scan_more(&sc, &steps) < 0)
-                goto nomem;
-        out->kvs = arena_alloc(a, min_of(sc.n, sc.limit) * sizeof(*out->kvs));
-        if (!out->kvs)
-                goto nomem;
-        while ((v = scan_next(&sc))) {
-                Pb__KeyValue *kv = out->kvs[out->n_kvs] = arena_alloc(a, sizeof(*kv));
-
-                if (!kv)
-                        goto nomem;
-                kv_fill(v, kv);
-                if (q->keys_only)
-                        kv->value = (ProtobufCBinaryData){0};
-                out->n_kvs++;
-        }
+        do {
+                r = scan_next(&sc, &steps, &v);
+                if (r == 0 && v)
+                        r = add(a, q, v, out, &cap);
+        } while (r == 0 && v);
+        *ret_nomem = r < 0;
         out->count = sc.count;
         out->more = sc.more;
-        return STATE_OK;
-nomem:
-        *ret_nomem = true;
         return STATE_OK;
 }

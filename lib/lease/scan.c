@@ -1,7 +1,6 @@
 #include "lease/scan.h"
 
-#define RUN 2048       /* sorted at once: a millisecond or so */
-#define SORT_STEPS 8   /* for each of a run */
+#define SORT_STEPS 16  /* for one that finds its place */
 #define LOOK_STEPS 2   /* to look at a key */
 #define CHECK_STEPS 64 /* nobody asks how many steps are left more often */
 
@@ -13,43 +12,57 @@ static bool wanted(const Pb__RangeRequest *q, const struct kv_version *v)
                (q->max_create_revision == 0 || v->create_revision <= q->max_create_revision);
 }
 
-static int cmp_i64(int64_t a, int64_t b)
+static bool is_descending(const Pb__RangeRequest *q)
 {
-        return a < b ? -1 : a > b;
+        return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
 }
 
-static int target_cmp(const struct kv_version *x, const struct kv_version *y,
-                      const Pb__RangeRequest *q)
+/* The least bytes with these at the beginning: of two, the greater has the greater value. */
+static uint64_t first_bytes(const struct kv_version *v)
 {
-        int c = 0;
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < sizeof(n); i++)
+                n = n << 8 | (i < v->value_len ? v->value[i] : 0);
+        return n;
+}
+
+static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
+{
+        const uint64_t sign = UINT64_C(1) << 63;
+        uint64_t n;
 
         switch (q->sort_target) {
         case PB__RANGE_REQUEST__SORT_TARGET__VERSION:
-                c = cmp_i64(x->version, y->version);
+                n = (uint64_t) v->version ^ sign;
                 break;
         case PB__RANGE_REQUEST__SORT_TARGET__CREATE:
-                c = cmp_i64(x->create_revision, y->create_revision);
+                n = (uint64_t) v->create_revision ^ sign;
                 break;
         case PB__RANGE_REQUEST__SORT_TARGET__MOD:
-                c = cmp_i64(x->mod_revision, y->mod_revision);
-                break;
-        case PB__RANGE_REQUEST__SORT_TARGET__VALUE:
-                c = bytes_cmp(x->value, x->value_len, y->value, y->value_len);
+                n = (uint64_t) v->mod_revision ^ sign;
                 break;
         default:
-                c = bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
+                n = first_bytes(v);
                 break;
         }
-        if (q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND)
-                c = -c;
-        /* Equal ones stay in the order of their keys. */
-        return c != 0 ? c : bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
+        return is_descending(q) ? ~n : n;
 }
 
-static int by_target(const void *a, const void *b, void *arg)
+/* Equal ones stay in the order of their keys. */
+static int item_cmp(const struct scan_item *a, const struct scan_item *b,
+                    const Pb__RangeRequest *q)
 {
-        return target_cmp(*(const struct kv_version *const *) a,
-                          *(const struct kv_version *const *) b, arg);
+        const struct kv_version *x = a->v, *y = b->v;
+        int c = 0;
+
+        if (a->rank != b->rank)
+                return a->rank < b->rank ? -1 : 1;
+        if (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__VALUE)
+                c = bytes_cmp(x->value, x->value_len, y->value, y->value_len);
+        if (c != 0)
+                return is_descending(q) ? -c : c;
+        return bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
 }
 
 enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
@@ -69,13 +82,13 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
                 .span = kv_span(&q->key, &q->range_end),
                 .revision = q->revision > 0 ? q->revision : revision,
                 .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
+                .window = SIZE_MAX,
         };
-        sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY ||
-                     q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
+        sc->down = !sc->sorted && is_descending(q);
         /* With a target and no order, etcd sorts what the limit has left, and does not limit
          * what it filters. */
         sc->sort_all = sc->sorted && (filtered || ordered);
-        sc->keep = sc->limit == SIZE_MAX ? SIZE_MAX : sc->limit + 1;
         /* How many there are now, the tree knows; how many there were, only a walk tells. */
         sc->counted = kv_is_newest(&s->kv, sc->revision);
         if (sc->counted)
@@ -93,117 +106,31 @@ void scan_fini(struct state_scan *sc)
 {
         kept_unpin(&sc->pin);
         buf_fini(&sc->resume);
-        free(sc->found);
-        free(sc->runs);
-        free(sc->first);
-        sc->found = NULL;
-        sc->runs = sc->first = NULL;
-}
-
-/* ---- sorting ---- */
-
-static void sort_from(struct state_scan *sc, size_t from, int64_t *steps)
-{
-        *steps -= (int64_t) (sc->n - from) * SORT_STEPS;
-        qsort_r(sc->found + from, sc->n - from, sizeof(struct kv_version *), by_target,
-                (void *) (uintptr_t) sc->q);
-}
-
-static int end_run(struct state_scan *sc, int64_t *steps)
-{
-        if (sc->run_from == sc->n)
-                return 0;
-        if (array_reserve(&sc->runs, &sc->runs_cap, sc->n_runs + 1, sizeof(*sc->runs)) < 0)
-                return -ENOMEM;
-        sort_from(sc, sc->run_from, steps);
-        sc->runs[sc->n_runs++] = (struct scan_run){sc->run_from, sc->n};
-        sc->run_from = sc->n;
-        return 0;
-}
-
-static bool run_before(const struct state_scan *sc, size_t a, size_t b)
-{
-        return target_cmp(sc->found[sc->runs[a].at], sc->found[sc->runs[b].at], sc->q) < 0;
-}
-
-static void sift_down(struct state_scan *sc, size_t i)
-{
-        for (;;) {
-                size_t left = 2 * i + 1, least = i;
-                struct scan_run swap;
-
-                if (left < sc->n_runs && run_before(sc, left, least))
-                        least = left;
-                if (left + 1 < sc->n_runs && run_before(sc, left + 1, least))
-                        least = left + 1;
-                if (least == i)
-                        return;
-                swap = sc->runs[i];
-                sc->runs[i] = sc->runs[least];
-                sc->runs[least] = swap;
-                i = least;
-        }
-}
-
-/* Of what is found, only so many can be in the answer. */
-static bool is_first_few(const struct state_scan *sc)
-{
-        return sc->sort_all && sc->keep <= RUN;
-}
-
-static int add(struct state_scan *sc, const struct kv_version *v, int64_t *steps)
-{
-        if (array_reserve(&sc->found, &sc->cap, sc->n + 1, sizeof(*sc->found)) < 0)
-                return -ENOMEM;
-        sc->found[sc->n++] = v;
-        if (!sc->sorted)
-                return 0;
-        if (is_first_few(sc)) {
-                if (sc->n >= 2 * RUN) {
-                        sort_from(sc, 0, steps);
-                        sc->n = sc->keep;
-                }
-                return 0;
-        }
-        return sc->n - sc->run_from >= RUN ? end_run(sc, steps) : 0;
+        free(sc->items);
+        sc->items = NULL;
 }
 
 /* ---- walking ---- */
-
-static int finish(struct state_scan *sc, int64_t *steps)
-{
-        sc->walks = false;
-        if (!sc->sorted)
-                return 0;
-        if (end_run(sc, steps) < 0)
-                return -ENOMEM;
-        for (size_t i = sc->n_runs / 2; i-- > 0;)
-                sift_down(sc, i);
-        if (sc->n_runs == 0)
-                return 0;
-        sc->first = malloc(sc->n_runs * sizeof(*sc->first));
-        if (!sc->first)
-                return -ENOMEM;
-        memcpy(sc->first, sc->runs, sc->n_runs * sizeof(*sc->first));
-        sc->n_first = sc->n_runs;
-        return 0;
-}
 
 /* Which key comes next: below 0 one that there is, above 0 one that was compacted, 0: both are
  * the same. */
 static int order(const struct state_scan *sc)
 {
         const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
+        int c;
 
         if (!kept || !sc->key)
                 return kept ? 1 : -1;
-        return bytes_cmp(sc->key->bytes, sc->key->len, kept->bytes, kept->len);
+        c = bytes_cmp(sc->key->bytes, sc->key->len, kept->bytes, kept->len);
+        return sc->down ? -c : c;
 }
 
 static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct kv_version *v)
 {
         buf_clear(&sc->resume);
         buf_add(&sc->resume, k->bytes, k->len);
+        if (sc->down)
+                buf_add_u8(&sc->resume, 0); /* the first key behind it, where a span ends */
         sc->key = NULL;
         sc->kept = NULL;
         sc->at = v;
@@ -225,18 +152,28 @@ static void get_there(struct state_scan *sc)
         const struct kv *kv = &sc->state->kv;
         struct kv_span rest = sc->span;
 
-        if (buf_len(&sc->resume) > 0)
-                rest.from = (struct view){buf_head(&sc->resume), buf_len(&sc->resume)};
+        if (buf_len(&sc->resume) > 0 && !rest.single) {
+                struct view at = {buf_head(&sc->resume), buf_len(&sc->resume)};
+
+                *(sc->down ? &rest.end : &rest.from) = at;
+                rest.to_end = rest.to_end && !sc->down;
+        }
         sc->is_there = true;
         if (kv->compacted != sc->compacted)
                 sc->at = NULL;
-        sc->key = is_newest(sc) ? kv_live_first(kv, &rest) : kv_span_first(kv, &rest);
+        if (sc->down)
+                sc->key = is_newest(sc) ? kv_live_last(kv, &rest) : kv_span_last(kv, &rest);
+        else
+                sc->key = is_newest(sc) ? kv_live_first(kv, &rest) : kv_span_first(kv, &rest);
         if (kv->compacted > sc->revision)
-                sc->kept = kept_first(&kv->kept, &rest);
+                sc->kept = kept_first(&kv->kept, &rest, sc->down);
 }
 
 static struct kv_key *next_key(const struct state_scan *sc)
 {
+        if (sc->down)
+                return is_newest(sc) ? kv_live_prev(&sc->span, sc->key)
+                                     : kv_span_prev(&sc->span, sc->key);
         return is_newest(sc) ? kv_live_next(&sc->span, sc->key)
                              : kv_span_next(&sc->span, sc->key);
 }
@@ -263,17 +200,18 @@ static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *s
         return 0;
 }
 
-int scan_more(struct state_scan *sc, int64_t *steps)
+/* Nothing that follows matters: it is known how many there are, and whether there are more. */
+static bool is_enough(const struct state_scan *sc)
 {
-        bool only_count = sc->q->count_only;
+        return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
+}
 
-        if (!scan_is_good(sc))
-                return -ESTALE;
-        if (!sc->walks)
-                return 0;
+/* The next key that is wanted, or NULL at the end. */
+static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
         if (!sc->is_there)
                 get_there(sc);
-        while ((sc->key || sc->kept) && !(sc->counted && !sc->sort_all && sc->n >= sc->keep)) {
+        while ((sc->key || sc->kept) && !is_enough(sc)) {
                 const struct kept_version *next = NULL;
                 const struct kv_version *v = NULL, *kept = NULL;
                 int c = order(sc);
@@ -284,51 +222,192 @@ int scan_more(struct state_scan *sc, int64_t *steps)
                 if (c <= 0 && look(sc, &v, steps) > 0)
                         return pause_at(sc, sc->key, v);
                 if (c >= 0) {
-                        next = kept_look(sc->kept, &sc->span, sc->revision, &kept, steps);
+                        next = kept_look(sc->kept, &sc->span, sc->down, sc->revision, &kept,
+                                         steps);
                         v = v ? v : kept;
-                }
-                if (v && v->version > 0) {
-                        sc->count += !sc->counted;
-                        if (!only_count && (sc->sort_all || sc->n < sc->keep) &&
-                            wanted(sc->q, v) && add(sc, v, steps) < 0)
-                                return -ENOMEM;
                 }
                 if (c <= 0)
                         sc->key = next_key(sc);
                 if (c >= 0)
                         sc->kept = next;
+                if (!v || v->version == 0)
+                        continue;
+                sc->count += !sc->counted;
+                if (!sc->q->count_only && wanted(sc->q, v)) {
+                        sc->n_met++;
+                        sc->more = sc->more || sc->n_met > sc->limit;
+                        *ret = v;
+                        return 0;
+                }
         }
-        return finish(sc, steps);
+        sc->walks = false;
+        sc->counted = true;
+        *ret = NULL;
+        return 0;
 }
 
-const struct kv_version *scan_next(struct state_scan *sc)
+static void walk_again(struct state_scan *sc)
 {
-        const struct kv_version *v;
-        size_t n = sc->n_out;
+        buf_clear(&sc->resume);
+        sc->at = NULL;
+        sc->is_there = false;
+        sc->walks = !sc->q->count_only;
+        sc->n_met = 0;
+}
 
-        sc->more = sc->n > sc->limit;
-        if (n == sc->n || n == sc->limit)
-                return NULL;
+static int next_walked(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        *ret = NULL;
+        while (sc->walks) {
+                int r = walk(sc, steps, ret);
+
+                if (r != 0 || (*ret && sc->n_met <= sc->limit))
+                        return r;
+                *ret = NULL; /* one too many; the others are counted */
+        }
+        return 0;
+}
+
+/* ---- sorting: a heap of the first of what follows; then it is taken apart ---- */
+
+static void sift_up(struct state_scan *sc, size_t i)
+{
+        struct scan_item item = sc->items[i];
+
+        for (size_t up; i > 0; i = up) {
+                up = (i - 1) / 2;
+                if (item_cmp(&item, &sc->items[up], sc->q) <= 0)
+                        break;
+                sc->items[i] = sc->items[up];
+        }
+        sc->items[i] = item;
+}
+
+/* Puts @item where the top was, among the first `n_heap`. */
+static void sift_down(struct state_scan *sc, struct scan_item item)
+{
+        size_t i = 0, child;
+
+        for (; (child = 2 * i + 1) < sc->n_heap; i = child) {
+                if (child + 1 < sc->n_heap &&
+                    item_cmp(&sc->items[child], &sc->items[child + 1], sc->q) < 0)
+                        child++;
+                if (item_cmp(&item, &sc->items[child], sc->q) >= 0)
+                        break;
+                sc->items[i] = sc->items[child];
+        }
+        sc->items[i] = item;
+}
+
+static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *steps)
+{
+        struct scan_item item = {rank(v, sc->q), v};
+
+        /* What has been given already, or would come behind the limit. */
+        if (sc->last.v && item_cmp(&item, &sc->last, sc->q) <= 0)
+                return 0;
+        if (sc->n == min_of(sc->window, sc->limit - sc->n_out)) {
+                sc->beyond = true;
+                if (item_cmp(&item, &sc->items[0], sc->q) > 0)
+                        return 0;
+                *steps -= SORT_STEPS;
+                sift_down(sc, item);
+                return 0;
+        }
+        if (array_reserve(&sc->items, &sc->cap, sc->n + 1, sizeof(*sc->items)) < 0)
+                return -ENOMEM;
+        *steps -= SORT_STEPS / 4;
+        sc->items[sc->n++] = item;
+        sc->n_heap = sc->n;
+        sift_up(sc, sc->n - 1);
+        return 0;
+}
+
+static int collect(struct state_scan *sc, int64_t *steps)
+{
+        while (sc->walks) {
+                const struct kv_version *v;
+                int r = walk(sc, steps, &v);
+
+                /* With no order, what the limit leaves and one more are sorted. */
+                if (r == 0 && v && (sc->sort_all || sc->n_met - 1 <= sc->limit))
+                        r = offer(sc, v, steps);
+                if (r != 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int take_apart(struct state_scan *sc, int64_t *steps)
+{
+        while (sc->n_heap > 0) {
+                struct scan_item top = sc->items[0];
+
+                if (*steps <= 0)
+                        return 1;
+                *steps -= SORT_STEPS;
+                sc->n_heap--;
+                if (sc->n_heap > 0)
+                        sift_down(sc, sc->items[sc->n_heap]);
+                sc->items[sc->n_heap] = top;
+        }
+        return 0;
+}
+
+static void collect_again(struct state_scan *sc)
+{
+        sc->n = sc->n_heap = sc->n_taken = 0;
+        sc->beyond = false;
+        walk_again(sc);
+}
+
+static int next_sorted(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        int r;
+
+        *ret = NULL;
+        if (sc->n_out == sc->limit)
+                return 0;
+        if (!sc->walks && sc->n_taken == sc->n && sc->beyond)
+                collect_again(sc);
+        r = collect(sc, steps);
+        if (r == 0)
+                r = take_apart(sc, steps);
+        if (r != 0 || sc->n_taken == sc->n)
+                return r;
+        sc->last = sc->items[sc->n_taken++];
         sc->n_out++;
-        if (!sc->sorted)
-                return sc->found[n];
-        v = sc->found[sc->runs[0].at++];
-        if (sc->runs[0].at == sc->runs[0].end)
-                sc->runs[0] = sc->runs[--sc->n_runs];
-        sift_down(sc, 0);
-        return v;
+        *ret = sc->last.v;
+        return 0;
+}
+
+int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        if (!scan_is_good(sc))
+                return -ESTALE;
+        return sc->sorted ? next_sorted(sc, steps, ret) : next_walked(sc, steps, ret);
+}
+
+int scan_pause(struct state_scan *sc)
+{
+        if (!sc->is_there || (!sc->key && !sc->kept))
+                return 0;
+        return min_of(pause_at(sc, order(sc) <= 0 ? sc->key : kept_key(sc->kept), NULL), 0);
 }
 
 void scan_rewind(struct state_scan *sc)
 {
+        bool whole = sc->sorted && sc->n_out == sc->n_taken;
+
         sc->n_out = 0;
-        sc->n_runs = sc->n_first;
-        if (sc->n_first > 0)
-                memcpy(sc->runs, sc->first, sc->n_first * sizeof(*sc->first));
+        sc->last.v = NULL;
+        if (whole) /* all that was given is in the list */
+                sc->n_taken = 0;
+        else
+                collect_again(sc);
 }
 
 size_t scan_bytes(const struct state_scan *sc)
 {
-        return sc->cap * sizeof(*sc->found) + 2 * sc->runs_cap * sizeof(*sc->runs) +
-               sc->resume.cap;
+        return sc->cap * sizeof(*sc->items) + sc->resume.cap;
 }

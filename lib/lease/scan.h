@@ -1,18 +1,20 @@
 /*
- * A range, looked at in slices.
+ * A range, looked at in slices, one key after the other.
  *
  * What a range held at one revision stays to be seen while commands go on, until a compaction
  * goes beyond it, and then too if it was pinned: so a look at very many keys may be interrupted
- * at any key, and at any version of one. Sorted ones are sorted in runs as the keys are found,
- * and the runs are merged as they are taken out; with a limit only what may be among the first
- * is kept. Pure; borrows the state and the request.
+ * at any key, and at any version of one, and nothing is remembered but where it stands. Only
+ * what is sorted by something else than keys needs a list. That holds no more than the caller
+ * allows: the first of what is left to answer; when they have been taken, the keys are looked
+ * at again for those that follow. Pure; borrows the state and the request.
  */
 #pragma once
 
 #include "lease/state.h"
 
-struct scan_run {
-        size_t at, end; /* in `found` */
+struct scan_item {
+        uint64_t rank; /* what it is sorted by, or the beginning of that */
+        const struct kv_version *v;
 };
 
 struct state_scan {
@@ -26,17 +28,20 @@ struct state_scan {
         const struct kv_version *at;     /* of `key`; NULL: its newest */
         int64_t compacted;               /* when `at` was set: it may go with the next */
         struct buf resume;               /* the bytes of the key to go on with; none: of all */
+        bool down;                       /* from the last key to the first */
         bool is_there;                   /* `key` and `kept` are; else they are to be found */
         bool walks;                      /* not at the end of the keys yet */
         bool counted, sorted, sort_all, more;
-        size_t keep, limit, n_out;
+        size_t limit;
+        size_t n_met; /* of those that are wanted, on this way through the keys */
+        size_t n_out; /* given to the caller */
         int64_t count;
-        const struct kv_version **found; /* owned array */
-        size_t n, cap;
-        struct scan_run *runs; /* owned array; a heap by their first, once all are there */
-        size_t n_runs, runs_cap, run_from;
-        struct scan_run *first; /* owned array; the heap as it was before anything was taken */
-        size_t n_first;
+        /* Sorted: the first of those behind `last`. */
+        size_t window;           /* how many there may be, above 0; the caller's */
+        struct scan_item *items; /* owned array; a heap with the last of them on top at first */
+        size_t n, cap, n_heap, n_taken;
+        struct scan_item last;
+        bool beyond; /* more than there was room for */
 };
 
 /* Of a live state at @revision, or, with INT64_MAX, of all that is there, what a txn has just
@@ -48,21 +53,22 @@ void scan_fini(struct state_scan *sc);
 /* Keeps what it looks at from compactions, until scan_fini(); @kv is the one it looks at. */
 void scan_pin(struct state_scan *sc, struct kv *kv);
 
-/* Goes on for about *@steps of 50 ns, and takes off those it has used. Returns 1 when there is
- * more; 0 at the end; -ESTALE when a compaction has gone beyond the revision, and it was not
- * pinned or has lost that; or -ENOMEM. Whether the state itself was replaced is for the caller
- * to know. */
-must_check_ int scan_more(struct state_scan *sc, int64_t *steps);
+/* Gives the next that the range answers, or NULL after the last; then `count` and `more` hold.
+ * Goes on for about *@steps of 50 ns, and takes off those it has used. Returns 0; 1 where they
+ * did not last; -ESTALE when a compaction has gone beyond the revision, and it was not pinned
+ * or has lost that; or -ENOMEM. Whether the state itself was replaced is for the caller to
+ * know. *@ret is borrowed while scan_is_good(). */
+must_check_ int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret);
 
-/* At the end: what the range answers, one by one; NULL after the last. Borrowed while
- * scan_is_good(). Then `count` and `more` hold. */
-const struct kv_version *scan_next(struct state_scan *sc);
+/* Before anything else happens to the state, unless scan_next() has said 1: remembers where it
+ * stands. Returns 0 or -ENOMEM. */
+must_check_ int scan_pause(struct state_scan *sc);
 
-/* Back to the first that it answers. */
+/* At the end: back to the first that it answers. */
 void scan_rewind(struct state_scan *sc);
 
 /* Bytes that it takes itself. */
 size_t scan_bytes(const struct state_scan *sc);
 
-/* True while what was found is there. */
+/* True while what it looks at is there. */
 bool scan_is_good(const struct state_scan *sc);

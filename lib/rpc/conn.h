@@ -192,6 +192,10 @@ void rpc_call_wait(struct rpc_call *call);
 void rpc_call_charge(struct rpc_call *call, size_t bytes);
 void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
 
+/* Server: how many bytes more may be held for the call before those who share its account, or
+ * all, hold too much. Some of it is for others. */
+size_t rpc_call_spare(const struct rpc_call *call);
+
 /* Server: asks to keep @bytes more for the call, of a watch, say, until it lets go of them or
  * is closed. False, and nothing is kept, where those who share its account, or all, keep too
  * much; those who keep little may keep a little more even then. */

@@ -66,6 +66,15 @@ void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
         charge(k, k->charge - before + bytes);
 }
 
+size_t rpc_call_spare(const struct rpc_call *pub)
+{
+        size_t n = SIZE_MAX;
+
+        for (const struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
+                n = min_of(n, a->held < a->max ? a->max - a->held : 0);
+        return n;
+}
+
 static bool may_keep(const struct rpc_account *own, size_t bytes)
 {
         if (!own || own->kept + bytes <= min_of(KEPT_SPARE, own->kept_max))

@@ -1,9 +1,10 @@
 /*
  * KV/Range and RangeStream: what is small is answered at once, what is large in slices.
  *
- * A large one is looked at first, then it is counted how many bytes it comes to, as gRPC wants
- * to know that before the first of them; and these are made as their reader takes them. All of
- * it is of one revision, which is pinned.
+ * Of a large one it is counted first how many bytes it comes to, as gRPC wants to know that
+ * before the first of them. Then the keys are looked at once more, and encoded as their reader
+ * takes them: nothing is remembered but where it stands. All of it is of one revision, which is
+ * pinned. What comes in parts is not counted.
  */
 #include "lease/scan.h"
 #include "service/slow.h"
@@ -17,9 +18,13 @@
 #define PIECE ((size_t) 64 << 10)         /* of a large one */
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
 #define SEND_HIGH ((size_t) 256 << 10)    /* no more is made while so much waits */
-#define SLOW_ASSUMED ((size_t) 1 << 20)   /* that one costs, before it is known */
-#define KVS (2 << 3 | 2)                  /* the field of RangeResponse */
-#define RESTARTS 3 /* of one that is not answered yet, when what it looked at is gone */
+/* Sorted at once: an eighth of what there is room for, as its list may be twice as large as
+ * what is in it. The fewer, the more often the keys are looked at. */
+#define SORT_LEAST ((size_t) 4096)
+#define SORT_MOST ((size_t) 1 << 19)
+#define SORT_PART 8
+#define KVS (2 << 3 | 2) /* the field of RangeResponse */
+#define RESTARTS 3       /* of one that is not answered yet, when what it looked at is gone */
 
 struct range {
         struct slow slow;
@@ -27,7 +32,6 @@ struct range {
         struct state_scan scan;
         Pb__ResponseHeader header;
         bool in_parts, began; /* in_parts: as RangeStream; began: something was sent */
-        bool scanned;         /* and all is found */
         unsigned n_begun;
         size_t left;    /* bytes of the answer that are still to come, once it is counted */
         struct buf out; /* a part, or a piece, of it */
@@ -37,6 +41,13 @@ static void range_fini(struct range *r)
 {
         scan_fini(&r->scan);
         buf_fini(&r->out);
+}
+
+static size_t sort_at_once(const struct rpc_call *call)
+{
+        size_t n = rpc_call_spare(call) / SORT_PART / sizeof(struct scan_item);
+
+        return n < SORT_LEAST ? SORT_LEAST : min_of(n, SORT_MOST);
 }
 
 /* Also to begin again. */
@@ -49,7 +60,6 @@ static struct status range_begin(struct range *r)
 
         scan_fini(&r->scan);
         buf_clear(&r->out);
-        r->scanned = false;
         r->left = 0;
         /* What was sent is of a revision that is gone, or it goes faster than we look. */
         if (o == STATE_OK && (r->began || r->n_begun++ > RESTARTS))
@@ -59,7 +69,14 @@ static struct status range_begin(struct range *r)
         if (o != STATE_OK)
                 return status_of(o);
         core_header(r->q->api->core, &r->header);
+        r->scan.window = sort_at_once(r->q->call);
         return status_ok;
+}
+
+/* What it holds. */
+static size_t cost(const struct range *r)
+{
+        return sizeof(*r) + scan_bytes(&r->scan) + r->out.cap;
 }
 
 /* ---- its bytes: a head, keys, and a tail; in parts, each has a head ---- */
@@ -100,12 +117,15 @@ static void add_key(struct range *r, const struct kv_version *v, int64_t *steps)
 }
 
 /* Adds keys until there are @max bytes. Returns 0 at the end, with the tail; 1 when there is
- * more; or -ENOMEM. */
+ * more; -ESTALE; or -ENOMEM. */
 static int add_keys(struct range *r, size_t max, int64_t *steps)
 {
         while (buf_len(&r->out) < max && *steps > 0) {
-                const struct kv_version *v = scan_next(&r->scan);
+                const struct kv_version *v;
+                int e = scan_next(&r->scan, steps, &v);
 
+                if (e != 0)
+                        return e;
                 if (!v) {
                         add_tail(r);
                         return buf_error(&r->out);
@@ -122,16 +142,26 @@ static size_t varint_len(size_t n)
         return (size_t) (varint_put(out, n) - out);
 }
 
-/* Returns 0 when it is known how large all is, 1 when there is more to count, or -ENOMEM. */
+static size_t key_len(const struct range *r, const struct kv_version *v)
+{
+        Pb__KeyValue kv;
+        size_t n;
+
+        fill(r, v, &kv);
+        n = protobuf_c_message_get_packed_size(&kv.base);
+        return 1 + varint_len(n) + n;
+}
+
+/* Returns 0 when it is known how large all is, 1 when there is more to count, -ESTALE, or
+ * -ENOMEM. */
 static int count(struct range *r, int64_t *steps)
 {
-        const struct kv_version *v;
-
         while (*steps > 0) {
-                Pb__KeyValue kv;
-                size_t n;
+                const struct kv_version *v;
+                int e = scan_next(&r->scan, steps, &v);
 
-                v = scan_next(&r->scan);
+                if (e != 0)
+                        return e;
                 if (!v) {
                         add_head(r);
                         add_tail(r);
@@ -142,12 +172,10 @@ static int count(struct range *r, int64_t *steps)
                         scan_rewind(&r->scan);
                         return 0;
                 }
-                fill(r, v, &kv);
-                n = protobuf_c_message_get_packed_size(&kv.base);
-                r->left += 1 + varint_len(n) + n;
+                r->left += key_len(r, v);
                 *steps -= COUNT_STEPS;
         }
-        return 1;
+        return scan_pause(&r->scan) < 0 ? -ENOMEM : 1;
 }
 
 /* ---- as the reader takes them ---- */
@@ -195,20 +223,25 @@ static int make_more(struct range *r)
                                 return -ENOMEM;
                 }
         }
-        return e;
+        return e == 1 && scan_pause(&r->scan) < 0 ? -ENOMEM : e;
+}
+
+/* What it looked at is gone. */
+static void send_again(struct range *r)
+{
+        if (r->began)
+                request_fail(r->q, status_of(STATE_E_COMPACTED));
+        else
+                slow_queue(&r->slow); /* which begins again */
 }
 
 static void send_more(struct request *q)
 {
         struct range *r = range_of(q);
-        int e;
+        int e = slow_is_stale(&r->slow) ? -ESTALE : make_more(r);
 
-        if (slow_is_stale(&r->slow) || !scan_is_good(&r->scan)) {
-                if (r->began)
-                        return request_fail(q, status_of(STATE_E_COMPACTED));
-                return slow_queue(&r->slow); /* which begins again */
-        }
-        e = make_more(r);
+        if (e == -ESTALE)
+                return send_again(r);
         if (e < 0)
                 return request_fail(q, status_nomem);
         if (e == 0) {
@@ -218,17 +251,17 @@ static void send_more(struct request *q)
         }
         if (buf_len(&r->out) == 0)
                 buf_fini(&r->out); /* one value may be a megabyte, and it may wait for long */
+        rpc_call_charge(q->call, cost(r));
         rpc_call_wait_sent(q->call);
         api_kick(q->api, q->call);
 }
 
-/* It is known what it answers, and how large that is. */
+/* It is known how large the answer is, or it need not be. */
 static void send_first(struct range *r)
 {
         struct request *q = r->q;
 
         slow_rest(&r->slow);
-        rpc_call_charge(q->call, scan_bytes(&r->scan) + PIECE);
         q->then = send_more;
         if (!r->in_parts) {
                 if (rpc_call_begin(q->call, r->left) < 0)
@@ -261,20 +294,15 @@ static void slow_begin(struct slow *s)
         scan_pin(&r->scan, &core_state(r->q->api->core)->kv);
 }
 
-/* A slice. It may be the last one of the range. */
+/* A slice. It may be the last one before the answer. */
 static int go_on(struct range *r, int64_t steps)
 {
-        int e = r->scanned ? 0 : scan_more(&r->scan, &steps);
+        int e = !scan_is_good(&r->scan) ? -ESTALE : r->in_parts ? 0 : count(r, &steps);
 
-        r->scanned = e == 0;
-        if (e == 0 && !scan_is_good(&r->scan))
-                return -ESTALE;
-        if (e == 0 && !r->in_parts)
-                e = count(r, &steps);
         if (e == 0)
                 send_first(r);
         else if (e > 0)
-                rpc_call_charge(r->q->call, max_of(scan_bytes(&r->scan), SLOW_ASSUMED));
+                rpc_call_charge(r->q->call, cost(r) + SEND_HIGH); /* which will wait soon */
         return min_of(e, 0);
 }
 
@@ -287,18 +315,19 @@ static int slow_run(struct slow *s)
 static const struct slow_ops range_ops = {
         .begin = slow_begin, .run = slow_run, .fini = slow_fini};
 
-/* Takes over what *@from has found already. */
-static void answer_slowly(struct range *from, int64_t steps)
+static void answer_slowly(struct request *q, bool in_parts, int64_t steps)
 {
-        struct range *r = malloc(sizeof(*r));
-        struct request *q = from->q;
+        struct range *r = calloc(1, sizeof(*r));
+        struct status st;
 
         if (!r)
                 return request_fail(q, status_nomem);
-        *r = *from;
-        from->scan = (struct state_scan){0};
-        from->out = (struct buf){0};
+        r->q = q;
+        r->in_parts = in_parts;
         slow_adopt(&r->slow, q, &range_ops);
+        st = range_begin(r);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         slow_queue(&r->slow);
         scan_pin(&r->scan, &core_state(q->api->core)->kv);
         if (go_on(r, steps) < 0)
@@ -316,31 +345,19 @@ static void answer_range(struct request *q)
 
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        e = scan_more(&r.scan, &steps);
-        if (e == 0) {
-                r.scanned = true;
-                add_head(&r);
-                e = add_keys(&r, SMALL_ANSWER, &steps);
-        }
+        add_head(&r);
+        e = add_keys(&r, SMALL_ANSWER, &steps);
         if (e < 0)
                 return request_fail(q, status_nomem);
         if (e == 0)
                 return request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
-        if (r.scanned)
-                scan_rewind(&r.scan);
-        buf_clear(&r.out);
-        answer_slowly(&r, steps);
+        answer_slowly(q, false, steps);
 }
 
 /* The same in parts: the first that come carry keys, the last one count and `more` too. */
 static void answer_range_stream(struct request *q)
 {
-        cleanup_(range_fini) struct range r = {.q = q, .in_parts = true};
-        struct status st = range_begin(&r);
-
-        if (st.code != RPC_OK)
-                return request_fail(q, st);
-        answer_slowly(&r, TURN_STEPS);
+        answer_slowly(q, true, TURN_STEPS);
 }
 
 static void range_then(struct request *q, void (*answer)(struct request *q))

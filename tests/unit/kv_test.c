@@ -16,11 +16,15 @@ static void change(struct kv *kv, int64_t revision)
         uint8_t key[16] = {0};
         size_t len = key_name(rnd(0, KEYS - 1), key);
         struct kv_key *k = kv_find(kv, key, len);
+        const char *values[] = {"", "v", "v\0", "w", "abcdefgh", "abcdefgha", "abcdefghb"};
+        const char *value = values[rnd(0, ARRAY_SIZE(values) - 1)];
 
         if (k && kv_live(k) && rnd(0, 2) > 0)
                 CHECK_EQ(kv_delete(kv, revision, 0, k), 0);
         else
-                CHECK_EQ(kv_put(kv, revision, 0, key, len, "v", 1, 0, &k), 0);
+                CHECK_EQ(kv_put(kv, revision, 0, key, len, value,
+                                strlen(value) + (value == values[2]), 0, &k),
+                         0);
 }
 
 static size_t walk(const struct kv *kv, const struct kv_span *span)
@@ -151,15 +155,31 @@ TEST(a_count_is_that_of_the_range)
         check_range(&s, q, 10, 1, true);
 }
 
+static int compare(const Pb__RangeRequest *q, const struct kv_version *a,
+                   const struct kv_version *b)
+{
+        switch (q->sort_target) {
+        case PB__RANGE_REQUEST__SORT_TARGET__MOD:
+                return a->mod_revision < b->mod_revision ? -1 : 1;
+        case PB__RANGE_REQUEST__SORT_TARGET__VERSION:
+                return a->version < b->version ? -1 : a->version > b->version;
+        case PB__RANGE_REQUEST__SORT_TARGET__CREATE:
+                return a->create_revision < b->create_revision
+                               ? -1
+                               : a->create_revision > b->create_revision;
+        case PB__RANGE_REQUEST__SORT_TARGET__VALUE:
+                return bytes_cmp(a->value, a->value_len, b->value, b->value_len);
+        default:
+                return bytes_cmp(a->key->bytes, a->key->len, b->key->bytes, b->key->len);
+        }
+}
+
 static bool is_later(const Pb__RangeRequest *q, const struct kv_version *a,
                      const struct kv_version *b)
 {
-        int64_t x = q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__MOD ? a->mod_revision
-                                                                          : a->version,
-                y = q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__MOD ? b->mod_revision
-                                                                          : b->version;
+        int c = compare(q, a, b);
 
-        return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND ? x < y : x > y;
+        return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND ? c < 0 : c > 0;
 }
 
 /* What @q answers at @revision, slowly and in one go: the check of the sliced one. */
@@ -167,6 +187,9 @@ static size_t look_at_all(const struct kv *kv, const Pb__RangeRequest *q, int64_
                           const struct kv_version **out)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
+        /* With a target and no order, it is what the limit leaves that is sorted. */
+        bool some = q->limit > 0 && q->min_mod_revision == 0 &&
+                    q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__NONE;
         size_t n = 0;
 
         for (struct kv_key *k = kv_span_first(kv, &span); k; k = kv_span_next(&span, k)) {
@@ -175,9 +198,10 @@ static size_t look_at_all(const struct kv *kv, const Pb__RangeRequest *q, int64_
 
                 if (!v || v->mod_revision < q->min_mod_revision)
                         continue;
-                if (q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE)
-                        for (; i > 0 && is_later(q, out[i - 1], v); i--)
-                                out[i] = out[i - 1];
+                if (some && n > (size_t) q->limit)
+                        break;
+                for (; i > 0 && is_later(q, out[i - 1], v); i--)
+                        out[i] = out[i - 1];
                 out[i] = v;
                 n++;
         }
@@ -190,15 +214,23 @@ static Pb__RangeRequest random_request(uint8_t *from, uint8_t *end)
 
         q.key = pb_bytes(from, key_name(rnd(0, KEYS), from));
         q.range_end = rnd(0, 1) ? pb_bytes("", 1) : pb_bytes(end, key_name(rnd(0, KEYS), end));
+        if (rnd(0, 9) == 0)
+                q.range_end = pb_bytes(end, 0);
         if (rnd(0, 1))
                 q.limit = (int64_t) rnd(1, 100);
-        if (rnd(0, 1)) {
-                q.sort_target = rnd(0, 1) ? PB__RANGE_REQUEST__SORT_TARGET__MOD
-                                          : PB__RANGE_REQUEST__SORT_TARGET__VERSION;
-                q.sort_order = rnd(0, 1) ? PB__RANGE_REQUEST__SORT_ORDER__DESCEND
-                                         : PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        if (rnd(0, 3) > 0) {
+                q.sort_target = (Pb__RangeRequest__SortTarget) rnd(0, 4);
+                q.sort_order = (Pb__RangeRequest__SortOrder) rnd(0, 2);
         }
         return q;
+}
+
+/* Some hold a list of a few keys only. */
+static void begin(struct state_scan *sc, const struct state *s, const Pb__RangeRequest *q)
+{
+        CHECK_EQ(scan_begin(sc, s, q, s->revision), STATE_OK);
+        if (rnd(0, 1))
+                sc->window = rnd(1, 30);
 }
 
 /* While a scan goes on in slices of a few keys, keys come, change and go, and history is
@@ -227,8 +259,15 @@ TEST(a_scan_in_slices_is_of_one_moment)
                 if (rnd(0, 2) == 0)
                         q.min_mod_revision = (int64_t) rnd(1, (uint64_t) at);
                 n = look_at_all(kv, &q, at, want);
-                CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
-                while (steps = (int64_t) rnd(1, 60), (r = scan_more(&sc, &steps)) == 1) {
+                begin(&sc, &s, &q);
+                while (steps = (int64_t) rnd(1, 60),
+                       (r = scan_next(&sc, &steps, &v)) == 1 || v) {
+                        if (r == 0) {
+                                CHECK(v == want[i++]);
+                                if (rnd(0, 1))
+                                        continue;
+                                CHECK_EQ(scan_pause(&sc), 0);
+                        }
                         change(kv, ++s.revision);
                         if (rnd(0, 9) == 0)
                                 kv_compact(kv,
@@ -236,8 +275,6 @@ TEST(a_scan_in_slices_is_of_one_moment)
                                                          (uint64_t) max_of(kv->compacted, at)));
                 }
                 CHECK_EQ(r, 0);
-                while ((v = scan_next(&sc)))
-                        CHECK(v == want[i++]);
                 CHECK_EQ(i, q.limit > 0 ? min_of(n, (size_t) q.limit) : n);
                 CHECK_EQ(sc.more, i < n);
         }
@@ -251,8 +288,8 @@ struct pinned {
         Pb__RangeRequest q;
         uint8_t from[16], end[16];
         const struct kv_version *want[KEYS + 1];
-        size_t n;
-        int r;
+        size_t n, i; /* there are, and have come */
+        bool again;  /* for the second time */
 };
 
 static void pinned_begin(struct pinned *p, struct state *s)
@@ -265,23 +302,37 @@ static void pinned_begin(struct pinned *p, struct state *s)
                 p->q.revision = at = (int64_t) rnd((uint64_t) max_of(s->kv.compacted, 1),
                                                    (uint64_t) s->revision);
         p->n = look_at_all(&s->kv, &p->q, at, p->want);
-        p->r = 1;
-        CHECK_EQ(scan_begin(&p->sc, s, &p->q, s->revision), STATE_OK);
+        begin(&p->sc, s, &p->q);
         scan_pin(&p->sc, &s->kv);
+}
+
+/* One slice. Returns true at the end. */
+static bool pinned_run(struct pinned *p)
+{
+        int64_t steps = (int64_t) rnd(1, 60);
+        const struct kv_version *v;
+        int r;
+
+        while ((r = scan_next(&p->sc, &steps, &v)) == 0 && v) {
+                CHECK(p->i < p->n);
+                CHECK(v == p->want[p->i]);
+                CHECK(v->mod_revision <= p->sc.revision);
+                CHECK(kv_span_has(&p->sc.span, v->key->bytes, v->key->len));
+                p->i++;
+                if (steps <= 0) {
+                        CHECK_EQ(scan_pause(&p->sc), 0);
+                        return false;
+                }
+        }
+        CHECK(r >= 0);
+        return r == 0;
 }
 
 static void pinned_check(struct pinned *p)
 {
-        const struct kv_version *v;
-        size_t i = 0;
-
-        while ((v = scan_next(&p->sc))) {
-                CHECK(v == p->want[i]);
-                CHECK(v->mod_revision <= p->sc.revision);
-                CHECK(kv_span_has(&p->sc.span, v->key->bytes, v->key->len));
-                i++;
-        }
-        CHECK_EQ(i, p->q.limit > 0 ? min_of(p->n, (size_t) p->q.limit) : p->n);
+        CHECK_EQ(p->i, p->q.limit > 0 ? min_of(p->n, (size_t) p->q.limit) : p->n);
+        CHECK_EQ(p->sc.more, p->i < p->n);
+        CHECK(p->sc.cap <= 16 + 2 * min_of(p->sc.window, p->n));
 }
 
 /* Scans that have pinned what they look at, several at a time, of several revisions: whatever
@@ -302,15 +353,18 @@ TEST(a_pinned_scan_goes_on_under_compactions)
                 pinned_begin(&scans[i], &s);
         for (unsigned round = 0; round < 20000; round++) {
                 struct pinned *p = &scans[rnd(0, SCANS - 1)];
-                int64_t steps = (int64_t) rnd(1, 60);
 
-                if (p->r == 0) {
+                if (pinned_run(p)) {
                         pinned_check(p);
-                        scan_fini(&p->sc);
-                        pinned_begin(p, &s);
+                        p->i = 0;
+                        if (!p->again) {
+                                scan_rewind(&p->sc);
+                                p->again = true;
+                        } else {
+                                scan_fini(&p->sc);
+                                pinned_begin(p, &s);
+                        }
                 }
-                p->r = scan_more(&p->sc, &steps);
-                CHECK(p->r >= 0);
                 if (rnd(0, 3) == 0)
                         change(kv, ++s.revision);
                 if (rnd(0, 19) == 0)
@@ -368,10 +422,14 @@ TEST(what_is_kept_for_scans_has_a_bound)
         }
         for (size_t i = 0; i < ARRAY_SIZE(scans); i++) {
                 int64_t steps = INT64_MAX;
-                int r = scan_more(&scans[i], &steps);
+                const struct kv_version *v;
+                size_t n = 0;
+                int r;
 
+                while ((r = scan_next(&scans[i], &steps, &v)) == 0 && v)
+                        n++;
                 if (r == 0)
-                        CHECK_EQ(scans[i].n, kv->n_keys);
+                        CHECK_EQ(n, kv->n_keys);
                 else
                         CHECK_EQ(r, -ESTALE);
                 CHECK(r == 0 || i == lost); /* the oldest of all */
@@ -388,6 +446,7 @@ TEST(a_scan_of_what_is_compacted_begins_again)
         cleanup_(scan_fini) struct state_scan sc = {0};
         cleanup_(state_fini) struct state s;
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        const struct kv_version *v;
         int64_t steps = 1;
 
         state_init(&s);
@@ -396,14 +455,15 @@ TEST(a_scan_of_what_is_compacted_begins_again)
         s.revision--;
         q.key = q.range_end = pb_bytes("", 1);
         CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
-        CHECK_EQ(scan_more(&sc, &steps), 1);
+        CHECK_EQ(scan_next(&sc, &steps, &v), 0);
+        CHECK_EQ(scan_pause(&sc), 0);
         change(&s.kv, ++s.revision);
         kv_compact(&s.kv, s.revision);
         steps = 1000;
-        CHECK_EQ(scan_more(&sc, &steps), -ESTALE);
+        CHECK_EQ(scan_next(&sc, &steps, &v), -ESTALE);
 }
 
-/* Many runs are merged to one order. */
+/* Found in several ways through the keys, they are in one order. */
 TEST(many_sorted_keys_come_in_order)
 {
         cleanup_(scan_fini) struct state_scan sc = {0};
@@ -412,6 +472,7 @@ TEST(many_sorted_keys_come_in_order)
         const struct kv_version *v, *last = NULL;
         int64_t steps = INT64_MAX;
         size_t n = 0;
+        int r;
 
         state_init(&s);
         for (unsigned i = 0; i < 20000; i++) {
@@ -427,14 +488,16 @@ TEST(many_sorted_keys_come_in_order)
         q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
         q.limit = 15000;
         CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
-        CHECK_EQ(scan_more(&sc, &steps), 0);
-        for (; (v = scan_next(&sc)); last = v, n++) {
+        sc.window = 4096;
+        for (; (r = scan_next(&sc, &steps, &v)) == 0 && v; last = v, n++) {
                 int c = last ? bytes_cmp(last->value, 5, v->value, 5) : 1;
 
                 CHECK(c > 0 || (c == 0 && bytes_cmp(last->key->bytes, last->key->len,
                                                     v->key->bytes, v->key->len) < 0));
         }
+        CHECK_EQ(r, 0);
         CHECK_EQ(n, 15000);
+        CHECK(scan_bytes(&sc) <= 4096 * sizeof(struct scan_item) + 16);
         CHECK(sc.more);
         CHECK_EQ(sc.count, 20000);
 }

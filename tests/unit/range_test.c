@@ -191,6 +191,50 @@ TEST(many_large_answers_on_a_connection_are_made_as_they_are_read)
         rig_end();
 }
 
+/* 30 at once, in several orders, who do not read yet: pointers to all that was found were 8
+ * bytes for each key and reader, whatever the bound. Sorted ones hold more, for as long as
+ * there is room. And each gets its answer, in its order, however little room there was. */
+TEST(who_reads_slowly_holds_little)
+{
+        enum { READERS = 30 };
+        struct rig_conn *conns[READERS];
+        struct rig_call calls[READERS];
+        int64_t revision;
+
+        rig_begin();
+        fill(KEYS, 10);
+        rig.account.max = 12 << 20;
+        revision = core_state(rig.core)->revision;
+        for (size_t i = 0; i < READERS; i++) {
+                Pb__RangeRequest q = everything();
+
+                if (i % 2 > 0) {
+                        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+                        q.sort_target = i % 4 == 1 ? PB__RANGE_REQUEST__SORT_TARGET__MOD
+                                                   : PB__RANGE_REQUEST__SORT_TARGET__KEY;
+                }
+                conns[i] = rig_connect(i % 8);
+                rig_ask(conns[i], &calls[i], RANGE, &q.base);
+                conns[i]->takes = 0;
+        }
+        for (unsigned i = 0; i < 500; i++)
+                rig_turn();
+        CHECK(rig.account.held > READERS * 64 * 1024); /* they wait for their readers */
+        CHECK(rig.account.held < rig.account.max);
+        for (size_t i = 0; i < READERS; i++)
+                conns[i]->takes = 64 * 1024;
+        for (size_t i = 0; i < READERS; i++) {
+                rig_wait(&calls[i], 20000);
+                CHECK_STR(calls[i].text, "");
+                CHECK_EQ(calls[i].code, RPC_OK);
+                if (i % 2 > 0)
+                        check_whole(&calls[i], revision);
+                rig_forget(&calls[i]);
+                rig_disconnect(conns[i]);
+        }
+        rig_end();
+}
+
 /* One that does not read keeps what it looks at for so long as there is room. */
 TEST(who_reads_too_slowly_for_what_is_compacted_is_told)
 {
@@ -218,6 +262,30 @@ TEST(who_reads_too_slowly_for_what_is_compacted_is_told)
         for (unsigned i = 0; i < 100; i++)
                 rig_turn();
         CHECK_EQ(core_state(rig.core)->kv.kept.bytes, 0);
+        rig_forget(&call);
+        rig_end();
+}
+
+/* Nothing was sent yet when what it looks at goes: it begins again, a few times. */
+TEST(a_range_in_parts_that_finds_nothing_does_not_look_forever)
+{
+        Pb__RangeRequest q = everything();
+        struct rig_call call;
+        char key[16];
+
+        rig_begin();
+        fill(KEYS, 10);
+        core_state(rig.core)->kv.kept.max = 0;
+        q.min_create_revision = INT64_MAX;
+        rig_ask(rig_connect(0), &call, STREAM, &q.base);
+        for (unsigned i = 0; !call.over && i < 2000; i++) {
+                rig_turn();
+                snprintf(key, sizeof(key), "k%06u", i);
+                rig_put(key, 10);
+                rig_compact();
+        }
+        CHECK(call.over);
+        CHECK_STR(call.text, "etcdserver: mvcc: required revision has been compacted");
         rig_forget(&call);
         rig_end();
 }
