@@ -34,7 +34,7 @@ const struct conf_option options_table[] = {
         {"Clients", "ClientCertAuth", "client-cert-auth", CONF_BOOL, FIELD(client_cert_auth), "no", "refuse clients without such a certificate", 0, 0, false},
         {"Clients", "MaxConnections", "max-connections", CONF_UINT, FIELD(max_connections), "16384", "clients at the same time; bounded by LimitNOFILE= too", 1, 10000000, false},
         {"Clients", "MaxConnectionsPerAddress", "max-connections-per-address", CONF_UINT, FIELD(max_connections_per_address), "8192", "of these, from one address", 1, 10000000, false},
-        {"Clients", "MaxClientBytes", "max-client-bytes", CONF_UINT, FIELD(max_client_bytes), "268435456", "bytes held for all clients: what is sent and not read, half requests, requests that wait; half of it for those of one address; and as much again for their watches and observers", 16 << 20, INT64_C(1) << 40, false},
+        {"Clients", "MaxClientBytes", "max-client-bytes", CONF_UINT, FIELD(max_client_bytes), "268435456", "bytes held for all clients: what is sent and not read, half requests, requests that wait; half of it for those of one address; and as much again for their watches, observers and snapshots", 16 << 20, INT64_C(1) << 40, false},
         {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "where the other replicas are served", 0, 0, false},
         {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "where they find us [our URL in the cluster, else the listen URL]", 0, 0, false},
         {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0, false},

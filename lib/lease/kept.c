@@ -6,6 +6,7 @@ struct kept_version {
         RB_ENTRY(kept_version) by_key;
         struct kv_version *v; /* owned, as its key is */
         int64_t until;        /* the revision from which on it could not be seen any more */
+        int64_t compacted;    /* to which all was, when it went */
 };
 
 static int pin_cmp(const struct kept_pin *a, const struct kept_pin *b)
@@ -20,9 +21,11 @@ static int version_cmp(const struct kept_version *a, const struct kept_version *
         const struct kv_version *x = a->v, *y = b->v;
         int c = bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
 
-        if (c != 0 || x->mod_revision == y->mod_revision)
+        if (c != 0)
                 return c;
-        return x->mod_revision < y->mod_revision ? -1 : 1;
+        if (x->mod_revision != y->mod_revision)
+                return x->mod_revision < y->mod_revision ? -1 : 1;
+        return x->sub < y->sub ? -1 : x->sub > y->sub;
 }
 
 TREE_GENERATE(kept_pins, kept_pin, by_revision, pin_cmp)
@@ -39,17 +42,27 @@ void kept_init(struct kept *k)
         *k = (struct kept){.max = KEPT_MAX};
 }
 
+static struct kept_pins *tree_of(struct kept *k, const struct kept_pin *p)
+{
+        return p->compacted < 0 ? &k->pins : &k->histories;
+}
+
 static void lose(struct kept_pin *p)
 {
-        RB_REMOVE(kept_pins, &p->of->pins, p);
+        RB_REMOVE(kept_pins, tree_of(p->of, p), p);
         p->of->unpinned = p->of->unpinned || !RB_EMPTY(&p->of->versions);
         p->of = NULL;
 }
 
+void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted)
+{
+        *p = (struct kept_pin){.of = k, .revision = revision, .compacted = compacted};
+        RB_INSERT(kept_pins, tree_of(k, p), p);
+}
+
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision)
 {
-        *p = (struct kept_pin){.of = k, .revision = revision};
-        RB_INSERT(kept_pins, &k->pins, p);
+        kept_pin_history(k, p, revision, -1);
 }
 
 void kept_unpin(struct kept_pin *p)
@@ -72,27 +85,48 @@ void kept_fini(struct kept *k)
         struct kept_version *e;
         struct kept_pin *p;
 
-        while ((p = RB_ROOT(&k->pins)))
+        while ((p = RB_ROOT(&k->pins)) || (p = RB_ROOT(&k->histories)))
                 lose(p);
         while ((e = RB_ROOT(&k->versions)))
                 drop(k, e);
         kept_init(k);
 }
 
-/* One who sees what was there from @from on and not any more at @until; NULL: nobody. */
-static struct kept_pin *who_sees(struct kept *k, int64_t from, int64_t until)
+static struct kept_pin *first_from(const struct kept_pins *pins, int64_t revision)
 {
-        struct kept_pin *p = RB_ROOT(&k->pins), *best = NULL;
+        struct kept_pin *p = RB_ROOT(pins), *best = NULL;
 
         while (p) {
-                if (p->revision >= from) {
+                if (p->revision >= revision) {
                         best = p;
                         p = RB_LEFT(p, by_revision);
                 } else {
                         p = RB_RIGHT(p, by_revision);
                 }
         }
-        return best && best->revision < until ? best : NULL;
+        return best;
+}
+
+/* One who needs @v, which could be seen until @until and went when all was compacted to
+ * @compacted; NULL: nobody. */
+static struct kept_pin *who_needs(const struct kept *k, const struct kv_version *v,
+                                  int64_t until, int64_t compacted)
+{
+        struct kept_pin *p = v->version > 0 ? first_from(&k->pins, v->mod_revision) : NULL;
+
+        if (p && p->revision < until)
+                return p;
+        p = first_from(&k->histories, v->mod_revision);
+        while (p && p->compacted >= compacted)
+                p = RB_NEXT(kept_pins, NULL, p);
+        return p;
+}
+
+static struct kept_pin *oldest_pin(struct kept *k)
+{
+        struct kept_pin *p = RB_MIN(kept_pins, &k->pins), *h = RB_MIN(kept_pins, &k->histories);
+
+        return !p || (h && h->revision < p->revision) ? h : p;
 }
 
 /* The oldest pin goes, and after it no other until what only it could see has been given back:
@@ -100,10 +134,10 @@ static struct kept_pin *who_sees(struct kept *k, int64_t from, int64_t until)
 static void make_room(struct kept *k)
 {
         if (k->bytes >= k->max && !kept_wants_sweep(k))
-                lose(RB_MIN(kept_pins, &k->pins));
+                lose(oldest_pin(k));
 }
 
-static bool keep(struct kept *k, struct kv_version *v, int64_t until)
+static bool keep(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted)
 {
         struct kv_key *key = calloc(1, sizeof(*key) + v->key->len);
         struct kept_version *e = malloc(sizeof(*e));
@@ -117,25 +151,69 @@ static bool keep(struct kept *k, struct kv_version *v, int64_t until)
         memcpy(key->bytes, v->key->bytes, key->len);
         v->key = key;
         v->older = NULL;
-        *e = (struct kept_version){.v = v, .until = until};
+        *e = (struct kept_version){.v = v, .until = until, .compacted = compacted};
         RB_INSERT(kept_versions, &k->versions, e);
         k->bytes += cost(v);
         return true;
 }
 
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until)
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted)
 {
         struct kept_pin *p;
 
-        if (v->version == 0 || !who_sees(k, v->mod_revision, until))
+        if (!who_needs(k, v, until, compacted))
                 return false;
         make_room(k);
-        if (k->bytes + cost(v) <= 2 * k->max && who_sees(k, v->mod_revision, until) &&
-            keep(k, v, until))
+        if (k->bytes + cost(v) <= 2 * k->max && who_needs(k, v, until, compacted) &&
+            keep(k, v, until, compacted))
                 return true;
-        while ((p = who_sees(k, v->mod_revision, until)))
+        while ((p = who_needs(k, v, until, compacted)))
                 lose(p);
         return false;
+}
+
+const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
+                                     int64_t compacted)
+{
+        struct kept_version *e = RB_ROOT(&k->versions), *best = NULL;
+
+        while (e) {
+                int c = bytes_cmp(key, key_len, e->v->key->bytes, e->v->key->len);
+
+                /* What is older went earlier, or together. */
+                if (c == 0 && e->compacted > compacted)
+                        best = e;
+                e = c < 0 || (c == 0 && e->compacted > compacted) ? RB_LEFT(e, by_key)
+                                                                  : RB_RIGHT(e, by_key);
+        }
+        return best ? best->v : NULL;
+}
+
+const struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len)
+{
+        struct kept_version *e = RB_ROOT(&k->versions);
+        const struct kv_key *best = NULL;
+
+        while (e) {
+                if (bytes_cmp(e->v->key->bytes, e->v->key->len, key, key_len) > 0) {
+                        best = e->v->key;
+                        e = RB_LEFT(e, by_key);
+                } else {
+                        e = RB_RIGHT(e, by_key);
+                }
+        }
+        return best;
+}
+
+int64_t kept_until(const struct kept *k, const struct kv_version *v)
+{
+        struct kept_version key = {.v = (struct kv_version *) (uintptr_t) v},
+                            *e = RB_FIND(kept_versions,
+                                         (struct kept_versions *) (uintptr_t) &k->versions,
+                                         &key);
+
+        assert(e && e->v == v);
+        return e->until;
 }
 
 const struct kv_key *kept_key(const struct kept_version *at)
@@ -200,7 +278,7 @@ bool kept_sweep(struct kept *k, size_t n)
         }
         for (struct kept_version *e; (e = k->sweep_at) && n > 0; n--) {
                 k->sweep_at = RB_NEXT(kept_versions, &k->versions, e);
-                if (!who_sees(k, e->v->mod_revision, e->until))
+                if (!who_needs(k, e->v, e->until, e->compacted))
                         drop(k, e);
         }
         return kept_wants_sweep(k);

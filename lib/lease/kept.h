@@ -2,9 +2,11 @@
  * What a compaction has dropped and somebody still reads.
  *
  * Who looks at the keys in slices pins a revision; what could be seen at it and is dropped
- * meanwhile is kept aside until it is pinned no more. The state knows nothing of it: not its
- * hash, its snapshots or its quota (I4). Bounded in bytes: when there is too much, who pins the
- * oldest revision loses his pin, and what only he could see is given back in slices. Pure.
+ * meanwhile is kept aside until it is pinned no more. Who looks at their history too, as a
+ * snapshot does, pins all there is up to that revision, deletions as well. The state knows
+ * nothing of it: not its hash, its snapshots or its quota (I4). Bounded in bytes: when there is
+ * too much, who pins the oldest revision loses his pin, and what only he could see is given
+ * back in slices. Pure.
  */
 #pragma once
 
@@ -20,13 +22,14 @@ struct kept_pin {
         RB_ENTRY(kept_pin) by_revision;
         struct kept *of; /* NULL: it pins nothing, or was lost */
         int64_t revision;
+        int64_t compacted; /* of a history: when it was pinned; else -1 */
 };
 
 RB_HEAD(kept_pins, kept_pin);
 RB_HEAD(kept_versions, kept_version);
 
 struct kept {
-        struct kept_pins pins;
+        struct kept_pins pins, histories;
         struct kept_versions versions;
         struct kept_version *sweep_at; /* to be looked at next; NULL: none is under way */
         bool unpinned;                 /* since a sweep began */
@@ -40,12 +43,24 @@ void kept_init(struct kept *k);
 void kept_fini(struct kept *k);
 
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
+/* The same with all history up to @revision, of what was compacted up to @compacted. */
+void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted);
 /* It may be lost, or never have been one. */
 void kept_unpin(struct kept_pin *p);
 
-/* @v goes, behind which a version of revision @until came: takes it over, with a key of its own
- * as v->key, if a pin could see it. False: it is the caller's to free. */
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until);
+/* @v goes, behind which a version of revision @until came, as all is compacted to @compacted:
+ * takes it over, with a key of its own as v->key, if a pin needs it; v->newer stays. False: it
+ * is the caller's to free. */
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted);
+
+/* The oldest version of the key with these bytes that was dropped since all was compacted to
+ * @compacted; NULL: none. While its history is pinned that is there. */
+const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
+                                     int64_t compacted);
+/* The first key behind that one that has any; NULL: none. */
+const struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
+/* The revision of what came after @v, which was taken. */
+int64_t kept_until(const struct kept *k, const struct kv_version *v);
 
 /* Of those whose key is in @span the first; @down: the last. NULL: none. Good until the next
  * compaction or sweep. */

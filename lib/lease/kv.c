@@ -1,7 +1,5 @@
 #include "lease/kv.h"
 
-#include "base/hash.h"
-
 #define COMPACT_MAX 2048 /* changes, in one step: some 5 ms */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
@@ -125,6 +123,7 @@ static void key_free(struct kv *kv, struct kv_key *k)
 {
         RB_REMOVE(kv_tree, &kv->keys, k);
         kv->n_all--;
+        kv->n_gone++;
         kv->bytes -= sizeof(*k) + k->len;
         free(k);
 }
@@ -148,7 +147,7 @@ static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
                 int64_t revision = v->mod_revision;
 
                 kv->bytes -= version_cost(v);
-                if (!kept_take(&kv->kept, v, until))
+                if (!kept_take(&kv->kept, v, until, kv->compacted))
                         free(v);
                 until = revision;
                 v = older;
@@ -471,6 +470,8 @@ static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32
                 kv->n_keys--;
         }
         was_live = is_live(k);
+        if (k->newest)
+                k->newest->newer = v;
         k->newest = v;
         count(k, was_live);
         kv->history[kv->history_to++] = v;
@@ -528,7 +529,7 @@ static void key_compact(struct kv *kv, struct kv_key *k, int64_t revision)
          */
         if (keep->version == 0 && keep->mod_revision < revision) {
                 *at = NULL;
-                versions_free(kv, keep);
+                versions_drop(kv, keep, keep->newer ? keep->newer->mod_revision : INT64_MAX);
                 if (!k->newest)
                         key_free(kv, k);
         }
@@ -590,49 +591,6 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision)
         return lo;
 }
 
-void kv_hash_start(struct kv_hasher *h, const struct kv *kv, int64_t revision)
-{
-        *h = (struct kv_hasher){
-                .kv = kv,
-                .revision = revision,
-                .compacted = kv->compacted,
-                .key = RB_MIN(kv_tree, (struct kv_tree *) (uintptr_t) &kv->keys),
-                .hash = HASH_START};
-        h->at = h->key ? h->key->newest : NULL;
-}
-
-static size_t hash_version(struct kv_hasher *h, const struct kv_version *v)
-{
-        int64_t numbers[] = {v->mod_revision, v->create_revision, v->version, v->lease};
-
-        if (v->mod_revision > h->revision)
-                return 0;
-        h->hash = hash_add(h->hash, v->key->bytes, v->key->len);
-        h->hash = hash_add(h->hash, numbers, sizeof(numbers));
-        h->hash = hash_add(h->hash, v->value, v->value_len);
-        return v->key->len + v->value_len;
-}
-
-int kv_hash_more(struct kv_hasher *h, size_t bytes, uint32_t *ret)
-{
-        if (h->kv->compacted != h->compacted)
-                return -ESTALE;
-        for (size_t n = 0; h->key; n += 64) {
-                if (n >= bytes)
-                        return 1;
-                if (h->at) {
-                        n += hash_version(h, h->at);
-                        h->at = h->at->older;
-                } else {
-                        h->key = RB_NEXT(kv_tree, &h->kv->keys, h->key);
-                        h->at = h->key ? h->key->newest : NULL;
-                }
-        }
-        h->hash = hash_end(h->hash);
-        *ret = (uint32_t) (h->hash ^ h->hash >> 32);
-        return 0;
-}
-
 int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)
 {
         struct kv_key *k = kv_find(kv, key, key_len);
@@ -656,6 +614,8 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         was_live = is_live(k);
         v->key = k;
         v->older = k->newest;
+        if (v->older)
+                v->older->newer = v;
         k->newest = v;
         count(k, was_live);
         kv->bytes += version_cost(v);

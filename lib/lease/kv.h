@@ -21,6 +21,7 @@ struct kv_key;
 struct kv_version {
         struct kv_key *key;       /* borrowed: a key lives as long as any version of it */
         struct kv_version *older; /* owned; NULL at the oldest that is kept */
+        struct kv_version *newer; /* borrowed; NULL at the newest */
         int64_t mod_revision;
         int64_t create_revision;
         int64_t version; /* 0: this is a deletion */
@@ -53,6 +54,7 @@ struct kv {
         int64_t compacted; /* revisions below are gone; 0: never compacted */
         size_t n_keys;     /* live ones */
         size_t n_all;      /* and those that are kept for their history */
+        uint64_t n_gone;   /* so many went: while it stays the same every key is there */
         size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
         struct kept kept;  /* what was dropped and is still read; not of the state */
 };
@@ -128,20 +130,6 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
-
-/* Of all that a reader can see from the last compaction up to @revision: equal on every replica
- * (I4). A pass over everything, in slices, while changes go on. */
-struct kv_hasher {
-        const struct kv *kv;
-        int64_t revision, compacted;
-        struct kv_key *key;          /* the one that is looked at, or NULL at the end */
-        const struct kv_version *at; /* of that one; NULL: the next key's turn */
-        uint64_t hash;
-};
-void kv_hash_start(struct kv_hasher *h, const struct kv *kv, int64_t revision);
-/* Goes on for about @bytes. Returns 1 when there is more, 0 with the hash, or -ESTALE when a
- * compaction came in between. */
-must_check_ int kv_hash_more(struct kv_hasher *h, size_t bytes, uint32_t *ret);
 
 /* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
  * first. Returns 0 or -ENOMEM. */

@@ -2,33 +2,37 @@
  * A snapshot that is encoded bit by bit, of the state as it was at the start, while commands go
  * on being applied.
  *
- * What changes in place (leases, members, alarms, users) is encoded at once. Keys are a history
- * that only grows until it is compacted, so that what was there at the start is found later:
- * versions up to the revision it had. A compaction in between ends it; so does loading another
- * state, which the caller must not do under it. Equal state gives equal bytes (I4).
+ * What changes in place (leases, members, alarms, users) is encoded at once, and held until it
+ * is taken. Keys and their history are pinned (past.h), so that what was there at the start is
+ * found later, whatever is compacted meanwhile; loading another state ends it. Equal state
+ * gives equal bytes (I4).
  */
 #pragma once
 
+#include "lease/past.h"
 #include "lease/state.h"
 
 struct state_saver {
-        const struct state *s; /* borrowed; NULL while none is under way */
-        struct buf out;        /* what there is; whole when state_save_more() says so */
-        struct buf tail;       /* what follows the keys */
-        int64_t revision, compacted;
-        struct kv_key *key; /* the next one; keys stay until a compaction */
-        uint64_t n_keys;
-        size_t n_at; /* where their number goes */
-        /* Of the key before `key`, versions that are still to come: the last first. */
-        const struct kv_version **chain;
-        size_t n_chain, chain_cap;
+        struct buf out;  /* what there is; the caller may take away what he has read */
+        struct buf tail; /* what follows the keys */
+        struct past past;
+        uint64_t n_keys; /* that were encoded */
+        size_t size;     /* of all of it, once that is counted */
 };
 
 /* Begins. @sv is zeroed or finished. */
-void state_save_start(struct state_saver *sv, const struct state *s);
+void state_save_start(struct state_saver *sv, struct state *s);
 
-/* Encodes about @bytes more. Returns 1 when there is more to come, 0 when `out` is whole,
- * -ESTALE when a compaction came in between, or -ENOMEM; where it is negative, begin again. */
+/* Before the first state_save_more(), if at all: goes on for about @bytes to find out how many
+ * there will be. Returns 1 when there is more to count, 0 when `size` is known, or as below. */
+must_check_ int state_save_count(struct state_saver *sv, size_t bytes);
+
+/* Encodes about @bytes more. Returns 1 when there is more to come; 0 when the last of it is in
+ * `out`; -ESTALE when more was compacted in between than could be kept, or another state was
+ * loaded; or -ENOMEM. Where it is negative, begin again. */
 must_check_ int state_save_more(struct state_saver *sv, size_t bytes);
+
+/* Bytes that it takes itself. */
+size_t state_saver_bytes(const struct state_saver *sv);
 
 void state_saver_fini(struct state_saver *sv);

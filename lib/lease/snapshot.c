@@ -24,6 +24,9 @@
  * written when there was no such bound may hold more. */
 #define SLOT_MAX (4 * STATE_LEASES_MAX)
 
+#define VERSION_LEN 36    /* without its value */
+#define BYTES_PER_STEP 16 /* of the past */
+
 static void save_version(const struct kv_version *v, struct buf *out)
 {
         buf_add_u64(out, (uint64_t) v->mod_revision);
@@ -32,29 +35,6 @@ static void save_version(const struct kv_version *v, struct buf *out)
         buf_add_u64(out, (uint64_t) v->lease);
         buf_add_u32(out, v->sub);
         buf_add_bytes(out, v->value, v->value_len);
-}
-
-/* Begins the next key. The chain runs from new to old, and a counter's is as long as it was
- * counted: it is walked once. */
-static int save_key(struct state_saver *sv)
-{
-        struct kv_key *k = sv->key;
-
-        sv->key = RB_NEXT(kv_tree, &sv->s->kv.keys, k);
-        for (const struct kv_version *v = k->newest; v; v = v->older) {
-                if (v->mod_revision > sv->revision)
-                        continue;
-                if (array_reserve(&sv->chain, &sv->chain_cap, sv->n_chain + 1,
-                                  sizeof(*sv->chain)) < 0)
-                        return -ENOMEM;
-                sv->chain[sv->n_chain++] = v;
-        }
-        if (sv->n_chain == 0)
-                return 0; /* it came later */
-        sv->n_keys++;
-        buf_add_bytes(&sv->out, k->bytes, k->len);
-        buf_add_varint(&sv->out, sv->n_chain);
-        return 0;
 }
 
 static void save_leases(const struct state *s, struct buf *out)
@@ -113,49 +93,99 @@ static void save_tail(const struct state *s, struct buf *out)
         save_owners(s, out);
 }
 
-void state_save_start(struct state_saver *sv, const struct state *s)
+static void save_start(struct state_saver *sv, struct state *s, bool pin)
 {
         state_saver_fini(sv);
-        sv->s = s;
-        sv->revision = s->revision;
-        sv->compacted = s->kv.compacted;
+        past_begin(&sv->past, &s->kv, s->revision, pin);
         buf_add_u64(&sv->out, (uint64_t) s->revision);
         buf_add_u64(&sv->out, (uint64_t) s->kv.compacted);
         buf_add_u64(&sv->out, s->applied);
         buf_add_u64(&sv->out, (uint64_t) s->time.ns);
         save_leases(s, &sv->out);
-        sv->n_at = buf_len(&sv->out);
-        buf_add_u64(&sv->out, 0);
-        sv->key = RB_MIN(kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys);
+        buf_add_u64(&sv->out, s->kv.n_all);
+        sv->n_keys = s->kv.n_all;
         save_tail(s, &sv->tail);
+        sv->size = buf_len(&sv->out) + buf_len(&sv->tail);
+}
+
+void state_save_start(struct state_saver *sv, struct state *s)
+{
+        save_start(sv, s, true);
+}
+
+static int64_t steps_of(size_t bytes)
+{
+        return (int64_t) (bytes / BYTES_PER_STEP + 1);
+}
+
+static size_t varint_len(uint64_t n)
+{
+        uint8_t out[VARINT_MAX];
+
+        return (size_t) (varint_put(out, n) - out);
+}
+
+static size_t bytes_len(size_t n)
+{
+        return varint_len(n) + n;
+}
+
+int state_save_count(struct state_saver *sv, size_t bytes)
+{
+        struct past *p = &sv->past;
+        int64_t steps = steps_of(bytes);
+        int r;
+
+        while ((r = past_next(p, &steps)) > 0)
+                if (r == PAST_PAUSE)
+                        return 1;
+                else if (r == PAST_KEY)
+                        sv->size += bytes_len(buf_len(&p->name)) + varint_len(p->n);
+                else
+                        sv->size += VERSION_LEN + bytes_len(p->version->value_len);
+        if (r == 0)
+                past_rewind(p);
+        return r;
 }
 
 int state_save_more(struct state_saver *sv, size_t bytes)
 {
-        size_t until = bytes < SIZE_MAX - buf_len(&sv->out) ? buf_len(&sv->out) + bytes : bytes;
+        struct buf *out = &sv->out;
+        struct past *p = &sv->past;
+        size_t until = bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
+        int64_t steps = steps_of(bytes);
+        int r;
 
-        if (sv->s->kv.compacted != sv->compacted)
-                return -ESTALE;
-        while (sv->n_chain > 0 || sv->key) {
-                if (buf_len(&sv->out) >= until)
-                        return buf_error(&sv->out) < 0 ? -ENOMEM : 1;
-                if (sv->n_chain > 0)
-                        save_version(sv->chain[--sv->n_chain], &sv->out);
-                else if (save_key(sv) < 0)
-                        return -ENOMEM;
+        while (buf_len(out) < until && (r = past_next(p, &steps)) != PAST_PAUSE) {
+                if (r < 0)
+                        return r;
+                if (r == PAST_KEY) {
+                        sv->n_keys--;
+                        buf_add_bytes(out, buf_head(&p->name), buf_len(&p->name));
+                        buf_add_varint(out, p->n);
+                } else if (r == PAST_VERSION) {
+                        save_version(p->version, out);
+                } else {
+                        assert(sv->n_keys == 0);
+                        buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));
+                        if (buf_error(&sv->tail) < 0)
+                                return -ENOMEM;
+                        return buf_error(out);
+                }
         }
-        buf_add(&sv->out, buf_head(&sv->tail), buf_len(&sv->tail));
-        if (buf_error(&sv->out) < 0 || buf_error(&sv->tail) < 0)
-                return -ENOMEM;
-        le64_put(buf_head(&sv->out) + sv->n_at, sv->n_keys);
-        return 0;
+        return buf_error(out) < 0 ? -ENOMEM : 1;
+}
+
+size_t state_saver_bytes(const struct state_saver *sv)
+{
+        return sv->out.cap + sv->tail.cap + sv->past.name.cap;
 }
 
 void state_saver_fini(struct state_saver *sv)
 {
+        past_fini(&sv->past);
         buf_fini(&sv->out);
         buf_fini(&sv->tail);
-        free(sv->chain);
         *sv = (struct state_saver){0};
 }
 
@@ -163,7 +193,7 @@ void state_save(const struct state *s, struct buf *out)
 {
         struct state_saver sv = {0};
 
-        state_save_start(&sv, s);
+        save_start(&sv, (struct state *) (uintptr_t) s, false);
         if (state_save_more(&sv, SIZE_MAX) < 0)
                 out->failed = true;
         else

@@ -1,7 +1,9 @@
 /*
- * Maintenance/Snapshot: the state as a file, in chunks, sent as fast as they are taken.
+ * Maintenance/Snapshot: the state as a file, in chunks, made as fast as they are taken.
  *
- * Of this replica as it is, without asking the others: it may be all that is left.
+ * Of this replica as it is, without asking the others: it may be all that is left. A file tells
+ * its length first, so it is counted before it is encoded; what is held is what stands before
+ * the keys and behind them, until it is sent.
  */
 #include "lease/saver.h"
 #include "service/backup.h"
@@ -9,11 +11,15 @@
 
 #define CHUNK ((size_t) 64 << 10)
 #define QUEUED_HIGH ((size_t) 512 << 10)
+#define CHUNKS 4 /* in the connection's turn */
+#define RESTARTS 3
 
 struct dump {
         struct slow slow;
-        struct state_saver saver;
-        bool whole; /* `saver.out` is; what of it was sent is consumed */
+        struct state_saver saver; /* what of it was sent is consumed */
+        bool began;               /* something was sent */
+        bool encoded;             /* to the end */
+        unsigned n_begun;
         struct backup file;
         struct buf piece; /* before the state, and after it */
         uint64_t left;    /* bytes of the file */
@@ -33,23 +39,18 @@ static void dump_fini(struct slow *s)
         free(d);
 }
 
+/* Also to begin again, where it did not last until it was counted. */
 static void dump_begin(struct slow *s)
 {
-        state_save_start(&dump_of(s)->saver, core_state(s->q->api->core));
+        struct dump *d = dump_of(s);
+
+        if (d->began || d->n_begun++ > RESTARTS)
+                return request_fail(s->q, status_of(STATE_E_COMPACTED));
+        state_save_start(&d->saver, core_state(s->q->api->core));
+        slow_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
 }
 
-/* Returns 1 while there is more to encode. */
-static int encode(struct dump *d)
-{
-        int r = slow_is_stale(&d->slow) ? -ESTALE : state_save_more(&d->saver, SLOW_SLICE);
-
-        if (r != 0)
-                return r;
-        d->whole = true;
-        d->left = backup_size(buf_len(&d->saver.out));
-        backup_begin(&d->file, buf_len(&d->saver.out), &d->piece);
-        return buf_error(&d->piece);
-}
+/* ---- as the reader takes it ---- */
 
 static void send_chunk(struct dump *d, struct buf *from)
 {
@@ -67,38 +68,83 @@ static void send_chunk(struct dump *d, struct buf *from)
         p.remaining_bytes = d->left;
         api_send(q->api, q->call, &p.base);
         buf_consume(from, n);
+        d->began = true;
 }
 
-/* Returns true when that was all. */
-static bool send_next(struct dump *d)
+static int encode(struct dump *d)
 {
         struct buf *state = &d->saver.out;
+        int r = 1;
+
+        if (!d->encoded && buf_len(state) < CHUNK)
+                r = state_save_more(&d->saver, CHUNK - buf_len(state));
+        d->encoded = d->encoded || r == 0;
+        return min_of(r, 0);
+}
+
+/* Returns 0 when that was all, 1 when there is more, -ESTALE, or -ENOMEM. */
+static int send_next(struct dump *d)
+{
+        struct buf *state = &d->saver.out;
+        int r;
 
         if (buf_len(&d->piece) > 0) {
                 send_chunk(d, &d->piece);
-                return d->left == 0;
+                return d->left > 0;
         }
-        backup_state(&d->file, (struct view){buf_head(state), min_of(buf_len(state), CHUNK)});
-        send_chunk(d, state);
-        if (buf_len(state) == 0)
+        r = encode(d);
+        if (r < 0)
+                return r;
+        if (buf_len(state) >= CHUNK || d->encoded) {
+                backup_state(&d->file,
+                             (struct view){buf_head(state), min_of(buf_len(state), CHUNK)});
+                send_chunk(d, state);
+        }
+        if (d->encoded && buf_len(state) == 0)
                 backup_end(&d->file, &d->piece);
-        return false;
+        return buf_error(&d->piece) < 0 ? -ENOMEM : 1;
 }
+
+static void send_more(struct request *q)
+{
+        struct dump *d = dump_of(q->data);
+        int r = slow_is_stale(&d->slow) ? -ESTALE : 1;
+
+        for (int i = 0;
+             r == 1 && i < CHUNKS && rpc_call_queued_before(q->call, CHUNK) < QUEUED_HIGH; i++)
+                r = send_next(d);
+        if (r == -ESTALE)
+                return request_fail(q, status_of(STATE_E_COMPACTED));
+        if (r < 0)
+                return request_fail(q, status_nomem);
+        if (r == 0) {
+                rpc_call_finish(q->call, RPC_OK, "");
+                return request_end(q);
+        }
+        if (buf_len(&d->saver.out) == 0)
+                buf_fini(&d->saver.out); /* it was large: what stood before the keys */
+        slow_keep_less(&d->slow, sizeof(*d) + state_saver_bytes(&d->saver));
+        rpc_call_wait_sent(q->call);
+        api_kick(q->api, q->call);
+}
+
+/* ---- before that ---- */
 
 static int dump_run(struct slow *s)
 {
         struct dump *d = dump_of(s);
-        int r = d->whole ? 0 : encode(d);
+        int r = slow_is_stale(s) ? -ESTALE : state_save_count(&d->saver, SLOW_SLICE);
 
-        while (r == 0 && rpc_call_queued_before(s->q->call, CHUNK) < QUEUED_HIGH) {
-                if (send_next(d)) {
-                        rpc_call_finish(s->q->call, RPC_OK, "");
-                        request_end(s->q);
-                        return 0;
-                }
-                r = buf_error(&d->piece);
-        }
-        return min_of(r, 0);
+        if (r != 0)
+                return min_of(r, 0);
+        d->left = backup_size(d->saver.size);
+        backup_begin(&d->file, d->saver.size, &d->piece);
+        if (buf_error(&d->piece) < 0)
+                return -ENOMEM;
+        slow_rest(s);
+        s->q->then = send_more;
+        send_more(s->q);
+        return 0;
 }
 
 static const struct slow_ops ops = {.begin = dump_begin, .run = dump_run, .fini = dump_fini};

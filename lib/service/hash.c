@@ -8,7 +8,7 @@
 struct whole {
         struct slow slow;
         struct state_saver saver;
-        bool encoded;
+        bool encoded; /* to the end */
         uint64_t hash;
 };
 
@@ -26,26 +26,30 @@ static void whole_begin(struct slow *s)
 
         state_save_start(&w->saver, core_state(s->q->api->core));
         w->hash = HASH_START;
+        w->encoded = false;
+        slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
 }
 
+/* What is encoded is added, and forgotten. */
 static int whole_run(struct slow *s)
 {
         struct whole *w = container_of(s, struct whole, slow);
         Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
         struct buf *out = &w->saver.out;
-        size_t n;
+        size_t n = min_of(buf_len(out), SLOW_SLICE);
         Pb__ResponseHeader h;
+        int r;
 
-        if (!w->encoded) {
-                int r = slow_is_stale(s) ? -ESTALE : state_save_more(&w->saver, SLOW_SLICE);
-
-                w->encoded = r == 0;
-                return min_of(r, 0);
-        }
-        n = min_of(buf_len(out), 4 * SLOW_SLICE);
+        if (slow_is_stale(s))
+                return -ESTALE;
+        r = n < SLOW_SLICE && !w->encoded ? state_save_more(&w->saver, SLOW_SLICE - n) : 1;
+        if (r < 0)
+                return r;
+        w->encoded = w->encoded || r == 0;
+        n = min_of(buf_len(out), SLOW_SLICE);
         w->hash = hash_add(w->hash, buf_head(out), n);
         buf_consume(out, n);
-        if (buf_len(out) > 0)
+        if (!w->encoded || buf_len(out) > 0)
                 return 0;
         w->hash = hash_end(w->hash);
         core_header(s->q->api->core, &h);
@@ -78,14 +82,17 @@ struct keys {
 
 static void keys_fini(struct slow *s)
 {
-        free(container_of(s, struct keys, slow));
+        struct keys *k = container_of(s, struct keys, slow);
+
+        kv_hash_fini(&k->hasher);
+        free(k);
 }
 
 static void keys_begin(struct slow *s)
 {
         struct keys *k = container_of(s, struct keys, slow);
         const Pb__HashKVRequest *m = s->q->msg;
-        const struct state *st = core_state(s->q->api->core);
+        struct state *st = core_state(s->q->api->core);
 
         if (m->revision > st->revision)
                 return request_fail(s->q, status_of(STATE_E_FUTURE));

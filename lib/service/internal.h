@@ -21,6 +21,7 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
         LIST_HEAD(, slow) slows;           /* calls that take many slices */
+        size_t n_slow_keepers;             /* of these, who hold much for long */
         struct boot_time sweep_at;         /* what they have left */
         struct watch_hub *watches;
         struct lock_hub *locks;

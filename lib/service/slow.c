@@ -19,10 +19,44 @@ void slow_queue(struct slow *s)
         s->queued = true;
 }
 
+static void let_go(struct slow *s)
+{
+        struct api *a = s->q->api;
+
+        if (s->kept == 0)
+                return;
+        a->n_slow_keepers--;
+        if (s->q->call && !s->unkept)
+                rpc_call_let_go(s->q->call, s->kept);
+        s->kept = 0;
+}
+
+void slow_keep(struct slow *s, size_t bytes)
+{
+        struct api *a = s->q->api;
+
+        let_go(s);
+        s->unkept = !rpc_call_keep(s->q->call, bytes);
+        if (s->unkept && a->n_slow_keepers > 0)
+                return request_fail(s->q, status_too_many);
+        a->n_slow_keepers++;
+        s->kept = bytes;
+}
+
+void slow_keep_less(struct slow *s, size_t bytes)
+{
+        if (bytes >= s->kept)
+                return;
+        if (s->q->call && !s->unkept)
+                rpc_call_let_go(s->q->call, s->kept - bytes);
+        s->kept = bytes;
+}
+
 static void drop(struct request *q)
 {
         struct slow *s = q->data;
 
+        let_go(s);
         slow_rest(s);
         s->ops->fini(s);
 }

@@ -24,6 +24,8 @@ struct slow {
         const struct slow_ops *ops;
         struct boot_time at;
         uint64_t installs;
+        size_t kept; /* see slow_keep() */
+        bool unkept; /* there was no room for it */
         bool queued;
 };
 
@@ -35,6 +37,12 @@ void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops);
 /* It has its turns from now on, or none until it is queued again. */
 void slow_queue(struct slow *s);
 void slow_rest(struct slow *s);
+
+/* What the call holds, whether its client reads or not, is so much. Where those who share an
+ * account, or all, keep too much, the request fails; but one such call there may always be. */
+void slow_keep(struct slow *s, size_t bytes);
+/* Now it is less. */
+void slow_keep_less(struct slow *s, size_t bytes);
 
 /* Another replica's snapshot has taken the place of the state since `begin`. */
 bool slow_is_stale(const struct slow *s);

@@ -70,7 +70,8 @@ static const struct api_conns conns = {.kick = kick, .common_name = common_name,
 void rig_begin(void)
 {
         memset(&own, 0, sizeof(own));
-        rig = (struct rig){.now = {1000 * NSEC_PER_SEC}, .account.max = SIZE_MAX};
+        rig = (struct rig){.now = {1000 * NSEC_PER_SEC},
+                           .account = {.max = SIZE_MAX, .kept_max = SIZE_MAX}};
         own.disk = sim_disk_new();
         one_new(&rig.core, &own.replica, own.disk, 1,
                 &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .max_txn_ops = 128},
@@ -116,7 +117,8 @@ struct rig_conn *rig_connect(unsigned address)
         own.conns[i] = c;
         c->takes = 64 * 1024;
         c->turn.of = &own.addresses[address];
-        c->account = (struct rpc_account){.parent = &rig.account, .max = SIZE_MAX};
+        c->account = (struct rpc_account){
+                .parent = &rig.account, .max = SIZE_MAX, .kept_max = SIZE_MAX};
         limits.account = &c->account;
         CHECK_EQ(rpc_conn_new_client(&c->client, "rig", false), 0);
         CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, rig.api), 0);
