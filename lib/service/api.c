@@ -217,10 +217,21 @@ static void write_done(struct core_write *w, struct status st, struct view reply
 /* Whether its answers may be large, whatever is asked. */
 static bool is_large_method(const struct method *m)
 {
-        return m->request == &pb__range_request__descriptor ||
-               m->request == &pb__txn_request__descriptor ||
-               m->request == &pb__lease_time_to_live_request__descriptor ||
-               m->request == &pb__lease_leases_request__descriptor;
+        static const ProtobufCMessageDescriptor *const large[] = {
+                &pb__range_request__descriptor,
+                &pb__txn_request__descriptor,
+                &pb__lease_leases_request__descriptor,
+                &pb__lease_time_to_live_request__descriptor,
+                &pb__auth_user_get_request__descriptor,
+                &pb__auth_user_list_request__descriptor,
+                &pb__auth_role_get_request__descriptor,
+                &pb__auth_role_list_request__descriptor,
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(large); i++)
+                if (m->request == large[i])
+                        return true;
+        return false;
 }
 
 static bool is_large(const struct request *q)

@@ -289,3 +289,50 @@ TEST(a_range_in_parts_that_finds_nothing_does_not_look_forever)
         rig_forget(&call);
         rig_end();
 }
+
+static void ask_and_wait(struct rig_conn *c, const char *path, const ProtobufCMessage *m)
+{
+        struct rig_call call;
+
+        rig_ask(c, &call, path, m);
+        rig_wait(&call, 1000);
+        CHECK_STR(call.text, "");
+        rig_forget(&call);
+}
+
+/* A role may have 1,000 permissions, and their keys are as long as a request: as often as they
+ * were asked for, so often they were there. */
+TEST(roles_are_told_as_they_are_read)
+{
+        static char from[500000], end[500000];
+        Pb__AuthRoleAddRequest add = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+        Pb__AuthRoleGrantPermissionRequest grant = PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+        Pb__AuthRoleGetRequest get = PB__AUTH_ROLE_GET_REQUEST__INIT;
+        Pb__Permission perm = PB__PERMISSION__INIT;
+        struct rig_call calls[40];
+        struct rig_conn *c;
+
+        rig_begin();
+        c = rig_connect(0);
+        c->takes = 1 << 20;
+        add.name = grant.name = get.role = (char[]){"large"};
+        ask_and_wait(c, "/etcdserverpb.Auth/RoleAdd", &add.base);
+        memset(from, 'a', sizeof(from));
+        memset(end, 'b', sizeof(end));
+        perm.key = pb_bytes(from, sizeof(from));
+        perm.range_end = pb_bytes(end, sizeof(end));
+        grant.perm = &perm;
+        ask_and_wait(c, "/etcdserverpb.Auth/RoleGrantPermission", &grant.base);
+        rig.most_held = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+                rig_ask(c, &calls[i], "/etcdserverpb.Auth/RoleGet", &get.base);
+        c->takes = 16 * 1024;
+        for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+                rig_wait(&calls[i], 5000);
+                CHECK_STR(calls[i].text, "");
+                CHECK(calls[i].bytes > sizeof(from) + sizeof(end));
+                rig_forget(&calls[i]);
+        }
+        CHECK(rig.most_held < 8 << 20);
+        rig_end();
+}
