@@ -510,60 +510,51 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
         return version_add(kv, k, revision, sub, NULL, 0, 0, true);
 }
 
-/* Drops what @k no longer needs once nothing below @revision can be asked for. */
-static void key_compact(struct kv *kv, struct kv_key *k, int64_t revision)
+/* @v lies below @revision, and all that was before it is gone but what the last compaction left:
+ * drops that, and @v itself unless it is what is seen at @revision. */
+static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
-        struct kv_version **at = &k->newest, *keep, *oldest;
+        struct kv_version *newer = v->newer;
+        struct kv_key *k = v->key;
 
-        while (*at && (*at)->mod_revision > revision)
-                at = &(*at)->older;
-        keep = *at;
-        if (!keep)
-                return;
-        /* One txn may put a key and delete it: all that happened at @revision stays. */
-        for (oldest = keep; oldest->older && oldest->older->mod_revision == revision;)
-                oldest = oldest->older;
-        versions_drop(kv, oldest->older, oldest->mod_revision);
-        oldest->older = NULL;
+        versions_drop(kv, v->older, v->mod_revision);
+        v->older = NULL;
         /* A deletion below @revision has no reader left; at @revision a watch may still start.
-         */
-        if (keep->version == 0 && keep->mod_revision < revision) {
-                *at = NULL;
-                versions_drop(kv, keep, keep->newer ? keep->newer->mod_revision : INT64_MAX);
-                if (!k->newest)
-                        key_free(kv, k);
-        }
+         * One txn may put a key and delete it: all that happened at @revision stays. */
+        if (v->version > 0 && (!newer || newer->mod_revision > revision))
+                return;
+        if (newer)
+                newer->older = NULL;
+        else
+                k->newest = NULL;
+        versions_drop(kv, v, newer ? newer->mod_revision : INT64_MAX);
+        if (!k->newest)
+                key_free(kv, k);
 }
 
-static int key_ptr_cmp(const void *a, const void *b)
+bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
 {
-        uintptr_t x = (uintptr_t) * (struct kv_key *const *) a,
-                  y = (uintptr_t) * (struct kv_key *const *) b;
+        size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* what is pinned gets a new place */
 
-        return x < y ? -1 : x > y;
+        kv->compacted = revision;
+        for (; kv->history_from < kv->history_to &&
+               kv->history[kv->history_from]->mod_revision < revision;
+             kv->history_from++) {
+                if (*left == 0)
+                        return false;
+                *left -= min_of(*left, each);
+                version_compact(kv, kv->history[kv->history_from], revision);
+        }
+        if (kv->history_from == kv->history_to)
+                kv->history_from = kv->history_to = 0;
+        return true;
 }
 
 void kv_compact(struct kv *kv, int64_t revision)
 {
-        size_t end = kv_history_seek(kv, revision), n = end - kv->history_from;
-        struct kv_key **touched;
+        size_t all = SIZE_MAX;
 
-        kv->compacted = revision;
-        if (n == 0)
-                return;
-        /* Only keys that changed below @revision can have something to drop. Their slots of the
-         * history, which goes anyway, serve as the list of them, so that nothing is allocated.
-         */
-        touched = (struct kv_key **) (void *) (kv->history + kv->history_from);
-        for (size_t i = 0; i < n; i++)
-                touched[i] = kv->history[kv->history_from + i]->key;
-        qsort(touched, n, sizeof(*touched), key_ptr_cmp);
-        kv->history_from = end;
-        for (size_t i = 0; i < n; i++)
-                if (i == 0 || touched[i] != touched[i - 1])
-                        key_compact(kv, touched[i], revision);
-        if (kv->history_from == kv->history_to)
-                kv->history_from = kv->history_to = 0;
+        (void) !kv_compact_some(kv, revision, &all);
 }
 
 int64_t kv_compact_step(const struct kv *kv, int64_t revision)
@@ -572,7 +563,7 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision)
 
         if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
                 return revision;
-        /* All of one revision at once, however many changes it has. */
+        /* One revision is one step, however many changes it has. */
         return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
 }
 
@@ -597,6 +588,9 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         bool was_live;
         int r;
 
+        if (k && (v->mod_revision < k->newest->mod_revision ||
+                  (v->mod_revision == k->newest->mod_revision && v->sub <= k->newest->sub)))
+                return -EBADMSG;
         /* An event below the compaction is in no history, but its value lives on. */
         if (v->mod_revision >= kv->compacted) {
                 r = history_reserve(kv);

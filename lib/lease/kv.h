@@ -125,14 +125,20 @@ must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct 
  * somebody has pinned in `kept` goes there. */
 void kv_compact(struct kv *kv, int64_t revision);
 
-/* How far towards @revision one compaction may go so that it takes milliseconds. */
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns false when
+ * that did not last: nothing else may change the keys until the same call has gone on with it.
+ * What can be read at @revision or later can be read meanwhile. */
+must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
+
+/* How far towards @revision one compaction may go so that it takes milliseconds, unless one
+ * revision alone takes longer. */
 int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
 /* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
- * first. Returns 0 or -ENOMEM. */
+ * first. Returns 0, -EBADMSG where they do not, or -ENOMEM; then @v is the caller's. */
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
                            struct kv_version *v);
 

@@ -2,6 +2,8 @@
 
 #include "lease/permit.h"
 
+#define DELETE_STEPS 2 /* a key among a million, mostly not in the processor's cache */
+
 void state_init(struct state *s)
 {
         *s = (struct state){.revision = 1};
@@ -170,11 +172,12 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
-static bool take_one(size_t *left)
+/* False: there was nothing left. */
+static bool take_steps(size_t *left, size_t n)
 {
         if (*left == 0)
                 return false;
-        (*left)--;
+        *left -= min_of(*left, n);
         return true;
 }
 
@@ -193,7 +196,7 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
                         return -ENOMEM;
         }
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
-                if (!take_one(left))
+                if (!take_steps(left, DELETE_STEPS))
                         return 1;
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
@@ -225,7 +228,7 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
 
         s->removal.on = true;
         while ((k = RB_MIN(lease_keys, &l->keys))) {
-                int r = take_one(left) ? delete_key(s, k, &s->removal.sub) : 1;
+                int r = take_steps(left, DELETE_STEPS) ? delete_key(s, k, &s->removal.sub) : 1;
 
                 if (r != 0)
                         return r;
@@ -350,7 +353,7 @@ static int expire(struct state *s, struct view body, size_t *left)
                 r = drop_lease(s, l, left);
                 if (r != 0)
                         return r;
-                (void) take_one(left);
+                (void) take_steps(left, 1);
         }
         s->removal.on = false;
         return 0;
@@ -489,20 +492,27 @@ static int answer_done(const struct state *s, struct state_reply *reply)
         return 0;
 }
 
-static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
-                   struct state_reply *reply)
+static enum state_outcome begin_compact(struct state *s, const struct cmd_user *who,
+                                        const Pb__CompactionRequest *q)
 {
-        reply->outcome = permit_user(s, who);
-        if (reply->outcome != STATE_OK)
-                return 0;
+        enum state_outcome o = permit_user(s, who);
+
+        if (o != STATE_OK)
+                return o;
         if (q->revision <= s->kv.compacted)
-                reply->outcome = STATE_E_COMPACTED;
-        else if (q->revision > s->revision)
-                reply->outcome = STATE_E_FUTURE;
+                return STATE_E_COMPACTED;
+        return q->revision > s->revision ? STATE_E_FUTURE : STATE_OK;
+}
+
+static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
+                   struct state_reply *reply, size_t *left)
+{
+        if (!s->removal.on)
+                reply->outcome = begin_compact(s, who, q);
         if (reply->outcome != STATE_OK)
                 return 0;
-        kv_compact(&s->kv, q->revision);
-        return answer_done(s, reply);
+        s->removal.on = !kv_compact_some(&s->kv, q->revision, left);
+        return s->removal.on ? 1 : answer_done(s, reply);
 }
 
 static enum state_outcome begin_revoke(const struct state *s, const struct cmd_user *who,
@@ -619,7 +629,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
         }
         case CMD_COMPACT: {
                 UNPACK(m, pb__compaction_request__descriptor);
-                return compact(s, who, m, reply);
+                return compact(s, who, m, reply, left);
         }
         case CMD_GRANT: {
                 UNPACK(m, pb__lease_grant_request__descriptor);

@@ -60,8 +60,8 @@ struct alarm {
         uint8_t why;
 };
 
-/* A command that removes many keys does so in slices: where it has come to. Whoever is shown
- * the state meanwhile would see half of it. */
+/* A command that removes many keys, or compacts many changes, does so in slices: where it has
+ * come to. Whoever is shown the state meanwhile would see half of it. */
 struct removal {
         bool on;
         uint32_t sub; /* keys removed, at the next revision */

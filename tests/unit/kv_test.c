@@ -92,6 +92,89 @@ TEST(what_the_tree_says_is_what_a_walk_finds)
         kv_fini(&kv);
 }
 
+/* What is seen at @revision or later, in @a as in @b. */
+static void check_seen(const struct kv *a, const struct kv *b, int64_t revision, int64_t now)
+{
+        for (unsigned n = 0; n < 200; n++) {
+                int64_t at =
+                        n % 2 ? revision : (int64_t) rnd((uint64_t) revision, (uint64_t) now);
+                uint8_t key[16] = {0};
+                size_t len = key_name(rnd(0, KEYS - 1), key);
+                const struct kv_key *x = kv_find(a, key, len), *y = kv_find(b, key, len);
+                const struct kv_version *v = x ? kv_at(x, at) : NULL,
+                                        *u = y ? kv_at(y, at) : NULL;
+
+                CHECK(!v == !u);
+                CHECK(!v || (v->mod_revision == u->mod_revision && v->version == u->version));
+        }
+}
+
+/* Below @kv.compacted nothing is left but what is seen at it. */
+static void check_compacted(const struct kv *kv)
+{
+        size_t n_history = 0;
+        struct kv_key *k;
+
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &kv->keys)
+                for (const struct kv_version *v = k->newest; v; v = v->older) {
+                        CHECK(v->newer ? v->newer->older == v : k->newest == v);
+                        n_history += v->mod_revision >= kv->compacted;
+                        CHECK(v->mod_revision >= kv->compacted ||
+                              (v->version > 0 && !v->older));
+                }
+        CHECK_EQ(n_history, kv->history_to - kv->history_from);
+}
+
+/* Hundreds of changes at one revision, too. */
+TEST(a_compaction_in_slices_comes_to_the_same)
+{
+        struct kv kv[3]; /* compacted in slices, at once, and never */
+        int64_t revision = 1;
+
+        for (unsigned i = 0; i < 3; i++)
+                kv_init(&kv[i]);
+        for (unsigned round = 0; round < 30; round++) {
+                int64_t goal;
+                size_t left;
+
+                for (unsigned n = 0; n < 40; n++) {
+                        uint64_t many = rnd(0, 9) == 0 ? KEYS : 2;
+
+                        revision++;
+                        for (uint32_t sub = 0; sub < many; sub++) {
+                                uint8_t key[16] = {0};
+                                size_t len = key_name(rnd(0, KEYS - 1), key);
+                                bool deletes = rnd(0, 1);
+
+                                for (unsigned i = 0; i < 3; i++) {
+                                        struct kv_key *k = kv_find(&kv[i], key, len);
+
+                                        if (k && kv_live(k) && deletes)
+                                                CHECK_EQ(kv_delete(&kv[i], revision, sub, k),
+                                                         0);
+                                        else
+                                                CHECK_EQ(kv_put(&kv[i], revision, sub, key, len,
+                                                                "v", 1, 0, &k),
+                                                         0);
+                                }
+                        }
+                }
+                goal = (int64_t) rnd((uint64_t) kv[0].compacted + 1, (uint64_t) revision);
+                for (left = rnd(1, 500); !kv_compact_some(&kv[0], goal, &left);
+                     left = rnd(1, 500)) {
+                        CHECK_EQ(left, 0);
+                        check_seen(&kv[0], &kv[2], goal, revision);
+                }
+                kv_compact(&kv[1], goal);
+                check_seen(&kv[0], &kv[2], goal, revision);
+                check_compacted(&kv[0]);
+                CHECK_EQ(kv[0].bytes, kv[1].bytes);
+                CHECK_EQ(kv[0].n_all, kv[1].n_all);
+        }
+        for (unsigned i = 0; i < 3; i++)
+                kv_fini(&kv[i]);
+}
+
 static void run_put(struct state *s, const char *key)
 {
         cleanup_(buf_fini) struct buf body = {0};
