@@ -19,7 +19,7 @@ const struct conf_option options_table[] = {
         {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of memory for keys with their history, leases, users and roles, past which writes are refused; 0: no bound", 0, INT64_C(1) << 40, false},
         {"Core", "AutoCompactionMode", "auto-compaction-mode", CONF_STRING, FIELD(compaction_mode), "periodic", "periodic or revision", 0, 0, false},
         {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (1h; a bare number is hours), or so many revisions; 0: all", 0, 0, false},
-        {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 100000, false},
+        {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 1000, false},
         {"Core", "MaxRequestBytes", "max-request-bytes", CONF_UINT, FIELD(max_request_bytes), "1572864", "bytes of one request", 1024, 64 << 20, false},
         {"Core", "LeaseOwners", "lease-owners", CONF_STRING, FIELD(lease_owners), "agents", "with authentication, whose leases only who granted them renews and revokes: agents (those with keys below /tenure/), all or none", 0, 0, false},
         {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "entries after which a snapshot is taken", 100, 10000000, false},

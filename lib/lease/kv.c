@@ -510,8 +510,8 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
         return version_add(kv, k, revision, sub, NULL, 0, 0, true);
 }
 
-/* @v lies below @revision, and all that was before it is gone but what the last compaction left:
- * drops that, and @v itself unless it is what is seen at @revision. */
+/* @v lies below @revision, and all that was before it is gone but what the last compaction
+ * left: drops that, and @v itself unless it is what is seen at @revision. */
 static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
         struct kv_version *newer = v->newer;

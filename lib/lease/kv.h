@@ -125,9 +125,9 @@ must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct 
  * somebody has pinned in `kept` goes there. */
 void kv_compact(struct kv *kv, int64_t revision);
 
-/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns false when
- * that did not last: nothing else may change the keys until the same call has gone on with it.
- * What can be read at @revision or later can be read meanwhile. */
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns
+ * false when that did not last: nothing else may change the keys until the same call has gone
+ * on with it. What can be read at @revision or later can be read meanwhile. */
 must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds, unless one

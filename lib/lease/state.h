@@ -31,13 +31,15 @@
 #define STATE_LEASE_NAME_MAX 1024
 #define STATE_ALARMS_MAX 64
 
-/* What one command may look at, known before anything is done: while it is applied, nothing
- * else is, and at each start again. A million keys deleted at once are a second; a leader is
- * deposed by then. */
-#define STATE_TXN_OPS_MAX 100000
-#define STATE_TXN_KEYS_MAX 10000
-#define STATE_TXN_BYTES_MAX ((size_t) 16 << 20) /* that are answered */
+/* What one command may look at, known before anything is done: a txn is done in one turn of the
+ * loop, in which nothing else is. So it takes no more steps, as weigh.c counts them, than go
+ * into some 7 ms; 1,000 keys that are looked for do. */
+#define STATE_TXN_OPS_MAX 1000
+#define STATE_TXN_STEPS_MAX 10000
 #define STATE_DELETE_MAX 100000
+#define STATE_DELETE_PREV_MAX \
+        10000 /* of which the old values are answered: these are added up at once */
+#define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of these */
 #define STATE_LEASE_KEYS_MAX 100000 /* attached to one lease, which ends at once */
 #define STATE_EXPIRE_KEYS 20000     /* in one EXPIRE, or those of one lease */
 
@@ -142,7 +144,7 @@ bool state_txn_reads_only(const Pb__TxnRequest *q);
 bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
- * answer if @reply->out. @quota 0: none. Takes from *@left the keys that it looked at. */
+ * answer if @reply->out. @quota 0: none. Takes from *@left what it costs. */
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                           struct state_reply *reply, size_t *left);
 
@@ -184,7 +186,7 @@ must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest
                                    size_t *left);
 /* What is left of what a command may look at; false when it is not enough. weigh.c. */
 struct budget {
-        size_t keys, bytes;
+        size_t steps;
         size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);

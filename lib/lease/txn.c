@@ -256,7 +256,7 @@ static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *pat
 {
         int r;
 
-        path->left = (struct budget){.keys = STATE_TXN_KEYS_MAX, .bytes = STATE_TXN_BYTES_MAX};
+        path->left = (struct budget){.steps = STATE_TXN_STEPS_MAX};
         r = choose(s, q, path);
         if (r < 0)
                 return r;
@@ -433,7 +433,7 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
         int r;
 
         r = plan(s, q, &path, &reply->outcome);
-        *left -= min_of(*left, STATE_TXN_KEYS_MAX - path.left.keys);
+        *left -= min_of(*left, 2 * (STATE_TXN_STEPS_MAX - path.left.steps));
         if (r < 0 || reply->outcome != STATE_OK)
                 return r;
         if (path.left.put > 0 && !state_fits(s, quota, path.left.put)) {
