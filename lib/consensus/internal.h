@@ -251,6 +251,8 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
 void snapshot_link_up(struct replica *r, uint64_t peer);
 /* Takes one when it is due, and goes on with what is under way. */
 void snapshot_run(struct replica *r);
+/* As much of the log is committed and not applied yet as may be kept of it. */
+bool snapshot_log_is_full(const struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
 /* Loads one that @peer sent, before raft gets to see it. False: it is no good. */
 bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p);

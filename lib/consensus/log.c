@@ -23,6 +23,19 @@ const struct log_entry *log_get(const struct log *l, uint64_t index)
         return index >= l->first && index - l->first < l->n ? at(l, index - l->first) : NULL;
 }
 
+size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto)
+{
+        const struct log_entry *a, *b;
+
+        from = max_of(from, l->first);
+        upto = min_of(upto, log_last(l));
+        if (from > upto)
+                return 0;
+        a = log_get(l, from);
+        b = log_get(l, upto);
+        return (size_t) (b->end - a->end) + a->len;
+}
+
 static int grow(struct log *l)
 {
         size_t cap = l->cap > 0 ? 2 * l->cap : 1024; /* a power of two, for at() */
@@ -42,16 +55,21 @@ static int grow(struct log *l)
 int log_push(struct log *l, uint64_t term, uint8_t type, const void *data, size_t len)
 {
         uint8_t *copy;
+        uint64_t end;
 
         if (l->n == l->cap && grow(l) < 0)
                 return -ENOMEM;
+        end = l->n > 0 ? at(l, l->n - 1)->end : 0;
         copy = malloc(len > 0 ? len : 1);
         if (!copy)
                 return -ENOMEM;
         if (len > 0)
                 memcpy(copy, data, len);
-        *at(l, l->n++) = (struct log_entry){
-                .term = term, .len = (uint32_t) len, .type = type, .data = copy};
+        *at(l, l->n++) = (struct log_entry){.term = term,
+                                            .len = (uint32_t) len,
+                                            .type = type,
+                                            .end = end + len,
+                                            .data = copy};
         l->bytes += len;
         return 0;
 }

@@ -9,6 +9,7 @@ struct log_entry {
         uint64_t term;
         uint32_t len;
         uint8_t type;
+        uint64_t end;  /* bytes pushed up to its own end, less a constant */
         uint8_t *data; /* owned */
 };
 
@@ -29,6 +30,9 @@ static inline uint64_t log_last(const struct log *l)
 
 /* The entry, or NULL; borrowed until the log changes. */
 const struct log_entry *log_get(const struct log *l, uint64_t index);
+
+/* Bytes of the entries from @from to @upto, of those that are there. */
+size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 
 must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
                          size_t len);

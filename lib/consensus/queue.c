@@ -19,7 +19,8 @@
 #define ACK_AFTER (WINDOW / 4)
 /* [libraft] Conflicts are walked back one entry a round trip: few may be under way. */
 #define UNCOMMITTED_MAX 64
-#define UNCOMMITTED_BYTES_MAX ((size_t) 32 << 20)
+/* Nor more than it takes a second to apply, or so: all that waits behind it waits for that. */
+#define UNAPPLIED_BYTES_MAX ((size_t) 32 << 20)
 
 static void forwarded_free(struct replica *r, struct forwarded *f)
 {
@@ -215,15 +216,6 @@ void queue_acknowledge(struct replica *r)
         }
 }
 
-static size_t uncommitted_bytes(const struct replica *r)
-{
-        size_t n = 0;
-
-        for (uint64_t i = raft_commit_index(&r->raft) + 1; i <= log_last(&r->log); i++)
-                n += log_get(&r->log, i) ? log_get(&r->log, i)->len : 0;
-        return n;
-}
-
 /* Not before it is known what lease time it is. [libraft] Nor while it hands over: it would
  * refuse, and what was submitted be lost. */
 bool queue_may_submit(const struct replica *r)
@@ -241,7 +233,7 @@ bool queue_submit(struct replica *r)
         struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_COMMAND};
 
         if (n == 0 || log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX ||
-            uncommitted_bytes(r) > UNCOMMITTED_BYTES_MAX)
+            log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
                 return false;
         e.buf.len = STAMP + n;
         e.buf.base = e.batch = raft_malloc(e.buf.len);

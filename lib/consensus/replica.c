@@ -528,6 +528,16 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
         }
 }
 
+static void drop_entries(struct raft_append_entries *p)
+{
+        if (p->n_entries > 0) {
+                raft_free(p->entries[0].batch);
+                raft_free(p->entries);
+        }
+        p->entries = NULL;
+        p->n_entries = 0;
+}
+
 /* [libraft] An AppendEntries that starts before our compaction point is rejected: let it start
  * there. */
 static void skip_compacted(struct replica *r, struct raft_append_entries *p)
@@ -539,12 +549,7 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
                 return;
         skip = r->snap_index - p->prev_log_index;
         if (skip >= p->n_entries) {
-                if (p->n_entries > 0) {
-                        raft_free(p->entries[0].batch);
-                        raft_free(p->entries);
-                }
-                p->entries = NULL;
-                p->n_entries = 0;
+                drop_entries(p);
         } else {
                 memmove(p->entries, p->entries + skip,
                         (p->n_entries - skip) * sizeof(*p->entries));
@@ -572,6 +577,10 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
                 skip_compacted(r, &m->append_entries);
+                /* What is committed and not applied yet is as much as we keep: as if the rest
+                 * had been lost on its way. It needs nobody else to become less. */
+                if (snapshot_log_is_full(r))
+                        drop_entries(&m->append_entries);
                 entries = m->append_entries.entries;
         }
         m->server_id = peer;

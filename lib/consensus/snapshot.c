@@ -543,9 +543,19 @@ static uint64_t needed_behind(const struct replica *r)
         return r->saving || r->snapping ? min_of(index, (uint64_t) r->pending.index) : index;
 }
 
+static size_t keep_bytes(const struct replica *r)
+{
+        return r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES;
+}
+
+bool snapshot_log_is_full(const struct replica *r)
+{
+        return log_bytes(&r->log, r->applied + 1, raft_commit_index(&r->raft)) > keep_bytes(r);
+}
+
 static void shrink(struct replica *r)
 {
-        size_t keep = r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES, left = r->log.bytes;
+        size_t keep = keep_bytes(r), left = r->log.bytes;
         bool waits = left <= sending_bytes(r, keep);
         uint64_t index = min_of(r->applied, (uint64_t) r->raft.last_stored),
                  first = r->log.first, upto;

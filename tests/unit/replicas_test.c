@@ -734,6 +734,69 @@ TEST(a_snapshot_begun_again_does_not_let_go_of_the_log)
 
 /* The leader's own clients take all the room there is; a follower has one large frame
  * that is refused for it, and renewals. */
+/* From now on @n is at an entry until its `turns` are over. */
+static void hold_up(struct node *n)
+{
+        n->turns = 1000000;
+        CHECK_EQ(replica_propose(n->replica, "~", 1, REPLICA_NORMAL), 0);
+        pass(50 * MS);
+        CHECK(n->turns < 1000000);
+}
+
+/* One that applies slowly, though its disk is fast, takes no more than it may keep; and it
+ * stands neither in the others' way, nor for election. */
+TEST(what_is_not_applied_yet_is_bounded_in_bytes)
+{
+        struct node *leader, *slow, *other;
+        unsigned n = 0;
+        uint64_t term;
+
+        start_with(1000000);
+        leader = elect();
+        slow = follower(leader);
+        other = follower(slow);
+        term = replica_status(leader->replica).term;
+        hold_up(slow);
+        for (; n < 5000; n++) {
+                CHECK_EQ(propose(leader, 1000), 0);
+                if (n % 10 == 0)
+                        pass(MS);
+                CHECK(replica_status(slow->replica).log_bytes < 2000000);
+        }
+        pass(100 * MS);
+        CHECK_EQ(leader->applied, n);
+        CHECK_EQ(other->applied, n);
+        /* What is not kept for it comes as a snapshot. */
+        CHECK(slow->applied == 0 || slow->snaps > 0);
+        slow->turns = 0;
+        pass(1000 * MS);
+        CHECK_EQ(slow->applied, n);
+        CHECK_EQ(replica_status(leader->replica).term, term);
+        stop();
+}
+
+/* Nor does a leader: what is proposed waits in the queue, which has a bound that clients are
+ * told of. */
+TEST(a_leader_that_applies_slowly_takes_no_more)
+{
+        struct node *leader;
+        unsigned n = 0;
+
+        start_with(1000000);
+        leader = elect();
+        hold_up(leader);
+        for (; n < 60; n++) {
+                CHECK_EQ(propose(leader, 1000000), 0);
+                pass(MS);
+                CHECK(replica_status(leader->replica).log_bytes < 36 << 20);
+        }
+        leader->turns = 0;
+        pass(1000 * MS);
+        CHECK_EQ(leader->applied, n);
+        CHECK_EQ(propose(leader, 1000), 0);
+        stop();
+}
+
 /* An entry that takes several turns to apply: nothing behind it is applied, and no snapshot
  * taken, before it is done; heartbeats go on, and nobody is deposed. */
 TEST(an_entry_is_applied_in_slices)
