@@ -506,8 +506,9 @@ struct watch_hub *watch_hub_free(struct watch_hub *h)
         assert(!h || LIST_EMPTY(&h->streams));
         if (h)
                 free_more(h, SIZE_MAX);
-        for (size_t i = 0; h && i < ARRAY_SIZE(h->packs); i++)
-                buf_fini(&h->packs[i].bytes);
+        for (size_t i = 0; h && i < N_FEEDS; i++)
+                for (size_t k = 0; k < ARRAY_SIZE(h->feeds[i].packs); k++)
+                        buf_fini(&h->feeds[i].packs[k].bytes);
         free(h);
         return NULL;
 }

@@ -53,6 +53,13 @@ enum watch_feed_state {
         FEED_SENDS,   /* them, to the groups in `touched` */
 };
 
+/* A response without its watch_id, for all of a group that want the same of it. */
+struct watch_pack {
+        struct buf bytes;
+        size_t at;  /* so many events of the group were looked at */
+        bool begun; /* some were wanted */
+};
+
 struct watch_feed {
         struct watch_hub *hub;
         struct watch_index groups;
@@ -68,6 +75,8 @@ struct watch_feed {
         int64_t compacted; /* of the history from which it was gathered, which must not... */
         uint64_t installs; /* ...have changed */
         TAILQ_HEAD(, watch_group) touched;
+        struct watch_group *packs_of; /* NULL: none */
+        struct watch_pack packs[8];   /* by what watches of one range may want */
 };
 
 enum { FEED_NOW, FEED_NEAR, FEED_FAR, N_FEEDS };
@@ -88,17 +97,9 @@ struct watch_stream {
         bool progress_asked;
 };
 
-/* A response without its watch_id, for all of a group that want the same of it. */
-struct watch_pack {
-        struct buf bytes;
-        bool made;
-};
-
 struct watch_hub {
         struct api *api;
         struct watch_feed feeds[N_FEEDS];
-        struct watch_group *packs_of; /* NULL: none */
-        struct watch_pack packs[8];   /* by what watches of one range may want */
         LIST_HEAD(, watch_stream) streams, blocked, asked;
         LIST_HEAD(, watch_stream) leaving; /* which have no call any more */
         struct watch_list by_told; /* who wants progress; who was told longest ago is first */
@@ -143,8 +144,10 @@ bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_bud
 /* ---- watch_send.c ---- */
 
 /* Sends the events of @g from revision @from on to @w, one of its watches, as far as it wants
- * them. Charges the budget. */
-void watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boot_time now,
-                struct watch_budget *b);
+ * them. Charges the budget. Returns false when that did not last: the same call goes on with
+ * it.
+ */
+must_check_ bool watch_send(struct watch *w, struct watch_group *g, int64_t from,
+                            struct boot_time now, struct watch_budget *b);
 /* The responses packed so far are no good any more. */
-void watch_packs_clear(struct watch_hub *h);
+void watch_packs_clear(struct watch_feed *f);

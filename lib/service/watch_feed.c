@@ -42,8 +42,8 @@ static void group_free(struct watch_feed *f, struct watch_group *g)
         watch_index_remove(&f->groups, &g->range);
         if (g->n_events > 0)
                 TAILQ_REMOVE(&f->touched, g, next);
-        if (f->hub->packs_of == g)
-                watch_packs_clear(f->hub);
+        if (f->packs_of == g)
+                watch_packs_clear(f);
         free(g->events);
         free(g);
 }
@@ -67,8 +67,8 @@ static struct watch_group *group_of(struct watch_feed *f, const struct kv_span *
 static void group_forget_events(struct watch_feed *f, struct watch_group *g)
 {
         TAILQ_REMOVE(&f->touched, g, next);
-        if (f->hub->packs_of == g)
-                watch_packs_clear(f->hub);
+        if (f->packs_of == g)
+                watch_packs_clear(f);
         g->n_events = g->bytes = 0;
         if (g->events_cap > WATCH_EVENTS_KEPT) {
                 free(g->events);
@@ -281,7 +281,8 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
         return true;
 }
 
-static void serve(struct watch_group *g, struct watch *w, struct boot_time now,
+/* Returns false when there is more to do for it. */
+static bool serve(struct watch_group *g, struct watch *w, struct boot_time now,
                   struct watch_budget *b)
 {
         struct watch_feed *f = w->feed;
@@ -289,18 +290,23 @@ static void serve(struct watch_group *g, struct watch *w, struct boot_time now,
 
         if (!w->stream->call) {
                 b->left -= MOVE_STEPS;
-                return watch_free(w);
+                watch_free(w);
+                return true;
+        }
+        b->left -= MATCH_STEPS;
+        if (g->events[g->n_events - 1]->mod_revision >= from) {
+                if (rpc_call_queued_before(w->stream->call, g->bytes) > QUEUED_HIGH) {
+                        block(w, from);
+                        return true;
+                }
+                if (!watch_send(w, g, from, now, b))
+                        return false;
         }
         w->batch = f->batch;
         TAILQ_REMOVE(&g->watches, w, next);
         TAILQ_INSERT_TAIL(&g->watches, w, next);
-        b->left -= MATCH_STEPS;
-        if (g->events[g->n_events - 1]->mod_revision >= from) {
-                if (rpc_call_queued_before(w->stream->call, g->bytes) > QUEUED_HIGH)
-                        return block(w, from);
-                watch_send(w, g, from, now, b);
-        }
         w->next_revision = max_of(from, f->upto + 1);
+        return true;
 }
 
 /* Returns true when everybody has the batch. */
@@ -314,9 +320,8 @@ static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_
                  * its last watch. */
                 while (TAILQ_FIRST(&f->touched) == g && (w = TAILQ_FIRST(&g->watches)) &&
                        w->batch != f->batch) {
-                        if (b->left <= 0)
+                        if (b->left <= 0 || !serve(g, w, now, b))
                                 return false;
-                        serve(g, w, now, b);
                 }
                 if (TAILQ_FIRST(&f->touched) == g)
                         group_forget_events(f, g);

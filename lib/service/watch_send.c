@@ -3,16 +3,19 @@
 
 #define FRAGMENT_BYTES ((size_t) 1536 << 10)
 #define SEND_STEPS 8   /* of a response that is packed, beside its bytes */
-#define EVENT_STEPS 4  /* to make one */
+#define EVENT_STEPS 8  /* to make one */
+#define PACK_EVENTS 64 /* packed at once */
 #define STEP_BYTES 256 /* copied in one */
 
-void watch_packs_clear(struct watch_hub *h)
+void watch_packs_clear(struct watch_feed *f)
 {
-        h->packs_of = NULL;
-        for (size_t i = 0; i < ARRAY_SIZE(h->packs); i++) {
-                h->packs[i].made = false;
-                if (h->packs[i].bytes.cap > 65536)
-                        buf_fini(&h->packs[i].bytes);
+        f->packs_of = NULL;
+        for (size_t i = 0; i < ARRAY_SIZE(f->packs); i++) {
+                f->packs[i].at = 0;
+                f->packs[i].begun = false;
+                buf_clear(&f->packs[i].bytes);
+                if (f->packs[i].bytes.cap > 65536)
+                        buf_fini(&f->packs[i].bytes);
         }
 }
 
@@ -63,16 +66,18 @@ static int add_event(struct arena *a, const struct watch *w, const struct kv_ver
         return 0;
 }
 
-/* The events of @g that @w wants, from revision @from on. Returns 0 or -ENOMEM. */
+/* The events of @g that @w wants, from revision @from on, of those from @at to @end. Returns 0
+ * or -ENOMEM. */
 static int wanted_events(const struct watch *w, const struct watch_group *g, int64_t from,
-                         struct arena *a, Pb__Event ***ret, size_t *ret_n)
+                         size_t at, size_t end, struct arena *a, Pb__Event ***ret,
+                         size_t *ret_n)
 {
-        Pb__Event **events = arena_alloc(a, g->n_events * sizeof(Pb__Event *));
+        Pb__Event **events = arena_alloc(a, (end - at) * sizeof(Pb__Event *));
         size_t n = 0;
 
         if (!events)
                 return -ENOMEM;
-        for (size_t i = 0; i < g->n_events; i++) {
+        for (size_t i = at; i < end; i++) {
                 const struct kv_version *v = g->events[i];
 
                 if (v->mod_revision < from || (v->version > 0 ? w->no_put : w->no_delete))
@@ -86,21 +91,28 @@ static int wanted_events(const struct watch *w, const struct watch_group *g, int
         return 0;
 }
 
-static int pack(const struct watch *w, const struct watch_group *g, struct watch_pack *pack)
+/* A piece of it; a message in pieces, one after the other, is one message. */
+static int pack_more(const struct watch *w, const struct watch_group *g,
+                     struct watch_pack *pack, struct watch_budget *b)
 {
         Pb__WatchResponse r = PB__WATCH_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
+        size_t was = buf_len(&pack->bytes), end = min_of(pack->at + PACK_EVENTS, g->n_events);
         Pb__ResponseHeader h;
 
-        buf_clear(&pack->bytes);
-        if (wanted_events(w, g, 0, &a, &r.events, &r.n_events) < 0)
+        if (wanted_events(w, g, 0, pack->at, end, &a, &r.events, &r.n_events) < 0)
                 return -ENOMEM;
         if (r.n_events > 0) {
-                core_header(w->stream->hub->api->core, &h);
-                r.header = &h;
+                if (!pack->begun) {
+                        core_header(w->stream->hub->api->core, &h);
+                        r.header = &h;
+                }
+                pack->begun = true;
                 pb_append(&pack->bytes, &r.base);
         }
-        pack->made = buf_error(&pack->bytes) == 0;
+        b->left -= (int64_t) ((end - pack->at) * EVENT_STEPS +
+                              (buf_len(&pack->bytes) - was) / STEP_BYTES);
+        pack->at = end;
         return buf_error(&pack->bytes);
 }
 
@@ -136,19 +148,19 @@ static void send_alone(struct watch *w, const struct watch_group *g, int64_t fro
         Pb__Event **events;
         size_t n;
 
-        if (wanted_events(w, g, from, &a, &events, &n) < 0)
+        if (wanted_events(w, g, from, 0, g->n_events, &a, &events, &n) < 0)
                 return out_of_memory(w);
         send_in_parts(w, events, n);
         if (n > 0)
                 watch_told(w, now);
 }
 
-void watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boot_time now,
+bool watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boot_time now,
                 struct watch_budget *b)
 {
-        struct watch_hub *h = w->stream->hub;
+        struct watch_feed *f = w->feed;
         struct watch_pack *p =
-                &h->packs[(w->prev_kv ? 4 : 0) | (w->no_put ? 2 : 0) | (w->no_delete ? 1 : 0)];
+                &f->packs[(w->prev_kv ? 4 : 0) | (w->no_put ? 2 : 0) | (w->no_delete ? 1 : 0)];
 
         b->left -= SEND_STEPS;
         /* Its own begin, or parts of its own, are no other's. What was there before may be as
@@ -156,20 +168,26 @@ void watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boo
         if (g->events[0]->mod_revision < from ||
             (w->fragment && (w->prev_kv || g->bytes > FRAGMENT_BYTES))) {
                 b->left -= (int64_t) (g->n_events * EVENT_STEPS + g->bytes / STEP_BYTES);
-                return send_alone(w, g, from, now);
+                send_alone(w, g, from, now);
+                return true;
         }
-        if (h->packs_of != g) {
-                watch_packs_clear(h);
-                h->packs_of = g;
+        if (f->packs_of != g) {
+                watch_packs_clear(f);
+                f->packs_of = g;
         }
-        if (!p->made) {
-                b->left -= (int64_t) (g->n_events * EVENT_STEPS + g->bytes / STEP_BYTES);
-                if (pack(w, g, p) < 0)
-                        return out_of_memory(w);
+        while (p->at < g->n_events) {
+                if (pack_more(w, g, p, b) < 0) {
+                        watch_packs_clear(f);
+                        out_of_memory(w);
+                        return true;
+                }
+                if (b->left <= 0 && p->at < g->n_events)
+                        return false;
         }
         if (buf_len(&p->bytes) == 0)
-                return;
+                return true;
         b->left -= (int64_t) (buf_len(&p->bytes) / STEP_BYTES);
         send_with_id(w, &p->bytes);
         watch_told(w, now);
+        return true;
 }

@@ -336,3 +336,67 @@ TEST(roles_are_told_as_they_are_read)
         CHECK(rig.most_held < 8 << 20);
         rig_end();
 }
+
+/* Two watches of one range, and one that wants values before, of 20,000 deletions at one
+ * revision: the response of each group is made in several turns, and is one. */
+TEST(what_is_watched_is_packed_in_slices)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        struct rig_call watches[3], call;
+        unsigned turns = 0;
+
+        rig_begin();
+        for (unsigned i = 0; i < 20000; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "k%05u", i);
+                rig_put(key, 4);
+        }
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+        q.create_request = &create;
+        create.key = del.key = pb_bytes("k", 1);
+        create.range_end = del.range_end = pb_bytes("l", 1);
+        for (unsigned i = 0; i < 3; i++) {
+                struct rig_conn *c = rig_connect(i);
+
+                create.prev_kv = i == 2;
+                c->takes = 16 << 20;
+                rig_open(c, &watches[i], "/etcdserverpb.Watch/Watch", &q.base);
+                while (watches[i].messages == 0)
+                        rig_turn();
+        }
+        rig_ask(rig_connect(3), &call, "/etcdserverpb.KV/DeleteRange", &del.base);
+        rig_wait(&call, 5000);
+        CHECK_EQ(call.code, RPC_OK);
+        for (; watches[0].messages < 2; turns++)
+                rig_turn();
+        CHECK(turns >= 5); /* of which two note the events */
+        for (unsigned i = 0; i < 3; i++) {
+                cleanup_(pb_freep) Pb__WatchResponse *p = NULL;
+
+                for (turns = 0; watches[i].messages < 2 && turns < 1000; turns++)
+                        rig_turn();
+                CHECK_EQ(watches[i].messages, 2);
+                CHECK_EQ(pb_unpack(&pb__watch_response__descriptor,
+                                   (struct view){buf_head(&watches[i].message),
+                                                 buf_len(&watches[i].message)},
+                                   &p),
+                         0);
+                CHECK_EQ(p->n_events, 20000);
+                CHECK(p->header && !p->fragment);
+                for (unsigned k = 0; k < 20000; k++) {
+                        char key[16];
+
+                        snprintf(key, sizeof(key), "k%05u", k);
+                        CHECK_EQ(p->events[k]->type, PB__EVENT__EVENT_TYPE__DELETE);
+                        CHECK_EQ(bytes_cmp(p->events[k]->kv->key.data, 6, key, 6), 0);
+                        CHECK(!p->events[k]->prev_kv == (i < 2));
+                }
+        }
+        for (unsigned i = 0; i < 3; i++)
+                rig_forget(&watches[i]);
+        rig_forget(&call);
+        rig_end();
+}

@@ -172,8 +172,8 @@ static void got_close(struct rpc_call *call)
 static const struct rpc_handler handler = {
         .on_message = got_message, .on_status = got_status, .on_close = got_close};
 
-void rig_ask(struct rig_conn *c, struct rig_call *call, const char *path,
-             const ProtobufCMessage *m)
+void rig_open(struct rig_conn *c, struct rig_call *call, const char *path,
+              const ProtobufCMessage *m)
 {
         cleanup_(buf_fini) struct buf b = {0};
 
@@ -183,6 +183,12 @@ void rig_ask(struct rig_conn *c, struct rig_call *call, const char *path,
         CHECK_EQ(rpc_call_send(call->call, buf_len(&b) > 0 ? buf_head(&b) : (uint8_t *) "",
                                buf_len(&b)),
                  0);
+}
+
+void rig_ask(struct rig_conn *c, struct rig_call *call, const char *path,
+             const ProtobufCMessage *m)
+{
+        rig_open(c, call, path, m);
         rpc_call_end(call->call);
 }
 

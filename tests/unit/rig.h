@@ -45,6 +45,9 @@ void rig_end(void);
 struct rig_conn *rig_connect(unsigned address);
 void rig_disconnect(struct rig_conn *c);
 
+/* Asks, with one message, and may go on. */
+void rig_open(struct rig_conn *c, struct rig_call *call, const char *path,
+              const ProtobufCMessage *m);
 /* Asks, with one message. */
 void rig_ask(struct rig_conn *c, struct rig_call *call, const char *path,
              const ProtobufCMessage *m);
