@@ -514,6 +514,15 @@ static int slot_cmp(const void *a, const void *b)
         return x->age_ms < y->age_ms ? -1 : x->age_ms > y->age_ms;
 }
 
+/* The time as last brought may be from before a renewal came, and its term must not begin so
+ * early: it gets the next one. */
+static void pass_time(struct core *c, struct boot_time now)
+{
+        c->now = boot_max(c->now, now);
+        for (; c->unstamped; c->unstamped = STAILQ_NEXT(c->unstamped, next))
+                c->unstamped->came_at = c->now;
+}
+
 static void send_batch(struct core *c)
 {
         cleanup_(freep) struct slot_age *slots = NULL;
@@ -524,6 +533,7 @@ static void send_batch(struct core *c)
         size_t n = 0;
         int r = -ENOMEM;
 
+        pass_time(c, c->now); /* some came in this very turn, after a look for their lease */
         slots = calloc(c->n_renewals, sizeof(*slots));
         b = calloc(1, sizeof(*b));
         if (slots && b) {
@@ -599,15 +609,6 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         c->renew_late = c->renew_late || left < ttl / 4;
         c->window_end = boot_min(c->window_end, boot_add(c->renewed_at, window));
         plan_batch(c);
-}
-
-/* The time as last brought may be from before a renewal came, and its term must not begin so
- * early: it gets the next one. */
-static void pass_time(struct core *c, struct boot_time now)
-{
-        c->now = boot_max(c->now, now);
-        for (; c->unstamped; c->unstamped = STAILQ_NEXT(c->unstamped, next))
-                c->unstamped->came_at = c->now;
 }
 
 static void renewal_looked_up(struct core_read *rd, struct status st)

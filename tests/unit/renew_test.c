@@ -232,3 +232,49 @@ TEST(who_renews_late_waits_for_nobody)
         CHECK(!late->out);
         end();
 }
+
+/* A lease was granted through another replica: a renewal that comes before the grant has waits
+ * for it, and its term begins when it came, not as early as an entry can say (I1). */
+TEST(who_renews_before_its_grant_is_known_loses_nothing)
+{
+        static struct holder_of h[2];
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct lease_time granted, end_of;
+        struct lease *l;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        for (unsigned i = 0; i < 1000; i++)
+                turn(); /* lease time goes on by now */
+        q.id = 2;
+        q.ttl_ms = 100000;
+        pb_append(&b, &q.base);
+        h[1].grant.done = on_granted;
+        h[1].renewal.done = on_renewed;
+        h[1].renewal.lease = q.id;
+        CHECK_EQ(core_write(one.core, &h[1].grant, CMD_GRANT, NULL, buf_head(&b), buf_len(&b),
+                            0),
+                 0);
+        granted = core_lease_time(one.core);
+        turn();
+        /* The disk takes its time, and the leader's answer says: as of an entry behind the
+         * grant, which is none of commands. */
+        replica_change_members(one.replica, 1, REPLICA_MOVE, 1, "http://2:1");
+        one.now = boot_add(one.now, 100 * MS);
+        core_tick(one.core, one.now);
+        core_renew(one.core, &h[1].renewal);
+        core_replica_ops.read_at(one.core, h[1].renewal.read.id, core_status(one.core).last);
+        CHECK(!leases_find(&core_state(one.core)->leases, q.id));
+        while (sim_disk_busy(one.disk))
+                sim_disk_finish(one.disk);
+        core_flush(one.core, one.now);
+        for (unsigned i = 0; i < 100 && one.answered == 0; i++)
+                turn();
+        CHECK_EQ(one.answered, 1);
+        l = leases_find(&core_state(one.core)->leases, q.id);
+        CHECK(l != NULL);
+        end_of = deadlines_get(&core_state(one.core)->deadlines, l->slot);
+        CHECK(lease_diff(end_of, granted) >= (100000 + 99) * MS);
+        end();
+}
