@@ -114,7 +114,10 @@ struct outgoing {
         size_t window; /* so much is on its way at once, by how long it takes... */
         size_t probe;  /* ...until so much is acknowledged, 0: nothing is measured... */
         struct boot_time probe_at; /* ...since then */
-        struct boot_time began;
+        nsec_t took;               /* its way so far, without the time in which parts were
+                                      lost... */
+        struct boot_time timed_at; /* ...up to then */
+        struct boot_time sent_at;  /* something of it, last */
         struct boot_time
                 at; /* of the last progress; when all was sent: until when it may take */
 };

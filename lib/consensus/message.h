@@ -33,8 +33,8 @@ enum frame_type {
         FRAME_SNAPSHOT, /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of what follows
                            the type of a FRAME_RAFT that is too large for one frame, and of
                            crc:u32 behind it, the CRC-32C of all that */
-        FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap
-                             */
+        FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap;
+                               0 behind all of them: it was refused */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
                            that life's proposals frame `high` has come, and each `high - i`
                            whose bit i is set; the last did not get in if it was full */

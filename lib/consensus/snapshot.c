@@ -166,6 +166,7 @@ static void send_parts(struct replica *r, struct outgoing *o)
                         return; /* later, then */
                 replica_send_frame(r, o->peer, &f);
                 o->sent = end;
+                o->sent_at = r->now;
                 if (o->probe == 0) {
                         o->probe = end;
                         o->probe_at = r->now;
@@ -177,6 +178,7 @@ static void send_again(struct replica *r, struct outgoing *o)
 {
         begin_window(r, o);
         o->sent = o->acked;
+        o->timed_at = r->now;
         send_parts(r, o);
 }
 
@@ -212,7 +214,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         o->term = raft_current_term(&r->raft);
         o->index = r->pending.index;
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
-        o->began = o->at = r->now;
+        o->at = o->timed_at = o->sent_at = r->now;
         begin_window(r, o);
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
                   o->index, o->total, o->peer);
@@ -224,11 +226,21 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (!o || !o->data || o->index != index || have > o->total)
+        if (!o || !o->head || o->index != index || have > o->total)
                 return;
+        if (!o->data) {
+                /* It had all of it, and refused it: it is asked for again, but not at once,
+                 * for the next one may be no better. */
+                if (have == 0)
+                        o->at = boot_min(o->at, boot_add(r->now, r->cfg.election));
+                return;
+        }
+        if (have > o->acked)
+                o->took += boot_diff(r->now, o->timed_at);
+        o->timed_at = r->now;
         if (have == o->total) {
                 /* Time to write and load it, before it is asked for again. */
-                o->at = boot_add(r->now, max_of(r->cfg.election, boot_diff(r->now, o->began)));
+                o->at = boot_add(r->now, max_of(r->cfg.election, o->took));
                 o->data = blob_free(o->data);
                 return;
         }
@@ -244,6 +256,13 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         send_parts(r, o);
 }
 
+/* Nothing was heard of what was sent last, for so long. */
+static bool is_lost(const struct replica *r, const struct outgoing *o)
+{
+        return o->data && o->sent > o->acked &&
+               boot_diff(r->now, boot_max(o->at, o->sent_at)) >= RESEND * r->cfg.election;
+}
+
 static void outgoing_run(struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
@@ -255,8 +274,7 @@ static void outgoing_run(struct replica *r)
                     (o->head && o->term != raft_current_term(&r->raft)) ||
                     (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
                         outgoing_end(o); /* raft asks again, if it still wants to */
-                } else if (o->data && o->probe != 0 &&
-                           boot_diff(r->now, o->probe_at) >= RESEND * r->cfg.election) {
+                } else if (is_lost(r, o)) {
                         send_again(r, o);
                 } else if (o->data) {
                         send_parts(r, o); /* what had to wait for room */
@@ -266,12 +284,14 @@ static void outgoing_run(struct replica *r)
 
 /* ---- from another replica ---- */
 
-/* It goes as if it had never come: what there is stays, and raft asks for another one. */
+/* It goes as if it had never come: what there is stays, and who sent it hears that we have
+ * nothing of it, so that raft asks for another one. */
 static void refuse(struct replica *r, uint64_t peer, uint64_t term, uint64_t index,
                    const char *why)
 {
         struct incoming *c = &r->incoming;
 
+        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, 0}, 3);
         if (boot_diff(r->now, c->refused_at) < TOLD_AGAIN && c->refused_at.ns > 0)
                 return;
         c->refused_at = r->now;

@@ -59,12 +59,14 @@ static nsec_t calm_for(const struct world *w)
 }
 
 /* What a link lost before that has been sent again, and nobody waits for it until a timeout. */
-static void check_timeout(struct world *w, struct status st)
+static void check_timeout(struct world *w, unsigned at, struct status st)
 {
         if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
             calm_for(w) > PROMPT)
-                fail(w, "a write waited for its timeout, though all was well for %.1f s",
-                     (double) calm_for(w) / 1e9);
+                fail(w,
+                     "a write at replica %u waited for its timeout, though all was well for "
+                     "%.1f s",
+                     at, (double) calm_for(w) / 1e9);
 }
 
 /* Nor is there no room for one all the while. */
@@ -86,7 +88,7 @@ static void write_done(struct core_write *cw, struct status st, struct view byte
         struct request *q = container_of(cw, struct request, write);
 
         q->ok = st.code == RPC_OK;
-        check_timeout(W, st);
+        check_timeout(W, q->to, st);
         if (q->ok && q->kind == RQ_GRANT) {
                 Pb__LeaseGrantResponse *p =
                         pb__lease_grant_response__unpack(NULL, bytes.len, bytes.p);
@@ -115,7 +117,7 @@ static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms
         struct request *q = container_of(rn, struct request, renewal);
 
         q->ok = st.code == RPC_OK;
-        check_timeout(W, st);
+        check_timeout(W, q->to, st);
         q->ttl_ms = ttl_ms;
         reply(q);
 }

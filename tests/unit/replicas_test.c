@@ -87,6 +87,7 @@ static void on_save(void *u)
 
 static bool stale_once;
 static unsigned slices; /* that a snapshot takes, but for one */
+static size_t padding;  /* of a snapshot */
 static int on_save_more(void *u, size_t bytes, struct buf *out)
 {
         struct node *n = u;
@@ -100,6 +101,8 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
                 return -ESTALE;
         }
         buf_add_u32(out, n->saved);
+        for (size_t i = 0; i < padding; i++)
+                buf_add_u8(out, '.');
         return 0;
 }
 
@@ -206,6 +209,7 @@ static void start_with(size_t log_bytes)
 
         memset(&net, 0, sizeof(net));
         slices = 0;
+        padding = 0;
         STAILQ_INIT(&net.frames);
         net.now.ns = 1000 * NSEC_PER_SEC;
         for (unsigned i = 0; i < N; i++) {
@@ -598,6 +602,93 @@ TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
         pass(1000 * MS);
         CHECK_EQ(dead->applied, n);
         CHECK_EQ(dead->snaps, 1);
+        stop();
+}
+
+/* One replica lacks so much that it needs a snapshot of @n bytes. Returns the leader. */
+static struct node *lag_behind(size_t n, struct node **ret_dead)
+{
+        struct node *leader;
+
+        start_with(1000000);
+        padding = n;
+        leader = elect();
+        *ret_dead = follower(leader);
+        (*ret_dead)->full = true;
+        net.lost = to_the_dead;
+        for (unsigned i = 0; i < 200; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(2 * MS);
+        }
+        (*ret_dead)->full = false;
+        return leader;
+}
+
+static unsigned last_parts; /* of snapshots, that something is done to */
+
+static bool is_last_part(const struct frame *f)
+{
+        struct view v = {buf_head(&f->bytes), buf_len(&f->bytes)};
+        uint64_t n[4];
+        uint8_t type;
+
+        if (view_u8(&v, &type) < 0 || type != FRAME_SNAPSHOT)
+                return false;
+        for (unsigned i = 0; i < 4; i++)
+                CHECK_EQ(view_u64(&v, &n[i]), 0);
+        return n[3] + v.len == n[2] && last_parts > 0 && last_parts-- > 0;
+}
+
+static bool is_damaged(const struct frame *f)
+{
+        uint8_t *p = (uint8_t *) (uintptr_t) buf_head(&f->bytes);
+
+        if (is_last_part(f))
+                p[buf_len(&f->bytes) - 10] ^= 1;
+        return false;
+}
+
+static bool is_part(const struct frame *f)
+{
+        return buf_head(&f->bytes)[0] == FRAME_SNAPSHOT;
+}
+
+/* Of two parts on their way the first is acknowledged, and the second, the last one of all, is
+ * lost: nobody says that the link broke. */
+TEST(the_last_part_of_a_snapshot_is_sent_again)
+{
+        struct node *dead, *leader = lag_behind(1500000, &dead);
+
+        last_parts = 1;
+        net.lost = is_last_part;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (unsigned i = 0; i < 20 && dead->snaps == 0; i++)
+                pass(100 * MS);
+        CHECK_EQ(last_parts, 0);
+        CHECK_EQ(dead->snaps, 1);
+        pass(200 * MS);
+        CHECK_EQ(dead->applied, 200);
+        stop();
+}
+
+/* One whose way took long, since the link was away, is damaged on it: the next one is not
+ * waited for as long again, as if it were installed meanwhile. */
+TEST(after_a_damaged_snapshot_another_one_is_sent_soon)
+{
+        struct node *dead, *leader = lag_behind(1500000, &dead);
+
+        net.lost = is_part;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        pass(4000 * MS);
+        last_parts = 1;
+        net.lost = is_damaged;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (unsigned i = 0; i < 10 && dead->snaps == 0; i++)
+                pass(100 * MS);
+        CHECK_EQ(last_parts, 0);
+        CHECK_EQ(dead->snaps, 1);
+        pass(200 * MS);
+        CHECK_EQ(dead->applied, 200);
         stop();
 }
 
