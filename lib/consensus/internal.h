@@ -126,6 +126,7 @@ struct outgoing {
 struct incoming {
         uint64_t peer, term, index, total, have;
         struct buf bytes;
+        struct boot_time told_at;    /* when its sender last heard that we are at it */
         struct boot_time refused_at; /* when one was, as far as it was told of */
 };
 
@@ -161,6 +162,8 @@ struct replica {
         /* Snapshots. */
         uint64_t snap_index, snap_term; /* up to where raft has compacted the log... */
         uint64_t disk_index;            /* ...and the one on disk, older perhaps */
+        struct buf snap_conf;     /* the members as of the first, as raft encodes them... */
+        uint64_t snap_conf_index; /* ...and the entry that made them so */
         uint64_t snap_size;
         uint64_t snap_bytes_from; /* bytes applied since the last one */
         bool saving;              /* one is being encoded... */
@@ -257,6 +260,8 @@ void snapshot_run(struct replica *r);
 /* As much of the log is committed and not applied yet as may be kept of it. */
 bool snapshot_log_is_full(const struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
+/* Raft has, or is about to have, compacted the log up to this one. Returns 0 or -ENOMEM. */
+must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
 /* Loads one that @peer sent, before raft gets to see it. False: it is no good. */
 bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p);
 void snapshot_install(struct replica *r, struct raft_update *u);

@@ -229,9 +229,11 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         if (!o || !o->head || o->index != index || have > o->total)
                 return;
         if (!o->data) {
-                /* It had all of it, and refused it: it is asked for again, but not at once,
-                 * for the next one may be no better. */
-                if (have == 0)
+                /* It had all of it, and is at it still; or refused it: it is asked for again,
+                 * but not at once, for the next one may be no better. */
+                if (have == o->total)
+                        o->at = boot_max(o->at, boot_add(r->now, r->cfg.election));
+                else if (have == 0)
                         o->at = boot_min(o->at, boot_add(r->now, r->cfg.election));
                 return;
         }
@@ -383,6 +385,33 @@ int snapshot_part(struct replica *r, uint64_t peer, struct view in)
         return incoming_run(r);
 }
 
+/* It is whole, and waits for its turn, or for the disk. */
+static bool is_at_it(const struct replica *r)
+{
+        const struct incoming *c = &r->incoming;
+
+        return c->total > 0 && c->have == c->total && (r->installing || buf_len(&c->bytes) > 0);
+}
+
+static struct boot_time tell_next(const struct replica *r)
+{
+        return is_at_it(r) ? boot_add(r->incoming.told_at, r->cfg.election / 4)
+                           : BOOT_TIME_NEVER;
+}
+
+/* A large one takes its time on a slow disk. Who sent it must not send another one meanwhile,
+ * of which the same would be true, nor let go of the entries behind it. */
+static void tell_at_it(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+
+        if (r->dead || boot_before(r->now, tell_next(r)))
+                return;
+        c->told_at = r->now;
+        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, c->have},
+                     3);
+}
+
 static int to_store(struct replica *r, struct blob *data, bool install)
 {
         struct raft_buffer c;
@@ -438,21 +467,56 @@ static bool is_due(const struct replica *r)
                (n >= entries(r) && (r->snap_size < SMALL || bytes >= r->snap_size / 8));
 }
 
-/* What @ret->configuration says is the caller's. */
+int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m)
+{
+        struct raft_buffer c;
+
+        if (raft_configuration_encode(&m->configuration, &c) != 0)
+                return -ENOMEM;
+        buf_clear(&r->snap_conf);
+        buf_add(&r->snap_conf, c.base, c.len);
+        raft_free(c.base);
+        r->snap_conf_index = m->configuration_index;
+        r->snap_index = m->index;
+        r->snap_term = m->term;
+        return buf_error(&r->snap_conf);
+}
+
+/* The members as of @index, one that is applied. A replica that has just started may know of a
+ * change behind that to be committed, which waits for somebody who waits for this snapshot.
+ * What @ret->configuration says is the caller's. */
 static int metadata_of(const struct replica *r, uint64_t index,
                        struct raft_snapshot_metadata *ret)
 {
-        struct raft_buffer c;
+        struct raft_buffer c = {0}, conf;
+        uint64_t at = r->raft.configuration_committed_index;
         int k;
 
-        if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
-                return -ENOMEM;
+        if (at <= index) {
+                if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
+                        return -ENOMEM;
+                conf = c;
+        } else {
+                const struct log_entry *e = NULL;
+
+                for (at = index; at > r->snap_index && (!e || e->type != RAFT_CHANGE); at--)
+                        e = log_get(&r->log, at);
+                if (e && e->type == RAFT_CHANGE) {
+                        at++;
+                        conf = (struct raft_buffer){e->data, e->len};
+                } else {
+                        at = r->snap_conf_index;
+                        conf = (struct raft_buffer){
+                                (void *) (uintptr_t) buf_head(&r->snap_conf),
+                                buf_len(&r->snap_conf)};
+                }
+        }
         *ret = (struct raft_snapshot_metadata){
                 .index = index,
                 .term = replica_term_of(r, index),
-                .configuration_index = r->raft.configuration_committed_index,
+                .configuration_index = at,
         };
-        k = raft_configuration_decode(&c, &ret->configuration);
+        k = raft_configuration_decode(&conf, &ret->configuration);
         raft_free(c.base);
         return k == 0 ? 0 : -ENOMEM;
 }
@@ -517,10 +581,10 @@ static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_
 {
         struct raft_event ev = {.type = RAFT_SNAPSHOT};
 
+        if (!r->dead && snapshot_remember(r, m) < 0)
+                replica_fatal(r, "out of memory");
         if (r->dead)
                 return raft_configuration_close(&m->configuration);
-        r->snap_index = m->index;
-        r->snap_term = m->term;
         ev.snapshot.metadata = *m;
         ev.snapshot.trailing = (unsigned) trailing;
         replica_step(r, &ev);
@@ -604,20 +668,21 @@ void snapshot_run(struct replica *r)
         shrink(r);
         outgoing_run(r);
         (void) !incoming_run(r); /* malformed: the leader sends another one */
+        tell_at_it(r);
         if (r->saving)
                 return save_more(r);
         if (r->applying)
                 return;
         due = is_due(r);
         if ((due || is_wanted(r)) && !r->snapping && !r->installing && !r->dead &&
-            replica_term_of(r, r->applied) != 0 &&
-            r->raft.configuration_committed_index <= r->applied)
+            replica_term_of(r, r->applied) != 0)
                 save(r, due);
 }
 
 struct boot_time snapshot_next(const struct replica *r)
 {
-        struct boot_time next = r->saving ? r->slice_at : BOOT_TIME_NEVER;
+        struct boot_time next =
+                boot_min(tell_next(r), r->saving ? r->slice_at : BOOT_TIME_NEVER);
 
         return is_sending(r) ? boot_min(next, boot_add(r->now, r->cfg.election)) : next;
 }
@@ -633,9 +698,9 @@ static void installed(struct replica *r, uint64_t index)
 {
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
 
+        if (snapshot_remember(r, &r->pending) < 0)
+                return replica_fatal(r, "out of memory");
         replica_adopt(r, r->pending.term);
-        r->snap_index = r->pending.index;
-        r->snap_term = r->pending.term;
         r->pending_data = blob_free(r->pending_data);
         r->installing = false;
         r->applying = false;
@@ -707,5 +772,6 @@ void snapshot_fini(struct replica *r)
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 outgoing_end(&r->outgoing[i]);
         buf_fini(&r->incoming.bytes);
+        buf_fini(&r->snap_conf);
         blob_free(r->pending_data);
 }

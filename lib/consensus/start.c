@@ -152,10 +152,15 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         return k == -ENOMEM ? k : -EBADMSG;
                 }
                 replica_adopt(r, rec->snapshot.term);
-                meta->index = r->snap_index = r->disk_index = r->applied = rec->snapshot.index;
-                meta->term = r->snap_term = rec->snapshot.term;
+                meta->index = r->disk_index = r->applied = rec->snapshot.index;
+                meta->term = rec->snapshot.term;
                 r->snap_size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;
+                k = snapshot_remember(r, meta);
+                if (k < 0) {
+                        raft_configuration_close(&meta->configuration);
+                        return k;
+                }
         }
         log_init(&r->log, rec->n_entries > 0 ? rec->entries[0].index : rec->snapshot.index + 1);
         for (size_t i = 0; i < rec->n_entries; i++) {
