@@ -31,6 +31,7 @@ struct lease_seen {
 #define REVISIONS_MAX 16384
 #define WATCHERS_MAX 2
 #define HOLDS_MAX 4096
+#define TERMS_MAX 4096
 
 static struct lease_seen leases[LEASES_MAX];
 static struct op ops[OPS_MAX];
@@ -52,6 +53,11 @@ static struct {
         nsec_t begin, end;
 } holds[HOLDS_MAX];
 static size_t n_holds;
+/* Who led each term, and in which life. */
+static struct {
+        unsigned who, life;
+} led[TERMS_MAX];
+static uint64_t term_end;
 static uint64_t index_end;   /* how much of `story`... */
 static int64_t revision_end; /* ...and of `told` is not empty */
 
@@ -74,10 +80,29 @@ void check_reset(void)
         for (size_t i = 0; i < WATCHERS_MAX; i++)
                 memset(told[i], 0, (size_t) revision_end * sizeof(told[i][0]));
         memset(story, 0, index_end * sizeof(story[0]));
+        memset(led, 0, term_end * sizeof(led[0]));
         index_end = 0;
         revision_end = 0;
+        term_end = 0;
         memset(values, 0, sizeof(values));
         memset(value_revision, 0, sizeof(value_revision));
+}
+
+/* Raft, Election Safety: one leads in a term, and in one life only, for what it lost in between
+ * others may have. */
+void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
+{
+        if (term >= TERMS_MAX)
+                return;
+        term_end = max_of(term_end, term + 1);
+        if (led[term].life == 0) {
+                led[term].who = n->i;
+                led[term].life = n->life;
+        } else if (led[term].who != n->i || led[term].life != n->life) {
+                fail(w, "replica %u leads in term %llu, in which replica %u led%s", n->i,
+                     (unsigned long long) term, led[term].who,
+                     led[term].who == n->i ? " in an earlier life" : "");
+        }
 }
 
 static struct lease_seen *find(int64_t id)

@@ -7,9 +7,11 @@ static struct asked {
         enum replica_change what;
 } asked[64];
 
-static void ask_change(struct world *w, struct replica_node *n, uint64_t request,
-                       enum replica_change what, uint64_t id)
+void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id)
 {
+        static uint64_t requests;
+        uint64_t request = ++requests;
+
         asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
                 MEMORY(MEMORY_RUN);
@@ -21,14 +23,13 @@ static void ask_change(struct world *w, struct replica_node *n, uint64_t request
 /* Somebody asks some replica for a change of the members, sensible or not. */
 void change_members(struct world *w)
 {
-        static uint64_t requests;
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
         uint64_t id = rnd_between(&w->rnd, 1, w->n_replicas);
 
         if (!n->up || n->paused)
                 return;
         w->counts.changes++;
-        ask_change(w, n, ++requests,
+        ask_change(w, n,
                    (enum replica_change) rnd_between(&w->rnd, REPLICA_ADD, REPLICA_REMOVE), id);
 }
 
@@ -40,14 +41,25 @@ static void has_member(uint64_t id, const char *address, bool voter, void *arg)
         role[id - 1] = voter ? 2 : 1;
 }
 
+unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
+{
+        unsigned voters = 0;
+
+        memset(role, 0, REPLICAS_MAX * sizeof(*role));
+        core_each_peer(n->core, has_member, role);
+        for (unsigned i = 0; i < REPLICAS_MAX; i++)
+                voters += role[i] == 2;
+        return voters;
+}
+
 void check_changed(struct world *w, struct replica_node *n, uint64_t request)
 {
         const struct asked *a = &asked[request % ARRAY_SIZE(asked)];
-        int role[REPLICAS_MAX] = {0}, is;
+        int role[REPLICAS_MAX], is;
 
         if (a->request != request)
                 return;
-        core_each_peer(n->core, has_member, role);
+        (void) roles_of(n, role);
         is = role[a->id - 1];
         if (a->what == REPLICA_REMOVE    ? is != 0
             : a->what == REPLICA_PROMOTE ? is != 2
@@ -59,21 +71,19 @@ void check_changed(struct world *w, struct replica_node *n, uint64_t request)
 /* In the end everybody is to be a member again. */
 bool restore_members(struct world *w)
 {
-        static uint64_t requests = UINT64_C(1) << 32;
-
         for (unsigned i = 0; i < w->n_replicas; i++) {
-                int role[REPLICAS_MAX] = {0};
+                int role[REPLICAS_MAX];
 
                 if (!w->r[i].up || !core_status(w->r[i].core).ready)
                         continue;
-                core_each_peer(w->r[i].core, has_member, role);
+                (void) roles_of(&w->r[i], role);
                 /* A learner first: there may be one at a time. */
                 for (unsigned k = 0; k < 2 * w->n_replicas; k++) {
                         unsigned who = k % w->n_replicas;
 
                         if (role[who] != (k < w->n_replicas))
                                 continue;
-                        ask_change(w, &w->r[i], ++requests,
+                        ask_change(w, &w->r[i],
                                    role[who] ? REPLICA_PROMOTE : REPLICA_ADD_LEARNER, who + 1);
                         return false;
                 }

@@ -128,6 +128,7 @@ void seen_file(struct world *w, struct replica_node *n, const char *name)
         if (strncmp(name, "log-", 4) != 0)
                 return;
         n->seen.segment_at = w->now;
+        w->met.spare_aside += sim_disk_busy_at(n->disk, DISK_ASIDE);
         aim_at(w, AT_SEGMENT, n);
 }
 
@@ -148,6 +149,18 @@ static void seen_term(struct world *w, struct replica_node *leader)
                 w->met.two_leaders += n->seen.leads && n->seen.term < w->top_term && !n->paused;
                 w->met.slept_term += n->seen.leads && n->seen.term < w->top_term && n->paused;
         }
+}
+
+/* The leader has removed it, and it has not heard, or does not care. */
+static bool is_removed(struct world *w, const struct replica_node *n)
+{
+        struct replica_node *leader = the_leader(w);
+        int role[REPLICAS_MAX];
+
+        if (!leader || leader == n)
+                return false;
+        (void) roles_of(leader, role);
+        return role[n->i] == 0;
 }
 
 static void seen_snapshots(struct world *w, struct replica_node *n)
@@ -187,7 +200,10 @@ void seen_look(struct world *w, struct replica_node *n)
         st = core_status(n->core);
         led = s->leads;
         s->leads = st.leader;
+        if (st.leader)
+                check_leads(w, n, st.term);
         if (st.term != s->term) {
+                w->met.removed_stands += w->faults.members && is_removed(w, n);
                 s->term = st.term;
                 s->hands_over = false;
                 aim_at(w, AT_TERM, n);
@@ -262,6 +278,7 @@ void seen_start(struct world *w, struct replica_node *n)
         if (term < s->voted_term || (term == s->voted_term && vote != s->voted_for))
                 fail(w, "replica %u forgot its vote of term %llu", n->i,
                      (unsigned long long) s->voted_term);
+        w->met.alone_start += w->n_replicas > 1 && replica_votes(r) && replica_voters(r) == 1;
         /* The election that it voted in is still on. */
         w->met.voted_crash += s->crashed && term == s->voted_term && term > w->top_term;
         *s = (struct seen){.term = term,

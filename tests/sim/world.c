@@ -2,10 +2,8 @@
 #include "world.h"
 
 #define CLOCK_STEP (5 * MSEC)
-/* After the faults: no shorter, for what was not renewed is to be gone; and no longer, by when
- * all has settled: enough for every TTL and several elections. */
+/* After the faults: no shorter, for what was not renewed is to be gone. */
 #define CALM_MIN (8 * NSEC_PER_SEC)
-#define CALM_MAX (25 * NSEC_PER_SEC)
 #define SETTLED_AGAIN (250 * MSEC)
 /* How long at the most a disk writes a snapshot, where they come often, and where not. */
 #define WRITTEN_OFTEN (300 * MSEC)

@@ -12,6 +12,7 @@
  *     clients.c   clients that speak gRPC to it: watchers and lockers
  *     faults.c    what goes wrong at any time
  *     aim.c       what goes wrong at the worst time
+ *     alone.c     members are removed until one is left
  *     seen.c      which coincidences there were
  *     check.c     what must never happen; it shares no code with what it checks
  */
@@ -28,6 +29,8 @@
 #define MSEC NSEC_PER_MSEC
 #define NEVER INT64_MAX
 #define ELECTION (500 * MSEC)
+/* After the faults, by when all has settled: enough for every TTL and several elections. */
+#define CALM_MAX (25 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
@@ -97,6 +100,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
                 x(save_compaction, "a snapshot being taken while a compaction comes"),       \
                 x(change_election, "a change of members across an election"),                \
                 x(change_crash, "a crash with a change of members not yet committed"),       \
+                x(alone_start, "a start of the only voter of several members"),              \
+                x(removed_stands, "a term of one who was removed"),                          \
                 x(lost_proposal, "a proposal on a link that broke"),                         \
                 x(stalled_term, "a term that begins while a disk is stalled"),               \
                 x(full_election, "a full disk during an election"),                          \
@@ -113,6 +118,7 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
                 x(compacted_watch, "a watcher that resumes at what was compacted"),          \
                 x(segment_crash, "a crash right after the log's next segment was begun"),    \
                 x(both_crash, "a crash in the middle of a write of the log and one beside"), \
+                x(spare_aside, "a file of the log that is begun beside a snapshot"),         \
                 x(overtaken, "a write of the log that ends before an older one beside"),     \
                 x(apply_slice, "an entry that is half applied when others have their turn"), \
                 x(alloc_apply, "an allocation that fails while a command is applied"),       \
@@ -384,6 +390,10 @@ void heal(struct world *w);
 /* Everybody is to be a member again; returns true when all are. */
 bool restore_members(struct world *w);
 void change_members(struct world *w);
+/* Asks @n for it. */
+void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id);
+/* Who is what to @n: 2 a voter, 1 a learner, 0 neither. Returns how many voters there are. */
+unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX]);
 void move_leader(struct world *w);
 /* The leader, who was asked, says that this change is done. */
 void check_changed(struct world *w, struct replica_node *n, uint64_t request);
@@ -429,6 +439,11 @@ void aim_at(struct world *w, enum moment m, struct replica_node *n);
 void on_deed(struct world *w, struct event *e);
 void on_script(struct world *w);
 
+/* ---- alone.c ---- */
+
+void alone_begin(void);
+void alone_go_on(struct world *w);
+
 /* ---- seen.c ---- */
 
 /* After every event in which a replica did something. */
@@ -447,6 +462,8 @@ void seen_file(struct world *w, struct replica_node *n, const char *name);
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
 void check_reset(void);
 
+/* It leads, in this term. */
+void check_leads(struct world *w, const struct replica_node *n, uint64_t term);
 /* An entry was applied at a replica. */
 void check_applied(struct world *w, struct replica_node *n, uint64_t index);
 /* A lease was granted; a renewal sent at @sent was acknowledged; a lease ended at some replica.
