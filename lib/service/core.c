@@ -369,7 +369,9 @@ static void repropose(struct core *c)
                 next = RB_NEXT(core_writes, &c->writes, w);
                 if (w->term != 0)
                         continue;
-                if (propose(c, w) < 0)
+                if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for it */
+                        write_finish(c, w, status_timeout, (struct view){0});
+                else if (propose(c, w) < 0)
                         write_finish(c, w, status_too_many, (struct view){0});
         }
 }
@@ -1057,11 +1059,17 @@ static void time_out(struct core *c)
          */
         for (w = RB_MIN(core_writes, &c->writes); w; w = w_next) {
                 w_next = RB_NEXT(core_writes, &c->writes, w);
-                if (!boot_before(c->now, w->deadline))
+                if (boot_before(c->now, w->deadline))
+                        continue;
+                if (w->overdue && w->term != 0) {
+                        w->deadline = BOOT_TIME_NEVER;
+                        w->overdue(w);
+                } else {
                         write_finish(c, w,
                                      core_status(c).leader_id ? status_timeout
                                                               : status_no_leader,
                                      (struct view){0});
+                }
         }
         for (rd = RB_MIN(core_reads, &c->reads); rd; rd = rd_next) {
                 rd_next = RB_NEXT(core_reads, &c->reads, rd);

@@ -39,6 +39,10 @@ struct core_config {
 /* A command on its way through the log. */
 struct core_write {
         void (*done)(struct core_write *w, struct status st, struct view reply);
+        /* Who has to know how it ended, also when nobody waits any more: called at the deadline
+         * instead, once, where it may still be applied. `done` follows when that is known.
+         * NULL: a deadline is the end. */
+        void (*overdue)(struct core_write *w);
         /* The core's own. */
         RB_ENTRY(core_write) by_seq;
         uint64_t seq;

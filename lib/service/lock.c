@@ -5,9 +5,11 @@
  * create_revision holds. Those who wait for one name stand in a queue (lock_queue.h), so that a
  * release wakes one and not all. Before it is told that it holds, a linearizable read makes
  * sure that its key, and so its lease, is still there (A38); who waits and loses its key is
- * told at once. A client that goes away while it waits takes its key with it, unless somebody
+ * told at once. A client that goes away while it waits takes its key with it, and so does a
+ * claim that is answered with a timeout, once it is known what became of it - unless somebody
  * has written to the key since: the same holder may have come back by another replica, and have
- * it. The create_revision is the fencing token: guard writes with a compare of it.
+ * it. So whoever finds its key there writes it again, and is the one to take it away from then
+ * on. The create_revision is the fencing token: guard writes with a compare of it.
  *
  * Once its key is made, little is kept of a claim, and its connection is charged for no more:
  * what it asked for is let go, and the name is there once for all.
@@ -41,7 +43,7 @@ struct waiter {
         struct lock_hub *hub;
         struct request *q; /* its message stays until the claim is made */
         bool election;
-        int64_t mod;             /* the mod_revision of our key, as our claim left it */
+        int64_t mod; /* the mod_revision of our key, as our claim wrote it; 0: it did not */
         struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
 };
 
@@ -386,10 +388,27 @@ static void abandon(struct request *q)
         if (in_core)
                 return; /* what the core does for us ends first, and comes back here */
         q->gone = NULL;
-        if (w->place.rev == 0)
+        if (w->place.rev == 0 || w->mod == 0)
                 return request_fail(q, status_ok);
         delete_guarded(q, lock_place_key(&w->place), modified_at(w->mod), NULL);
 }
+
+/* Its client has waited long enough; but the claim may still be made. */
+static void overdue(struct core_write *cw)
+{
+        struct request *q = container_of(cw, struct request, write);
+        struct rpc_call *call = q->call;
+
+        if (!call)
+                return;
+        q->call = NULL;
+        call->userdata = NULL;
+        rpc_call_finish(call, status_timeout.code, status_timeout.text);
+        api_kick(q->api, call);
+        abandon(q);
+}
+
+static void claim(struct waiter *w);
 
 static void proclaimed(struct request *q, struct status st, struct view reply)
 {
@@ -398,12 +417,15 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
         bool held;
 
         st = read_txn(st, reply, &held, &written);
-        if (st.code == RPC_OK)
-                w->mod = written;
+        w->mod = held ? written : 0;
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
+        if (!held) { /* who made it took it away in between */
+                w->place.rev = 0;
+                return claim(w);
+        }
         claim_made(w);
 }
 
@@ -417,7 +439,7 @@ static ProtobufCBinaryData value_of(const struct waiter *w)
 static void claimed(struct request *q, struct status st, struct view reply)
 {
         struct waiter *w = q->data;
-        ProtobufCBinaryData key = lock_place_key(&w->place), value;
+        ProtobufCBinaryData key = lock_place_key(&w->place);
         struct kv_key *k = kv_find(kv_of(w->hub), key.data, key.len);
         int64_t written;
         bool held;
@@ -425,19 +447,17 @@ static void claimed(struct request *q, struct status st, struct view reply)
         if (st.code == RPC_OK && k && kv_live(k))
                 w->place.rev = k->newest->create_revision;
         st = read_txn(st, reply, &held, &written);
-        if (st.code == RPC_OK)
-                w->mod = written;
+        w->mod = held ? written : 0;
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (w->place.rev == 0)
                 return request_fail(w->q, status_session_gone);
-        value = value_of(w);
-        /* It was ours before: a candidate may bring another value. */
-        if (w->election && !held &&
-            bytes_cmp(k->newest->value, k->newest->value_len, value.data, value.len) != 0)
-                return put_guarded(q, key, w->place.rev, value, w->place.lease, proclaimed);
+        /* It was ours before: who made it then is not to take it away from us. */
+        if (!held)
+                return put_guarded(q, key, w->place.rev, value_of(w), w->place.lease,
+                                   proclaimed);
         claim_made(w);
 }
 
@@ -476,6 +496,7 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease, bo
         q->drop = waiter_free;
         q->gone = abandon;
         q->asks_again = true;
+        q->write.overdue = overdue;
         if (lock_place_join(&w->hub->queues, name, &w->place) < 0)
                 return request_fail(q, status_nomem);
         st = may_look(q->api, &q->who, &w->place.queue->span);

@@ -69,7 +69,7 @@ static void add_one(struct world *w, struct replica_node *leader, unsigned voter
                 return;
         w->counts.changes++;
         ask_change(w, leader,
-                   role[n->i] == 1  ? REPLICA_PROMOTE
+                   role[n->i] == 1 ? REPLICA_PROMOTE
                    : chance(w, 50) ? REPLICA_ADD
                                    : REPLICA_ADD_LEARNER,
                    n->i + 1);

@@ -689,6 +689,81 @@ TEST(who_goes_away_takes_its_key_along)
         }
 }
 
+/* Longer than a request may take. */
+static void time_out(struct ask *k)
+{
+        for (unsigned i = 0; i < 60000 && !k->ended; i++)
+                turn();
+        CHECK(k->ended);
+        CHECK_EQ(k->code, RPC_UNAVAILABLE);
+}
+
+/* The log stands still for longer than a claim may take. When it goes on, the claim is made,
+ * and nobody wants it. */
+TEST(a_claim_that_timed_out_takes_its_key_along)
+{
+        struct ask gone = {0}, next = {0};
+
+        begin();
+        grant(1, 2);
+        one.stalled = true;
+        lock(0, "l", 1, &gone);
+        time_out(&gone);
+        one.stalled = false;
+        settle();
+        CHECK(!is_live("l/1"));
+        lock(0, "l", 2, &next);
+        settle();
+        check_holds(&next, "l/2");
+        buf_fini(&gone.reply);
+        end();
+}
+
+/* But the same holder has asked again, by another connection or another replica, and has it. */
+TEST(a_claim_that_timed_out_takes_nothing_from_who_came_back)
+{
+        struct ask gone = {0}, back = {0};
+
+        begin();
+        grant(1, 1);
+        one.stalled = true;
+        lock(0, "l", 1, &gone);
+        for (unsigned i = 0; i < 40000; i++)
+                turn();
+        lock(1, "l", 1, &back);
+        time_out(&gone);
+        CHECK(!back.ended);
+        one.stalled = false;
+        settle();
+        check_holds(&back, "l/1");
+        CHECK(is_live("l/1"));
+        buf_fini(&gone.reply);
+        end();
+}
+
+/* Who waits comes back by another connection, and the first one ends late. */
+TEST(who_comes_back_keeps_its_key)
+{
+        struct ask gone = {0}, back = {0};
+
+        begin();
+        grant(1, 1);
+        lock(0, "l/first", 1, &gone);
+        settle();
+        check_holds(&gone, "l/first/1");
+        lock(0, "l", 1, &gone); /* waits for that one */
+        settle();
+        CHECK(!gone.ended);
+        lock(1, "l", 1, &back);
+        settle();
+        rpc_call_cancel(gone.call);
+        settle();
+        CHECK(is_live("l/1") && !back.ended);
+        remove_key("l/first/1");
+        check_holds(&back, "l/1");
+        end();
+}
+
 /* ---- what is kept for who waits ---- */
 
 #define CAMPAIGNS 90
