@@ -4,8 +4,8 @@
  * aim at one kind of coincidence: at some moment that they watch for, they do something to one
  * of those who take part, and undo it after a while.
  *
- * Two aims are stories in several acts: overlap (the worst case of Raft's section 5.3), and
- * alone (alone.c).
+ * Some aims are stories: overlap (the worst case of Raft's section 5.3), alone (alone.c), and
+ * words.
  */
 #include "base/log.h"
 #include "world.h"
@@ -76,6 +76,14 @@ static void compactions(struct world *w)
 static void many_edges(struct world *w)
 {
         w->n_edges = HOLDERS_MAX;
+}
+
+/* Now and then none of the leader's followers gets on; nothing else is wrong. */
+static void nobody_answers(struct world *w)
+{
+        many_edges(w);
+        w->faults = (struct faults){.pauses = true};
+        w->snapshot_time = 0;
 }
 
 static void many_holders(struct world *w)
@@ -189,6 +197,7 @@ static const struct aim aims[] = {
                    {AT_RENEWAL, STALL, LEADER, 30, 50 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_RENEWAL, CRASH, LEADER, 10, 50 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = many_edges},
+        {.name = "words", .prepare = nobody_answers},
         {.name = "holders",
          .rules = {{AT_RENEWAL, RESTART_HOLDER, SELF, 100, 50 * MSEC, 0, 0},
                    {AT_RENEWAL, CUT, SELF, 50, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
@@ -540,6 +549,24 @@ static void overlap(struct world *w)
         post(w, some_time(w, MSEC, 8 * MSEC), EV_SCRIPT);
 }
 
+/* For less than an election timeout, so that nobody else leads: their sockets fill with the
+ * leader's words meanwhile, and those they answer late. */
+static void nobody_gets_on(struct world *w)
+{
+        struct replica_node *leader = the_leader(w);
+        nsec_t lasts = some_time(w, 200 * MSEC, ELECTION - 50 * MSEC);
+
+        for (unsigned i = 0; leader && i < w->n_replicas; i++) {
+                struct replica_node *n = &w->r[i];
+
+                if (!n->up || n->paused || n == leader)
+                        continue;
+                pause_node(w, n, false);
+                post_deed(w, lasts, PAUSE + UNDO, i, 0);
+        }
+        post(w, some_time(w, 600 * MSEC, 2500 * MSEC), EV_SCRIPT);
+}
+
 static bool aims_at(const struct world *w, const char *name)
 {
         return strcmp(w->aim->name, name) == 0;
@@ -549,8 +576,10 @@ void on_script(struct world *w)
 {
         if (aims_at(w, "overlap"))
                 overlap(w);
-        else
+        else if (aims_at(w, "alone"))
                 alone_go_on(w);
+        else
+                nobody_gets_on(w);
 }
 
 void aim_begin(struct world *w)
@@ -561,6 +590,8 @@ void aim_begin(struct world *w)
                 alone_begin();
                 post(w, 600 * MSEC, EV_SCRIPT);
         }
+        if (aims_at(w, "words"))
+                post(w, 800 * MSEC, EV_SCRIPT);
         if (!aims_at(w, "overlap"))
                 return;
         has_deed(w, CRASH);

@@ -216,6 +216,9 @@ void disturb_holder(struct world *w)
         if (held && chance(w, 70)) {
                 w->counts.resumed++;
                 session_resume(&h->session, &p);
+                /* It may have to live on that place to its end. */
+                if (chance(w, 50))
+                        h->cut_until = w->now + some_time(w, 500 * MSEC, 5000 * MSEC);
         }
 }
 

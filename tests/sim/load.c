@@ -446,7 +446,8 @@ bool on_request(struct world *w, struct event *e)
                 park(n, e);
                 return true;
         }
-        if (n->asleep || w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)))
+        if (n->asleep || w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)) ||
+            (q->holder && w->now < q->holder->cut_until && !w->calm))
                 request_free(q);
         else
                 serve(w, q);

@@ -181,6 +181,7 @@ struct holder {
         unsigned i;
         bool alive;
         nsec_t asleep_until; /* its host is suspended */
+        nsec_t cut_until;    /* nothing that it asks gets there */
         nsec_t wake;         /* when it next has something to do; 0: look */
         struct session session;
         int32_t ppm;
