@@ -57,6 +57,7 @@ listen_addresses = '*'
 primary_conninfo = '$SOURCE application_name=$1'
 shared_buffers = 16MB
 wal_retrieve_retry_interval = 200ms
+wal_receiver_timeout = 5s
 wal_keep_size = 256MB
 synchronous_standby_names = '2 (*)'
 END
@@ -65,7 +66,7 @@ END
 lead() {
 	install -D -m 755 "$EXAMPLES/postgresql/tenure-postgresql" "$(root_of "$1")/usr/local/sbin/tenure-postgresql"
 	install -D -m 644 "$EXAMPLES/postgresql/postgresql@.conf" "$(root_of "$1")/etc/systemd/system/postgresql@$V-tenure.service.d/tenure.conf"
-	install -m 644 "$EXAMPLES/postgresql/tenure-postgresql@.service" "$(root_of "$1")/etc/systemd/system/"
+	install -m 644 "$EXAMPLES/postgresql/"tenure-postgresql*@.service "$(root_of "$1")/etc/systemd/system/"
 	printf 'SOURCE="%s dbname=postgres"\nETCDCTL_ENDPOINTS=http://10.77.0.1:2379,http://10.77.0.2:2379,http://10.77.0.3:2379\n' "$SOURCE" >"$(root_of "$1")/etc/default/tenure-postgresql"
 	on "$1" sh -c "systemctl daemon-reload; systemctl enable -q --now --no-block $UNIT"
 }
@@ -73,17 +74,19 @@ for h in "${DBS[@]}"; do on $h pg_createcluster -p 5433 --start-conf manual $V t
 lead h2
 db() { on h1 timeout 10 psql -XAtq "$SOURCE dbname=postgres" -c "$1"; }
 primary() { on h1 tenurectl services postgresql --json=short | jq -er 'if length == 1 then .[0].Node else error end'; }
-until_ok 20 primary && is "the first one leads" "$(primary)" h2 || not_ok "the first one leads" "$(on h2 journalctl -u 'tenure-postgresql@*' -u 'postgresql@*' -o cat --no-pager | tail -n 5)"
+until_ok 60 primary && is "the first one leads" "$(primary)" h2 || not_ok "the first one leads" "$(on h2 journalctl -u 'tenure-postgresql@*' -u 'postgresql@*' -o cat --no-pager | tail -n 5)"
 for h in h3 h4; do on $h sh -c "rm -rf $PGDATA && runuser -u postgres -- pg_basebackup -D $PGDATA -d '$SOURCE' -c fast" >"$DIR/$h.basebackup" 2>&1; lead $h; done
-standbys() { [ "$(on "$(primary)" runuser -u postgres -- psql -XAtq -p 5433 -c "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")" = "$1" ]; }
-until_ok 20 standbys 2 && ok "two others follow it" || not_ok "two others follow it" "$(tail -n 2 "$DIR/h3.basebackup")"
+local_sql() { on "$1" runuser -u postgres -- psql -XAtq -p 5433 -c "$2"; }
+# Standbys that have all; one that cannot follow streams now and then, up to where it could.
+standbys() { [ "$(local_sql "$(primary)" "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn = pg_current_wal_flush_lsn()")" = "$1" ]; }
+until_ok 60 standbys 2 && ok "two others follow it" || not_ok "two others follow it" "$(tail -n 2 "$DIR/h3.basebackup")"
 db 'CREATE TABLE t (n bigint PRIMARY KEY)'
 
 # Writes down what was acknowledged, to whomever is primary; and of what was not, why, in /run/writer.err of h1.
 cat >"$DIR/writer.sh" <<END
 n=\$1
 while [ ! -e /run/stop ]; do
-	PGOPTIONS='-c statement_timeout=2s' timeout 8 psql -XAtq "$SOURCE dbname=postgres" -c "INSERT INTO t VALUES (\$n)" >/dev/null 2>/run/writer.last
+	timeout 8 psql -XAtq "$SOURCE dbname=postgres" -c "INSERT INTO t VALUES (\$n)" >/dev/null 2>/run/writer.last
 	code=\$?
 	case \$code in 0) echo "\$n \$(date +%s%N)" ;; *) echo "\$(date +%T) \$n exit \$code: \$(tr '\\n' ' ' </run/writer.last)" >>/run/writer.err ;; esac
 	n=\$((n + 1))
@@ -94,7 +97,7 @@ why_not() { tail -n 3 "$(root_of h1)/run/writer.err"; on h1 pgrep -af 'writer.sh
 start acked env RIG="$NAME" "$RIG" exec h1 sh /run/writer.sh 1
 acked() { wc -l <"$DIR/acked.log"; }
 grows() { [ "$(acked)" -gt $(($1 + 3)) ]; }
-until_ok 10 grows 0 || not_ok "writes" "$(why_not 2>&1)"
+until_ok 60 grows 0 || not_ok "writes" "$(why_not 2>&1)"
 who_is_primary() { local h n=0; for h in "${DBS[@]}"; do [ "$(on $h runuser -u postgres -- psql -XAtq -p 5433 -c 'SELECT pg_is_in_recovery()' 2>/dev/null)" != f ] || n=$((n + 1)); done; echo $n; }
 moved_from() { local p; p=$(primary) && [ "$p" != "$1" ]; }
 # fail WHAT COMMAND...: of the host that is primary; another one leads, and the old one follows it after MEND.
@@ -103,21 +106,60 @@ fail() {
 	shift
 	old=$(primary); t=$(now_us); n=$(acked)
 	"$@" "$old"
-	until_ok 20 moved_from "$old" || { not_ok "$what: another one leads" "$(on h1 tenurectl services)"; return; }
+	until_ok 60 moved_from "$old" || { not_ok "$what: another one leads" "$(on h1 tenurectl services)"; return; }
 	ok "$what: another one leads $(since_ms "$t") ms later"
 	is "$what: one is primary" "$(who_is_primary)" 1
 	$MEND "$old" >/dev/null 2>&1
-	until_ok 40 standbys 2 && ok "$what: the old one follows it" || not_ok "$what: the old one follows" "$(on "$old" journalctl -u 'postgresql@*' -u 'tenure-postgresql@*' -o cat --no-pager | tail -n 8)"
-	n=$(acked); until_ok 20 grows "$n" && ok "$what: writes go on" || not_ok "$what: writes go on" "$(why_not 2>&1)"
+	until_ok 60 standbys 2 && ok "$what: the old one follows it" || not_ok "$what: the old one follows" "$(on "$old" journalctl -u 'postgresql@*' -u 'tenure-postgresql@*' -o cat --no-pager | tail -n 8)"
+	n=$(acked); until_ok 60 grows "$n" && ok "$what: writes go on" || not_ok "$what: writes go on" "$(why_not 2>&1)"
 }
 cut_off() { rig cut "$1" silent; }
 heal() { rig heal; }
 power() { rig kill "$1"; }
 boot() { rig start "$1"; }
 give_up() { on "$1" systemctl restart --no-block $UNIT; }
+# Who of the standbys is to be ahead, so that the core has its majority with it and the primary OLD down; and who behind, next to lead.
+roles() { ahead=h4 behind=h3; case $1 in h3) behind=h2 ;; h4) ahead=h3 behind=h2 ;; esac; }
+all_ask() { [ "$(etcd get --prefix postgresql- --keys-only | grep -c .)" = 3 ]; }
+is_ahead() {
+	local lsn
+	lsn=$(local_sql "$ahead" 'SELECT pg_last_wal_receive_lsn()') &&
+		[ "$(local_sql "$behind" "SELECT NOT EXISTS (SELECT FROM pg_stat_wal_receiver) AND '$lsn' > greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())")" = t ]
+}
+# The primary loses power, and the others given too, while one standby has what the other one, which is next to lead, has not.
+outrun() { # OLD [HOST...]
+	local h
+	roles "$1"
+	on "$ahead" systemctl restart $UNIT; until_ok 60 all_ask || not_ok "all ask for the lock" "$(etcd get --prefix postgresql- --keys-only)"
+	local_sql "$behind" "ALTER SYSTEM SET primary_conninfo = ''"; local_sql "$behind" 'SELECT pg_reload_conf()' >/dev/null
+	until_ok 60 is_ahead || not_ok "$ahead is ahead of $behind" "$(why_not 2>&1)"
+	wound=$(wound_back)
+	for h in "$@"; do rig kill "$h"; done
+	local_sql "$behind" 'ALTER SYSTEM RESET primary_conninfo'; local_sql "$behind" 'SELECT pg_reload_conf()' >/dev/null
+	t=$(now_us)
+}
+wound_back() { rig journal "$ahead" -u "postgresql@$V-tenure" -o cat --no-pager | grep -c 'winding back'; }
+again() { [ "$(wound_back)" -gt "$wound" ]; }
+boot_after_it() { until_ok 60 again; boot "$1"; }
+outrun_and_down() { roles "$1"; outrun "$1" "$ahead"; }
+boot_both() { boot "$ahead"; boot "$1"; }
+# It comes back while nobody is primary, who then is again.
+boot_alone() {
+	local h others=() u="postgresql@$V-tenure"
+	for h in "${DBS[@]}"; do [ "$h" = "$1" ] || others+=("$h"); done
+	for h in "${others[@]}"; do on "$h" systemctl stop $UNIT; done
+	boot "$1"
+	until_ok 60 on "$1" sh -c "journalctl -b -u $u -o cat --no-pager | grep -q 'pg_rewind: error'"
+	for h in "${others[@]}"; do on "$h" systemctl start --no-block $UNIT; done
+}
 MEND=heal fail "its host is cut off" cut_off
 MEND=boot fail "its host loses power" power
 MEND=true fail "its lock is given back" give_up
+MEND=boot_after_it fail "it loses power, and a standby is ahead" outrun
+is "the standby that was ahead was wound back" "$(again; echo $?)" 0
+MEND=boot_both fail "it loses power, and the standby that is ahead too" outrun_and_down
+is "that one was wound back" "$(again; echo $?)" 0
+MEND=boot_alone fail "it comes back while nobody is primary" power
 touch "$(root_of h1)/run/stop"
 lost=$(comm -23 <(cut -d' ' -f1 "$DIR/acked.log" | sort) <(db 'SELECT n FROM t' | sort) | wc -l)
 is "of $(acked) writes that were acknowledged none is lost" "$lost" 0
