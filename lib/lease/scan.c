@@ -240,8 +240,10 @@ static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version *
                         return 0;
                 }
         }
-        sc->walks = false;
+        sc->walks = sc->is_there = false;
         sc->counted = true;
+        sc->key = NULL; /* enough, perhaps: the key may go while what was found is told */
+        sc->kept = NULL;
         *ret = NULL;
         return 0;
 }
