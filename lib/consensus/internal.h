@@ -140,6 +140,7 @@ struct replica {
         struct store *store;
         struct log log;
         struct boot_time now;
+        uint64_t committed; /* [libraft] a heartbeat may take its own back to what is stored */
         uint64_t applied;
         size_t apply_left;      /* what more may be applied in this turn */
         bool applying;          /* the entry behind `applied` is half applied */

@@ -96,7 +96,7 @@ struct replica_status replica_status(const struct replica *r)
                 .leader_id = replica_leader(r),
                 .term = replica_term(r),
                 .last = log_last(&r->log),
-                .commit = raft_commit_index(&r->raft),
+                .commit = r->committed,
                 .applied = r->applied,
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
@@ -254,7 +254,7 @@ static void apply_change(struct replica *r, const struct log_entry *e, uint64_t 
 
 static bool has_more_to_apply(const struct replica *r)
 {
-        return r->applied < raft_commit_index(&r->raft) && log_get(&r->log, r->applied + 1);
+        return r->applied < r->committed && log_get(&r->log, r->applied + 1);
 }
 
 /* So much in a turn: heartbeats, and what else is committed, wait for no command. */
@@ -275,11 +275,12 @@ static void apply_committed(struct replica *r)
                                                            &r->apply_left);
                 else if (e->type == RAFT_CHANGE)
                         apply_change(r, e, index);
+                if (k != 0)
+                        r->applied = index - 1; /* no read may believe otherwise */
                 if (k < 0)
                         return replica_fatal(r, strerror(-k));
                 if (k > 0) {
                         r->applying = true;
-                        r->applied = index - 1;
                         return;
                 }
                 if (r->applying)
@@ -360,6 +361,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
                          ev->type);
                 return replica_fatal(r, why);
         }
+        r->committed = max_of(r->committed, (uint64_t) raft_commit_index(&r->raft));
         if ((u.flags & (RAFT_UPDATE_CURRENT_TERM)) || (u.flags & (RAFT_UPDATE_VOTED_FOR))) {
                 k = store_vote(r->store, raft_current_term(&r->raft), raft_voted_for(&r->raft));
                 if (k < 0)

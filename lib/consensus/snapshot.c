@@ -634,7 +634,7 @@ static size_t keep_bytes(const struct replica *r)
 
 bool snapshot_log_is_full(const struct replica *r)
 {
-        return log_bytes(&r->log, r->applied + 1, raft_commit_index(&r->raft)) > keep_bytes(r);
+        return log_bytes(&r->log, r->applied + 1, r->committed) > keep_bytes(r);
 }
 
 static void shrink(struct replica *r)

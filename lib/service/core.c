@@ -1115,8 +1115,11 @@ void core_tick(struct core *c, struct boot_time now)
 
 struct boot_time core_next(struct core *c)
 {
-        struct boot_time next = boot_min(c->renew_at, changes_next(&c->changes));
+        struct boot_time next = changes_next(&c->changes);
         struct replica_status st = core_status(c);
+
+        if (!c->part.on) /* else the batch waits for the rest of an entry */
+                next = boot_min(next, c->renew_at);
 
         if (st.leader) {
                 next = boot_min(next,
