@@ -31,9 +31,11 @@ void world_drive(struct world *w, struct replica_node *n)
         n->wake = true_time_of(w, n->ppm,
                                boot_min(boot_min(replica_next(n->replica), core_next(n->core)),
                                         api_next(n->api)));
-        /* Between two slices others have their turns. */
+        /* Between two slices others have their turns; mostly short ones, as there may be
+         * hundreds of slices, and leases wait for their end. */
         if (*core_busy(n->core))
-                n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC, 3 * MSEC);
+                n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
+                                             chance(w, 12) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
                 clients_go_on(n);
         seen_look(w, n);
