@@ -93,7 +93,7 @@ starve: build/.deps-test
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin DIR=$(abspath build)/recipes tests/system/recipes.sh
+	@BIN=$(O)/bin DIR=$(abspath build)/recipes tests/system/recipes.sh all
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
