@@ -35,7 +35,7 @@ void world_drive(struct world *w, struct replica_node *n)
          * hundreds of slices, and leases wait for their end. */
         if (*core_busy(n->core))
                 n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
-                                             chance(w, 12) ? 3 * MSEC : 100 * NSEC_PER_USEC);
+                                             chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
                 clients_go_on(n);
         seen_look(w, n);
