@@ -7,7 +7,7 @@
 #include "world.h"
 
 static struct {
-        enum { SHRINKS, SERVES, GROWS } act;
+        enum act { SHRINKS, SERVES, GROWS } act;
         nsec_t until;
 } story;
 
@@ -17,7 +17,7 @@ void alone_begin(void)
         story.until = NEVER;
 }
 
-static void act(struct world *w, int what, nsec_t least, nsec_t most)
+static void act(struct world *w, enum act what, nsec_t least, nsec_t most)
 {
         story.act = what;
         story.until = w->now + some_time(w, least, most);
