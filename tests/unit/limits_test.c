@@ -339,17 +339,6 @@ TEST(many_keys_are_removed_in_slices)
         }
 }
 
-static void save_whole(struct state *s, struct buf *ret)
-{
-        struct state_saver sv = {0};
-
-        state_save_start(&sv, s);
-        while (state_save_more(&sv, 1000) == 1)
-                ;
-        buf_add(ret, buf_head(&sv.out), buf_len(&sv.out));
-        state_saver_fini(&sv);
-}
-
 /* One revision may be 100,000 changes: to compact it held the loop for 22 ms. Nor do many
  * compactions in one entry add up. */
 TEST(what_is_compacted_counts)
@@ -385,7 +374,7 @@ TEST(what_is_compacted_counts)
         CHECK(steps >= 5 * 500);
         CHECK_EQ(s.kv.n_all, 500); /* their deletion can still be watched */
         /* ...and the last one, of 500 changes, in slices; what is being saved is as it was. */
-        save_whole(&s, &was);
+        state_save(&s, &was);
         buf_clear(&body);
         pb_append(&body, &q.base);
         c.body = (struct view){buf_head(&body), buf_len(&body)};
