@@ -627,7 +627,9 @@ static struct node *lag_behind(size_t n, struct node **ret_dead)
 
 static unsigned last_parts; /* of snapshots, that something is done to */
 
-static bool is_last_part(const struct frame *f)
+/* Of a part of a snapshot: where it begins, in how many bytes, and how many it brings. */
+static bool read_part(const struct frame *f, uint64_t *ret_at, uint64_t *ret_total,
+                      size_t *ret_len)
 {
         struct view v = {buf_head(&f->bytes), buf_len(&f->bytes)};
         uint64_t n[4];
@@ -637,7 +639,19 @@ static bool is_last_part(const struct frame *f)
                 return false;
         for (unsigned i = 0; i < 4; i++)
                 CHECK_EQ(view_u64(&v, &n[i]), 0);
-        return n[3] + v.len == n[2] && last_parts > 0 && last_parts-- > 0;
+        *ret_total = n[2];
+        *ret_at = n[3];
+        *ret_len = v.len;
+        return true;
+}
+
+static bool is_last_part(const struct frame *f)
+{
+        uint64_t at, total;
+        size_t len;
+
+        return read_part(f, &at, &total, &len) && at + len == total && last_parts > 0 &&
+               last_parts-- > 0;
 }
 
 static bool is_damaged(const struct frame *f)
@@ -697,15 +711,10 @@ static unsigned firsts; /* first parts of snapshots that were sent */
 
 static bool count_firsts(const struct frame *f)
 {
-        struct view v = {buf_head(&f->bytes), buf_len(&f->bytes)};
-        uint64_t n[4];
-        uint8_t type;
+        uint64_t at, total;
+        size_t len;
 
-        if (view_u8(&v, &type) < 0 || type != FRAME_SNAPSHOT)
-                return false;
-        for (unsigned i = 0; i < 4; i++)
-                CHECK_EQ(view_u64(&v, &n[i]), 0);
-        firsts += n[3] == 0;
+        firsts += read_part(f, &at, &total, &len) && at == 0;
         return false;
 }
 
