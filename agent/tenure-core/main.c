@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "bus/journal.h"
 #include "bus/notify.h"
 #include "certificates.h"
 #include "consensus/join.h"
@@ -92,6 +93,7 @@ static void on_hook(struct loop_hook *h)
         replica_flush(p->replica, now);
         loop_lap(p->loop, "replication, reads and snapshots", NULL);
         loop_later(&p->watchers, p->loop, on_watchers);
+        notify_flush();
         if (p->stopping && !replica_status(p->replica).leader)
                 loop_stop(p->loop);
 }
@@ -683,7 +685,7 @@ int main(int argc, char **argv)
                 fwrite(b.data, 1, buf_len(&b), stdout);
         } else if (r == 0) {
                 log_set_level(log_level_from_string(p.opt.log_level));
-                notify_use_journal();
+                journal_use();
                 replica_end_without_memory();
                 r = run(&p);
         }

@@ -1,6 +1,7 @@
 #include "guard.h"
 
 #include "base/log.h"
+#include "bus/journal.h"
 #include "bus/notify.h"
 #include "fence.h"
 #include "keep.h"
@@ -100,7 +101,7 @@ int guard_run(void)
         struct options o = {0};
         int r;
 
-        notify_use_journal();
+        journal_use();
         r = read_settings(&o);
         if (r == 0)
                 r = guard(&o);

@@ -9,10 +9,12 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <systemd/sd-id128.h>
+#include <unistd.h>
 
 #include "agent.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "bus/journal.h"
 #include "bus/notify.h"
 #include "guard.h"
 
@@ -454,13 +456,15 @@ static void on_sigusr1(struct loop_signal *s)
         loop_stop(a->loop);
 }
 
-/* After everything else in an iteration: what has changed of our place goes where a next life
- * finds it. */
+/* After everything else in an iteration: the fence follows, and what has changed of our place
+ * goes where a next life finds it. */
 static void on_hook(struct loop_hook *h)
 {
         struct agent *a = container_of(h, struct agent, hook);
         struct place p;
 
+        /* What the lease protects comes first: all else can wait for it, not the other way. */
+        fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
         if (client_place(a->client, &p))
                 keep_save(&a->keep, &p);
         else if (a->keep.has)
@@ -469,7 +473,6 @@ static void on_hook(struct loop_hook *h)
                 tell_status(a);
         publish_follow(a);
         waits_pump(&a->waits, a->client, boot_now());
-        fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
         /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
          */
         if (!a->ready && a->state == SESSION_HELD && fence_is_settled(&a->fence)) {
@@ -477,6 +480,7 @@ static void on_hook(struct loop_hook *h)
                 notify_ready();
         }
         go_on_leaving(a);
+        notify_flush();
 }
 
 static void on_sigint(struct loop_signal *s)
@@ -504,10 +508,10 @@ static int usage(FILE *f)
         return f == stdout ? 0 : 1;
 }
 
-/* The file, then the command line over it. */
-static int parse(struct options *o, int argc, char **argv, bool *ret_test)
+/* The file, then the command line over it. Returns 0, or a negative errno with *@err. */
+static int parse(struct options *o, int argc, char **argv, bool *ret_test,
+                 struct conf_error *err)
 {
-        struct conf_error err = {""};
         const char *file = NULL;
         int i, r;
 
@@ -521,14 +525,14 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
         r = conf_defaults(options_table, n_options, o);
         if (r == 0) {
                 r = conf_read_file(options_table, n_options, o, file ? file : DEFAULT_CONFIG,
-                                   &err);
+                                   err);
                 if (r == -ENOENT && !file)
                         r = 0;
         }
         for (i = 1; r == 0 && i < argc;) {
                 int at = i;
 
-                r = conf_read_args(options_table, n_options, o, argc, argv, &i, &err);
+                r = conf_read_args(options_table, n_options, o, argc, argv, &i, err);
                 if (r < 0 || i == argc || i != at)
                         continue;
                 if (strcmp(argv[i], "--help=conf") == 0) {
@@ -545,18 +549,18 @@ static int parse(struct options *o, int argc, char **argv, bool *ret_test)
                            i + 1 < argc) {
                         i++;
                 } else if (strncmp(argv[i], "--config=", 9) != 0) {
-                        snprintf(err.text, sizeof(err.text),
+                        snprintf(err->text, sizeof(err->text),
                                  "unknown option '%s'; see tenured --help", argv[i]);
                         r = -EINVAL;
                 }
                 i++;
         }
         if (r == 0) {
-                err.text[0] = '\0';
-                r = options_resolve(o, &err);
+                err->text[0] = '\0';
+                r = options_resolve(o, err);
         }
-        if (r < 0)
-                fprintf(stderr, "tenured: %s.\n", *err.text ? err.text : strerror(-r));
+        if (r < 0 && !*err->text)
+                snprintf(err->text, sizeof(err->text), "%s", strerror(-r));
         return r;
 }
 
@@ -587,11 +591,14 @@ static void on_sighup(struct loop_signal *s)
 {
         struct agent *a = container_of(s, struct agent, sighup);
         cleanup_(tls_freep) struct tls *tls = NULL;
+        struct conf_error err = {""};
         struct options fresh = {0};
         bool test = false;
 
         notify_reloading();
-        if (parse(&fresh, a->argc, a->argv, &test) < 0 || make_tls(&fresh, &tls) < 0) {
+        if (parse(&fresh, a->argc, a->argv, &test, &err) < 0) {
+                log_error("%s. The settings stay what they were.", err.text);
+        } else if (make_tls(&fresh, &tls) < 0) {
                 log_error("The settings stay what they were.");
         } else {
                 for (size_t i = 0; i < n_options; i++) {
@@ -746,6 +753,8 @@ static void fini(struct agent *a)
 int main(int argc, char **argv)
 {
         struct agent a = {.keep = {.fd = -1}};
+        struct conf_error err = {""};
+        char line[600];
         bool test = false;
         int r;
 
@@ -754,15 +763,19 @@ int main(int argc, char **argv)
                 return guard_run() < 0;
         a.argc = argc;
         a.argv = argv;
-        r = parse(&a.opt, argc, argv, &test);
-        if (r == 0 && test) {
+        r = parse(&a.opt, argc, argv, &test, &err);
+        if (r < 0) {
+                /* An agent that hangs here would have no guard. */
+                snprintf(line, sizeof(line), "tenured: %s.\n", err.text);
+                (void) !log_write(STDERR_FILENO, line, strlen(line));
+        } else if (test) {
                 cleanup_(buf_fini) struct buf b = {0};
 
                 conf_print(options_table, n_options, &a.opt, &b);
                 fwrite(b.data, 1, buf_len(&b), stdout);
-        } else if (r == 0) {
+        } else {
                 log_set_level(log_level_from_string(a.opt.log_level));
-                notify_use_journal();
+                journal_use();
                 r = run(&a);
         }
         fini(&a);

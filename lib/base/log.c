@@ -1,34 +1,54 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-static void sink_stderr(int level, const char *const fields[], const char *text);
+static int sink_stderr(int level, const char *const fields[], const char *text);
 
 static log_sink_fn current_sink = sink_stderr;
 static int current_level = LOG_INFO;
+static size_t dropped;
 
 static const char *const level_names[] = {"emerg",   "alert",  "crit", "err",
                                           "warning", "notice", "info", "debug"};
 
-static void sink_stderr(int level, const char *const fields[], const char *text)
+/* Others may have the same descriptor, so that it cannot be made non-blocking; what poll(2)
+ * calls writable takes a line, of a pipe up to PIPE_BUF bytes. */
+int log_write(int fd, const void *bytes, size_t n)
+{
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        ssize_t r = send(fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (r < 0 && errno == ENOTSOCK) {
+                if (poll(&p, 1, 0) < 1 || !(p.revents & POLLOUT))
+                        return -EAGAIN;
+                r = write(fd, bytes, n);
+        }
+        return r < 0 ? -errno : 0;
+}
+
+static int sink_stderr(int level, const char *const fields[], const char *text)
 {
         struct timespec ts;
+        char line[1200], when[32];
         struct tm tm;
-        char when[32];
+        int n;
 
         (void) fields;
         if (getenv("JOURNAL_STREAM") || getenv("INVOCATION_ID")) {
-                fprintf(stderr, "<%d>%s\n", level, text);
-                return;
+                n = snprintf(line, sizeof(line), "<%d>%s\n", level, text);
+        } else {
+                clock_gettime(CLOCK_REALTIME, &ts);
+                localtime_r(&ts.tv_sec, &tm);
+                strftime(when, sizeof(when), "%H:%M:%S", &tm);
+                n = snprintf(line, sizeof(line), "%s.%03ld %-7s %s\n", when,
+                             ts.tv_nsec / 1000000, level_names[level], text);
         }
-        clock_gettime(CLOCK_REALTIME, &ts);
-        localtime_r(&ts.tv_sec, &tm);
-        strftime(when, sizeof(when), "%H:%M:%S", &tm);
-        fprintf(stderr, "%s.%03ld %-7s %s\n", when, ts.tv_nsec / 1000000, level_names[level],
-                text);
+        return log_write(STDERR_FILENO, line, (size_t) n);
 }
 
 void log_set_sink(log_sink_fn sink)
@@ -92,6 +112,26 @@ const char *log_printable(const void *text, size_t n, char *out, size_t size)
         return out;
 }
 
+size_t log_dropped(void)
+{
+        return dropped;
+}
+
+static void say(int level, const char *const fields[], const char *text)
+{
+        char missing[96];
+
+        if (dropped > 0) {
+                snprintf(missing, sizeof(missing),
+                         "%zu log messages are missing here: nobody took them.", dropped);
+                if (current_sink(LOG_WARNING, NULL, missing) == 0)
+                        dropped = 0;
+        }
+        /* One that is missing for itself comes in no other place than the gap. */
+        if (dropped > 0 || current_sink(level, fields, text) < 0)
+                dropped++;
+}
+
 void log_full(int level, const char *const fields[], const char *fmt, ...)
 {
         char text[1024], line[1024];
@@ -102,7 +142,7 @@ void log_full(int level, const char *const fields[], const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        current_sink(level, fields, log_printable(text, strlen(text), line, sizeof(line)));
+        say(level, fields, log_printable(text, strlen(text), line, sizeof(line)));
 }
 
 int log_level_from_string(const char *s)

@@ -6,6 +6,10 @@
  * to standard error, with the "<N>" prefix of sd-daemon(3) when systemd reads it; bus/ installs
  * one that speaks the journal's own protocol. One process-wide sink and level; called from the
  * loop's thread only.
+ *
+ * Nothing here waits for who reads it: a host whose journal hangs has to let go of its place
+ * all the same. What nobody takes now is dropped and counted, and the next line that goes
+ * through is preceded by one that tells how many are missing.
  */
 #pragma once
 
@@ -14,13 +18,20 @@
 #include "base/base.h"
 
 /* @fields: "KEY=value" strings, borrowed for the call, ended by NULL; NULL where there are
- * none. */
-typedef void (*log_sink_fn)(int level, const char *const fields[], const char *text);
+ * none. Must not block. Returns 0, or a negative errno when it could not be said. */
+typedef int (*log_sink_fn)(int level, const char *const fields[], const char *text);
 
 void log_set_sink(log_sink_fn sink);
 void log_set_level(int level); /* LOG_ERR ... LOG_DEBUG; messages above it are dropped */
 int log_get_level(void);
 void log_full(int level, const char *const fields[], const char *fmt, ...) printf_(3, 4);
+
+/* How many messages nobody has taken since the last one that went through. */
+size_t log_dropped(void);
+
+/* Writes to @fd, a log's, without waiting: all of it, or, should there be no room, nothing.
+ * Returns 0 or a negative errno. */
+must_check_ int log_write(int fd, const void *bytes, size_t n);
 
 #define log_error(...) log_full(LOG_ERR, NULL, __VA_ARGS__)
 #define log_warning(...) log_full(LOG_WARNING, NULL, __VA_ARGS__)

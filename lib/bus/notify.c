@@ -2,20 +2,102 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
-#include <systemd/sd-journal.h>
 #include <systemd/sd-login.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
+/* ---- never waiting ---- */
+
+struct word {
+        char text[600];
+        int fd; /* sent along; -1: none */
+};
+
+/* What could not be sent yet, oldest first. There is no more than one word of a kind, and of
+ * kinds there are so many: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=, FDSTORE=. */
+#define WORDS_MAX 8
+static struct word waiting[WORDS_MAX];
+static size_t n_waiting;
+
+/* Returns 0, also where nobody listens, or -EAGAIN. */
+static int say(const struct word *w)
+{
+        const char *path = getenv("NOTIFY_SOCKET");
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        struct iovec iov = {(void *) (uintptr_t) w->text, strlen(w->text)};
+        union {
+                struct cmsghdr h;
+                uint8_t room[CMSG_SPACE(sizeof(int))];
+        } control = {0};
+        struct msghdr m = {.msg_name = &a, .msg_iov = &iov, .msg_iovlen = 1};
+        static int fd = -1;
+
+        if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof(a.sun_path))
+                return 0;
+        if (fd < 0)
+                fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        memcpy(a.sun_path, path, strlen(path));
+        if (*path == '@')
+                a.sun_path[0] = '\0';
+        m.msg_namelen = (socklen_t) (offsetof(struct sockaddr_un, sun_path) + strlen(path));
+        if (w->fd >= 0) {
+                m.msg_control = &control;
+                m.msg_controllen = sizeof(control);
+                control.h = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                             .cmsg_type = SCM_RIGHTS,
+                                             .cmsg_len = CMSG_LEN(sizeof(int))};
+                memcpy(CMSG_DATA(&control.h), &w->fd, sizeof(int));
+        }
+        if (sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+                return 0;
+        return errno == EAGAIN || errno == ENOBUFS || errno == EINTR ? -EAGAIN : 0;
+}
+
+void notify_flush(void)
+{
+        size_t i = 0;
+
+        while (i < n_waiting && say(&waiting[i]) == 0)
+                i++;
+        n_waiting -= i;
+        memmove(waiting, waiting + i, n_waiting * sizeof(waiting[0]));
+}
+
+/* The newest of a kind counts, in the order in which the newest were said. */
+static void tell(int fd, const char *fmt, ...) printf_(2, 3);
+static void tell(int fd, const char *fmt, ...)
+{
+        struct word w = {.fd = fd};
+        size_t kind;
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(w.text, sizeof(w.text), fmt, ap);
+        va_end(ap);
+        kind = strcspn(w.text, "=") + 1;
+        for (size_t i = 0; i < n_waiting; i++)
+                if (strncmp(waiting[i].text, w.text, kind) == 0) {
+                        memmove(&waiting[i], &waiting[i + 1],
+                                (--n_waiting - i) * sizeof(waiting[0]));
+                        break;
+                }
+        notify_flush();
+        if (n_waiting == 0 && say(&w) == 0)
+                return;
+        assert(n_waiting < WORDS_MAX);
+        waiting[n_waiting++] = w;
+}
+
 void notify_ready(void)
 {
-        sd_notify(0, "READY=1");
+        tell(-1, "READY=1");
 }
 
 void notify_reloading(void)
@@ -23,8 +105,8 @@ void notify_reloading(void)
         struct timespec ts;
 
         clock_gettime(CLOCK_MONOTONIC, &ts); /* as systemd orders it by */
-        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
-                   (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000);
+        tell(-1, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+             (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000);
 }
 
 void notify_status(const char *fmt, ...)
@@ -35,17 +117,17 @@ void notify_status(const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        sd_notifyf(0, "STATUS=%s", text);
+        tell(-1, "STATUS=%s", text);
 }
 
 void notify_watchdog(void)
 {
-        sd_notify(0, "WATCHDOG=1");
+        tell(-1, "WATCHDOG=1");
 }
 
 void notify_stopping(void)
 {
-        sd_notify(0, "STOPPING=1");
+        tell(-1, "STOPPING=1");
 }
 
 bool notify_is_unit(const char *prefix)
@@ -57,10 +139,7 @@ bool notify_is_unit(const char *prefix)
 
 void notify_keep_fd(const char *name, int fd)
 {
-        char text[128];
-
-        snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
-        sd_pid_notify_with_fds(0, 0, text, &fd, 1);
+        tell(fd, "FDSTORE=1\nFDNAME=%s", name);
 }
 
 int notify_kept_fd(const char *name)
@@ -89,35 +168,5 @@ nsec_t notify_watchdog_period(void)
 
 void notify_watchdog_shorten(nsec_t period)
 {
-        sd_notifyf(0, "WATCHDOG_USEC=%" PRId64, period / NSEC_PER_USEC);
-}
-
-#define FIELDS_MAX 16
-
-static void sink_journal(int level, const char *const fields[], const char *text)
-{
-        struct iovec iov[FIELDS_MAX + 2];
-        char message[1100], priority[16];
-        int n = 0;
-
-        snprintf(message, sizeof(message), "MESSAGE=%s", text);
-        snprintf(priority, sizeof(priority), "PRIORITY=%d", level);
-        iov[n++] = (struct iovec){message, strlen(message)};
-        iov[n++] = (struct iovec){priority, strlen(priority)};
-        for (size_t i = 0; fields && fields[i] && i < FIELDS_MAX; i++)
-                iov[n++] = (struct iovec){(void *) (uintptr_t) fields[i], strlen(fields[i])};
-        sd_journal_sendv(iov, n);
-}
-
-void notify_use_journal(void)
-{
-        const char *stream = getenv("JOURNAL_STREAM");
-        unsigned long long dev, ino;
-        struct stat st;
-
-        /* systemd.exec(5): JOURNAL_STREAM names the device and inode; a shell in between may
-         * have redirected us. */
-        if (stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
-            fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino)
-                log_set_sink(sink_journal);
+        tell(-1, "WATCHDOG_USEC=%" PRId64, period / NSEC_PER_USEC);
 }

@@ -1,5 +1,6 @@
-/* systemd's side of a service: readiness, status and watchdog by sd_notify(3), and the journal
- * as a log sink. */
+/* systemd's side of a service: readiness, status and watchdog, as sd_notify(3) says them, but
+ * never waiting: a service manager that does not read must not delay a heartbeat. What it does
+ * not take now is kept, the newest of each kind, and sent by notify_flush(). */
 #pragma once
 
 #include "base/base.h"
@@ -12,11 +13,14 @@ void notify_status(const char *fmt, ...) printf_(1, 2);
 void notify_watchdog(void);
 void notify_stopping(void);
 
+/* Sends what could not be sent before, in its order; in every turn of the loop. */
+void notify_flush(void);
+
 /* True when we run as the system's unit @prefix*.service, not in somebody's terminal. */
 bool notify_is_unit(const char *prefix);
 
 /* The service manager keeps a duplicate of @fd for our next life, under @name (FDSTORE=1 in
- * sd_notify(3)). */
+ * sd_notify(3)). @fd is borrowed, and stays open. */
 void notify_keep_fd(const char *name, int fd);
 
 /* What it kept of that name, now ours; -1 for nothing. Once, early: it closes what else there
@@ -28,7 +32,3 @@ int notify_kept_fd(const char *name);
  */
 nsec_t notify_watchdog_period(void);
 void notify_watchdog_shorten(nsec_t period);
-
-/* Sends log messages to the journal, with their fields, where standard error is connected to
- * it. */
-void notify_use_journal(void);

@@ -42,7 +42,7 @@ struct resolver *resolver_free(struct resolver *rv)
 {
         if (!rv)
                 return NULL;
-        worker_free(rv->worker);
+        worker_abandon(rv->worker); /* an agent that restarts has no time for a silent DNS */
         free(rv);
         return NULL;
 }

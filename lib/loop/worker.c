@@ -13,7 +13,9 @@ struct queue {
 struct worker {
         pthread_t thread;
         bool started;
-        pthread_mutex_t lock; /* todo, finished */
+        pthread_mutex_t lock; /* what follows, up to `finished` */
+        bool running;         /* a job */
+        bool abandoned;       /* the thread has the rest of it to itself */
         sem_t wake;           /* once for each of `todo`, and once more: that was all */
         struct queue todo, finished;
         int event_fd;
@@ -41,6 +43,25 @@ static struct worker_job *queue_take(struct queue *q)
         return all;
 }
 
+static void drop_all(struct worker_job *job)
+{
+        struct worker_job *next;
+
+        for (; job; job = next) {
+                next = job->next;
+                job->drop(job);
+        }
+}
+
+static void fini(struct worker *w)
+{
+        if (w->event_fd >= 0)
+                close(w->event_fd);
+        sem_destroy(&w->wake);
+        pthread_mutex_destroy(&w->lock);
+        free(w);
+}
+
 static void *thread_main(void *arg)
 {
         struct worker *w = arg;
@@ -48,6 +69,7 @@ static void *thread_main(void *arg)
         for (;;) {
                 struct worker_job *job;
                 uint64_t one = 1;
+                bool abandoned;
 
                 while (sem_wait(&w->wake) < 0 && errno == EINTR)
                         ;
@@ -58,13 +80,22 @@ static void *thread_main(void *arg)
                         if (!w->todo.head)
                                 w->todo.tail = &w->todo.head;
                 }
+                w->running = job != NULL;
                 pthread_mutex_unlock(&w->lock);
                 if (!job)
                         return NULL;
                 job->run(job);
                 pthread_mutex_lock(&w->lock);
-                queue_push(&w->finished, job);
+                w->running = false;
+                abandoned = w->abandoned;
+                if (!abandoned)
+                        queue_push(&w->finished, job);
                 pthread_mutex_unlock(&w->lock);
+                if (abandoned) {
+                        job->drop(job);
+                        fini(w);
+                        return NULL;
+                }
                 if (write(w->event_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
                         abort();
         }
@@ -120,24 +151,37 @@ int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
 
 struct worker *worker_free(struct worker *w)
 {
-        struct worker_job *job, *next;
-
         if (!w)
                 return NULL;
         if (w->started) {
                 sem_post(&w->wake);
                 pthread_join(w->thread, NULL);
         }
-        for (job = queue_take(&w->finished); job; job = next) {
-                next = job->next;
-                job->drop(job);
+        drop_all(queue_take(&w->finished));
+        loop_io_stop(&w->io);
+        fini(w);
+        return NULL;
+}
+
+struct worker *worker_abandon(struct worker *w)
+{
+        struct worker_job *todo;
+
+        if (!w)
+                return NULL;
+        pthread_mutex_lock(&w->lock);
+        todo = queue_take(&w->todo);
+        w->abandoned = w->running;
+        if (!w->abandoned) {
+                pthread_mutex_unlock(&w->lock);
+                drop_all(todo);
+                return worker_free(w);
         }
         loop_io_stop(&w->io);
-        if (w->event_fd >= 0)
-                close(w->event_fd);
-        sem_destroy(&w->wake);
-        pthread_mutex_destroy(&w->lock);
-        free(w);
+        drop_all(queue_take(&w->finished));
+        pthread_detach(w->thread);
+        pthread_mutex_unlock(&w->lock);
+        drop_all(todo);
         return NULL;
 }
 

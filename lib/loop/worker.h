@@ -24,6 +24,10 @@ must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thre
 /* Finishes the jobs that were submitted, joins the thread, and drops what was not handed back.
  * Accepts NULL; returns NULL. */
 struct worker *worker_free(struct worker *w);
+
+/* As worker_free(), for jobs that nobody waits for: a job that runs now is not waited for, and
+ * its thread, the worker and the job are left to the end of the process. @loop may go. */
+struct worker *worker_abandon(struct worker *w);
 DEFINE_CLEANUP(struct worker *, worker_free)
 
 /* The job must stay where it is until `done`. */

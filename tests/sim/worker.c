@@ -73,3 +73,8 @@ struct worker *worker_free(struct worker *w)
         free(w);
         return NULL;
 }
+
+struct worker *worker_abandon(struct worker *w)
+{
+        return worker_free(w);
+}

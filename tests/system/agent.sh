@@ -110,7 +110,7 @@ has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MON
 is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings stay what they were" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
-has "and tells which" "$(cat "$DIR/agent.log")" "tenured: $DIR/agent.conf:11: "
+has "and tells which" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings stay"
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 

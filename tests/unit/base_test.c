@@ -7,6 +7,8 @@
 #include "base/url.h"
 #include "test.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 TEST(varints_come_back)
@@ -209,11 +211,12 @@ TEST(names_for_dns)
 
 static char logged[1100];
 
-static void keep_line(int level, const char *const fields[], const char *text)
+static int keep_line(int level, const char *const fields[], const char *text)
 {
         (void) level;
         (void) fields;
         snprintf(logged, sizeof(logged), "%s", text);
+        return 0;
 }
 
 /* Whoever sends us text does not write our log: no second line, no escape sequence. */
@@ -239,6 +242,63 @@ TEST(a_line_of_the_log_is_one_line_and_printable)
                 CHECK(strlen(out) < size);
                 for (size_t i = size; i < sizeof(out); i++)
                         CHECK_EQ(out[i], 'x');
+        }
+}
+
+static size_t lines_of(char *text, const char *what)
+{
+        size_t n = 0;
+
+        for (char *at = text; (at = strstr(at, what)); at++)
+                n++;
+        return n;
+}
+
+/* A reader that has stopped reading stops nobody: what it does not take is dropped, and it is
+ * told how much. Through a pipe, a stream and datagrams: a shell's, systemd's, the journal's.
+ */
+TEST(a_log_that_nobody_reads_is_dropped_and_counted)
+{
+        static char text[4 << 20];
+        char number[64];
+
+        for (int kind = 0; kind < 3; kind++) {
+                int fds[2], was = dup(STDERR_FILENO);
+                ssize_t n, len = 0;
+                size_t missing;
+
+                if (kind == 0)
+                        CHECK_EQ(pipe(fds), 0);
+                else
+                        CHECK_EQ(socketpair(AF_UNIX, kind == 1 ? SOCK_STREAM : SOCK_DGRAM, 0,
+                                            fds),
+                                 0);
+                dup2(fds[kind == 0 ? 1 : 0], STDERR_FILENO);
+                CHECK_EQ(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0);
+                for (int i = 0; log_dropped() < 100 && i < 100000; i++)
+                        log_error("line %d of many", i);
+                dup2(was, STDERR_FILENO);
+                missing = log_dropped();
+                CHECK_EQ(missing, 100);
+                /* It reads again, and the next line comes after one that tells of the gap. */
+                dup2(fds[kind == 0 ? 1 : 0], STDERR_FILENO);
+                fcntl(fds[kind == 0 ? 0 : 1], F_SETFL, O_NONBLOCK);
+                while ((n = read(fds[kind == 0 ? 0 : 1], text + len,
+                                 sizeof(text) - 1 - (size_t) len)) > 0)
+                        len += n;
+                log_error("it goes on");
+                while ((n = read(fds[kind == 0 ? 0 : 1], text + len,
+                                 sizeof(text) - 1 - (size_t) len)) > 0)
+                        len += n;
+                dup2(was, STDERR_FILENO);
+                close(was);
+                close(fds[0]);
+                close(fds[1]);
+                text[len] = '\0';
+                snprintf(number, sizeof(number), "%zu log messages are missing here", missing);
+                CHECK_EQ(lines_of(text, number), 1);
+                CHECK_EQ(lines_of(text, "it goes on"), 1);
+                CHECK_EQ(log_dropped(), 0);
         }
 }
 

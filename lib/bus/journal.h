@@ -1,0 +1,13 @@
+/* The journal as a log sink, with the fields of a message, in its own protocol
+ * (https://systemd.io/JOURNAL_NATIVE_PROTOCOL). sd_journal_sendv(3) waits for a journal that
+ * does not read; this does not. */
+#pragma once
+
+#include "base/base.h"
+
+/* Sends log messages to the journal where standard error is connected to it. */
+void journal_use(void);
+
+/* The sink, to @path; for journal_use() and tests. Returns 0 or a negative errno. */
+must_check_ int journal_send(const char *path, int level, const char *const fields[],
+                             const char *text);

@@ -1,0 +1,91 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "bus/journal.h"
+#include "bus/notify.h"
+#include "test.h"
+
+static int reader(char path[static 108])
+{
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+        snprintf(path, 108, "/tmp/tenure-notify-%d-%" PRIx64, (int) getpid(),
+                 rnd(0, UINT64_MAX));
+        memcpy(a.sun_path, path, 108);
+        CHECK_EQ(bind(fd, (struct sockaddr *) &a, sizeof(a)), 0);
+        return fd;
+}
+
+static const char *next(int fd)
+{
+        static char text[2048];
+        ssize_t n = read(fd, text, sizeof(text) - 1);
+
+        text[max_of(n, (ssize_t) 0)] = '\0';
+        return text;
+}
+
+/* A service manager that does not read is not waited for; once it reads, it is told what counts
+ * by then, in order, and no more than that. */
+TEST(a_service_manager_that_does_not_read_is_told_later)
+{
+        char path[108];
+        int fd = reader(path), kept = open("/dev/null", O_RDONLY | O_CLOEXEC), n = 0;
+        const char *const after[] = {"FDSTORE=1\nFDNAME=place", "READY=1", "STATUS=three",
+                                     "WATCHDOG=1"};
+
+        setenv("NOTIFY_SOCKET", path, 1);
+        for (int i = 0; i < 1000; i++)
+                notify_status("%d", i);
+        notify_keep_fd("place", kept);
+        notify_watchdog();
+        notify_status("one");
+        notify_ready();
+        notify_status("three");
+        notify_watchdog();
+        notify_flush();
+        while (strncmp(next(fd), "STATUS=", 7) == 0)
+                n++;
+        CHECK(n > 0 && n < 1000);
+        for (size_t i = 0; i < ARRAY_SIZE(after); i++) {
+                notify_flush();
+                CHECK_STR(next(fd), after[i]);
+        }
+        notify_flush();
+        CHECK_STR(next(fd), "");
+        notify_ready();
+        CHECK_STR(next(fd), "READY=1");
+        unsetenv("NOTIFY_SOCKET");
+        notify_ready();
+        CHECK_STR(next(fd), "");
+        close(fd);
+        close(kept);
+        unlink(path);
+}
+
+/* The journal's own protocol; and no waiting for a journal that does not read. */
+TEST(the_journal_is_told_and_not_waited_for)
+{
+        const char *fields[] = {"A=b", "TWO=x\ny", NULL};
+        char path[108], wanted[128];
+        int fd = reader(path), n = 0, r;
+
+        CHECK_EQ(journal_send(path, 4, fields, "It is so."), 0);
+        snprintf(wanted, sizeof(wanted),
+                 "PRIORITY=4\nSYSLOG_IDENTIFIER=%s\nMESSAGE=It is so.\nA=b\nTWO\n\x03",
+                 program_invocation_short_name);
+        CHECK_STR(next(fd), wanted); /* as a string it ends within the length */
+        while ((r = journal_send(path, 6, NULL, "more")) == 0 && n < 100000)
+                n++;
+        CHECK_EQ(r, -EAGAIN);
+        CHECK(n > 0);
+        next(fd);
+        CHECK_EQ(journal_send(path, 6, NULL, "more"), 0);
+        unlink(path);
+        CHECK_EQ(journal_send(path, 6, NULL, "more"), -ENOENT);
+        close(fd);
+}
