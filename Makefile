@@ -121,9 +121,9 @@ install: build/.deps-build
 	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for u in tenured tenure-guard tenure-core; do \
+	for u in tenured tenure-guard tenure-reboot tenure-core; do \
 		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; done
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/tenure-held.target
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/tenure-held.target units/tenure-held.slice
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
 	install -D -m 644 units/tenure.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf
 	install -D -m 644 conf/completion/tenurectl $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl

@@ -291,6 +291,32 @@ static int status(struct ctl *c, int argc, char **argv)
         return held ? 0 : EXIT_NOT_HELD;
 }
 
+/* ---- check ---- */
+
+static int check(struct ctl *c, int argc, char **argv)
+{
+        struct json_object *o, *list;
+        size_t n;
+
+        (void) argv;
+        if (argc > 0)
+                return ctl_fail("check takes no argument", -EINVAL, NULL);
+        if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
+                return -1;
+        list = json_object_object_get(o, "FenceWarnings");
+        n = list ? json_object_array_length(list) : 0;
+        if (c->json != JSON_OFF) {
+                ctl_print(c, json_object_get(list));
+        } else {
+                for (size_t i = 0; i < n; i++)
+                        puts(json_object_get_string(json_object_array_get_idx(list, i)));
+                if (n == 0 && c->legend)
+                        puts("All that is bound to the place can be fenced in time.");
+        }
+        json_object_put(o);
+        return n == 0 ? 0 : 1;
+}
+
 /* ---- leave, join ---- */
 
 /* As long as what is bound to the place takes to stop. */
@@ -485,6 +511,7 @@ static const struct {
         int (*fn)(struct ctl *c, int argc, char **argv);
 } verbs[] = {
         {"status", "", "this host's place in the cluster (the default)", status},
+        {"check", "", "whether all that is bound to the place can be fenced in time", check},
         {"nodes", "[NODE...]", "who is there", nodes},
         {"services", "[SERVICE...]", "what is there, and on which nodes", verb_services},
         {"register", "SERVICE [SETTING...]",

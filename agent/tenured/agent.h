@@ -41,6 +41,7 @@ struct agent {
         bool resumed;      /* an earlier life of ours held the place */
         struct pid1 *pid1; /* NULL where we are no unit of systemd */
         struct fence fence;
+        bool kept_out;            /* from joining, by what is not down yet */
         bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
         const char *leave_reason; /* then the place is given back */
         bool left;
@@ -73,6 +74,12 @@ void agent_bus_refused(struct agent *a, const char *why);
 /* main.c: leaves, and stays out; joins again. False when it is about to exit. */
 bool agent_rest(struct agent *a);
 bool agent_join(struct agent *a);
+
+/* held.c: what may be up while the place is held. */
+void held_make(struct agent *a);
+void held_set(struct agent *a);      /* the settings have changed */
+void held_check(struct agent *a);    /* so has the TTL: whether all can be fenced in time */
+void held_keep_out(struct agent *a); /* from joining, while something is not down */
 
 /* publish.c: what this node says of itself and of its services. */
 must_check_ int publish_start(struct agent *a);

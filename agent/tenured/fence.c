@@ -2,91 +2,129 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "bus/cgroup.h"
+#include "reboot.h"
 
 /* Explained in conf/tenure.catalog. */
 #define MESSAGE_FENCED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a006"
 #define MESSAGE_FENCE_FAILED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a007"
-
-/* While it stops, and only then, it is asked so often whether it has: a job that is done may
- * still have left something running. Not oftener: systemd runs jobs when it has nothing else to
- * do, and answering us is something. */
-#define LOOK_AGAIN (10 * NSEC_PER_MSEC)
-
-/* Of a term, no more than so much is given up to stop in time. */
-#define LEAD_SHARE 4
-
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* fence_follow() comes with every iteration */
-}
-
-void fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
-                nsec_t lead, bool reboot)
-{
-        *f = (struct fence){.pid1 = pid1,
-                            .target = target,
-                            .lead = lead,
-                            .reboot = reboot,
-                            .state = pid1 ? FENCE_UP : FENCE_DOWN};
-        loop_timer_init(&f->timer, l, on_timer);
-}
-
-void fence_set(struct fence *f, nsec_t lead, bool reboot)
-{
-        f->lead = lead;
-        f->reboot = reboot;
-}
-
-void fence_fini(struct fence *f)
-{
-        if (f->pid1)
-                loop_timer_disarm(&f->timer);
-}
-
-bool fence_is_settled(const struct fence *f)
-{
-        return !f->pid1 || f->stuck || (f->state == FENCE_UP && f->known);
-}
-
-bool fence_is_down(const struct fence *f)
-{
-        return f->state == FENCE_DOWN;
-}
 
 static nsec_t ms(nsec_t t)
 {
         return t / NSEC_PER_MSEC;
 }
 
-static void on_down(void *userdata, int r)
+static struct fencing_place place(const struct fence *f, struct boot_time now)
 {
-        struct fence *f = userdata;
-        struct boot_time now = boot_now();
-        const char *fields[] = {MESSAGE_FENCED, NULL};
+        struct fencing_place p = {.leave = f->leave};
 
-        f->asked = false;
-        f->seen_up |= r == 0;
-        if (r == 0 && f->state == FENCE_STOPPING && !f->told) {
-                f->told = true;
-                pid1_stop(f->pid1, f->target);
-        }
-        if (r <= 0 || f->state != FENCE_STOPPING)
-                return;
-        f->state = FENCE_DOWN;
-        if (!f->known)
-                log_debug("%s is down.", f->target);
-        else if (boot_before(now, f->deadline))
-                log_full(LOG_NOTICE, fields,
-                         "%s is down after %" PRId64 " ms, %" PRId64 " ms before the deadline.",
-                         f->target, ms(boot_diff(now, f->began)),
-                         ms(boot_diff(f->deadline, now)));
-        else
-                log_full(LOG_NOTICE, fields, "%s is down after %" PRId64 " ms.", f->target,
-                         ms(boot_diff(now, f->began)));
+        if (!f->session)
+                return p;
+        p.held = session_holds(f->session, now);
+        p.ttl = f->session->ttl;
+        if (p.held)
+                p.deadline = session_deadline(f->session);
+        return p;
 }
+
+static const char *slice_group(void)
+{
+        static char path[128];
+
+        if (!*path && cgroup_of_unit(NULL, FENCE_SLICE, path, sizeof(path)) < 0)
+                abort();
+        return path;
+}
+
+bool fence_is_settled(const struct fence *f)
+{
+        return !f->bound || f->stuck || (f->machine.state == FENCING_UP && f->machine.opened);
+}
+
+bool fence_is_down(const struct fence *f)
+{
+        return !f->bound || fencing_is_down(&f->machine);
+}
+
+const char *fence_still_up(const struct fence *f)
+{
+        const struct bound_unit *u;
+        size_t n;
+
+        if (!f->bound || f->machine.state != FENCING_STOPPING)
+                return "";
+        u = bound_units(f->bound, &n);
+        /* The target last: it waits for the others. */
+        for (size_t i = n; i-- > 0;)
+                if (!u[i].is_down ||
+                    (u[i].control_group && cgroup_is_populated(u[i].control_group) > 0))
+                        return u[i].name;
+        return cgroup_is_populated(slice_group()) > 0 ? FENCE_SLICE : "";
+}
+
+/* ---- at the kernel ---- */
+
+/* Each control group once, the slice first. */
+static void each_group(const struct fence *f, void (*fn)(const char *group))
+{
+        const struct bound_unit *u;
+        size_t n;
+
+        fn(slice_group());
+        u = bound_units(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (u[i].control_group && !cgroup_is_within(u[i].control_group, slice_group()))
+                        fn(u[i].control_group);
+}
+
+static void freeze(const char *group)
+{
+        int r = cgroup_freeze(group, true);
+
+        if (r < 0 && r != -ENOENT)
+                log_error("Cannot freeze %s: %s.", group, strerror(-r));
+}
+
+static void thaw(const char *group)
+{
+        int r = cgroup_freeze(group, false);
+
+        if (r < 0 && r != -ENOENT)
+                log_error("Cannot thaw %s: %s.", group, strerror(-r));
+}
+
+static void kill_all(const char *group)
+{
+        int r;
+
+        if (cgroup_is_populated(group) == 0)
+                return;
+        r = cgroup_kill(group);
+        if (r < 0 && r != -ENOENT)
+                log_error("Cannot kill what is in %s: %s.", group, strerror(-r));
+        else if (r == 0)
+                log_warning("Killing what is left in %s.", group);
+}
+
+static bool has_processes(const struct fence *f)
+{
+        const struct bound_unit *u;
+        size_t n;
+
+        if (cgroup_is_populated(slice_group()) != 0)
+                return true;
+        u = bound_units(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (u[i].control_group && cgroup_is_populated(u[i].control_group) != 0)
+                        return true;
+        return false;
+}
+
+/* ---- the gate ---- */
 
 static bool open_gate(struct fence *f)
 {
@@ -94,100 +132,168 @@ static bool open_gate(struct fence *f)
 
         if (fd < 0 && !f->stuck)
                 log_error("%s: cannot make it: %s. %s stays down.", FENCE_GATE, strerror(errno),
-                          f->target);
+                          bound_root(f->bound));
         f->stuck = fd < 0;
         if (fd >= 0)
                 close(fd);
         return fd >= 0;
 }
 
-/* Returns whether it was open. */
-static bool close_gate(void)
+static void close_gate(void)
 {
-        if (unlink(FENCE_GATE) == 0)
-                return true;
-        if (errno != ENOENT)
+        if (rename(FENCE_GATE, FENCE_STOPPING_MARK) == 0 || errno == ENOENT)
+                return;
+        if (unlink(FENCE_GATE) < 0)
                 log_error("%s: cannot remove it: %s.", FENCE_GATE, strerror(errno));
-        return errno != ENOENT;
 }
 
-static void stop(struct fence *f, struct boot_time now)
+/* ---- the acts ---- */
+
+static void tell_down(const struct fence *f, struct boot_time now)
 {
-        bool open = close_gate();
+        const struct fencing *m = &f->machine;
+        const char *fields[] = {MESSAGE_FENCED, NULL};
+        const char *target = bound_root(f->bound);
 
-        f->state = FENCE_STOPPING;
-        f->began = f->ask_at = now;
-        f->asked = f->seen_up = f->killed = f->rebooted = false;
-        if (f->known)
-                log_info("Stopping %s.", f->target);
-        /* At boot the target may wait for us to be ready, with units that wait for it: a stop
-         * would be the end of their start. So what need not be up is looked at first. */
-        f->told = f->known || open;
-        if (f->told)
-                pid1_stop(f->pid1, f->target);
+        if (m->began.ns == 0)
+                log_debug("%s is down.", target);
+        else if (boot_before(now, m->deadline))
+                log_full(LOG_NOTICE, fields,
+                         "%s is down after %" PRId64 " ms, %" PRId64 " ms before the deadline.",
+                         target, ms(boot_diff(now, m->began)), ms(boot_diff(m->deadline, now)));
+        else
+                log_full(LOG_NOTICE, fields, "%s is down after %" PRId64 " ms.", target,
+                         ms(boot_diff(now, m->began)));
 }
 
-static void press(struct fence *f, struct boot_time now)
+static void alarm_people(const struct fence *f, bool reboots)
 {
         const char *fields[] = {MESSAGE_FENCE_FAILED, NULL};
+        const char *what = fence_still_up(f);
 
-        if (!f->asked && !boot_before(now, f->ask_at)) {
-                f->asked = true;
-                f->ask_at = boot_add(now, LOOK_AGAIN);
-                pid1_is_down(f->pid1, f->target, on_down, f);
-                if (f->state != FENCE_STOPPING)
+        log_full(LOG_ERR, fields, "%s is still up at the deadline%s%s%s%s.",
+                 bound_root(f->bound), *what ? ": " : "", what,
+                 *what ? "" : ", as far as systemd tells",
+                 reboots ? "; rebooting at once" : "");
+}
+
+static void on_seen(void *userdata, enum bound_sight s)
+{
+        struct fence *f = userdata;
+        enum fencing_sight sight = FENCING_SAW_NOTHING;
+
+        if (s == BOUND_ACTIVE)
+                sight = f->machine.state == FENCING_UP ? FENCING_SAW_STARTED : FENCING_SAW_UP;
+        else if (s == BOUND_SOME)
+                sight = FENCING_SAW_UP;
+        else if (s == BOUND_NONE)
+                sight = has_processes(f) ? FENCING_SAW_LEFTOVER : FENCING_SAW_DOWN;
+        fencing_saw(&f->machine, sight);
+        /* Not from here: what follows may end the connection that this comes from. */
+        if (loop_timer_arm(&f->timer, boot_now()) < 0)
+                abort();
+}
+
+static void act(struct fence *f, unsigned acts, struct boot_time now)
+{
+        /* What counts first, what may take its time last. */
+        if (acts & FENCING_FREEZE)
+                each_group(f, freeze);
+        if (acts & FENCING_KILL)
+                each_group(f, kill_all);
+        if (acts & FENCING_CLOSE)
+                close_gate();
+        if (acts & FENCING_REBOOT)
+                reboot_now(f->pid1);
+        if (acts & FENCING_STOP)
+                bound_stop(f->bound);
+        if (acts & FENCING_ALARM)
+                alarm_people(f, acts & FENCING_REBOOT);
+        if (acts & FENCING_CLOSE)
+                log_info("Stopping %s.", bound_root(f->bound));
+        if (acts & FENCING_THAW)
+                each_group(f, thaw);
+        if (acts & FENCING_FORGET) {
+                tell_down(f, now);
+                unlink(FENCE_STOPPING_MARK);
+        }
+        if (acts & FENCING_OPEN) {
+                if (!open_gate(f)) {
+                        fencing_barred(&f->machine);
                         return;
+                }
+                log_info("Starting %s.", bound_root(f->bound));
         }
-        if (!f->killed && f->seen_up && !boot_before(now, f->kill_at)) {
-                f->killed = true;
-                pid1_kill_bound(f->pid1, f->target);
-        }
-        if (!f->rebooted && f->killed && !boot_before(now, f->deadline)) {
-                f->rebooted = true;
-                log_full(LOG_ERR, fields, "%s is still up at the deadline%s.", f->target,
-                         f->reboot ? "; rebooting at once" : "");
-                if (f->reboot)
-                        pid1_reboot(f->pid1);
-        }
+        if (acts & FENCING_START)
+                bound_start(f->bound);
+        if (acts & FENCING_LOOK)
+                bound_look(f->bound, on_seen, f);
 }
 
 void fence_follow(struct fence *f, const struct session *s, bool leave, struct boot_time now)
 {
-        nsec_t lead = min_of(f->lead, s->ttl / LEAD_SHARE);
-        struct boot_time from = BOOT_TIME_NEVER;
-        bool held, up;
+        struct fencing_place p;
 
-        if (!f->pid1)
+        f->session = s;
+        f->leave = leave;
+        if (!f->bound)
                 return;
-        held = session_holds(s, now);
-        if (held) {
-                f->deadline = session_deadline(s);
-                from = boot_add(f->deadline, -lead);
-        }
-        up = held && !leave && boot_before(now, from);
-        /* Who leaves in peace has all the time that its renewals win; who lost has none. */
-        if (held)
-                f->kill_at = boot_add(f->deadline, -lead / 2);
-        else if (f->state == FENCE_UP)
-                f->kill_at = f->deadline = now;
-        if (up && f->state == FENCE_DOWN && open_gate(f)) {
-                f->state = FENCE_UP;
-                f->known = true;
-                log_info("Starting %s.", f->target);
-                pid1_start(f->pid1, f->target);
-        } else if (up && f->state == FENCE_UP && !f->known && open_gate(f)) {
-                /* An earlier life's. */
-                f->known = true;
-                pid1_start(f->pid1, f->target);
-        } else if (!up && f->state == FENCE_UP) {
-                stop(f, now);
-        }
-        if (f->state == FENCE_STOPPING) {
-                press(f, now);
-                from = boot_add(now, LOOK_AGAIN);
-        }
-        if (f->state == FENCE_DOWN)
-                loop_timer_disarm(&f->timer);
-        else if (loop_timer_arm(&f->timer, from) < 0)
+        p = place(f, now);
+        act(f, fencing_next(&f->machine, &p, now), now);
+        if (loop_timer_arm(&f->timer, fencing_wakeup(&f->machine, &p, now)) < 0)
                 abort();
+}
+
+/* ---- ---- */
+
+/* At once, before whatever else this turn brings. */
+static void on_timer(struct loop_timer *t)
+{
+        struct fence *f = container_of(t, struct fence, timer);
+
+        fence_follow(f, f->session, f->leave, boot_now());
+}
+
+static void on_changed(void *userdata)
+{
+        struct fence *f = userdata;
+
+        if (f->changed)
+                f->changed(f);
+}
+
+int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
+               const struct fencing_config *cfg)
+{
+        int r;
+
+        *f = (struct fence){.pid1 = pid1};
+        loop_timer_init(&f->timer, l, on_timer);
+        if (!*target || !pid1)
+                return 0;
+        fencing_init(&f->machine, cfg, access(FENCE_GATE, F_OK) == 0,
+                     access(FENCE_STOPPING_MARK, F_OK) == 0);
+        r = bound_new(&f->bound, l, target, on_changed, f);
+        if (r < 0)
+                return r;
+        if (!cgroup_is_there())
+                log_warning(
+                        "No control groups of version 2 here: what is bound to %s is stopped "
+                        "only while systemd answers.",
+                        target);
+        return 0;
+}
+
+void fence_set(struct fence *f, const struct fencing_config *cfg)
+{
+        f->machine.cfg = *cfg;
+}
+
+void fence_fini(struct fence *f)
+{
+        if (f->timer.loop)
+                loop_timer_disarm(&f->timer);
+        f->bound = bound_free(f->bound);
+        free(f->warnings);
+        f->warnings = NULL;
 }

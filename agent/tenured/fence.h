@@ -1,47 +1,50 @@
 /*
  * tenure-held.target: up exactly while this host holds its place. What must not run on two
- * hosts is bound to it (BindsTo= and After=), and is stopped before the cluster may give the
- * place to somebody else: from the holder's deadline less a lead on, whatever has not stopped
- * halfway to the deadline is killed, and what is still there at the deadline costs the machine
- * its life, if the settings say so.
+ * hosts is bound to it, best by Slice=tenure-held.slice, which is; or by BindsTo= and After=.
+ * All of it is down before the cluster may give the place to somebody else: what is to be done
+ * when, session/fencing.h decides, and this does it - at the kernel where it must not wait, by
+ * the service manager where it may.
  *
  * Whoever starts something that is bound to the target starts the target, too (Requires= in
  * systemd.unit(5)). So there is a gate, a file that is there exactly while the target may be
- * up, and the target asserts it.
+ * up, and the target asserts it. From its closing on until all is down it bears another name,
+ * which an agent's next life, and the guard, go by.
  */
 #pragma once
 
+#include "bus/bound.h"
 #include "bus/pid1.h"
 #include "loop/loop.h"
+#include "session/fencing.h"
 #include "session/session.h"
 
-/* As AssertPathExists= of units/tenure-held.target has it. */
+/* As AssertPathExists= of units/tenure-held.target has it, and units/tenure-guard.service. */
 #define FENCE_GATE "/run/tenure/held"
+#define FENCE_STOPPING_MARK "/run/tenure/stopping"
+
+#define FENCE_SLICE "tenure-held.slice"
 
 struct fence {
-        struct pid1 *pid1; /* NULL: there is nothing to fence */
-        const char *target;
-        nsec_t lead;
-        bool reboot;
-
-        enum { FENCE_DOWN, FENCE_UP, FENCE_STOPPING } state;
-        bool known;   /* that it is up, and not only believed */
-        bool seen_up; /* since it is to stop */
-        bool stuck;   /* the gate does not open; told once */
-        bool told;    /* to stop, systemd is */
-        bool asked, killed, rebooted;
-        struct boot_time began, ask_at, kill_at, deadline;
+        struct fencing machine;
+        struct bound *bound; /* NULL: there is nothing to fence */
+        struct pid1 *pid1;
+        const struct session *session; /* as fence_follow() had it last */
+        bool leave;
+        bool stuck; /* the gate does not open; told once */
         struct loop_timer timer;
+        void (*changed)(struct fence *f); /* what is bound is another; may be NULL */
+        char *warnings;                   /* by fence_check(); NULL: none yet */
 };
 
-/* @pid1 and @target are borrowed. What an earlier life left up counts as up. */
-void fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
-                nsec_t lead, bool reboot);
+/* @target: the unit, borrowed; "" or no systemd: nothing is fenced. @pid1 is borrowed. What an
+ * earlier life left up counts as up. Returns 0 or a negative errno: nothing is fenced. */
+must_check_ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1,
+                           const char *target, const struct fencing_config *cfg);
 void fence_fini(struct fence *f);
-void fence_set(struct fence *f, nsec_t lead, bool reboot);
+void fence_set(struct fence *f, const struct fencing_config *cfg);
 
-/* Makes the target follow the session; in every iteration of the loop. @leave: bring it down,
- * though the place is still held. */
+/* Makes the target follow the session; in every iteration of the loop, and first of all when
+ * the session is lost. @leave: bring it down, though the place is still held. */
 void fence_follow(struct fence *f, const struct session *s, bool leave, struct boot_time now);
 
 /* Where the place is held the target may be up, or there is none. */
@@ -49,3 +52,6 @@ bool fence_is_settled(const struct fence *f);
 
 /* Nothing that is bound to the target runs any more. */
 bool fence_is_down(const struct fence *f);
+
+/* What is not down yet, for people; "" when all is, or nobody knows. */
+const char *fence_still_up(const struct fence *f);

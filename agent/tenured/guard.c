@@ -31,7 +31,7 @@ static void on_hook(struct loop_hook *h)
         bool held = session_holds(&g->session, now);
 
         /* Its next life is the one to decide from now on. */
-        if (g->fence.state == FENCE_UP && keep_is_used(&g->keep)) {
+        if (g->fence.machine.state == FENCING_UP && keep_is_used(&g->keep)) {
                 log_debug("The agent is back.");
                 return loop_stop(g->loop);
         }
@@ -60,6 +60,7 @@ static int guard(const struct options *o)
 {
         struct session_config cfg = {
                 .ttl = o->ttl, .drift_ppm = (uint32_t) o->drift_ppm, .retry = NSEC_PER_SEC};
+        struct fencing_config fencing = options_fencing(o);
         cleanup_(loop_freep) struct loop *l = NULL;
         cleanup_(pid1_freep) struct pid1 *pid1 = NULL;
         struct guard g = {.keep = {.fd = -1}};
@@ -73,6 +74,8 @@ static int guard(const struct options *o)
         r = loop_new(&l);
         if (r == 0)
                 r = pid1_new(&pid1, l);
+        if (r == 0)
+                r = fence_init(&g.fence, l, pid1, o->held_target, &fencing);
         if (r < 0) {
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
                 return r;
@@ -83,9 +86,6 @@ static int guard(const struct options *o)
                 session_resume(&g.session, &p.session);
         g.loop = l;
         loop_timer_init(&g.look, l, on_look);
-        fence_init(&g.fence, l, pid1, o->held_target, o->fence_lead,
-                   strcmp(o->fence_action, "reboot") == 0);
-        g.fence.known = true;
         loop_hook_start(&g.hook, l, on_hook);
         notify_ready();
         loop_run(l);

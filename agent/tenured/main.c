@@ -17,6 +17,7 @@
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "guard.h"
+#include "reboot.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
 #define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
@@ -154,6 +155,13 @@ static void tell_status(struct agent *a)
         a->told_nodes = n;
         switch (a->state) {
         case SESSION_JOINING:
+                if (!fence_is_down(&a->fence)) {
+                        const char *what = fence_still_up(&a->fence);
+
+                        notify_status("Not joining before %s is down.",
+                                      *what ? what : a->opt.held_target);
+                        break;
+                }
                 if (boot_before(boot_now(), a->steady.damping.until)) {
                         notify_status("Staying out for %" PRId64 " s after %" PRIu64
                                       " losses; tenurectl join ends that.",
@@ -191,6 +199,9 @@ static void on_session(void *userdata, enum session_state state, const char *why
         char lease[48];
         const char *fields[] = {NULL, lease, NULL};
 
+        /* Before a word of it. */
+        if (state == SESSION_LOST)
+                fence_follow(&a->fence, s, a->leaving, boot_now());
         snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
         snprintf(a->why, sizeof(a->why), "%s", why);
         a->state = state;
@@ -214,7 +225,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         case SESSION_LOST:
                 fields[0] = MESSAGE_LOST;
                 if (steady_lost(&a->steady, boot_now())) {
-                        client_rest(a->client, a->steady.damping.until);
+                        held_keep_out(a);
                         log_full(LOG_ERR, fields,
                                  "Node %s lost its place: %s; %" PRIu64
                                  " times by now, so it stays out for %" PRId64 " s.",
@@ -237,6 +248,8 @@ static void on_session(void *userdata, enum session_state state, const char *why
         }
         manager_session_changed(a, state, why);
         tell_status(a);
+        if (state == SESSION_HELD)
+                held_check(a);
 }
 
 static void on_synced(void *userdata, bool synced)
@@ -437,7 +450,7 @@ bool agent_join(struct agent *a)
         if (a->leaving)
                 a->then = THEN_JOIN;
         steady_forgive(&a->steady);
-        client_rest(a->client, (struct boot_time){0});
+        held_keep_out(a);
         return true;
 }
 
@@ -473,6 +486,10 @@ static void on_hook(struct loop_hook *h)
                 tell_status(a);
         publish_follow(a);
         waits_pump(&a->waits, a->client, boot_now());
+        if (a->kept_out == fence_is_down(&a->fence)) {
+                held_keep_out(a);
+                tell_status(a);
+        }
         /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
          */
         if (!a->ready && a->state == SESSION_HELD && fence_is_settled(&a->fence)) {
@@ -499,6 +516,8 @@ static int usage(FILE *f)
                    "      --guard                    stop what an agent that has ended left "
                    "up, in "
                    "time; for tenure-guard.service\n"
+                   "      --rebooter                 reboot this host when told to; for "
+                   "tenure-reboot.service\n"
                    "  -h, --help                     this text; --help=conf: the manual page "
                    "of the "
                    "settings, tenured.conf(5)\n"
@@ -622,8 +641,7 @@ static void on_sighup(struct loop_signal *s)
                 set_steady(a);
                 log_set_level(log_level_from_string(a->opt.log_level));
                 client_set_ttl(a->client, a->opt.ttl);
-                fence_set(&a->fence, a->opt.fence_lead,
-                          strcmp(a->opt.fence_action, "reboot") == 0);
+                held_set(a);
         }
         conf_clear(options_table, n_options, &fresh);
         /* READY=1 ends the reload; before the first one nothing is ready. */
@@ -641,18 +659,6 @@ static void lock_memory(void)
                 return;
         if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
                 log_warning("Cannot lock memory: %s.", strerror(errno));
-}
-
-/* Only as the system's unit: an agent in a terminal has no business with the host's units. */
-static void make_fence(struct agent *a)
-{
-        int r = notify_is_unit("tenured") ? pid1_new(&a->pid1, a->loop) : -ENOENT;
-
-        if (r < 0 && r != -ENOENT)
-                log_error("Cannot reach the service manager: %s. Nothing is fenced.",
-                          strerror(-r));
-        fence_init(&a->fence, a->loop, *a->opt.held_target ? a->pid1 : NULL, a->opt.held_target,
-                   a->opt.fence_lead, strcmp(a->opt.fence_action, "reboot") == 0);
 }
 
 static int run(struct agent *a)
@@ -710,11 +716,10 @@ static int run(struct agent *a)
                 return r;
         }
         lock_memory();
-        make_fence(a);
+        held_make(a);
         set_steady(a);
         steady_init(&a->steady, a->loop, on_brake);
-        if (a->steady.damping.until.ns > 0 && !a->resumed)
-                client_rest(a->client, a->steady.damping.until);
+        held_keep_out(a);
         authorize_init(&a->questions);
         waits_init(&a->waits, a->loop);
         r = publish_start(a);
@@ -761,6 +766,10 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         if (argc == 2 && strcmp(argv[1], "--guard") == 0)
                 return guard_run() < 0;
+        if (argc == 2 && strcmp(argv[1], "--rebooter") == 0) {
+                journal_use();
+                return reboot_helper() < 0;
+        }
         a.argc = argc;
         a.argv = argv;
         r = parse(&a.opt, argc, argv, &test, &err);

@@ -255,6 +255,21 @@ GETTER(get_rest)
                                      (uint64_t) (a->steady.damping.until.ns / NSEC_PER_USEC));
 }
 
+/* A sentence a line. */
+GETTER(get_fence_warnings)
+{
+        struct agent *a = userdata;
+        const char *at = a->fence.warnings ? a->fence.warnings : "";
+        char line[512];
+        int r = sd_bus_message_open_container(reply, 'a', "s");
+
+        for (; r >= 0 && *at; at = strchr(at, '\n') + 1) {
+                snprintf(line, sizeof(line), "%.*s", (int) strcspn(at, "\n"), at);
+                r = sd_bus_message_append(reply, "s", line);
+        }
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
 GETTER(get_degraded)
 {
         struct agent *a = userdata;
@@ -300,6 +315,7 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, CHANGES),
         SD_BUS_PROPERTY("Degraded", "s", get_degraded, 0, MOVES),
         SD_BUS_PROPERTY("MassFailure", "b", get_brake, 0, CHANGES),
+        SD_BUS_PROPERTY("FenceWarnings", "as", get_fence_warnings, 0, CHANGES),
         SD_BUS_PROPERTY("RestUntilUSec", "t", get_rest, 0, MOVES),
         SD_BUS_PROPERTY("NNodes", "t", get_n_nodes, 0, MOVES),
         SD_BUS_PROPERTY("NServices", "t", get_n_services, 0, MOVES),

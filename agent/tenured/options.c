@@ -149,3 +149,9 @@ int options_resolve(struct options *o, struct conf_error *err)
         }
         return 0;
 }
+
+struct fencing_config options_fencing(const struct options *o)
+{
+        return (struct fencing_config){.lead = o->fence_lead,
+                                       .reboot = strcmp(o->fence_action, "reboot") == 0};
+}

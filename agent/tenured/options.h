@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/conf.h"
+#include "session/fencing.h"
 
 struct options {
         char *endpoints, *cluster;
@@ -28,3 +29,5 @@ extern const size_t n_options;
 /* Fills what was left out from the host, and checks. Returns 0, -EINVAL with *@err, or -ENOMEM.
  */
 must_check_ int options_resolve(struct options *o, struct conf_error *err);
+
+struct fencing_config options_fencing(const struct options *o);

@@ -117,6 +117,11 @@ int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userda
         return r < 0 ? r : attach(ret, l, sd, closed, userdata);
 }
 
+bool bus_manager_is_there(void)
+{
+        return access(MANAGER_SOCKET, F_OK) == 0;
+}
+
 int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata)
 {
         sd_bus *sd;

@@ -17,6 +17,9 @@ typedef void (*bus_closed_fn)(void *userdata, int r);
 /* Opens the system bus, or the one in DBUS_SYSTEM_BUS_ADDRESS. */
 must_check_ int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userdata);
 
+/* Whether systemd runs here. */
+bool bus_manager_is_there(void);
+
 /* Straight to the service manager, without a bus daemon in between: its private socket, as
  * systemctl uses it. For root. -ENOENT where systemd does not run. */
 must_check_ int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn closed,

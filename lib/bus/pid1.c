@@ -1,7 +1,5 @@
 #include "bus/pid1.h"
 
-#include <signal.h>
-
 #include "base/log.h"
 #include "bus/bus.h"
 
@@ -25,24 +23,12 @@ struct pid1 {
         struct bus *bus; /* NULL: not connected, or not any more */
         bool broken;     /* to be freed before the next use: not from its own callback */
 
-        pid1_answer_fn down_fn;
-        void *down_userdata;
-
         void (*shutdown_fn)(void *userdata, enum pid1_shutdown what);
         void *shutdown_userdata;
         struct loop_timer shutdown_limit;
         enum pid1_shutdown shutdown;
         unsigned shutdown_open; /* answers that are not there yet */
 };
-
-static void tell_down(struct pid1 *p, int r)
-{
-        pid1_answer_fn fn = p->down_fn;
-
-        p->down_fn = NULL;
-        if (fn)
-                fn(p->down_userdata, r);
-}
 
 static void tell_shutdown(struct pid1 *p)
 {
@@ -60,7 +46,6 @@ static void on_closed(void *userdata, int r)
 
         log_debug("The service manager closed the connection: %s.", strerror(-r));
         p->broken = true;
-        tell_down(p, r);
         tell_shutdown(p);
 }
 
@@ -126,28 +111,6 @@ static void check(int r, const char *what)
                 log_error("systemd: %s: %s.", what, strerror(-r));
 }
 
-void pid1_start(struct pid1 *p, const char *unit)
-{
-        sd_bus *sd = connected(p);
-
-        if (sd)
-                check(sd_bus_call_method_async(sd, NULL, NAME, PATH, MANAGER, "StartUnit",
-                                               on_done, (void *) (uintptr_t) "cannot start",
-                                               "ss", unit, "replace"),
-                      "cannot start");
-}
-
-void pid1_stop(struct pid1 *p, const char *unit)
-{
-        sd_bus *sd = connected(p);
-
-        if (sd)
-                check(sd_bus_call_method_async(sd, NULL, NAME, PATH, MANAGER, "StopUnit",
-                                               on_done, (void *) (uintptr_t) "cannot stop",
-                                               "ss", unit, "replace"),
-                      "cannot stop");
-}
-
 void pid1_reboot(struct pid1 *p)
 {
         sd_bus *sd = connected(p);
@@ -156,31 +119,6 @@ void pid1_reboot(struct pid1 *p)
                 check(sd_bus_call_method_async(sd, NULL, NAME, PATH, MANAGER, "Reboot", on_done,
                                                (void *) (uintptr_t) "cannot reboot", NULL),
                       "cannot reboot");
-}
-
-static int on_bound(sd_bus_message *m, void *userdata, sd_bus_error *error)
-{
-        struct pid1 *p = userdata;
-        const char *unit;
-        int r;
-
-        (void) error;
-        if (sd_bus_message_is_method_error(m, NULL)) {
-                log_error("systemd: cannot tell what is bound: %s.",
-                          sd_bus_message_get_error(m)->message);
-                return 0;
-        }
-        r = sd_bus_message_enter_container(m, 'v', "as");
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "s");
-        while (r >= 0 && sd_bus_message_read(m, "s", &unit) > 0) {
-                log_warning("Killing what is left of %s.", unit);
-                check(sd_bus_call_method_async(connected(p), NULL, NAME, PATH, MANAGER,
-                                               "KillUnit", NULL, NULL, "ssi", unit, "all",
-                                               (int32_t) SIGKILL),
-                      "cannot kill");
-        }
-        return 0;
 }
 
 static int get(struct pid1 *p, const char *unit, const char *property,
@@ -199,39 +137,7 @@ static int get(struct pid1 *p, const char *unit, const char *property,
                                         "Get", fn, userdata, "ss", NAME ".Unit", property);
 }
 
-void pid1_kill_bound(struct pid1 *p, const char *unit)
-{
-        check(get(p, unit, "BoundBy", on_bound, p), "cannot ask what is bound");
-}
-
 /* ---- questions ---- */
-
-static int on_active_state(sd_bus_message *m, void *userdata, sd_bus_error *error)
-{
-        struct pid1 *p = userdata;
-        const char *state;
-        int r;
-
-        (void) error;
-        if (sd_bus_message_is_method_error(m, NULL))
-                r = -sd_bus_message_get_errno(m);
-        else
-                r = sd_bus_message_read(m, "v", "s", &state);
-        tell_down(p,
-                  r < 0 ? r : strcmp(state, "inactive") == 0 || strcmp(state, "failed") == 0);
-        return 0;
-}
-
-void pid1_is_down(struct pid1 *p, const char *unit, pid1_answer_fn fn, void *userdata)
-{
-        int r;
-
-        p->down_fn = fn;
-        p->down_userdata = userdata;
-        r = get(p, unit, "ActiveState", on_active_state, p);
-        if (r < 0)
-                tell_down(p, r);
-}
 
 static int on_job(sd_bus_message *m, enum pid1_shutdown what, struct pid1 *p)
 {

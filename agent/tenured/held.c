@@ -1,0 +1,48 @@
+/* The agent's fence: made, set, checked, and asked before a place is. */
+#include "agent.h"
+#include "base/log.h"
+#include "bus/notify.h"
+#include "fence_check.h"
+
+/* Nobody who lost a place asks for one before all that needed the old one is down. */
+void held_keep_out(struct agent *a)
+{
+        a->kept_out = !fence_is_down(&a->fence);
+        client_rest(a->client, a->kept_out ? BOOT_TIME_NEVER : a->steady.damping.until);
+}
+
+/* What is bound, the settings or the TTL are others. */
+void held_check(struct agent *a)
+{
+        const struct session *s = client_session(a->client);
+
+        if (fence_check(&a->fence, s->lease ? s->ttl : a->opt.ttl))
+                manager_changed(a, "FenceWarnings");
+}
+
+static void on_bound(struct fence *f)
+{
+        held_check(container_of(f, struct agent, fence));
+}
+
+/* Only as the system's unit: an agent in a terminal has no business with the host's units. */
+void held_make(struct agent *a)
+{
+        struct fencing_config cfg = options_fencing(&a->opt);
+        int r = notify_is_unit("tenured") ? pid1_new(&a->pid1, a->loop) : -ENOENT;
+
+        if (r == 0 || r == -ENOENT)
+                r = fence_init(&a->fence, a->loop, a->pid1, a->opt.held_target, &cfg);
+        if (r < 0 && r != -ENOENT)
+                log_error("Cannot reach the service manager: %s. Nothing is fenced.",
+                          strerror(-r));
+        a->fence.changed = on_bound;
+}
+
+void held_set(struct agent *a)
+{
+        struct fencing_config cfg = options_fencing(&a->opt);
+
+        fence_set(&a->fence, &cfg);
+        held_check(a);
+}

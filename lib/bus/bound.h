@@ -1,0 +1,52 @@
+/*
+ * All that goes down with one unit of systemd: what is bound to it or requires it, directly or
+ * by another (org.freedesktop.systemd1(5): BoundBy, RequiredBy, RequisiteOf, ConsistsOf,
+ * PropagatesStopTo, SliceOf), with where their processes are. Known beforehand, and followed,
+ * so that it can be frozen and killed while the service manager does not answer; a set once
+ * known stays until another one is. Straight to the service manager, as in pid1.h. Nothing here
+ * waits: answers come from the loop; one that does not come counts as none, and the connection
+ * is made anew.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+struct loop;
+struct bound;
+
+struct bound_unit {
+        char *name;
+        char *control_group; /* NULL: it has no processes */
+        char *after;         /* what it is ordered after, a line each; or NULL */
+        bool is_down;        /* inactive or failed, as last told */
+        bool is_after;       /* stopped before the root says that it is down */
+        nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
+};
+
+/* @changed: another set is known. @root, a unit's name, is borrowed. -ENOENT where systemd does
+ * not run. */
+must_check_ int bound_new(struct bound **ret, struct loop *l, const char *root,
+                          void (*changed)(void *userdata), void *userdata);
+struct bound *bound_free(struct bound *b);
+DEFINE_CLEANUP(struct bound *, bound_free)
+
+const char *bound_root(const struct bound *b);
+
+/* The root is the first. Valid until the loop goes on. */
+const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
+
+/* Orders to the root: each may be given as often as one likes. A stop cannot be undone by a
+ * start while it is under way. */
+void bound_start(struct bound *b);
+void bound_stop(struct bound *b);
+
+/* Asks how all of them are; of several calls before the answer the last one counts. */
+enum bound_sight {
+        BOUND_UNKNOWN, /* nobody answers */
+        BOUND_ACTIVE,  /* the root is active */
+        BOUND_SOME,    /* something is not down; bound_units() has what */
+        BOUND_NONE,    /* all is down, in a set that was asked for after the question */
+};
+void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s),
+                void *userdata);

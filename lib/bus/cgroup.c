@@ -1,0 +1,162 @@
+#include "bus/cgroup.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The second where version 1 has the controllers (systemd's hybrid hierarchy). */
+static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+
+static const char *root(void)
+{
+        char path[64];
+
+        for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
+                snprintf(path, sizeof(path), "%s/cgroup.procs", roots[i]);
+                if (access(path, F_OK) == 0)
+                        return roots[i];
+        }
+        return NULL;
+}
+
+bool cgroup_is_there(void)
+{
+        return root();
+}
+
+static int open_file(const char *path, const char *file, int flags)
+{
+        const char *top = root();
+        char text[PATH_MAX];
+        int fd;
+
+        if (!top)
+                return -ENOENT;
+        if (snprintf(text, sizeof(text), "%s%s/%s", top, path, file) >= (int) sizeof(text))
+                return -ENAMETOOLONG;
+        fd = open(text, flags | O_CLOEXEC | O_NOFOLLOW);
+        return fd < 0 ? -errno : fd;
+}
+
+static int put(const char *path, const char *file, const char *value)
+{
+        int fd = open_file(path, file, O_WRONLY), r;
+
+        if (fd < 0)
+                return fd;
+        r = write(fd, value, 1) == 1 ? 0 : -errno;
+        close(fd);
+        /* It went in between. */
+        return r == -ENODEV ? -ENOENT : r;
+}
+
+int cgroup_freeze(const char *path, bool frozen)
+{
+        return put(path, "cgroup.freeze", frozen ? "1" : "0");
+}
+
+int cgroup_kill(const char *path)
+{
+        return put(path, "cgroup.kill", "1");
+}
+
+int cgroup_is_populated(const char *path)
+{
+        int fd = open_file(path, "cgroup.events", O_RDONLY);
+        char text[256];
+        ssize_t n;
+
+        if (fd < 0)
+                return fd == -ENOENT ? 0 : fd;
+        n = read(fd, text, sizeof(text) - 1);
+        if (n < 0) {
+                int r = -errno;
+
+                close(fd);
+                return r == -ENODEV ? 0 : r;
+        }
+        close(fd);
+        text[n] = '\0';
+        return strstr(text, "populated 1") ? 1 : 0;
+}
+
+const char *cgroup_own(char *out, size_t size)
+{
+        char line[PATH_MAX];
+        FILE *f = fopen("/proc/self/cgroup", "re");
+
+        out[0] = '\0';
+        if (!f)
+                return out;
+        while (fgets(line, sizeof(line), f))
+                if (strncmp(line, "0::", 3) == 0) {
+                        line[strcspn(line, "\n")] = '\0';
+                        snprintf(out, size, "%s", line + 3);
+                }
+        fclose(f);
+        return out;
+}
+
+bool cgroup_is_within(const char *path, const char *group)
+{
+        size_t n = strlen(group);
+
+        return strncmp(path, group, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* a-b.slice is in a.slice; -.slice is the root. */
+static int put_slice(const char *slice, char *out, size_t size)
+{
+        size_t at = 0, n = strlen(slice);
+
+        out[0] = '\0';
+        if (strcmp(slice, "-.slice") == 0)
+                return 0;
+        if (n < 6 || strcmp(slice + n - 6, ".slice") != 0)
+                return -EINVAL;
+        n -= 6;
+        for (size_t i = 1; i <= n; i++) {
+                int k;
+
+                if (i < n && slice[i] != '-')
+                        continue;
+                k = snprintf(out + at, size - at, "/%.*s.slice", (int) i, slice);
+                if (k >= (int) (size - at))
+                        return -ENAMETOOLONG;
+                at += (size_t) k;
+        }
+        return 0;
+}
+
+/* What would be taken for a file of the kernel's begins with "_". */
+static bool is_a_files_name(const char *unit)
+{
+        static const char *const words[] = {"cgroup", "cpu",  "cpuacct", "cpuset",  "io",
+                                            "blkio",  "misc", "memory",  "devices", "pids",
+                                            "rdma",   "dmem", "hugetlb"};
+        size_t n = strcspn(unit, ".");
+
+        if (unit[0] == '_' || unit[0] == '.')
+                return true;
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                if (strlen(words[i]) == n && strncmp(unit, words[i], n) == 0)
+                        return true;
+        return false;
+}
+
+int cgroup_of_unit(const char *slice, const char *unit, char *out, size_t size)
+{
+        int r, k;
+        size_t at;
+
+        if (!slice)
+                return put_slice(unit, out, size);
+        r = put_slice(slice, out, size);
+        if (r < 0)
+                return r;
+        at = strlen(out);
+        k = snprintf(out + at, size - at, "/%s%s", is_a_files_name(unit) ? "_" : "", unit);
+        return k >= (int) (size - at) ? -ENAMETOOLONG : 0;
+}

@@ -1,0 +1,238 @@
+#include "session/fencing.h"
+
+/* Of a term, no more than so much is given up to stop in time. */
+#define LEAD_SHARE 4
+
+/* Of the lead: after half of it what is left is killed, and the last eighth it stands still. */
+#define KILL_SHARE 2
+#define FREEZE_SHARE 8
+#define FREEZE_LEAST (20 * NSEC_PER_MSEC)
+
+/* While it stops, and only then, it is looked so often whether it has. Not oftener: systemd
+ * runs jobs when it has nothing else to do, and answering us is something. */
+#define LOOK_AGAIN (10 * NSEC_PER_MSEC)
+
+#define KILL_AGAIN (20 * NSEC_PER_MSEC)
+
+/* An order that has not come true is given again, less and less often. */
+#define ORDER_FIRST (50 * NSEC_PER_MSEC)
+#define ORDER_MOST NSEC_PER_SEC
+
+/* Who lost without a warning has had no time: to die takes so long. */
+#define DYING (100 * NSEC_PER_MSEC)
+
+void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, bool stopping)
+{
+        /* Where no earlier life says anything there may be something up all the same: it is
+         * looked at before it counts as down. */
+        *f = (struct fencing){.cfg = *cfg,
+                              .state = up ? FENCING_UP : FENCING_STOPPING,
+                              .known = up || stopping,
+                              .told = stopping,
+                              .dirty = stopping,
+                              .frozen = stopping, /* it may be: a thaw is never wrong */
+                              .freeze_at = BOOT_TIME_NEVER,
+                              .kill_at = BOOT_TIME_NEVER,
+                              .patience = ORDER_FIRST};
+}
+
+nsec_t fencing_lead(const struct fencing_config *cfg, nsec_t ttl)
+{
+        return min_of(cfg->lead, ttl / LEAD_SHARE);
+}
+
+static bool due(struct boot_time now, struct boot_time when)
+{
+        return !boot_before(now, when);
+}
+
+static bool is_wanted(const struct fencing *f, const struct fencing_place *p,
+                      struct boot_time now)
+{
+        return p->held && !p->leave &&
+               boot_before(now, boot_add(p->deadline, -fencing_lead(&f->cfg, p->ttl)));
+}
+
+/* The first time of an order; it is given again from order_again on. */
+static void order(struct fencing *f, struct boot_time now)
+{
+        f->patience = ORDER_FIRST;
+        f->order_again = boot_add(now, f->patience);
+}
+
+static bool order_is_due(struct fencing *f, struct boot_time now)
+{
+        if (boot_before(now, f->order_again))
+                return false;
+        f->patience = min_of(2 * f->patience, ORDER_MOST);
+        f->order_again = boot_add(now, f->patience);
+        return true;
+}
+
+static unsigned look(struct fencing *f, struct boot_time now)
+{
+        if (f->looking || boot_before(now, f->look_again))
+                return 0;
+        f->looking = true;
+        f->look_again = boot_add(now, LOOK_AGAIN);
+        return FENCING_LOOK;
+}
+
+static unsigned open_up(struct fencing *f, struct boot_time now)
+{
+        f->state = FENCING_UP;
+        f->known = f->opened = true;
+        f->found = f->started = false;
+        order(f, now);
+        return FENCING_OPEN | FENCING_START;
+}
+
+static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
+                              struct boot_time now)
+{
+        f->state = FENCING_STOPPING;
+        f->began = f->look_again = now;
+        f->deadline = p->held ? p->deadline : now;
+        f->lost = f->killed = f->alarmed = f->leftover = false;
+        f->dirty = f->told = true;
+        f->stale = f->looking; /* what was seen before the stop says nothing of it */
+        order(f, now);
+        return FENCING_CLOSE | FENCING_STOP;
+}
+
+/* The times that count back from the deadline; a renewal moves them. */
+static void set_times(struct fencing *f, const struct fencing_place *p)
+{
+        nsec_t lead = fencing_lead(&f->cfg, p->ttl);
+        nsec_t still = min_of(max_of(lead / FREEZE_SHARE, FREEZE_LEAST), lead / KILL_SHARE);
+
+        f->deadline = p->deadline;
+        f->kill_at = boot_add(p->deadline, -lead / KILL_SHARE);
+        f->freeze_at = boot_add(p->deadline, -still);
+}
+
+static unsigned press(struct fencing *f, const struct fencing_place *p, struct boot_time now)
+{
+        unsigned acts = 0;
+
+        if (p->held && !f->lost) {
+                set_times(f, p);
+        } else if (f->known && !f->lost) {
+                f->lost = true;
+                if (f->began.ns == 0) /* by an earlier life, or by nobody */
+                        f->began = f->deadline = now;
+                f->deadline = boot_min(f->deadline, now);
+                f->kill_again = now;
+        }
+        if (f->lost) {
+                /* What is started meanwhile may be in a control group that is new. */
+                if (due(now, f->kill_again)) {
+                        f->kill_again = boot_add(now, KILL_AGAIN);
+                        f->frozen = true;
+                        acts |= FENCING_FREEZE | FENCING_KILL;
+                }
+        } else if (p->held) {
+                if (!f->killed && due(now, f->kill_at)) {
+                        f->killed = true;
+                        acts |= FENCING_KILL;
+                }
+                if (!f->frozen && due(now, f->freeze_at)) {
+                        f->frozen = true;
+                        acts |= FENCING_FREEZE;
+                } else if (f->frozen && !due(now, f->freeze_at)) {
+                        f->frozen = f->killed = false;
+                        acts |= FENCING_THAW;
+                }
+        }
+        if (f->leftover && !f->lost && due(now, f->kill_again)) {
+                f->kill_again = boot_add(now, KILL_AGAIN);
+                acts |= FENCING_KILL;
+        }
+        if (f->told && order_is_due(f, now))
+                acts |= FENCING_STOP;
+        if (f->lost && !f->alarmed &&
+            due(now, boot_max(f->deadline, boot_add(f->began, DYING)))) {
+                f->alarmed = true;
+                acts |= FENCING_ALARM | (f->cfg.reboot && !f->found ? FENCING_REBOOT : 0);
+        }
+        return acts | look(f, now);
+}
+
+unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct boot_time now)
+{
+        bool wanted = is_wanted(f, p, now);
+        unsigned acts = 0;
+
+        if (f->state == FENCING_DOWN && f->dirty) {
+                acts |= FENCING_FORGET | (f->frozen ? FENCING_THAW : 0);
+                f->dirty = f->frozen = false;
+        }
+        if (wanted && (f->state == FENCING_DOWN || (f->state == FENCING_UP && !f->opened)))
+                return acts | open_up(f, now);
+        if (f->state == FENCING_UP && !wanted)
+                acts |= begin_to_stop(f, p, now);
+        if (f->state == FENCING_STOPPING)
+                acts |= press(f, p, now);
+        else if (f->state == FENCING_UP && !f->started && due(now, f->order_again))
+                acts |= (order_is_due(f, now) ? FENCING_START : 0) | look(f, now);
+        return acts;
+}
+
+void fencing_saw(struct fencing *f, enum fencing_sight s)
+{
+        if (f->stale)
+                s = FENCING_SAW_NOTHING;
+        f->looking = f->stale = false;
+        f->leftover = s == FENCING_SAW_LEFTOVER;
+        if (f->state == FENCING_UP) {
+                f->started |= s == FENCING_SAW_STARTED;
+                return;
+        }
+        if (f->state != FENCING_STOPPING)
+                return;
+        if (s == FENCING_SAW_DOWN) {
+                f->state = FENCING_DOWN;
+                f->lost = false;
+                f->known = false;
+        } else if (s != FENCING_SAW_NOTHING && !f->known) {
+                /* Without a place, and without a gate: it has no business to run. At boot what
+                 * waits for us is inactive, and a stop would be the end of its start: hence the
+                 * look before the order. */
+                f->known = f->found = f->told = f->dirty = true;
+        }
+}
+
+void fencing_barred(struct fencing *f)
+{
+        if (f->state == FENCING_UP)
+                f->state = FENCING_DOWN;
+}
+
+bool fencing_is_down(const struct fencing *f)
+{
+        return f->state == FENCING_DOWN && !f->dirty;
+}
+
+struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_place *p,
+                                struct boot_time now)
+{
+        struct boot_time next;
+
+        switch (f->state) {
+        case FENCING_DOWN:
+                return BOOT_TIME_NEVER;
+        case FENCING_UP:
+                if (!is_wanted(f, p, now))
+                        return now;
+                return boot_min(boot_add(p->deadline, -fencing_lead(&f->cfg, p->ttl)),
+                                f->started ? BOOT_TIME_NEVER : f->order_again);
+        case FENCING_STOPPING:
+                break;
+        }
+        next = boot_add(now, LOOK_AGAIN);
+        if (boot_before(now, f->kill_at))
+                next = boot_min(next, f->kill_at);
+        if (boot_before(now, f->freeze_at))
+                next = boot_min(next, f->freeze_at);
+        return next;
+}

@@ -1,0 +1,249 @@
+#!/usr/bin/env bash
+# The last metre on real systemd hosts: whatever systemd, or who uses it, is doing, what is bound to tenure-held.target runs no
+# more when the others hear that its host's place is free, nothing joins before it is down, and the fence works afterwards.
+# usage: BIN=build/release/bin DIR=build/lastmetre-test tests/system/lastmetre.sh [CASE...]   (root; without CASE: all)
+. "$(dirname "$0")/hosts_lib.sh"
+LEAD_MS=$((TTL_MS / 4))
+
+# What says every 5 ms that it runs, as only-one does; /usr/bin/says NAME [SIGNAL-TO-IGNORE...]
+on h4 sh -c 'cat >/usr/bin/says; chmod 755 /usr/bin/says' <<'END'
+#!/bin/bash
+name=$1; shift
+for s in "$@"; do trap '' "$s"; done
+mkfifo "/run/$name.$$" && exec 3<>"/run/$name.$$" && rm "/run/$name.$$"
+i=0
+while :; do echo "${EPOCHREALTIME/./}" >"/run/$name.$((i = 1 - i))"; read -rt 0.005 -u 3; done
+END
+said_last() { cat "/proc/$(rig_init h4)"/root/run/"$1".[01] 2>/dev/null | grep -E '^[0-9]{16}$' | sort -n | tail -n 1; }
+says_now() { local t; t=$(said_last "$1"); [ -n "$t" ] && [ $(($(now_us) - t)) -lt 200000 ]; }
+silent() { ! says_now "$1"; }
+
+HOW_IN_SLICE=$'Slice=tenure-held.slice'
+# unit NAME SERVICE-LINES [UNIT-LINES]: NAME.service on h4, bound and started; what it says goes by NAME.
+unit() {
+	local name=$1 service=$2 more=${3-$'BindsTo=tenure-held.target\nAfter=tenure-held.target'}
+	on h4 sh -c "cat >/run/systemd/system/$name.service; rm -f /run/$name.[01]" <<<"[Unit]
+StartLimitIntervalSec=0
+$more
+[Service]
+ExecStart=/usr/bin/says $name
+$service"
+	UNITS+=("$name.service")
+}
+UNITS=()
+begin() { CASE=$1; UNITS=(); until_ok 20 held h4; until_ok 20 all_there; }
+go() { # starts the units of the case, and waits until each says that it runs
+	local u
+	on h4 systemctl daemon-reload
+	on h4 systemctl start "${UNITS[@]}" || not_ok "$CASE: they start"
+	for u in "${UNITS[@]}"; do until_ok 10 says_now "${u%.service}" || not_ok "$CASE: $u runs"; done
+}
+end() { # h4 is itself again, and its fence as well
+	rig heal
+	back "$CASE"
+	is "$CASE: the target is up again" "$(prop h4 tenure-held.target ActiveState)" active
+	on h4 systemctl stop "${UNITS[@]}" 2>/dev/null; on h4 sh -c 'for u; do rm -f "/run/systemd/system/$u"; done; systemctl daemon-reload; systemctl reset-failed' sh "${UNITS[@]}"
+}
+# told NAME...: the others have been told; each of these had stopped before. FROM is the first line to look at.
+told() {
+	local left why ran name
+	until_ok 15 has_left "$FROM" || { not_ok "$CASE: the others are told"; return; }
+	read -r left why <<<"$(told_left "$FROM")"
+	for name; do
+		ran=$(said_last "$name")
+		if [ -n "$ran" ] && [ "$ran" -lt "$left" ]; then
+			# Once more, a while after: it may have gone on.
+			is_quiet "$name" && ok "$CASE: $name had stopped $(((left - ran) / 1000)) ms before ($why)" || not_ok "$CASE: $name runs" "after it had stopped"
+		else not_ok "$CASE: $name ran twice" "for $(((${ran:-0} - left) / 1000)) ms at least ($why)"; fi
+	done
+}
+# It says nothing for as long as it takes the others to be at work.
+is_quiet() { local before; before=$(said_last "$1"); read -rt 0.2 <>"$DIR/nothing"; [ "$(said_last "$1")" = "$before" ]; }
+mkfifo "$DIR/nothing"
+# signal_at USEC PID SIGNAL: at that time of CLOCK_BOOTTIME, and to the millisecond
+signal_at() { python3 - "$@" <<'END'
+import os, signal, sys, time
+at, pid, name = int(sys.argv[1]) / 1e6, int(sys.argv[2]), sys.argv[3]
+left = at - time.clock_gettime(time.CLOCK_BOOTTIME)
+if left < 0: sys.exit(f"{-left:.3f} s too late")
+time.sleep(left)
+os.kill(pid, getattr(signal, "SIG" + name))
+END
+}
+deadline_us() { on h4 busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager DeadlineUSec | cut -d' ' -f2; }
+journal() { on h4 journalctl -u tenured -u tenure-guard -o cat --no-pager -n "${1:-60}"; }
+
+# The service manager itself stands still: nothing is stopped by it, nor killed, nor answered.
+case_pid1_stopped() {
+	begin "PID 1 stands still"
+	unit plain "Restart=always"
+	unit inside "KillMode=process"$'\n'"$HOW_IN_SLICE" ""
+	go
+	local init; init=$(rig_init h4); FROM=$(lines)
+	kill -STOP "$init"; rig cut h4
+	told plain inside only-one
+	has "$CASE: the alarm is raised" "$(rig journal h4 -u tenured -o cat --no-pager -n 40)" "tenure-held.target is still up at the deadline"
+	rig heal
+	is "$CASE: no joining before it is down" "$(on h1 tenurectl nodes --no-legend | grep -c '^h4 ')" 0
+	kill -CONT "$init"
+	end
+}
+
+# A generator that takes 6 s under a daemon-reload: PID 1 does nothing else meanwhile.
+case_slow_generator() {
+	begin "a slow generator under daemon-reload"
+	unit plain ""; go
+	on h4 sh -c 'mkdir -p /run/systemd/system-generators; printf "#!/bin/sh\n[ ! -e /run/slow ] || { : >/run/slow.now; exec sleep 6; }\n" >/run/systemd/system-generators/slow; chmod 755 /run/systemd/system-generators/slow; : >/run/slow'
+	FROM=$(lines)
+	start reload env RIG="$NAME" "$RIG" exec h4 systemctl daemon-reload
+	until_ok 5 on h4 test -e /run/slow.now
+	rig cut h4
+	told plain only-one
+	on h4 rm -f /run/slow /run/slow.now /run/systemd/system-generators/slow
+	end
+}
+
+# PID 1 executes itself anew shortly before the stop: what was asked of it then is lost.
+case_reexec() {
+	local before tries
+	for before in 20 60 120; do
+		begin "daemon-reexec $before ms before the stop"
+		unit plain "Restart=always"; go
+		# A machine that is busy may be late with the signal: again, then.
+		for ((tries = 1; ; tries++)); do
+			sleep_until_renewed; local at; at=$(($(deadline_us) - (LEAD_MS + before) * 1000))
+			FROM=$(lines); rig cut h4
+			# SIGTERM says daemon-reexec to it, systemd(1).
+			signal_at "$at" "$(rig_init h4)" TERM && break
+			rig heal; back "$CASE"; on h4 systemctl start plain; until_ok 10 says_now plain
+			[ $tries -lt 10 ] || { not_ok "$CASE: in time"; return; }
+		done
+		told plain only-one
+		end
+	done
+}
+
+# Frozen for longer than the TTL, then thawed: what ignores SIGTERM is not given its TimeoutStopSec= out of the next place.
+case_thaw() {
+	begin "thawed after the place was lost"
+	unit stubborn "TimeoutStopSec=6s"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says stubborn TERM"; go
+	FROM=$(lines); rig freeze h4
+	until_ok 10 has_left "$FROM" || not_ok "$CASE: the others are told"
+	local t ran n; t=$(now_us) n=$(lines); rig thaw h4
+	until_ok 10 silent stubborn; ran=$(($(said_last stubborn) - t))
+	if [ $ran -lt 300000 ]; then ok "$CASE: what ignores SIGTERM ran $((ran / 1000)) ms"; else not_ok "$CASE: what ignores SIGTERM ran on" "$((ran / 1000)) ms"; fi
+	until_ok 15 all_there
+	end
+}
+
+# While one bound unit is still stopping, others are started, again and again.
+case_starts() {
+	begin "starts while it stops"
+	unit slow "TimeoutStopSec=10s"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says slow TERM"
+	unit other ""; go
+	FROM=$(lines)
+	on h4 sh -c 'systemctl stop other; : >/run/go-on'
+	start starter env RIG="$NAME" "$RIG" exec h4 sh -c 'while [ -e /run/go-on ]; do systemctl start --no-block other only-one; sleep 0.01; done'
+	rig cut h4
+	told slow other only-one
+	on h4 rm -f /run/go-on; wait "$PID"
+	rig heal; back "$CASE"
+	# The next one is stopped as well.
+	FROM=$(lines); rig cut h4; told only-one
+	end
+}
+
+# Whatever is left of a unit, or is bound only by another, or hangs in a clean-up, counts.
+case_leftovers() {
+	begin "what is left over"
+	# A child that outlives its main process, in a session of its own.
+	unit parent "KillMode=process"$'\n'"ExecStart="$'\n'"ExecStart=/bin/sh -c 'setsid /usr/bin/says parent TERM & exec sleep infinity'"
+	unit unordered "" "BindsTo=tenure-held.target"
+	unit child "ExecStart="$'\n'"ExecStart=/usr/bin/says child TERM" "Requires=only-one.service"
+	unit after "ExecStopPost=/usr/bin/says after-post TERM"
+	go
+	FROM=$(lines); rig cut h4
+	told parent unordered child after only-one
+	if silent after-post; then ok "$CASE: its ExecStopPost= is over"; else not_ok "$CASE: its ExecStopPost= runs"; fi
+	local left ran; read -r left _ <<<"$(told_left "$FROM")"; ran=$(said_last after-post)
+	if [ "${ran:-0}" -lt "$left" ]; then ok "$CASE: ExecStopPost= ran up to $(((left - ${ran:-left}) / 1000)) ms before"; else not_ok "$CASE: ExecStopPost= ran twice" "$(((ran - left) / 1000)) ms"; fi
+	end
+}
+case_leave_leftovers() {
+	begin "leaving, with something left over"
+	unit parent "KillMode=process"$'\n'"ExecStart="$'\n'"ExecStart=/bin/sh -c 'setsid /usr/bin/says parent TERM & exec sleep infinity'"
+	unit child "TimeoutStopSec=2s"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says child TERM" "Requires=only-one.service"
+	unit after "TimeoutStopSec=2s"$'\n'"ExecStopPost=/usr/bin/says after-post TERM"
+	go
+	FROM=$(lines); on h4 systemctl stop tenured
+	told parent child after after-post
+	on h4 systemctl start tenured
+	end
+}
+
+# A mount that is in use is not down, whatever its stop job says.
+case_mount() {
+	begin "a mount that is busy"
+	on h4 sh -c 'mkdir -p /srv/data; printf "[Unit]\nBindsTo=tenure-held.target\nAfter=tenure-held.target\n[Mount]\nWhat=tmpfs\nWhere=/srv/data\nType=tmpfs\n" >/run/systemd/system/srv-data.mount; systemctl daemon-reload; systemctl start srv-data.mount'
+	# (A unit with its WorkingDirectory= there would be bound by it.)
+	on h4 systemd-run --quiet --unit=busy sh -c 'cd /srv/data && exec sleep infinity'
+	until_ok 5 on h4 sh -c 'ls -l /proc/[0-9]*/cwd | grep -q /srv/data'
+	FROM=$(lines); start stopping env RIG="$NAME" "$RIG" exec h4 systemctl stop tenured
+	# Its stop has failed at least once.
+	until_ok 10 sh -c "env RIG=$NAME '$RIG' exec h4 journalctl -u srv-data.mount -o cat --no-pager | grep -q 'Failed unmounting'"
+	sleep_until_renewed
+	is "$CASE: nobody is told that it left" "$(told_left "$FROM")" ""
+	is "$CASE: it is mounted" "$(on h4 systemctl is-active srv-data.mount)" active
+	on h4 systemctl stop busy
+	until_ok 10 has_left "$FROM" && ok "$CASE: it leaves once that is unmounted" || not_ok "$CASE: it leaves once that is unmounted"
+	is "$CASE: it is not mounted" "$(on h4 findmnt -n /srv/data)" ""
+	wait "$PID"; on h4 systemctl start tenured
+	end; on h4 rm -f /run/systemd/system/srv-data.mount
+}
+renewal() { on h4 busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
+renewed_after() { local r; r=$(renewal); [ "${r:-0}" -gt "$1" ]; }
+sleep_until_renewed() { local r; r=$(renewal); until_ok 8 renewed_after "${r:-0}"; r=$(renewal); until_ok 8 renewed_after "${r:-0}"; }
+
+# FenceAction=reboot: killed first, then the host is gone at once, though PID 1 stands still.
+case_reboot() {
+	begin "FenceAction=reboot"
+	on h4 sh -c 'printf "[Fencing]\nFenceAction=reboot\n" >>/etc/tenure/tenured.conf; systemctl reload tenured'
+	unit stubborn "TimeoutStopSec=90s"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says ../var/stubborn TERM"
+	on h4 systemctl daemon-reload; on h4 systemctl start stubborn; until_ok 5 says_now ../var/stubborn || not_ok "$CASE: it runs"
+	local init gone left ran; init=$(rig_init h4); FROM=$(lines)
+	start gone python3 -c 'import os, select, sys, time
+fd = os.pidfd_open(int(sys.argv[1])); p = select.poll(); p.register(fd, select.POLLIN); print("looks", flush=True); p.poll(); print(int(time.time() * 1e6))' "$init"
+	local w=$PID; until_ok 10 grep -q looks "$DIR/gone.log"
+	kill -STOP "$init"; rig cut h4
+	until_ok 10 has_left "$FROM" || not_ok "$CASE: the others are told"
+	read -r left _ <<<"$(told_left "$FROM")"
+	wait "$w"; gone=$(tail -n 1 "$DIR/gone.log")
+	if [ $((gone - left)) -lt 300000 ]; then ok "$CASE: the host is gone $(((gone - left) / 1000)) ms after the others were told"; else not_ok "$CASE: the host was there" "for $(((gone - left) / 1000)) ms after the others were told"; fi
+	rig heal; back "$CASE"
+	ran=$(said_last ../var/stubborn)
+	if [ -n "$ran" ] && [ "$ran" -lt "$left" ]; then ok "$CASE: what ignores SIGTERM had stopped $(((left - ran) / 1000)) ms before"; else not_ok "$CASE: it ran twice" "$(((${ran:-0} - left) / 1000)) ms"; fi
+	on h4 sh -c 'sed -i "/Fencing/d; /FenceAction/d" /etc/tenure/tenured.conf; systemctl reload tenured'
+}
+
+# What cannot be fenced in time is told, with what to do about it.
+case_check() {
+	begin "tenurectl check"
+	unit unordered "TimeoutStopSec=infinity" "BindsTo=tenure-held.target"
+	unit inside "TimeoutStopSec=100ms"$'\n'"$HOW_IN_SLICE" ""
+	go
+	checked() { on h4 tenurectl check | grep -q "unordered.service is not ordered after tenure-held.target"; }
+	until_ok 5 checked && ok "$CASE: a unit without After=" || not_ok "$CASE: a unit without After=" "$(on h4 tenurectl check)"
+	local said; said=$(on h4 tenurectl check); is "$CASE: it exits with 1" "$(on h4 tenurectl check >/dev/null; echo $?)" 1
+	has "$CASE: one that is not in the slice" "$said" "unordered.service is not in tenure-held.slice: .* say Slice=tenure-held.slice"
+	has "$CASE: one that may take too long" "$said" "unordered.service may take for ever to stop .*killed after 250 ms"
+	is "$CASE: nothing of one that is as it should be" "$(grep inside.service <<<"$said")" ""
+	has "$CASE: FenceLead= beside the TTL" "$said" "With a TTL of 2000 ms the stop begins 500 ms before the deadline, .* FenceLead=250ms or less, or TTL=8000ms or more"
+	has "$CASE: the journal says it, too" "$(journal)" "unordered.service is not ordered after"
+	is "$CASE: each once" "$(on h4 journalctl -u tenured -o cat --no-pager | grep -c 'unordered.service is not ordered')" 1
+	end
+}
+
+[ $# -gt 0 ] || set -- pid1_stopped slow_generator reexec thaw starts leftovers leave_leftovers mount reboot check
+for c; do "case_$c"; done
+for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
+finish

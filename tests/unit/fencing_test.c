@@ -1,0 +1,280 @@
+#include "session/fencing.h"
+#include "test.h"
+
+#define T(ms) ((struct boot_time){(ms) *NSEC_PER_MSEC})
+#define MS NSEC_PER_MSEC
+
+static const struct fencing_config cfg = {.lead = 1000 * MS, .reboot = true};
+
+/* TTL 4 s: the stop begins 1000 ms before the deadline, the kill is 500 ms before, and 125 ms
+ * before it all stands still. */
+static struct fencing_place held_until(int64_t ms)
+{
+        return (struct fencing_place){.held = true, .deadline = T(ms), .ttl = 4000 * MS};
+}
+
+static const struct fencing_place nothing = {.ttl = 4000 * MS};
+
+static struct fencing up(int64_t until)
+{
+        struct fencing_place p = held_until(until);
+        struct fencing f;
+        unsigned acts;
+
+        fencing_init(&f, &cfg, false, false);
+        CHECK(!fencing_is_down(&f));
+        acts = fencing_next(&f, &nothing, T(0));
+        CHECK_EQ(acts, FENCING_LOOK);
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        CHECK(fencing_is_down(&f));
+        CHECK_EQ(fencing_next(&f, &nothing, T(1)), 0);
+        CHECK_EQ(fencing_next(&f, &p, T(2)), FENCING_OPEN | FENCING_START);
+        CHECK(!fencing_is_down(&f));
+        return f;
+}
+
+/* All acts from @from to before @to, every millisecond; each look is answered by @s. */
+static unsigned run(struct fencing *f, const struct fencing_place *p, int64_t from, int64_t to,
+                    enum fencing_sight s)
+{
+        unsigned all = 0, acts;
+
+        for (int64_t t = from; t < to; t++) {
+                struct fencing_place at = *p;
+
+                at.held = p->held && boot_before(T(t), p->deadline);
+                acts = fencing_next(f, &at, T(t));
+                if (acts & FENCING_LOOK)
+                        fencing_saw(f, s);
+                all |= acts;
+        }
+        return all;
+}
+
+TEST(fencing_counts_back_from_the_deadline)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+
+        run(&f, &p, 3, 100, FENCING_SAW_STARTED);
+        CHECK_EQ(run(&f, &p, 100, 9000, FENCING_SAW_NOTHING), 0);
+        CHECK_EQ(fencing_wakeup(&f, &p, T(100)).ns, T(9000).ns);
+        CHECK_EQ(run(&f, &p, 9000, 9001, FENCING_SAW_UP),
+                 FENCING_CLOSE | FENCING_STOP | FENCING_LOOK);
+        CHECK_EQ(run(&f, &p, 9001, 9500, FENCING_SAW_UP), FENCING_STOP | FENCING_LOOK);
+        CHECK(run(&f, &p, 9500, 9501, FENCING_SAW_UP) & FENCING_KILL);
+        CHECK(!(run(&f, &p, 9501, 9875, FENCING_SAW_UP) & (FENCING_KILL | FENCING_FREEZE)));
+        CHECK(run(&f, &p, 9875, 9876, FENCING_SAW_UP) & FENCING_FREEZE);
+        CHECK(!(run(&f, &p, 9876, 10000, FENCING_SAW_UP) & (FENCING_KILL | FENCING_ALARM)));
+        CHECK_EQ(run(&f, &p, 10000, 10001, FENCING_SAW_UP) &
+                         (FENCING_FREEZE | FENCING_KILL | FENCING_ALARM | FENCING_REBOOT),
+                 FENCING_FREEZE | FENCING_KILL | FENCING_ALARM | FENCING_REBOOT);
+        /* Told once, killed until it is down. */
+        CHECK(!(run(&f, &p, 10001, 20000, FENCING_SAW_UP) & (FENCING_ALARM | FENCING_REBOOT)));
+        CHECK(run(&f, &p, 20000, 20030, FENCING_SAW_UP) & FENCING_KILL);
+        run(&f, &p, 20030, 20060, FENCING_SAW_DOWN);
+        CHECK(fencing_is_down(&f));
+}
+
+/* Whoever does not answer is asked and told again, and what is at the kernel is done in time.
+ */
+TEST(fencing_waits_for_nobody)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+        unsigned acts, stops = 0;
+
+        for (int64_t t = 9000; t < 20000; t++) {
+                struct fencing_place at = t < 10000 ? p : nothing;
+
+                acts = fencing_next(&f, &at, T(t));
+                stops += (acts & FENCING_STOP) != 0;
+                CHECK(!(acts & FENCING_LOOK) || t < 9011);
+                CHECK(!(acts & FENCING_FREEZE) || t >= 9875);
+                CHECK(t != 10000 || (acts & FENCING_KILL));
+                CHECK((acts & FENCING_ALARM) == 0 || t == 10000);
+        }
+        CHECK(stops >= 12 && stops <= 20);
+        CHECK(!fencing_is_down(&f));
+}
+
+/* A renewal that comes after all: what stood still goes on, and stops in order. */
+TEST(fencing_is_undone_by_a_renewal)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000), renewed = held_until(14000);
+
+        CHECK(run(&f, &p, 8000, 9990, FENCING_SAW_UP) & FENCING_FREEZE);
+        CHECK_EQ(fencing_next(&f, &renewed, T(9990)) & (FENCING_THAW | FENCING_KILL),
+                 FENCING_THAW);
+        fencing_saw(&f, FENCING_SAW_UP);
+        CHECK(!(run(&f, &renewed, 9991, 13000, FENCING_SAW_UP) &
+                (FENCING_KILL | FENCING_FREEZE | FENCING_ALARM)));
+        run(&f, &renewed, 13000, 13020, FENCING_SAW_DOWN);
+        CHECK_EQ(run(&f, &renewed, 13020, 13021, FENCING_SAW_UP), 0); /* near its deadline */
+        renewed = held_until(18000);
+        CHECK_EQ(fencing_next(&f, &renewed, T(13021)), FENCING_OPEN | FENCING_START);
+}
+
+/* Thawed after the place was lost, or told that it is gone: at once, and remembered whatever
+ * place there may be later. */
+TEST(a_loss_is_remembered_until_all_is_down)
+{
+        struct fencing f = up(10000);
+        struct fencing_place again = held_until(30000);
+        unsigned acts = fencing_next(&f, &nothing, T(15000));
+
+        CHECK_EQ(acts & (FENCING_FREEZE | FENCING_KILL | FENCING_CLOSE | FENCING_STOP),
+                 FENCING_FREEZE | FENCING_KILL | FENCING_CLOSE | FENCING_STOP);
+        CHECK(!(acts & FENCING_ALARM)); /* it has had no time to die */
+        fencing_saw(&f, FENCING_SAW_UP);
+        acts = run(&f, &again, 15001, 15200, FENCING_SAW_UP);
+        CHECK_EQ(acts & (FENCING_THAW | FENCING_OPEN | FENCING_START), 0);
+        CHECK_EQ(acts & (FENCING_KILL | FENCING_ALARM), FENCING_KILL | FENCING_ALARM);
+        CHECK(!fencing_is_down(&f));
+        run(&f, &nothing, 15200, 15215, FENCING_SAW_DOWN);
+        CHECK(fencing_is_down(&f));
+}
+
+/* What is frozen when all is down goes on before anything is started. */
+TEST(what_is_down_is_thawed_and_forgotten)
+{
+        struct fencing f = up(10000);
+        struct fencing_place again = held_until(30000);
+        unsigned acts;
+
+        fencing_next(&f, &nothing, T(15000));
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        CHECK(!fencing_is_down(&f));
+        acts = fencing_next(&f, &again, T(15001));
+        CHECK_EQ(acts, FENCING_THAW | FENCING_FORGET | FENCING_OPEN | FENCING_START);
+}
+
+/* A look that was asked for while it started is no look at the stop. */
+TEST(an_answer_from_before_the_stop_does_not_count)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+
+        CHECK(fencing_next(&f, &p, T(100)) & FENCING_LOOK);
+        p.leave = true;
+        CHECK(!(fencing_next(&f, &p, T(101)) & FENCING_LOOK));
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        CHECK(!fencing_is_down(&f));
+        CHECK(fencing_next(&f, &p, T(111)) & FENCING_LOOK);
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        fencing_next(&f, &p, T(112));
+        CHECK(fencing_is_down(&f));
+}
+
+/* KillMode=process leaves children behind, which nobody would end. */
+TEST(leftovers_are_killed_while_there_is_time)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+
+        p.leave = true;
+        CHECK(!(run(&f, &p, 100, 101, FENCING_SAW_LEFTOVER) & FENCING_KILL));
+        CHECK(run(&f, &p, 101, 150, FENCING_SAW_LEFTOVER) & FENCING_KILL);
+        CHECK(!fencing_is_down(&f));
+        run(&f, &p, 150, 170, FENCING_SAW_DOWN);
+        fencing_next(&f, &p, T(170));
+        CHECK(fencing_is_down(&f));
+}
+
+/* A next life: what the gate says, and the mark of one that was at stopping. */
+TEST(a_next_life_goes_on_with_the_stop)
+{
+        struct fencing_place p = held_until(10000);
+        struct fencing f;
+
+        fencing_init(&f, &cfg, true, false);
+        CHECK_EQ(fencing_next(&f, &p, T(0)), FENCING_OPEN | FENCING_START);
+        fencing_init(&f, &cfg, true, false);
+        CHECK(fencing_next(&f, &nothing, T(1)) & FENCING_KILL);
+        fencing_init(&f, &cfg, false, true);
+        CHECK_EQ(fencing_next(&f, &nothing, T(1)) &
+                         (FENCING_KILL | FENCING_STOP | FENCING_LOOK),
+                 FENCING_KILL | FENCING_STOP | FENCING_LOOK);
+        /* It may be before the deadline: then there is time, and what that life may have frozen
+         * goes on. */
+        fencing_init(&f, &cfg, false, true);
+        CHECK_EQ(fencing_next(&f, &p, T(1)) & (FENCING_KILL | FENCING_OPEN | FENCING_THAW),
+                 FENCING_THAW);
+}
+
+/* At boot nothing is ordered before a look; what runs though nobody let it is killed, and costs
+ * no machine its life. */
+TEST(what_runs_without_a_place_is_stopped)
+{
+        struct fencing f;
+        unsigned acts;
+
+        fencing_init(&f, &cfg, false, false);
+        CHECK_EQ(run(&f, &nothing, 0, 1000, FENCING_SAW_NOTHING), FENCING_LOOK);
+        CHECK(!fencing_is_down(&f));
+        acts = run(&f, &nothing, 1000, 2000, FENCING_SAW_UP);
+        CHECK_EQ(acts,
+                 FENCING_LOOK | FENCING_FREEZE | FENCING_KILL | FENCING_STOP | FENCING_ALARM);
+}
+
+/* A start is asked for until it is seen, and not after: a person may stop the target. */
+TEST(a_start_is_asked_for_until_it_is_seen)
+{
+        struct fencing f = up(1000000);
+        struct fencing_place p = held_until(1000000);
+        unsigned starts = 0;
+
+        for (int64_t t = 3; t < 5000; t++) {
+                unsigned acts = fencing_next(&f, &p, T(t));
+
+                starts += (acts & FENCING_START) != 0;
+                if (acts & FENCING_LOOK)
+                        fencing_saw(&f, FENCING_SAW_UP);
+        }
+        CHECK(starts >= 4 && starts <= 12);
+        CHECK_EQ(run(&f, &p, 5000, 7000, FENCING_SAW_STARTED) & ~(unsigned) FENCING_START,
+                 FENCING_LOOK);
+        CHECK_EQ(run(&f, &p, 7000, 9000, FENCING_SAW_NOTHING), 0);
+}
+
+/* Whatever is seen and whenever it is renewed: nothing is let go, and nothing opened, while a
+ * loss is not over; and after its freeze time nothing bound runs while the place is not held.
+ */
+TEST(fencing_at_random)
+{
+        struct fencing_place p = {.ttl = 4000 * MS};
+        bool frozen = false, open = false, lost = false;
+        struct fencing f;
+        int64_t t = 0;
+
+        fencing_init(&f, &cfg, false, false);
+        for (unsigned i = 0; i < 20000; i++) {
+                unsigned acts;
+
+                t += (int64_t) rnd(0, 100);
+                p.held &= boot_before(T(t), p.deadline);
+                if ((p.held || fencing_is_down(&f)) && rnd(0, 20) == 0)
+                        p = held_until(t + 4000);
+                if (p.held && rnd(0, 500) == 0)
+                        p.held = false;
+                p.leave = rnd(0, 100) == 0;
+                acts = fencing_next(&f, &p, T(t));
+                lost |= !p.held && f.state == FENCING_STOPPING && f.known;
+                frozen |= (acts & FENCING_FREEZE) != 0;
+                if (acts & FENCING_THAW) {
+                        CHECK(p.held || f.state == FENCING_DOWN);
+                        frozen = false;
+                }
+                open |= (acts & FENCING_OPEN) != 0;
+                if (acts & FENCING_CLOSE)
+                        open = false;
+                CHECK(!(acts & FENCING_OPEN) || p.held);
+                CHECK(!open || !frozen);
+                CHECK(!lost || frozen || f.state == FENCING_DOWN || fencing_is_down(&f));
+                CHECK(p.held || !open);
+                if (f.looking)
+                        fencing_saw(&f, (enum fencing_sight) rnd(0, 4));
+                lost &= f.state == FENCING_STOPPING;
+        }
+}
