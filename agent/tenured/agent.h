@@ -41,6 +41,7 @@ struct agent {
         bool resumed;      /* an earlier life of ours held the place */
         struct pid1 *pid1; /* NULL where we are no unit of systemd */
         struct fence fence;
+        struct boot_time extend_at;
         bool kept_out;            /* from joining, by what is not down yet */
         bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
         const char *leave_reason; /* then the place is given back */
@@ -80,6 +81,7 @@ void held_make(struct agent *a);
 void held_set(struct agent *a);      /* the settings have changed */
 void held_check(struct agent *a);    /* so has the TTL: whether all can be fenced in time */
 void held_keep_out(struct agent *a); /* from joining, while something is not down */
+void held_wait(struct agent *a, struct boot_time now); /* for what is bound, leaving */
 
 /* publish.c: what this node says of itself and of its services. */
 must_check_ int publish_start(struct agent *a);

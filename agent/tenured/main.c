@@ -496,6 +496,7 @@ static void on_hook(struct loop_hook *h)
                 a->ready = true;
                 notify_ready();
         }
+        held_wait(a, boot_now());
         go_on_leaving(a);
         notify_flush();
 }

@@ -21,7 +21,8 @@ struct word {
 };
 
 /* What could not be sent yet, oldest first. There is no more than one word of a kind, and of
- * kinds there are so many: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=, FDSTORE=. */
+ * kinds there are so many: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=,
+ * EXTEND_TIMEOUT_USEC=, FDSTORE=. */
 #define WORDS_MAX 8
 static struct word waiting[WORDS_MAX];
 static size_t n_waiting;
@@ -128,6 +129,11 @@ void notify_watchdog(void)
 void notify_stopping(void)
 {
         tell(-1, "STOPPING=1");
+}
+
+void notify_extend(nsec_t by)
+{
+        tell(-1, "EXTEND_TIMEOUT_USEC=%" PRId64, by / NSEC_PER_USEC);
 }
 
 bool notify_is_unit(const char *prefix)

@@ -225,6 +225,20 @@ fd = os.pidfd_open(int(sys.argv[1])); p = select.poll(); p.register(fd, select.P
 	on h4 sh -c 'sed -i "/Fencing/d; /FenceAction/d" /etc/tenure/tenured.conf; systemctl reload tenured'
 }
 
+# A bound unit that takes longer to stop than systemd gives the agent: the agent asks for more, and renews meanwhile.
+case_slow_stop() {
+	begin "a stop that takes longer than the agent's own"
+	on h4 sh -c 'mkdir -p /run/systemd/system/tenured.service.d; printf "[Service]\nTimeoutStopSec=3s\n" >/run/systemd/system/tenured.service.d/short.conf'
+	unit slow "TimeoutStopSec=8s"$'\n'"$HOW_IN_SLICE"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says slow TERM" ""
+	go
+	FROM=$(lines); local t; t=$(now_us); on h4 systemctl stop tenured
+	told slow only-one
+	has "$CASE: it leaves in order" "$(told_left "$FROM")" " left$"
+	if [ $(($(said_last slow) - t)) -gt 6000000 ]; then ok "$CASE: it had its $((($(said_last slow) - t) / 1000)) ms"; else not_ok "$CASE: it was ended" "after $((($(said_last slow) - t) / 1000)) ms"; fi
+	on h4 sh -c 'rm -r /run/systemd/system/tenured.service.d; systemctl daemon-reload; systemctl start tenured'
+	end
+}
+
 # What cannot be fenced in time is told, with what to do about it.
 case_check() {
 	begin "tenurectl check"
@@ -243,7 +257,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped slow_generator reexec thaw starts leftovers leave_leftovers mount reboot check
+[ $# -gt 0 ] || set -- pid1_stopped slow_generator reexec thaw starts leftovers leave_leftovers mount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish
