@@ -28,7 +28,7 @@ is "stopped everywhere, none has failed" "$(for h in h1 h2 h3 h4; do on $h syste
 # ---- a virtual address ----
 for h in h2 h3 h4; do
 	install -D -m 755 "$EXAMPLES/vip" "$(root_of $h)/usr/local/sbin/vip"
-	sed 's|192.0.2.10/24|10.77.0.200/24|g' "$EXAMPLES/vip.service" >"$(root_of $h)/etc/systemd/system/vip.service"
+	for u in vip vip-address; do sed 's|192.0.2.10/24|10.77.0.200/24|g' "$EXAMPLES/$u.service" >"$(root_of $h)/etc/systemd/system/$u.service"; done
 	on $h sh -c 'systemctl daemon-reload; systemctl enable -q --now vip'
 done
 WHERE="h2 h3 h4"
@@ -41,6 +41,14 @@ WHERE=$(all_but "$at"); until_ok 10 has_vip && moved=$(since_ms "$t") && until_o
 is "the host that was cut off has it no more" "$(on "$at" ip -o address show | grep -c 10.77.0.200/)" 0
 rig heal; until_ok 20 all_there || not_ok "it comes back"
 WHERE="h2 h3 h4"; until_ok 10 has_vip && ok "and it is on one host still" || not_ok "two have the address"
+# All of it is killed at the kernel, for PID 1 stands still; once that goes on the address is taken away, though vip cannot.
+at=$(has_vip); kill -STOP "$(rig_init "$at")"; rig cut "$at" silent
+WHERE=$(all_but "$at"); until_ok 10 has_vip && ok "its host is cut off, with PID 1 standing still: another one has it" || not_ok "a virtual address moves while PID 1 stands still"
+kill -CONT "$(rig_init "$at")"; rig heal
+without() { ! on "$1" ip -o address show | grep -q 10.77.0.200/; }
+until_ok 20 without "$at" && ok "and it goes there" || not_ok "two have the address, for PID 1 stood still"
+until_ok 20 held "$at"
+WHERE="h2 h3 h4"
 at=$(has_vip); on "$at" systemctl kill -s KILL vip
 WHERE=$(all_but "$at"); until_ok 10 has_vip && ok "what holds the address is killed: another host has it" || not_ok "what holds the address is killed"
 WHERE="h2 h3 h4"; has_vip >/dev/null && ok "one" || not_ok "two have the address"
