@@ -103,13 +103,19 @@ TEST(fencing_is_undone_by_a_renewal)
 {
         struct fencing f = up(10000);
         struct fencing_place p = held_until(10000), renewed = held_until(14000);
+        struct fencing next;
 
         CHECK(run(&f, &p, 8000, 9990, FENCING_SAW_UP) & FENCING_FREEZE);
         CHECK_EQ(fencing_next(&f, &renewed, T(9990)) & (FENCING_THAW | FENCING_KILL),
                  FENCING_THAW);
         fencing_saw(&f, FENCING_SAW_UP);
         CHECK(!(run(&f, &renewed, 9991, 13000, FENCING_SAW_UP) &
-                (FENCING_KILL | FENCING_FREEZE | FENCING_ALARM)));
+                (FENCING_KILL | FENCING_FREEZE | FENCING_ALARM | FENCING_THAW)));
+        /* It is all to be done again before the next deadline, if it takes so long. */
+        next = f;
+        CHECK(!(run(&next, &renewed, 13000, 13500, FENCING_SAW_UP) & FENCING_KILL));
+        CHECK(run(&next, &renewed, 13500, 13501, FENCING_SAW_UP) & FENCING_KILL);
+        CHECK(run(&next, &renewed, 13501, 13876, FENCING_SAW_UP) & FENCING_FREEZE);
         run(&f, &renewed, 13000, 13020, FENCING_SAW_DOWN);
         CHECK_EQ(run(&f, &renewed, 13020, 13021, FENCING_SAW_UP), 0); /* near its deadline */
         renewed = held_until(18000);
