@@ -84,7 +84,8 @@ static unsigned open_up(struct fencing *f, struct boot_time now)
         f->known = f->opened = true;
         f->found = f->started = false;
         order(f, now);
-        return FENCING_OPEN | FENCING_START;
+        /* A control group outlives its unit at times, and frozen it would start frozen. */
+        return FENCING_THAW | FENCING_OPEN | FENCING_START;
 }
 
 static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,

@@ -28,7 +28,7 @@ static struct fencing up(int64_t until)
         fencing_saw(&f, FENCING_SAW_DOWN);
         CHECK(fencing_is_down(&f));
         CHECK_EQ(fencing_next(&f, &nothing, T(1)), 0);
-        CHECK_EQ(fencing_next(&f, &p, T(2)), FENCING_OPEN | FENCING_START);
+        CHECK_EQ(fencing_next(&f, &p, T(2)), FENCING_THAW | FENCING_OPEN | FENCING_START);
         CHECK(!fencing_is_down(&f));
         return f;
 }
@@ -119,7 +119,8 @@ TEST(fencing_is_undone_by_a_renewal)
         run(&f, &renewed, 13000, 13020, FENCING_SAW_DOWN);
         CHECK_EQ(run(&f, &renewed, 13020, 13021, FENCING_SAW_UP), 0); /* near its deadline */
         renewed = held_until(18000);
-        CHECK_EQ(fencing_next(&f, &renewed, T(13021)), FENCING_OPEN | FENCING_START);
+        CHECK_EQ(fencing_next(&f, &renewed, T(13021)),
+                 FENCING_THAW | FENCING_OPEN | FENCING_START);
 }
 
 /* Thawed after the place was lost, or told that it is gone: at once, and remembered whatever
@@ -195,7 +196,7 @@ TEST(a_next_life_goes_on_with_the_stop)
         struct fencing f;
 
         fencing_init(&f, &cfg, true, false);
-        CHECK_EQ(fencing_next(&f, &p, T(0)), FENCING_OPEN | FENCING_START);
+        CHECK_EQ(fencing_next(&f, &p, T(0)), FENCING_THAW | FENCING_OPEN | FENCING_START);
         fencing_init(&f, &cfg, true, false);
         CHECK(fencing_next(&f, &nothing, T(1)) & FENCING_KILL);
         fencing_init(&f, &cfg, false, true);
