@@ -52,9 +52,9 @@ struct agent {
         struct logind logind;
         struct links *links; /* NULL where the kernel tells nothing */
         struct link_table no_links;
-        char source[64];          /* the address that we publish for `core` */
-        const char *published_at; /* the endpoint that it was taken at */
-        struct units *units;      /* NULL where we are no unit of systemd */
+        char source[64];        /* the address that we publish for `core` */
+        char published_at[320]; /* the endpoint that it was taken at */
+        struct units *units;    /* NULL where we are no unit of systemd */
         struct health health;
         struct entries entries;
         struct registry registry;

@@ -3,6 +3,8 @@
  * links that are followed, and from programs. Each of them may change it; client_offer() and
  * client_set_self() bring it to the core.
  */
+#include <stdio.h>
+
 #include "agent.h"
 #include "base/log.h"
 
@@ -42,7 +44,8 @@ void agent_publish(struct agent *a)
         const struct node_record *self = client_self(a->client);
         char tags[TAGS_MAX], addresses[NODE_ADDRESSES_MAX], was[NODE_ADDRESSES_MAX];
 
-        a->published_at = client_endpoint(a->client);
+        /* Its name goes with the endpoint, when DNS names others. */
+        snprintf(a->published_at, sizeof(a->published_at), "%s", client_endpoint(a->client));
         merge_tags(a, tags);
         strcpy(was, self->addresses);
         choose_addresses(a, addresses, sizeof(addresses));
@@ -162,7 +165,7 @@ static void look_at_health(struct agent *a)
 void publish_follow(struct agent *a)
 {
         look_at_health(a);
-        if (client_endpoint(a->client) != a->published_at) {
+        if (strcmp(client_endpoint(a->client), a->published_at) != 0) {
                 agent_publish(a);
                 manager_changed(a, "CoreEndpoint");
         }
