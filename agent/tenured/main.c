@@ -8,12 +8,12 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <systemd/sd-id128.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "boots.h"
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "guard.h"
@@ -26,6 +26,7 @@
 #define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
 #define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
 #define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
+#define MESSAGE_CLAIMED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00d"
 #define MESSAGE_SERVICE_ADDED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a008"
 #define MESSAGE_SERVICE_REMOVED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a009"
 
@@ -261,6 +262,32 @@ static void on_synced(void *userdata, bool synced)
         tell_status(a);
 }
 
+/* It asks again all the time: told once of each boot. */
+static void on_claimed(void *userdata, const struct node_record *by)
+{
+        struct agent *a = userdata;
+        char f_id[80], f_boot[80], f_address[NODE_ADDRESSES_MAX + 16];
+        const char *fields[] = {MESSAGE_CLAIMED, f_id, f_boot, f_address, NULL};
+
+        if (strcmp(a->claimed_by, by->boot_id) == 0)
+                return;
+        strcpy(a->claimed_by, by->boot_id);
+        snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
+        snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);
+        snprintf(f_address, sizeof(f_address), "ADDRESS=%s", by->addresses);
+        log_full(
+                LOG_ERR, fields,
+                "Another host claims to be node %s, with %s node id (boot %s, at %s). It is "
+                "refused while we hold the place; %s.",
+                a->opt.node_name, strcmp(by->id, a->opt.node_id) == 0 ? "our" : "another",
+                *by->boot_id ? by->boot_id : "unknown",
+                *by->addresses ? by->addresses : "an unknown address",
+                strcmp(by->id, a->opt.node_id) == 0
+                        ? "if one is a clone of the other, give it a machine id of its own and "
+                          "another NodeName="
+                        : "give it another NodeName=");
+}
+
 static const struct client_ops client_ops = {
         .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
         .services = {.added = on_service_added,
@@ -268,6 +295,7 @@ static const struct client_ops client_ops = {
                      .changed = on_service_changed},
         .session = on_session,
         .synced = on_synced,
+        .claimed = on_claimed,
 };
 
 /* ---- the bus: without it we go on, and take it when it comes ---- */
@@ -671,8 +699,7 @@ static int run(struct agent *a)
                             .drift_ppm = (uint32_t) a->opt.drift_ppm,
                             .retry = RETRY_FIRST},
         };
-        char boot_id[SD_ID128_STRING_MAX], password[512], err[512];
-        sd_id128_t boot;
+        char password[512], err[512], boots[BOOTS_MAX];
         struct place resume;
         int r;
 
@@ -686,12 +713,11 @@ static int run(struct agent *a)
                 cfg.user = a->opt.user;
                 cfg.password = password;
         }
-        if (sd_id128_get_boot(&boot) < 0)
-                boot = SD_ID128_NULL;
         snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
         snprintf(cfg.self.id, sizeof(cfg.self.id), "%s", a->opt.node_id);
-        snprintf(cfg.self.boot_id, sizeof(cfg.self.boot_id), "%s",
-                 sd_id128_to_string(boot, boot_id));
+        boots_own(cfg.self.boot_id, &cfg.boot);
+        boots_load(cfg.self.boot_id, boots);
+        cfg.boots = boots;
         snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
         keep_open(&a->keep);
         a->resumed = keep_load(&a->keep, a->opt.cluster, &cfg.self, &resume);

@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/conf.h"
@@ -22,6 +23,7 @@ static void on_down(struct endpoint *e, const char *why, void *userdata)
         struct client *c = p->client;
 
         snprintf(c->why, sizeof(c->why), "%s: %s", endpoint_name(e), why);
+        p->cluster = 0; /* another one may be there next */
         hold_peer_down(c, p);
 }
 
@@ -31,18 +33,100 @@ static void on_silent(struct endpoint *e, void *userdata)
 
         (void) e;
         if (p == &p->client->peers[p->client->view_peer])
-                view_move(p->client);
+                view_move(p->client, "the replica is silent");
 }
 
 static const struct endpoint_ops endpoint_ops = {
         .up = on_up, .down = on_down, .silent = on_silent};
+
+/* ---- which core it is ---- */
+
+static bool is_replaced(const struct client *c)
+{
+        bool any = false;
+
+        for (size_t i = 0; i < c->n_peers; i++) {
+                if (*c->peers[i].ours_at && !c->peers[i].replaced)
+                        return false;
+                any = any || c->peers[i].replaced;
+        }
+        return any;
+}
+
+static enum world_word judge(const struct client *c, uint64_t cluster)
+{
+        return world_judge(&c->world, cluster, c->session.lease != 0, is_replaced(c),
+                           boot_now());
+}
+
+bool client_is_foreign(const struct client *c, const struct peer *p)
+{
+        return p->cluster != 0 && judge(c, p->cluster) == WORLD_FOREIGN;
+}
+
+static void tell_foreign(struct client *c, struct peer *p)
+{
+        if (p->told == p->cluster)
+                return;
+        p->told = p->cluster;
+        log_warning("The core at %s is of another cluster (%016" PRIx64 "; ours is %016" PRIx64
+                    "): it is not listened to. Take it out of Endpoints=, or restart the agent "
+                    "if it is the one to join.",
+                    endpoint_name(p->ep), p->cluster, c->world.cluster);
+}
+
+void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const char *why)
+{
+        log_warning("%s What was known before is void.", why);
+        if (c->session.lease != 0)
+                snprintf(c->why, sizeof(c->why), "%s", why);
+        session_gone(&c->session, c->session.lease);
+        world_begin(&c->world, h->cluster_id, h->revision, boot_now());
+        for (size_t i = 0; i < c->n_peers; i++) {
+                c->peers[i].replaced = false;
+                c->peers[i].ours_at[0] = '\0';
+                c->peers[i].told = 0;
+        }
+        view_restart(c);
+}
+
+enum world_word client_hear(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
+{
+        enum world_word word;
+        char at[sizeof(p->ours_at)], why[256];
+
+        if (!h || h->cluster_id == 0) /* who does not say has none */
+                return WORLD_OURS;
+        p->cluster = h->cluster_id;
+        endpoint_at(p->ep, at, sizeof(at));
+        p->replaced = p->cluster != c->world.cluster && *at && strcmp(p->ours_at, at) == 0;
+        word = judge(c, p->cluster);
+        if (word == WORLD_FOREIGN) {
+                tell_foreign(c, p);
+                return word;
+        }
+        if (word == WORLD_NEW) {
+                snprintf(why, sizeof(why),
+                         "The core at %s is another one, with another cluster id (%016" PRIx64
+                         " instead of %016" PRIx64 ").",
+                         endpoint_name(p->ep), h->cluster_id, c->world.cluster);
+                client_begin_world(c, h, why);
+        }
+        strcpy(p->ours_at, at);
+        if (world_hear(&c->world, h->cluster_id, h->revision, boot_now()))
+                view_doubt(c);
+        return word;
+}
+
+/* ---- ---- */
 
 static struct peer *peer_that_is_up(struct client *c, size_t from, bool speaking)
 {
         for (size_t i = 0; i < c->n_peers; i++) {
                 struct peer *p = &c->peers[(from + i) % c->n_peers];
 
-                if (endpoint_rpc(p->ep) && !(speaking && endpoint_is_silent(p->ep)))
+                if (endpoint_rpc(p->ep) && !(speaking && endpoint_is_silent(p->ep)) &&
+                    !client_is_foreign(c, p))
                         return p;
                 if (i == 0)
                         endpoint_want(p->ep); /* for the next try */
@@ -169,17 +253,18 @@ static void pump(struct client *c)
 {
         struct boot_time now = boot_now(), next;
 
-        if (!c->observe)
+        if (!c->observe) {
+                hold_check_key(c);
+                hold_check_holder(c);
                 hold_pump(c, now);
+        }
         view_pump(c, now);
         discover_pump(c, now);
         if (!c->observe)
                 offer_pump(c, now);
         next = c->observe ? BOOT_TIME_NEVER
                           : boot_min(session_wakeup(&c->session), offer_wakeup(c));
-        next = boot_min(next, discover_wakeup(c));
-        if (!c->watch && !c->ranging)
-                next = boot_min(next, c->view_retry_at);
+        next = boot_min(next, boot_min(discover_wakeup(c), view_wakeup(c)));
         if (loop_timer_arm(&c->timer, next) < 0)
                 abort();
 }
@@ -257,6 +342,9 @@ void client_replace_peers(struct client *c, const char *urls)
                         continue;
                 is_new = next_new(c, &cursor, url);
                 p->ep = endpoint_free(p->ep);
+                p->cluster = p->told = 0;
+                p->ours_at[0] = '\0';
+                p->replaced = false;
                 if (make_endpoint(c, p, is_new ? url : first) < 0 &&
                     make_endpoint(c, p, "http://0.0.0.0:0") < 0)
                         abort();
@@ -291,12 +379,18 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         services_init(&c->services, &ops->services, userdata);
         offer_init(&c->offers, cfg->resume ? cfg->resume->session.lease : 0);
         session_init(&c->session, &cfg->session);
+        c->claim.began = boot_now();
+        c->claim.boot = cfg->boot;
+        snprintf(c->claim.boots, sizeof(c->claim.boots), "%s", cfg->boots ? cfg->boots : "");
         if (cfg->resume && !cfg->observe) {
                 memcpy(c->self.incarnation, cfg->resume->self.incarnation,
                        sizeof(c->self.incarnation));
                 memcpy(c->self.since, cfg->resume->self.since, sizeof(c->self.since));
                 c->self.ttl_ms = cfg->resume->session.ttl / NSEC_PER_MSEC;
                 session_resume(&c->session, &cfg->resume->session);
+                claim_add(&c->claim, c->self.incarnation);
+                c->world.cluster = strtoull(cfg->resume->core, NULL, 16);
+                c->world.heard_at = boot_now();
         }
         loop_timer_init(&c->timer, l, on_timer);
         c->cluster = strdup(cfg->cluster);
@@ -394,6 +488,7 @@ bool client_place(const struct client *c, struct place *ret)
 {
         *ret = (struct place){.self = c->self};
         snprintf(ret->cluster, sizeof(ret->cluster), "%s", c->cluster);
+        snprintf(ret->core, sizeof(ret->core), "%016" PRIx64, c->world.cluster);
         return session_place(&c->session, &ret->session);
 }
 

@@ -26,7 +26,9 @@ struct client_config {
         struct tls *tls;             /* for https:// ones; borrowed; NULL: none */
         struct node_record self;     /* what to register: name, id, boot_id, version */
         const struct place *resume;  /* what an earlier life of ours left; NULL: nothing */
-        bool observe;                /* follow only; hold nothing */
+        const char *boots;     /* ids of this host's earlier boots, with commas; NULL: none */
+        struct boot_time boot; /* when this one began, or later, where that is not known */
+        bool observe;          /* follow only; hold nothing */
         struct session_config session;
         uint64_t seed;
 };
@@ -39,6 +41,8 @@ struct client_ops {
         void (*session)(void *userdata, enum session_state state, const char *why);
         /* The membership is known now, or not current any more. */
         void (*synced)(void *userdata, bool synced);
+        /* Another host wants our place while we hold it, and is refused. Each time. */
+        void (*claimed)(void *userdata, const struct node_record *by);
 };
 
 /* Strings are copied. Returns 0, -EINVAL when an endpoint is no URL (named in @err), or

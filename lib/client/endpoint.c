@@ -357,6 +357,11 @@ void endpoint_again(struct endpoint *e)
         connect_now(e);
 }
 
+void endpoint_at(const struct endpoint *e, char *out, size_t size)
+{
+        snprintf(out, size, "%s", e->up ? stream_peer(e->stream) : "");
+}
+
 void endpoint_source(const struct endpoint *e, char *out, size_t size)
 {
         out[0] = '\0';

@@ -52,6 +52,9 @@ bool endpoint_is_silent(const struct endpoint *e);
  * changed. Not from inside a handler. */
 void endpoint_again(struct endpoint *e);
 
+/* The address and port that it is at; "" while it is not up. */
+void endpoint_at(const struct endpoint *e, char *out, size_t size);
+
 /* The address that we reach it from; "" while it is not up. */
 void endpoint_source(const struct endpoint *e, char *out, size_t size);
 

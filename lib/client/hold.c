@@ -9,6 +9,10 @@
 #define PATIENCE_SHARE 16 /* of the TTL, ... */
 #define PATIENCE_MIN (250 * NSEC_PER_MSEC)
 
+#define ASK_AGAIN_MIN (100 * NSEC_PER_MSEC)
+
+#define FOREIGN "it is of another cluster"
+
 static void announce(struct client *c)
 {
         if (c->session.state == c->told)
@@ -37,6 +41,8 @@ static void on_granted(struct unary *u, enum rpc_code code, const char *message)
                 return;
         if (code != RPC_OK)
                 return failed(c, "no lease", message);
+        if (client_hear(c, u->peer, p->header) == WORLD_FOREIGN)
+                return failed(c, "no lease", FOREIGN);
         /* A core that does not know milliseconds grants whole seconds. */
         ttl = p->ttl_ms > 0 ? p->ttl_ms * NSEC_PER_MSEC : p->ttl * NSEC_PER_SEC;
         if (p->id == 0 || ttl <= 0)
@@ -65,7 +71,7 @@ static void on_old_revoked(struct unary *u, enum rpc_code code, const char *mess
         (void) message; /* it would expire by itself as well */
 }
 
-static void registered(struct client *c, struct peer *p)
+static void registered(struct client *c, struct peer *p, int64_t revision)
 {
         if (c->old_lease != 0 && endpoint_rpc(p->ep)) {
                 Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
@@ -75,18 +81,128 @@ static void registered(struct client *c, struct peer *p)
                                     &pb__lease_revoke_response__descriptor, on_old_revoked);
         }
         c->old_lease = 0;
+        c->registered_at = revision;
         c->offers.self_stored = c->offers.self_sent;
         session_registered(&c->session);
 }
 
 static int write_key(struct client *c, struct peer *p, int64_t mod_revision);
 
+static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
+{
+        (void) u;
+        (void) code;
+        (void) message; /* who holds our name hears of us the next time */
+}
+
+/* Says to the holder of our name, as long as the lease lives that it spared us, that we are
+ * there. */
+static void tell_holder(struct client *c, struct peer *p)
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+
+        buf_printf(&key, "%sclaims/%s", c->prefix, c->self.name);
+        node_record_write(&c->self, &value);
+        if (buf_error(&key) < 0 || buf_error(&value) < 0 || c->session.lease == 0)
+                return;
+        put.key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = c->session.lease;
+        (void) !client_call(p, 0, "/etcdserverpb.KV/Put", &put.base,
+                            &pb__put_response__descriptor, on_claimed);
+}
+
+static void refused(struct client *c, struct peer *p, enum claim_verdict v, nsec_t again)
+{
+        const struct node_record *h = &c->holder.record;
+
+        if (v == CLAIM_CLONE)
+                snprintf(c->why, sizeof(c->why),
+                         "the place of '%s' is held by another host with the same node id "
+                         "(boot %s, since %s, at %s); if one is a clone of the other, give it "
+                         "a machine id of its own and another NodeName=; if that was an "
+                         "earlier boot of this one, its lease ends by itself",
+                         c->self.name, *h->boot_id ? h->boot_id : "unknown",
+                         *h->since ? h->since : "unknown",
+                         *h->addresses ? h->addresses : "an unknown address");
+        else
+                snprintf(c->why, sizeof(c->why),
+                         "the name '%s' is held by another node (id %s, since %s); give this "
+                         "one another NodeName=",
+                         c->self.name, *h->id ? h->id : "unknown",
+                         *h->since ? h->since : "unknown");
+        c->ops->session(c->userdata, SESSION_JOINING, c->why);
+        tell_holder(c, p);
+        session_refused(&c->session, boot_now(), again);
+}
+
+static void take_over(struct client *c, struct peer *p)
+{
+        c->old_lease = c->holder.lease;
+        if (write_key(c, p, c->holder.mod_revision) < 0)
+                failed(c, "cannot register", "the connection broke");
+}
+
+static void on_age(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+        const Pb__LeaseTimeToLiveResponse *r = u->reply;
+        nsec_t granted, left, blur;
+        enum claim_verdict v;
+
+        if (u->op != c->hold_op)
+                return;
+        if (code != RPC_OK)
+                return failed(c, "cannot register", message);
+        if (client_hear(c, u->peer, r->header) != WORLD_OURS)
+                return failed(c, "cannot register", FOREIGN);
+        if (r->ttl < 0) /* it has ended meanwhile */
+                return session_failed(&c->session, boot_now());
+        /* A core that does not know milliseconds tells whole seconds, rounded down. */
+        granted = r->granted_ttl_ms > 0 ? r->granted_ttl_ms * NSEC_PER_MSEC
+                                        : r->grantedttl * NSEC_PER_SEC;
+        left = r->granted_ttl_ms > 0 ? r->ttl_ms * NSEC_PER_MSEC : r->ttl * NSEC_PER_SEC;
+        blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
+        v = claim_judge(&c->claim, &c->self, &c->holder.record, granted - left - blur,
+                        granted - left, boot_now());
+        if (v == CLAIM_OURS)
+                take_over(c, u->peer);
+        else
+                refused(c, u->peer, v,
+                        max_of(min_of(left + blur, c->session.cfg.ttl), ASK_AGAIN_MIN));
+}
+
+static void ask_age(struct client *c, struct peer *p)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+
+        q.id = c->holder.lease;
+        if (client_call(p, ++c->hold_op, "/etcdserverpb.Lease/LeaseTimeToLive", &q.base,
+                        &pb__lease_time_to_live_response__descriptor, on_age) < 0)
+                failed(c, "cannot register", "the connection broke");
+}
+
+void hold_check_holder(struct client *c)
+{
+        const struct member_node *n;
+
+        if (c->holder.lease == 0 || c->session.state != SESSION_JOINING ||
+            c->session.lease != 0 || !c->synced || c->members.revision < c->holder.mod_revision)
+                return;
+        n = membership_find(&c->members, c->self.name);
+        if (n && n->lease == c->holder.lease)
+                return;
+        c->holder.lease = 0;
+        session_hurry(&c->session, boot_now());
+}
+
 /* The key is there already: another life of ours, or somebody else. */
 static void on_taken(struct client *c, struct peer *p, const Pb__TxnResponse *t)
 {
         const Pb__RangeResponse *range;
-        struct node_record holder;
         const Pb__KeyValue *kv;
+        enum claim_verdict v;
 
         if (t->n_responses != 1 ||
             t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
@@ -97,22 +213,19 @@ static void on_taken(struct client *c, struct peer *p, const Pb__TxnResponse *t)
         kv = range->kvs[0];
         if (kv->lease == c->session.lease) {
                 c->offers.self_sent = 0; /* an answer to us was lost on the way */
-                return registered(c, p);
+                return registered(c, p, kv->mod_revision);
         }
-        if (node_record_read(&holder, kv->value.data, kv->value.len) == 0 &&
-            strcmp(holder.id, c->self.id) == 0) {
-                c->old_lease = kv->lease;
-                if (write_key(c, p, kv->mod_revision) < 0)
-                        failed(c, "cannot register", "the connection broke");
-                return;
-        }
-        snprintf(c->why, sizeof(c->why),
-                 "the name '%s' is held by another node (id %s, since %s); give this one "
-                 "another NodeName=",
-                 c->self.name, *holder.id ? holder.id : "unknown",
-                 *holder.since ? holder.since : "unknown");
-        c->ops->session(c->userdata, SESSION_JOINING, c->why);
-        session_refused(&c->session, boot_now(), c->session.cfg.ttl);
+        /* What is no record leaves it empty: nobody that we know. */
+        (void) !node_record_read(&c->holder.record, kv->value.data, kv->value.len);
+        c->holder.lease = kv->lease;
+        c->holder.mod_revision = kv->mod_revision;
+        v = claim_look(&c->claim, &c->self, &c->holder.record, kv->lease);
+        if (v == CLAIM_OURS)
+                take_over(c, p);
+        else if (v == CLAIM_ASK)
+                ask_age(c, p);
+        else
+                refused(c, p, v, c->session.cfg.ttl);
 }
 
 static void on_registered(struct unary *u, enum rpc_code code, const char *message)
@@ -122,15 +235,45 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
 
         if (u->op != c->hold_op)
                 return;
-        if (code == RPC_NOT_FOUND) /* the lease ended before it was used */
+        /* The lease ended before it was used; or it was never there. */
+        if (code == RPC_NOT_FOUND && u->peer->cluster == c->world.cluster)
                 return session_gone(&c->session, c->session.lease);
         if (code != RPC_OK)
                 return failed(c, "cannot register", message);
+        switch (client_hear(c, u->peer, t->header)) {
+        case WORLD_FOREIGN:
+                return failed(c, "cannot register", FOREIGN);
+        case WORLD_NEW: /* in which we have no lease */
+                return;
+        case WORLD_OURS:
+                break;
+        }
         client_heard(c, u->peer, t->header);
         if (t->succeeded)
-                registered(c, u->peer);
+                registered(c, u->peer, t->header->revision);
         else
                 on_taken(c, u->peer, t);
+}
+
+void hold_check_key(struct client *c)
+{
+        const struct member_node *n;
+
+        if ((c->session.state != SESSION_HELD && c->session.state != SESSION_JEOPARDY) ||
+            c->members.revision == 0 || c->members.revision < c->registered_at)
+                return;
+        n = membership_find(&c->members, c->self.name);
+        if (n && n->lease == c->session.lease)
+                return;
+        if (n)
+                snprintf(c->why, sizeof(c->why),
+                         "another host has taken it (id %s, boot %s, at %s)",
+                         *n->record.id ? n->record.id : "unknown",
+                         *n->record.boot_id ? n->record.boot_id : "unknown",
+                         *n->record.addresses ? n->record.addresses : "no address");
+        else
+                snprintf(c->why, sizeof(c->why), "its key was deleted");
+        session_gone(&c->session, c->session.lease);
 }
 
 void hold_own_key(const struct client *c, struct buf *key)
@@ -198,10 +341,11 @@ static int register_node(struct client *c, struct peer *p)
                          (unsigned long long) rnd_u64(&c->rnd),
                          (unsigned long long) rnd_u64(&c->rnd));
                 hold_time(c->self.since);
+                claim_add(&c->claim, c->self.incarnation);
         }
         c->self.ttl_ms = c->session.ttl / NSEC_PER_MSEC;
         c->self.leaving[0] = '\0';
-        c->old_lease = 0;
+        c->old_lease = c->holder.lease = 0;
         return write_key(c, p, 0);
 }
 
@@ -243,6 +387,11 @@ static void keepalive_message(struct rpc_call *call, struct view m)
         /* The k-th answer on a stream acknowledges k requests: at least the k-th oldest. */
         sent_at = p->sent[0];
         memmove(p->sent, p->sent + 1, --p->n_sent * sizeof(p->sent[0]));
+        if (client_hear(c, p, r->header) == WORLD_FOREIGN) {
+                session_hurry(&c->session, boot_now());
+                pb_free(r);
+                return;
+        }
         client_heard(c, p, r->header);
         if (r->ttl > 0) {
                 session_renewed(&c->session, r->id, sent_at);
@@ -316,23 +465,34 @@ static void on_revoked(struct unary *u, enum rpc_code code, const char *message)
         if (u->op != c->hold_op)
                 return;
         (void) message;
-        if (code == RPC_OK || code == RPC_NOT_FOUND)
+        if (code == RPC_OK || (code == RPC_NOT_FOUND && u->peer->cluster == c->world.cluster))
                 session_left(&c->session);
         else
                 session_failed(&c->session, boot_now());
 }
 
+static int give_back(struct client *c, struct peer *p);
+
 static void on_reason_written(struct unary *u, enum rpc_code code, const char *message)
 {
         struct client *c = u->client;
+        const Pb__TxnResponse *t = u->reply;
         Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct peer *p = u->peer;
 
-        (void) code;
         (void) message; /* with or without the reason: the place is given back */
-        if (u->op != c->hold_op || !endpoint_rpc(u->peer->ep))
+        if (u->op != c->hold_op)
+                return;
+        if (code == RPC_OK && client_hear(c, p, t->header) == WORLD_FOREIGN) {
+                p = client_peer(c, c->current + 1);
+                if (!p || give_back(c, p) < 0)
+                        session_failed(&c->session, boot_now());
+                return;
+        }
+        if (!endpoint_rpc(p->ep) || c->session.lease == 0)
                 return;
         q.id = c->session.lease;
-        if (client_call(u->peer, ++c->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+        if (client_call(p, ++c->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
                         &pb__lease_revoke_response__descriptor, on_revoked) < 0)
                 session_failed(&c->session, boot_now());
 }
@@ -377,6 +537,7 @@ void hold_pump(struct client *c, struct boot_time now)
                         ask(c, register_node, now);
                         break;
                 case SESSION_RENEW:
+                        world_tick(&c->world);
                         p = client_peer(c, c->current + session_attempt(&c->session));
                         if (p)
                                 renew_on(c, p, now);
@@ -386,7 +547,8 @@ void hold_pump(struct client *c, struct boot_time now)
                 case SESSION_RENEW_ALL:
                         for (size_t i = 0; i < c->n_peers; i++) {
                                 endpoint_want(c->peers[i].ep);
-                                if (endpoint_rpc(c->peers[i].ep))
+                                if (endpoint_rpc(c->peers[i].ep) &&
+                                    !client_is_foreign(c, &c->peers[i]))
                                         renew_on(c, &c->peers[i], now);
                         }
                         session_sent(&c->session, now);

@@ -4,8 +4,10 @@
 #include <bsd/sys/queue.h>
 
 #include "base/rnd.h"
+#include "client/claim.h"
 #include "client/client.h"
 #include "client/endpoint.h"
+#include "client/world.h"
 #include "wire/pb.h"
 
 #define KEEPALIVES_MAX 64
@@ -17,6 +19,10 @@ struct peer {
         struct rpc_call *keepalive;            /* NULL: none */
         struct boot_time sent[KEEPALIVES_MAX]; /* send times not answered yet, oldest first */
         size_t n_sent;
+        uint64_t cluster; /* that answers on this connection; 0: no answer yet */
+        uint64_t told;    /* another cluster than ours, which was logged */
+        char ours_at[80]; /* the address where ours answered last; "": it never did */
+        bool replaced;    /* another cluster answers there now */
 };
 
 /* One unary call. Owns itself until `done`. */
@@ -85,12 +91,19 @@ struct client {
         struct boot_time heard_at;
         uint64_t replica; /* member id of who answered last */
 
+        struct world world;
         struct session session;
         enum session_state told;
         char why[512];
         uint64_t hold_op;
         char leaving[32];
-        int64_t old_lease; /* of an incarnation of ours whose place we took */
+        struct claim claim;
+        struct {
+                struct node_record record;
+                int64_t lease, mod_revision;
+        } holder;              /* of our name, when we last registered; lease 0: nobody */
+        int64_t old_lease;     /* of an incarnation of ours whose place we took */
+        int64_t registered_at; /* the revision of our key; 0: an earlier life wrote it */
 
         struct offers offers;
         struct discovery discovery;
@@ -98,8 +111,10 @@ struct client {
         struct membership members;
         struct services services;
         struct rpc_call *watch;
-        bool ranging, synced;
-        int64_t progress; /* the core has said that nothing came up to it */
+        bool ranging, asking, synced;
+        struct boot_time answer_by; /* of the range, or the question, under way */
+        int64_t floor;              /* what was known when the question was asked */
+        int64_t progress;           /* the core has said that nothing came up to it */
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;
@@ -126,13 +141,28 @@ void discover_fini(struct client *c);
 void discover_pump(struct client *c, struct boot_time now);
 struct boot_time discover_wakeup(const struct client *c);
 
-/* An answer came: that endpoint is the one to use. */
+/* Says whose answer it is, before anything is done with it. After WORLD_NEW nothing of what was
+ * known or held is left, and the answer is the first that counts. */
+must_check_ enum world_word client_hear(struct client *c, struct peer *p,
+                                        const Pb__ResponseHeader *h);
+
+/* It is known to be of another cluster, and not listened to. */
+bool client_is_foreign(const struct client *c, const struct peer *p);
+
+/* The answer came from who is ours: that endpoint is the one to use. */
 void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h);
+
+/* What was known, and held, is void; @why is for a person. */
+void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const char *why);
 
 /* hold.c: carries out what the session wants. */
 void hold_pump(struct client *c, struct boot_time now);
 void hold_peer_down(struct client *c, struct peer *p);
 void hold_own_key(const struct client *c, struct buf *key);
+/* Who refused us is gone: at once once more. */
+void hold_check_holder(struct client *c);
+/* A place whose key is not ours any more, as the membership has it, is lost. */
+void hold_check_key(struct client *c);
 void hold_time(char text[static 32]); /* now, for people */
 
 /* offer.c: keeps what this node says in the core. */
@@ -143,5 +173,10 @@ struct boot_time offer_wakeup(const struct client *c);
 
 /* view.c: keeps the membership current. */
 void view_pump(struct client *c, struct boot_time now);
-/* The replica that it is followed at says nothing: on to another one. */
-void view_move(struct client *c);
+/* The replica that it is followed at is of no use, for @why: on to another one. */
+void view_move(struct client *c, const char *why);
+/* All that is known is void: begins with a range. */
+void view_restart(struct client *c);
+/* Ours seems to have gone back: asks it how far it is. */
+void view_doubt(struct client *c);
+struct boot_time view_wakeup(const struct client *c);

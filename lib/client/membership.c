@@ -117,6 +117,15 @@ void membership_delete(struct membership *m, struct view name, int64_t revision)
                 leave(m, n, *n->record.leaving ? n->record.leaving : "expired", revision);
 }
 
+void membership_forget_revisions(struct membership *m)
+{
+        struct member_node *n;
+
+        RB_FOREACH (n, member_tree, &m->nodes)
+                n->mod_revision = 0;
+        m->revision = 0;
+}
+
 void membership_resync_begin(struct membership *m)
 {
         struct member_node *n;

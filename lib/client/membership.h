@@ -49,6 +49,9 @@ must_check_ int membership_put(struct membership *m, struct view name, struct vi
                                int64_t lease, int64_t create_revision, int64_t mod_revision);
 void membership_delete(struct membership *m, struct view name, int64_t revision);
 
+/* A number of a revision means nothing any more: each value will be compared anew. */
+void membership_forget_revisions(struct membership *m);
+
 /* Around the puts of a whole range at @revision: what it does not have any more left meanwhile.
  */
 void membership_resync_begin(struct membership *m);

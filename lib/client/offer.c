@@ -177,6 +177,8 @@ static void on_offered(struct unary *u, enum rpc_code code, const char *message)
                 return;
         o->calling = false;
         o->retry_at = (struct boot_time){0};
+        if (code == RPC_OK && client_hear(c, u->peer, t->header) == WORLD_FOREIGN)
+                code = RPC_UNAVAILABLE;
         if (code != RPC_OK || !t->succeeded) {
                 /* Where the place is gone, the session learns it by itself. */
                 log_debug("Cannot tell our services: %s.",

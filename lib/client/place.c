@@ -22,6 +22,7 @@ static const struct field {
         int base;            /* of an int64_t; 0: it is a text */
 } fields[] = {
         TEXT("CLUSTER", cluster),
+        TEXT("CORE", core),
         TEXT("NODE", self.name),
         TEXT("NODE_ID", self.id),
         TEXT("BOOT_ID", self.boot_id),

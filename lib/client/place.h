@@ -10,6 +10,7 @@
 
 struct place {
         char cluster[NODE_NAME_MAX + 1];
+        char core[17];           /* the id of the core's cluster, in hex */
         struct node_record self; /* without version and leaving */
         struct session_place session;
 };

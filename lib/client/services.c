@@ -192,6 +192,14 @@ void services_node_left(struct services *v, const char *node, int64_t lease, con
         }
 }
 
+void services_forget_revisions(struct services *v)
+{
+        struct service *s;
+
+        RB_FOREACH (s, service_names, &v->by_name)
+                s->mod_revision = 0;
+}
+
 void services_resync_begin(struct services *v)
 {
         struct service *s;

@@ -69,5 +69,6 @@ void services_node_left(struct services *v, const char *node, int64_t lease, con
                         int64_t revision);
 
 /* As for the membership. */
+void services_forget_revisions(struct services *v);
 void services_resync_begin(struct services *v);
 void services_resync_end(struct services *v, int64_t revision);

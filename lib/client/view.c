@@ -1,11 +1,14 @@
 /* The membership, kept current: one range, then a watch from the revision after it; resumed
  * after a break, from where it ended. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "client/internal.h"
 
 #define RETRY (100 * NSEC_PER_MSEC)
+#define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* of a large cluster it is long */
+#define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 
 static void set_synced(struct client *c, bool synced)
 {
@@ -26,16 +29,34 @@ static void again(struct client *c, const char *why)
 enum kind { NODES, SERVICES, N_KINDS };
 
 /* What is behind `nodes/` or `services/` in a key under our prefix; empty for another one. */
-static struct view name_of(const struct client *c, const ProtobufCBinaryData *key,
-                           enum kind kind)
+static struct view name_in(const struct client *c, const ProtobufCBinaryData *key,
+                           const char *folder)
 {
-        const char *folder = kind == NODES ? "nodes/" : "services/";
         size_t n = strlen(c->prefix), m = strlen(folder);
 
         if (key->len <= n + m || memcmp(key->data, c->prefix, n) != 0 ||
             memcmp(key->data + n, folder, m) != 0)
                 return (struct view){0};
         return (struct view){key->data + n + m, key->len - n - m};
+}
+
+static struct view name_of(const struct client *c, const ProtobufCBinaryData *key,
+                           enum kind kind)
+{
+        return name_in(c, key, kind == NODES ? "nodes/" : "services/");
+}
+
+/* Another host has found our place held, and says so to us. */
+static void feed_claim(struct client *c, const Pb__KeyValue *kv)
+{
+        struct view name = name_in(c, &kv->key, "claims/");
+        struct node_record by;
+
+        if (name.len == 0 || c->session.lease == 0 || kv->lease == c->session.lease ||
+            bytes_cmp(name.p, name.len, c->self.name, strlen(c->self.name)) != 0)
+                return;
+        if (node_record_read(&by, kv->value.data, kv->value.len) == 0)
+                c->ops->claimed(c->userdata, &by);
 }
 
 static void feed(struct client *c, const Pb__KeyValue *kv, enum kind kind)
@@ -85,6 +106,9 @@ static void feed_events(struct client *c, Pb__Event **events, size_t n)
                 for (enum kind kind = NODES; kind < N_KINDS; kind++)
                         for (size_t k = i; k < end; k++)
                                 feed_event(c, events[k], kind);
+                for (size_t k = i; k < end; k++)
+                        if (events[k]->type == PB__EVENT__EVENT_TYPE__PUT)
+                                feed_claim(c, events[k]->kv);
         }
 }
 
@@ -101,6 +125,16 @@ static void watch_message(struct rpc_call *call, struct view m)
                 set_synced(c, false);
                 return rpc_call_cancel(call);
         }
+        switch (client_hear(c, &c->peers[c->view_peer], r->header)) {
+        case WORLD_FOREIGN:
+                pb_free(r);
+                return view_move(c, "it is of another cluster");
+        case WORLD_NEW: /* it is canceled already */
+                pb_free(r);
+                return;
+        case WORLD_OURS:
+                break;
+        }
         c->heard_at = boot_now();
         if (r->canceled) {
                 /* History was compacted under us, or the watch was refused: from the top. */
@@ -110,7 +144,12 @@ static void watch_message(struct rpc_call *call, struct view m)
                 if (r->created) /* it may be our login that has ended: etcd does not say */
                         endpoint_log_in_again(c->peers[c->view_peer].ep);
         } else if (r->created) {
-                set_synced(c, true);
+                /* From a revision on that it does not have: it is late, or it has begun anew.
+                 */
+                if (r->header && r->header->revision < c->members.revision)
+                        view_doubt(c);
+                else
+                        set_synced(c, true);
         }
         feed_events(c, r->events, r->n_events);
         /* Nothing came, up to here. Debian's etcd 3.4 may say so ahead of events (etcd 15220):
@@ -126,8 +165,12 @@ static void watch_message(struct rpc_call *call, struct view m)
 
 static void watch_status(struct rpc_call *call, enum rpc_code code, const char *message)
 {
+        struct client *c = call->userdata;
+
         (void) code;
-        again(call->userdata, message);
+        c->view_op++; /* what was asked there is of no interest any more */
+        c->asking = false;
+        again(c, message);
 }
 
 static void watch_close(struct rpc_call *call)
@@ -201,6 +244,8 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
         c->ranging = false;
         if (code != RPC_OK || !r->header)
                 return again(c, message);
+        if (client_hear(c, u->peer, r->header) == WORLD_FOREIGN)
+                return again(c, "it is of another cluster");
         c->heard_at = boot_now();
         membership_resync_begin(&c->members);
         services_resync_begin(&c->services);
@@ -222,24 +267,99 @@ static void start_range(struct client *c, struct peer *p)
                         &pb__range_response__descriptor, on_range) < 0)
                 return again(c, "the connection broke");
         c->ranging = true;
+        c->answer_by = boot_add(boot_now(), RANGE_TIMEOUT);
 }
 
-void view_move(struct client *c)
+/* ---- has it begun anew? ---- */
+
+static void on_answer(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct client *c = u->client;
+        const Pb__RangeResponse *r = u->reply;
+        char why[256];
+
+        if (u->op != c->view_op)
+                return;
+        c->asking = false;
+        if (code != RPC_OK || !r->header) {
+                view_move(c, message);
+                c->view_retry_at = boot_add(boot_now(), RETRY);
+                return;
+        }
+        if (client_hear(c, u->peer, r->header) != WORLD_OURS)
+                return view_move(c, "it is of another cluster");
+        if (r->header->revision >= c->floor) {
+                set_synced(c, c->watch != NULL); /* the replica was only late */
+                return;
+        }
+        snprintf(why, sizeof(why),
+                 "The core at %s was emptied or restored: it is at revision %" PRId64
+                 " and was at %" PRId64 ".",
+                 endpoint_name(u->peer->ep), r->header->revision, c->floor);
+        client_begin_world(c, r->header, why);
+}
+
+/* A read that is linearizable, as they are unless it says otherwise, shows all that any replica
+ * had said before. */
+void view_doubt(struct client *c)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        struct peer *p = &c->peers[c->view_peer];
+
+        if (!c->watch || c->asking || !endpoint_rpc(p->ep))
+                return;
+        q.key = pb_bytes(c->prefix, strlen(c->prefix));
+        q.count_only = true;
+        c->floor = max_of(c->members.revision, c->world.revision);
+        if (client_call(p, ++c->view_op, "/etcdserverpb.KV/Range", &q.base,
+                        &pb__range_response__descriptor, on_answer) < 0)
+                return; /* the connection is going, and the watch with it */
+        c->asking = true;
+        c->answer_by = boot_add(boot_now(), QUESTION_TIMEOUT);
+}
+
+/* ---- ---- */
+
+static void stop(struct client *c)
+{
+        c->view_op++;
+        c->ranging = c->asking = false;
+        if (c->watch)
+                rpc_call_cancel(c->watch);
+}
+
+void view_move(struct client *c, const char *why)
 {
         if (!c->watch && !c->ranging)
                 return;
-        c->view_op++;
-        c->ranging = false;
-        if (c->watch)
-                rpc_call_cancel(c->watch);
-        again(c, "the replica is silent");
+        stop(c);
+        again(c, why);
         c->view_retry_at = boot_now();
+}
+
+void view_restart(struct client *c)
+{
+        stop(c);
+        membership_forget_revisions(&c->members);
+        services_forget_revisions(&c->services);
+        c->progress = 0;
+        set_synced(c, false);
+        c->view_retry_at = (struct boot_time){0};
+}
+
+struct boot_time view_wakeup(const struct client *c)
+{
+        if (c->ranging || c->asking)
+                return c->answer_by;
+        return c->watch ? BOOT_TIME_NEVER : c->view_retry_at;
 }
 
 void view_pump(struct client *c, struct boot_time now)
 {
         struct peer *p;
 
+        if ((c->ranging || c->asking) && !boot_before(now, c->answer_by))
+                view_move(c, "the replica does not answer");
         if (c->watch || c->ranging || boot_before(now, c->view_retry_at))
                 return;
         p = client_speaking_peer(c, c->view_peer);

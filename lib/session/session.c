@@ -222,6 +222,7 @@ void session_refused(struct session *s, struct boot_time now, nsec_t again)
         if (s->state != SESSION_JOINING)
                 return;
         drop(s, SESSION_JOINING);
+        s->attempt = 1; /* session_hurry() may end the wait */
         s->retry_at = boot_add(now, again);
 }
 

@@ -95,7 +95,7 @@ unsigned session_attempt(const struct session *s);
 void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_time sent_at);
 void session_registered(struct session *s);
 void session_refused(struct session *s, struct boot_time now,
-                     nsec_t again); /* the name is somebody else's */
+                     nsec_t again); /* the name is somebody else's; asked for anew after that */
 void session_failed(struct session *s, struct boot_time now);
 void session_sent(struct session *s, struct boot_time now);
 void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at);

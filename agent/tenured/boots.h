@@ -1,0 +1,18 @@
+/*
+ * Which boots of this host there have been, in $STATE_DIRECTORY (systemd.exec(5)): after a
+ * power failure the place that the last one held is ours to take over, and that of a clone is
+ * not.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+#define BOOTS_MAX 1024 /* bytes of a list, with its end */
+
+/* The id of this boot, and when it began; or when we did, in a container, which has no clock of
+ * its own. */
+void boots_own(char id[static 64], struct boot_time *ret_began);
+
+/* The boots before this one, with commas, newest last; notes @own for the next one. */
+void boots_load(const char *own, char boots[static BOOTS_MAX]);
