@@ -356,6 +356,15 @@ void client_replace_peers(struct client *c, const char *urls)
         c->view_retry_at = (struct boot_time){0};
 }
 
+/* DNS may say nothing now: where the endpoint of an earlier life was, it may still be. */
+static void know_endpoint(struct client *c, const struct place *p)
+{
+        struct url name, at;
+
+        if (url_parse(p->endpoint, &name) == 0 && url_parse(p->at, &at) == 0)
+                resolver_know(c->resolver, &name, &at);
+}
+
 /* ---- ---- */
 
 int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
@@ -401,6 +410,8 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         r = resolver_new(&c->resolver, l);
         if (r < 0)
                 return r;
+        if (cfg->resume)
+                know_endpoint(c, cfg->resume);
         if (cfg->user) {
                 c->user = strdup(cfg->user);
                 c->password = strdup(cfg->password);
@@ -411,7 +422,9 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         c->tls = cfg->tls;
         r = discover_init(c, cfg->endpoints);
         if (r == 0) /* until DNS has answered */
-                cursor = c->discovery.tls ? "https://0.0.0.0:0" : "http://0.0.0.0:0";
+                cursor = cfg->resume && *cfg->resume->endpoint ? cfg->resume->endpoint
+                         : c->discovery.tls                    ? "https://0.0.0.0:0"
+                                                               : "http://0.0.0.0:0";
         while (list_next(&cursor, url, sizeof(url))) {
                 if (c->n_peers == CLIENT_ENDPOINTS_MAX) {
                         snprintf(err, err_size,
@@ -489,6 +502,8 @@ bool client_place(const struct client *c, struct place *ret)
         *ret = (struct place){.self = c->self};
         snprintf(ret->cluster, sizeof(ret->cluster), "%s", c->cluster);
         snprintf(ret->core, sizeof(ret->core), "%016" PRIx64, c->world.cluster);
+        snprintf(ret->endpoint, sizeof(ret->endpoint), "%s", client_endpoint(c));
+        endpoint_at(c->peers[c->current].ep, ret->at, sizeof(ret->at));
         return session_place(&c->session, &ret->session);
 }
 

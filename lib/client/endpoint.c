@@ -14,15 +14,14 @@
 
 struct endpoint {
         struct loop *loop;
-        struct resolver *resolver;
         struct url url;
         char name[320];
         struct tls *tls;
         const struct endpoint_login *login; /* NULL: as nobody */
         const struct endpoint_ops *ops;
         void *userdata;
-        struct resolve_query *query;
-        struct stream *stream;
+        struct dial dial;
+        struct stream *stream; /* NULL until it is connected */
         struct rpc_conn *rpc;
         bool up;
         bool wanted;
@@ -44,6 +43,7 @@ static void arm(struct endpoint *e, nsec_t after)
 static void close_connection(struct endpoint *e)
 {
         e->closing = true;
+        dial_stop(&e->dial);
         e->rpc = rpc_conn_free(e->rpc);
         e->stream = stream_free(e->stream);
         e->closing = false;
@@ -55,7 +55,6 @@ static void fail(struct endpoint *e, const char *why)
 
         e->up = false;
         e->failing[0] = '\0';
-        e->query = resolve_cancel(e->query);
         close_connection(e);
         arm(e, e->backoff);
         e->backoff = min_of(2 * e->backoff, RETRY_MAX);
@@ -150,10 +149,13 @@ void endpoint_log_in_again(struct endpoint *e)
 
 /* ---- */
 
-static void on_open(struct stream *s)
+static void on_connected(struct stream *s, void *userdata)
 {
-        struct endpoint *e = stream_userdata(s);
+        struct endpoint *e = userdata;
 
+        e->stream = s;
+        if (rpc_conn_new_client(&e->rpc, e->name, e->url.tls) < 0)
+                return fail(e, "out of memory");
         if (e->login)
                 log_in(e);
         else
@@ -198,28 +200,20 @@ static void on_close(struct stream *s, const char *why)
 }
 
 static const struct stream_ops stream_ops = {
-        .on_open = on_open, .on_data = on_data, .on_fill = on_fill, .on_close = on_close};
+        .on_data = on_data, .on_fill = on_fill, .on_close = on_close};
 
-static void on_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+static void on_failed(const char *why, void *userdata)
 {
-        struct endpoint *e = userdata;
-
-        e->query = NULL;
-        if (r == 0)
-                r = rpc_conn_new_client(&e->rpc, e->name, e->url.tls);
-        if (r == 0)
-                r = stream_connect(&e->stream, e->loop, addr, addr_len,
-                                   e->url.tls ? e->tls : NULL, e->url.host, &stream_ops, e);
-        if (r < 0)
-                fail(e, strerror(-r));
+        fail(userdata, why);
 }
+
+static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on_failed};
 
 static void connect_now(struct endpoint *e)
 {
         e->wanted = false;
         arm(e, CONNECT_TIMEOUT);
-        if (resolve(e->resolver, &e->url, on_resolved, e, &e->query) < 0)
-                fail(e, "out of memory");
+        dial_start(&e->dial, &e->url, e->tls);
 }
 
 static void ping(struct endpoint *e)
@@ -252,7 +246,7 @@ static void on_timer(struct loop_timer *t)
                 return fail(e, why);
         }
         if (!e->up) {
-                if (e->stream || e->query)
+                if (e->stream || dial_is_trying(&e->dial))
                         return fail(e, "no connection in time");
                 if (e->wanted)
                         connect_now(e);
@@ -296,7 +290,7 @@ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, con
                 return r;
         url_format(&e->url, e->name);
         e->loop = l;
-        e->resolver = rv;
+        dial_init(&e->dial, l, rv, &dial_ops, &stream_ops, e);
         e->tls = tls;
         e->login = login;
         e->ops = ops;
@@ -311,7 +305,6 @@ struct endpoint *endpoint_free(struct endpoint *e)
         if (!e)
                 return NULL;
         loop_timer_disarm(&e->timer);
-        resolve_cancel(e->query);
         close_connection(e);
         free(e);
         return NULL;
@@ -319,7 +312,7 @@ struct endpoint *endpoint_free(struct endpoint *e)
 
 void endpoint_want(struct endpoint *e)
 {
-        if (e->up || e->stream || e->query)
+        if (e->up || e->stream || dial_is_trying(&e->dial))
                 return;
         e->wanted = true;
         if (!loop_timer_armed(&e->timer))
@@ -345,14 +338,13 @@ void endpoint_drop(struct endpoint *e, const char *why)
 
 void endpoint_again(struct endpoint *e)
 {
-        bool wanted = e->up || e->stream || e->query || e->wanted;
+        bool wanted = e->up || e->stream || dial_is_trying(&e->dial) || e->wanted;
 
         if (e->up)
                 fail(e, "the network has changed");
         e->backoff = RETRY_MIN;
         if (!wanted)
                 return;
-        e->query = resolve_cancel(e->query);
         close_connection(e);
         connect_now(e);
 }

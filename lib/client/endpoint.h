@@ -6,8 +6,7 @@
 #pragma once
 
 #include "base/url.h"
-#include "loop/resolve.h"
-#include "loop/stream.h"
+#include "loop/dial.h"
 #include "rpc/conn.h"
 
 struct endpoint;

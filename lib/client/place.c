@@ -23,6 +23,8 @@ static const struct field {
 } fields[] = {
         TEXT("CLUSTER", cluster),
         TEXT("CORE", core),
+        TEXT("ENDPOINT", endpoint),
+        TEXT("AT", at),
         TEXT("NODE", self.name),
         TEXT("NODE_ID", self.id),
         TEXT("BOOT_ID", self.boot_id),

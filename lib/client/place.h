@@ -11,6 +11,8 @@
 struct place {
         char cluster[NODE_NAME_MAX + 1];
         char core[17];           /* the id of the core's cluster, in hex */
+        char endpoint[320];      /* the URL that answered last, ... */
+        char at[80];             /* ... and where that was: address:port */
         struct node_record self; /* without version and leaving */
         struct session_place session;
 };

@@ -9,8 +9,6 @@
 #define ANSWER_MAX (REPLICA_PEERS_MAX * (URLS_MAX + 32))
 
 struct join {
-        struct loop *loop;
-        struct resolver *resolver;
         char *urls, *self;
         const char *cursor; /* the next to ask */
         struct tls *tls;
@@ -19,19 +17,20 @@ struct join {
         void *userdata;
         struct url url;
         struct stream *stream;
-        struct resolve_query *query;
+        struct dial dial;
         struct buf rx;
         struct loop_timer timer;
         char asked[320];
         char why[560];
 };
 
-static void on_open(struct stream *s)
+static void on_connected(struct stream *s, void *userdata)
 {
-        struct join *j = stream_userdata(s);
+        struct join *j = userdata;
         struct buf *tx = stream_tx(s);
         char why[512];
 
+        j->stream = s;
         if (!admission_check(j->admission, s, j->asked, why)) {
                 snprintf(j->why, sizeof(j->why), "refused the answer of %.320s: %.180s",
                          j->asked, why);
@@ -118,20 +117,17 @@ static void on_close(struct stream *s, const char *why)
         j->stream = stream_free(j->stream);
 }
 
-static const struct stream_ops ops = {
-        .on_open = on_open, .on_data = on_data, .on_close = on_close};
+static const struct stream_ops ops = {.on_data = on_data, .on_close = on_close};
 
-static void resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+static void on_failed(const char *why, void *userdata)
 {
         struct join *j = userdata;
 
-        j->query = NULL;
-        if (r == 0)
-                r = stream_connect(&j->stream, j->loop, addr, addr_len,
-                                   j->url.tls ? j->tls : NULL, j->url.host, &ops, j);
-        if (r < 0)
-                snprintf(j->why, sizeof(j->why), "%s: %s", j->asked, strerror(-r));
+        snprintf(j->why, sizeof(j->why), "%s does not answer (%s); its log may say why",
+                 j->asked, why);
 }
+
+static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on_failed};
 
 /* Asks the next one. */
 static void on_timer(struct loop_timer *t)
@@ -140,8 +136,7 @@ static void on_timer(struct loop_timer *t)
         char why[sizeof(j->why)];
 
         j->stream = stream_free(j->stream);
-        resolve_cancel(j->query);
-        j->query = NULL;
+        dial_stop(&j->dial);
         buf_clear(&j->rx);
         strcpy(why, j->why);
         *j->why = '\0';
@@ -150,7 +145,7 @@ static void on_timer(struct loop_timer *t)
                 (void) list_next(&j->cursor, j->asked, sizeof(j->asked));
         }
         if (url_parse(j->asked, &j->url) == 0 && (!j->url.tls || j->tls))
-                (void) !resolve(j->resolver, &j->url, resolved, j, &j->query);
+                dial_start(&j->dial, &j->url, j->tls);
         if (loop_timer_arm(&j->timer, boot_add(boot_now(), TRY_FOR)) < 0)
                 abort();
         if (*why)
@@ -166,8 +161,7 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
         if (!j)
                 return -ENOMEM;
         loop_timer_init(&j->timer, l, on_timer);
-        j->loop = l;
-        j->resolver = rv;
+        dial_init(&j->dial, l, rv, &dial_ops, &ops, j);
         j->tls = cfg->tls;
         j->admission = cfg->admission;
         j->fn = fn;
@@ -188,7 +182,7 @@ struct join *join_free(struct join *j)
         if (!j)
                 return NULL;
         loop_timer_disarm(&j->timer);
-        resolve_cancel(j->query);
+        dial_stop(&j->dial);
         stream_free(j->stream);
         buf_fini(&j->rx);
         free(j->urls);

@@ -9,8 +9,7 @@
 #include "base/buf.h"
 #include "consensus/admission.h"
 #include "consensus/replica.h"
-#include "loop/resolve.h"
-#include "loop/stream.h"
+#include "loop/dial.h"
 
 /* What the others know. */
 struct joined {

@@ -35,11 +35,11 @@ struct link_out {
         char urls[URLS_MAX];
         const char *next_url; /* into urls: to try next */
         struct url url;
-        struct stream *stream;
+        struct dial dial;
+        struct stream *stream; /* NULL until it is connected */
         bool open;
         struct boot_time opened_at;
         struct buf rx; /* of an answer, which is a refusal */
-        struct resolve_query *query;
         struct loop_timer
                 retry; /* while there is no connection; else ends one that takes too long */
         nsec_t backoff;
@@ -100,6 +100,7 @@ static void out_retry(struct link_out *o)
 {
         if (o->open && boot_diff(boot_now(), o->opened_at) >= STABLE)
                 o->backoff = RETRY_MIN;
+        dial_stop(&o->dial);
         o->stream = stream_free(o->stream);
         o->open = false;
         buf_clear(&o->rx);
@@ -108,12 +109,13 @@ static void out_retry(struct link_out *o)
         o->backoff = min_of(2 * o->backoff, RETRY_MAX);
 }
 
-static void out_open(struct stream *s)
+static void out_connected(struct stream *s, void *userdata)
 {
-        struct link_out *o = stream_userdata(s);
+        struct link_out *o = userdata;
         uint8_t hello[GREETING] = MAGIC;
         char why[512];
 
+        o->stream = s;
         if (!admission_check(&o->peers->cfg.admission, s, o->urls, why)) {
                 refuse(o->peers, "the answer of", o->id, stream_peer(s), why);
                 return out_retry(o);
@@ -160,23 +162,17 @@ static void out_close(struct stream *s, const char *why)
         out_retry(o);
 }
 
-static const struct stream_ops out_ops = {
-        .on_open = out_open, .on_data = out_data, .on_close = out_close};
+static const struct stream_ops out_ops = {.on_data = out_data, .on_close = out_close};
 
-static void out_resolved(int r, const struct sockaddr *addr, socklen_t addr_len, void *userdata)
+static void out_failed(const char *why, void *userdata)
 {
         struct link_out *o = userdata;
 
-        o->query = NULL;
-        if (r == 0)
-                r = stream_connect(&o->stream, o->peers->loop, addr, addr_len,
-                                   o->url.tls ? o->peers->cfg.tls_client : NULL, o->url.host,
-                                   &out_ops, o);
-        if (r < 0)
-                return out_retry(o);
-        if (loop_timer_arm(&o->retry, boot_add(boot_now(), CONNECT_TIMEOUT)) < 0)
-                abort();
+        log_debug("Cannot link to member %016" PRIx64 " at %s: %s.", o->id, o->url.host, why);
+        out_retry(o);
 }
+
+static const struct dial_ops out_dial_ops = {.connected = out_connected, .failed = out_failed};
 
 /* Each attempt is for the next of its URLs. */
 static void out_timer(struct loop_timer *t)
@@ -184,22 +180,24 @@ static void out_timer(struct loop_timer *t)
         struct link_out *o = container_of(t, struct link_out, retry);
         char url[320];
 
-        if (o->stream)
+        if (o->stream || dial_is_trying(&o->dial))
                 return out_retry(o);
         if (!list_next(&o->next_url, url, sizeof(url))) {
                 o->next_url = o->urls;
                 (void) list_next(&o->next_url, url, sizeof(url));
         }
-        if (url_parse(url, &o->url) < 0 || (o->url.tls && !o->peers->cfg.tls_client) ||
-            resolve(o->peers->resolver, &o->url, out_resolved, o, &o->query) < 0)
-                out_retry(o);
+        if (url_parse(url, &o->url) < 0 || (o->url.tls && !o->peers->cfg.tls_client))
+                return out_retry(o);
+        if (loop_timer_arm(&o->retry, boot_add(boot_now(), CONNECT_TIMEOUT)) < 0)
+                abort();
+        dial_start(&o->dial, &o->url, o->peers->cfg.tls_client);
 }
 
 static void out_free(struct link_out *o)
 {
         LIST_REMOVE(o, next);
         loop_timer_disarm(&o->retry);
-        resolve_cancel(o->query);
+        dial_stop(&o->dial);
         stream_free(o->stream);
         buf_fini(&o->rx);
         free(o);
@@ -235,6 +233,7 @@ int peers_add(struct peers *p, uint64_t id, const char *urls)
         o->id = id;
         o->backoff = RETRY_MIN;
         loop_timer_init(&o->retry, p->loop, out_timer);
+        dial_init(&o->dial, p->loop, p->resolver, &out_dial_ops, &out_ops, o);
         LIST_INSERT_HEAD(&p->out, o, next);
         return loop_timer_arm(&o->retry, boot_now());
 }
@@ -363,7 +362,7 @@ static bool greet_joiner(struct link_in *i)
 /* Who calls us is there to be called. */
 static void out_hurry(struct link_out *o)
 {
-        if (o->stream || o->query)
+        if (o->stream || dial_is_trying(&o->dial))
                 return;
         o->backoff = RETRY_MIN;
         if (loop_timer_arm(&o->retry, boot_now()) < 0)

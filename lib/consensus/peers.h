@@ -18,8 +18,7 @@
 #include "base/url.h"
 #include "consensus/admission.h"
 #include "consensus/join.h"
-#include "loop/resolve.h"
-#include "loop/stream.h"
+#include "loop/dial.h"
 
 struct peers;
 

@@ -9,21 +9,40 @@
 #include "base/buf.h"
 
 #define SRV_MAX 16
+#define NAMES_MAX 64
+#define PATIENCE (100 * NSEC_PER_MSEC)
+
+/* A name that was asked for, and what DNS said of it last. */
+struct name {
+        TAILQ_ENTRY(name) entry;
+        struct resolver *rv;
+        struct worker_job job;
+        struct url url;
+        bool asking; /* the job is under way: once at a time, however long DNS takes */
+        int r;       /* what came of it, and `fresh` */
+        struct inet_addresses fresh, kept;
+        TAILQ_HEAD(, resolve_query) waiting;
+};
 
 struct resolver {
         struct loop *loop;
         struct worker *worker; /* made for the first name that is not numeric */
+        TAILQ_HEAD(, name) names;
+        size_t n_names;
 };
 
 struct resolve_query {
-        struct worker_job job;
-        struct url url;
-        resolve_fn fn; /* NULL: canceled */
         void *userdata;
+        /* Of an address: */
+        TAILQ_ENTRY(resolve_query) entry;
+        struct name *name;
+        struct loop_timer timer; /* DNS has had its time: what it said last will do */
+        resolve_fn fn;
+        /* Of SRV records: */
+        struct worker_job job;
+        char host[256];
         int r;
-        struct sockaddr_storage addr;
-        socklen_t addr_len;
-        resolve_srv_fn srv_fn; /* instead of `fn` */
+        resolve_srv_fn srv_fn; /* NULL: canceled */
         char *targets;         /* owned */
 };
 
@@ -34,21 +53,44 @@ int resolver_new(struct resolver **ret, struct loop *l)
         if (!rv)
                 return -ENOMEM;
         rv->loop = l;
+        TAILQ_INIT(&rv->names);
         *ret = rv;
         return 0;
 }
 
+static void query_free(struct resolve_query *q)
+{
+        TAILQ_REMOVE(&q->name->waiting, q, entry);
+        loop_timer_disarm(&q->timer);
+        free(q);
+}
+
+static void forget(struct name *n)
+{
+        struct resolve_query *q;
+
+        TAILQ_REMOVE(&n->rv->names, n, entry);
+        n->rv->n_names--;
+        while ((q = TAILQ_FIRST(&n->waiting)))
+                query_free(q);
+        if (!n->asking) /* else its job has it */
+                free(n);
+}
+
 struct resolver *resolver_free(struct resolver *rv)
 {
+        struct name *n;
+
         if (!rv)
                 return NULL;
+        while ((n = TAILQ_FIRST(&rv->names)))
+                forget(n);
         worker_abandon(rv->worker); /* an agent that restarts has no time for a silent DNS */
         free(rv);
         return NULL;
 }
 
-static int look_up(const struct url *u, int flags, struct sockaddr_storage *ret,
-                   socklen_t *ret_len)
+static int look_up(const struct url *u, int flags, struct inet_addresses *ret)
 {
         struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                  .ai_flags = flags | AI_NUMERICSERV},
@@ -60,57 +102,185 @@ static int look_up(const struct url *u, int flags, struct sockaddr_storage *ret,
         r = getaddrinfo(u->host, port, &hints, &ai);
         if (r != 0)
                 return r == EAI_MEMORY ? -ENOMEM : -EHOSTUNREACH;
-        memcpy(ret, ai->ai_addr, ai->ai_addrlen);
-        *ret_len = ai->ai_addrlen;
+        ret->n = 0;
+        for (struct addrinfo *i = ai; i && ret->n < ADDRESSES_MAX; i = i->ai_next) {
+                struct inet_address *a = &ret->a[ret->n++];
+
+                *a = (struct inet_address){.len = i->ai_addrlen};
+                memcpy(&a->addr, i->ai_addr, i->ai_addrlen);
+        }
         freeaddrinfo(ai);
+        inet_addresses_alternate(ret);
         return 0;
+}
+
+/* ---- addresses ---- */
+
+bool inet_address_is(const struct inet_address *a, const struct inet_address *b)
+{
+        return a->len == b->len && memcmp(&a->addr, &b->addr, a->len) == 0;
+}
+
+/* The first whose family is, or is not, @family, from number @from on; @n: none. */
+static size_t next_of(const struct inet_addresses *a, size_t from, int family, bool is)
+{
+        while (from < a->n && (a->a[from].addr.ss_family == family) != is)
+                from++;
+        return from;
+}
+
+void inet_addresses_alternate(struct inet_addresses *a)
+{
+        struct inet_addresses out = {0};
+        int family = a->n > 0 ? a->a[0].addr.ss_family : 0;
+        size_t next[2] = {next_of(a, 0, family, true), next_of(a, 0, family, false)};
+
+        for (bool is = true; out.n < a->n; is = !is) {
+                size_t *at = &next[is ? 0 : 1];
+
+                if (*at == a->n)
+                        continue;
+                out.a[out.n++] = a->a[*at];
+                *at = next_of(a, *at + 1, family, is);
+        }
+        *a = out;
 }
 
 static void run(struct worker_job *job)
 {
-        struct resolve_query *q = container_of(job, struct resolve_query, job);
+        struct name *n = container_of(job, struct name, job);
 
-        q->r = look_up(&q->url, AI_ADDRCONFIG, &q->addr, &q->addr_len);
+        n->r = look_up(&n->url, AI_ADDRCONFIG, &n->fresh);
+}
+
+/* May be the last that happens to it, and to its owner's query. */
+static void answer(struct resolve_query *q, int r)
+{
+        struct inet_addresses a = q->name->kept;
+        resolve_fn fn = q->fn;
+        void *userdata = q->userdata;
+
+        query_free(q);
+        fn(a.n > 0 ? 0 : r, a.n > 0 ? &a : NULL, userdata);
 }
 
 static void done(struct worker_job *job)
 {
-        struct resolve_query *q = container_of(job, struct resolve_query, job);
+        struct name *n = container_of(job, struct name, job);
+        struct resolve_query *q;
+        int r = n->r;
 
-        if (q->srv_fn)
-                q->srv_fn(q->r, q->targets, q->userdata);
-        else if (q->fn)
-                q->fn(q->r, q->r == 0 ? (struct sockaddr *) &q->addr : NULL, q->addr_len,
-                      q->userdata);
-        free(q->targets);
-        free(q);
+        n->asking = false;
+        if (r == 0)
+                n->kept = n->fresh;
+        while ((q = TAILQ_FIRST(&n->waiting)))
+                answer(q, r); /* it may ask again: that is another job */
 }
 
 static void drop(struct worker_job *job)
 {
-        struct resolve_query *q = container_of(job, struct resolve_query, job);
-
-        free(q->targets);
-        free(q);
+        free(container_of(job, struct name, job));
 }
 
-/* To be filled, and submitted. */
-static int query_new(struct resolver *rv, void (*fn)(struct worker_job *job), void *userdata,
-                     struct resolve_query **ret)
+static int need_worker(struct resolver *rv)
 {
+        return rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
+}
+
+/* Room for one more: the one that was asked for first goes, if nobody waits for it. */
+static void make_room(struct resolver *rv)
+{
+        struct name *n, *next;
+
+        TAILQ_FOREACH_SAFE (n, &rv->names, entry, next)
+                if (rv->n_names >= NAMES_MAX && !n->asking && TAILQ_EMPTY(&n->waiting))
+                        forget(n);
+}
+
+static struct name *name_of(struct resolver *rv, const struct url *u)
+{
+        struct name *n;
+
+        TAILQ_FOREACH (n, &rv->names, entry)
+                if (n->url.port == u->port && strcmp(n->url.host, u->host) == 0)
+                        return n;
+        make_room(rv);
+        n = calloc(1, sizeof(*n));
+        if (!n)
+                return NULL;
+        n->rv = rv;
+        n->url = *u;
+        n->job = (struct worker_job){.run = run, .done = done, .drop = drop};
+        TAILQ_INIT(&n->waiting);
+        TAILQ_INSERT_TAIL(&rv->names, n, entry);
+        rv->n_names++;
+        return n;
+}
+
+void resolver_know(struct resolver *rv, const struct url *u, const struct url *at)
+{
+        struct inet_addresses a;
+        struct name *n;
+
+        if (look_up(u, AI_NUMERICHOST, &a) == 0 || look_up(at, AI_NUMERICHOST, &a) < 0)
+                return;
+        n = name_of(rv, u);
+        if (n && n->kept.n == 0)
+                n->kept = a;
+}
+
+static void on_patience(struct loop_timer *t)
+{
+        struct resolve_query *q = container_of(t, struct resolve_query, timer);
+
+        if (q->name->kept.n > 0)
+                answer(q, 0);
+}
+
+int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
+            struct resolve_query **ret)
+{
+        struct inet_addresses a;
         struct resolve_query *q;
-        int r = rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
+        struct name *n;
+        int r;
 
         *ret = NULL;
+        if (look_up(u, AI_NUMERICHOST, &a) == 0) {
+                fn(0, &a, userdata);
+                return 0;
+        }
+        r = need_worker(rv);
         if (r < 0)
                 return r;
-        q = calloc(1, sizeof(*q));
+        n = name_of(rv, u);
+        q = n ? calloc(1, sizeof(*q)) : NULL;
         if (!q)
                 return -ENOMEM;
-        q->job = (struct worker_job){.run = fn, .done = done, .drop = drop};
+        q->name = n;
+        q->fn = fn;
         q->userdata = userdata;
+        loop_timer_init(&q->timer, rv->loop, on_patience);
+        if (loop_timer_arm(&q->timer, boot_add(boot_now(), PATIENCE)) < 0) {
+                free(q);
+                return -ENOMEM;
+        }
+        TAILQ_INSERT_TAIL(&n->waiting, q, entry);
         *ret = q;
+        if (!n->asking) {
+                n->asking = true;
+                worker_submit(rv->worker, &n->job);
+        }
         return 0;
+}
+
+struct resolve_query *resolve_cancel(struct resolve_query *q)
+{
+        if (q && q->name)
+                query_free(q);
+        else if (q)
+                q->srv_fn = NULL; /* its job has it */
+        return NULL;
 }
 
 /* ---- SRV records ---- */
@@ -195,50 +365,43 @@ static void run_srv(struct worker_job *job)
 {
         struct resolve_query *q = container_of(job, struct resolve_query, job);
 
-        q->r = look_up_srv(q->url.host, &q->targets);
+        q->r = look_up_srv(q->host, &q->targets);
+}
+
+static void drop_srv(struct worker_job *job)
+{
+        struct resolve_query *q = container_of(job, struct resolve_query, job);
+
+        free(q->targets);
+        free(q);
+}
+
+static void done_srv(struct worker_job *job)
+{
+        struct resolve_query *q = container_of(job, struct resolve_query, job);
+
+        if (q->srv_fn)
+                q->srv_fn(q->r, q->targets, q->userdata);
+        drop_srv(job);
 }
 
 int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn, void *userdata,
                 struct resolve_query **ret)
 {
-        int r = query_new(rv, run_srv, userdata, ret);
-
-        if (r < 0)
-                return r;
-        snprintf((*ret)->url.host, sizeof((*ret)->url.host), "%s", name);
-        (*ret)->srv_fn = fn;
-        worker_submit(rv->worker, &(*ret)->job);
-        return 0;
-}
-
-/* ---- ---- */
-
-int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
-            struct resolve_query **ret)
-{
-        struct sockaddr_storage addr;
-        socklen_t len;
-        int r;
+        struct resolve_query *q;
+        int r = need_worker(rv);
 
         *ret = NULL;
-        if (look_up(u, AI_NUMERICHOST, &addr, &len) == 0) {
-                fn(0, (struct sockaddr *) &addr, len, userdata);
-                return 0;
-        }
-        r = query_new(rv, run, userdata, ret);
         if (r < 0)
                 return r;
-        (*ret)->url = *u;
-        (*ret)->fn = fn;
-        worker_submit(rv->worker, &(*ret)->job);
+        q = calloc(1, sizeof(*q));
+        if (!q)
+                return -ENOMEM;
+        q->job = (struct worker_job){.run = run_srv, .done = done_srv, .drop = drop_srv};
+        q->userdata = userdata;
+        q->srv_fn = fn;
+        snprintf(q->host, sizeof(q->host), "%s", name);
+        worker_submit(rv->worker, &q->job);
+        *ret = q;
         return 0;
-}
-
-struct resolve_query *resolve_cancel(struct resolve_query *q)
-{
-        if (q) {
-                q->fn = NULL;
-                q->srv_fn = NULL;
-        }
-        return NULL;
 }

@@ -1,9 +1,11 @@
 /*
  * Names to addresses, without stopping the loop: numeric ones at once, others in a worker's
- * thread (getaddrinfo(3)).
+ * thread (getaddrinfo(3)). What a name stood for last is kept, and is the answer when DNS says
+ * nothing within a moment, or nothing but errors; its answer counts from the next question on.
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
 #include <sys/socket.h>
 
 #include "base/url.h"
@@ -12,9 +14,26 @@
 struct resolver;
 struct resolve_query;
 
-/* @r: 0, or a negative errno and no address. */
-typedef void (*resolve_fn)(int r, const struct sockaddr *addr, socklen_t addr_len,
-                           void *userdata);
+#define ADDRESSES_MAX 8 /* of one name; more than those are not tried */
+
+struct inet_address {
+        struct sockaddr_storage addr;
+        socklen_t len;
+};
+
+struct inet_addresses {
+        struct inet_address a[ADDRESSES_MAX];
+        size_t n;
+};
+
+bool inet_address_is(const struct inet_address *a, const struct inet_address *b);
+
+/* The order of RFC 8305, section 4: as they are, but family by family in turn, so that one
+ * family that leads nowhere does not come before all of the other. */
+void inet_addresses_alternate(struct inet_addresses *a);
+
+/* @r: 0 and 1 address at least, to be tried in this order; or a negative errno and NULL. */
+typedef void (*resolve_fn)(int r, const struct inet_addresses *a, void *userdata);
 
 must_check_ int resolver_new(struct resolver **ret, struct loop *l);
 struct resolver *resolver_free(struct resolver *r);
@@ -25,6 +44,10 @@ DEFINE_CLEANUP(struct resolver *, resolver_free)
 must_check_ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
                         struct resolve_query **ret);
 
+/* Somebody knows where @u was: a numeric address, which is kept until DNS says something. What
+ * is none is nothing. */
+void resolver_know(struct resolver *rv, const struct url *u, const struct url *at);
+
 /* @targets: host:port of each record, joined by commas, in the order in which RFC 2782 wants
  * them tried; borrowed. Every answer has 1 record at least; -ENOENT where there is none. */
 typedef void (*resolve_srv_fn)(int r, const char *targets, void *userdata);
@@ -33,5 +56,5 @@ typedef void (*resolve_srv_fn)(int r, const char *targets, void *userdata);
 must_check_ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn,
                             void *userdata, struct resolve_query **ret);
 
-/* @fn will not be called. Accepts NULL; returns NULL. */
+/* @fn will not be called. Before the resolver goes. Accepts NULL; returns NULL. */
 struct resolve_query *resolve_cancel(struct resolve_query *q);

@@ -1,3 +1,5 @@
+/* Past 800 lines, as one thing: what is read and written depends on the connection's state at
+ * each step, for TLS and plaintext alike. */
 #include "loop/stream.h"
 
 #include <arpa/inet.h>
@@ -559,6 +561,12 @@ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *a
         loop_io_start(&s->io, l, fd, EV_WRITE, on_io);
         *ret = s;
         return 0;
+}
+
+void stream_set_owner(struct stream *s, const struct stream_ops *ops, void *userdata)
+{
+        s->ops = ops;
+        s->userdata = userdata;
 }
 
 void *stream_userdata(const struct stream *s)

@@ -46,6 +46,10 @@ must_check_ int stream_connect(struct stream **ret, struct loop *l, const struct
                                socklen_t addr_len, struct tls *tls, const char *name,
                                const struct stream_ops *ops, void *userdata);
 
+/* From inside on_open: the stream is somebody else's from now on, whose on_open is not called.
+ */
+void stream_set_owner(struct stream *s, const struct stream_ops *ops, void *userdata);
+
 /* Closes at once. Accepts NULL; returns NULL. */
 struct stream *stream_free(struct stream *s);
 

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """A DNS server for one domain: usage: dns.py ADDRESS DOMAIN FILE. FILE has a line for each host that has a replica now, NAME ADDRESS;
-it is read for every question. SRV _etcd-client._tcp.DOMAIN names them all, port 2379; A NAME.DOMAIN has the address."""
+a name may have several lines, and an address of
+either family; it is read for every question. SRV _etcd-client._tcp.DOMAIN names them all, port 2379; A and AAAA NAME.DOMAIN have the addresses."""
 import socket
 import struct
 import sys
 
 ADDRESS, DOMAIN, FILE = sys.argv[1:]
-SRV, A = 33, 1
+SRV, A, AAAA = 33, 1, 28
 
 
 def name(text):
@@ -16,9 +17,10 @@ def name(text):
 def answers(question, kind):
     hosts = [line.split() for line in open(FILE) if line.strip()]
     if kind == SRV and question == "_etcd-client._tcp." + DOMAIN:
-        return [struct.pack(">HHH", 0, 10, 2379) + name(f"{h}.{DOMAIN}") for h, _ in hosts]
-    if kind == A:
-        return [socket.inet_aton(a) for h, a in hosts if question == f"{h}.{DOMAIN}"]
+        return [struct.pack(">HHH", 0, 10, 2379) + name(f"{h}.{DOMAIN}") for h in sorted({h for h, _ in hosts})]
+    if kind in (A, AAAA):
+        family = socket.AF_INET if kind == A else socket.AF_INET6
+        return [socket.inet_pton(family, a) for h, a in hosts if question == f"{h}.{DOMAIN}" and (":" in a) == (kind == AAAA)]
     return []
 
 

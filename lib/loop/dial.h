@@ -1,0 +1,49 @@
+/*
+ * A connection to a name: to all of its addresses, in the order of RFC 8305, the next one begun
+ * while the one before has not answered for a moment, or as soon as it has failed. The first
+ * that is open is it; an address that was good is tried first.
+ */
+#pragma once
+
+#include "loop/resolve.h"
+#include "loop/stream.h"
+
+struct dial_ops {
+        /* Connected, and TLS agreed; the stream is the owner's from now on, with ops of its
+         * own, of which on_open is not called: this is it. */
+        void (*connected)(struct stream *s, void *userdata);
+        /* None of them leads anywhere; @why is for a person, of the last one. */
+        void (*failed)(const char *why, void *userdata);
+};
+
+/* Embedded; init once, stop before it goes away, and before the resolver does. */
+struct dial {
+        struct loop *loop;
+        struct resolver *resolver;
+        const struct dial_ops *ops;
+        const struct stream_ops *stream_ops;
+        void *userdata;
+        char host[256];
+        struct tls *tls;
+        struct resolve_query *query;
+        struct inet_addresses addresses;
+        struct inet_address good; /* of the last connection; len 0: none yet */
+        struct stream *tries[ADDRESSES_MAX];
+        size_t next;
+        bool trying;
+        struct loop_timer timer;
+};
+
+/* @stream_ops and @userdata are for the stream that is connected. */
+void dial_init(struct dial *d, struct loop *l, struct resolver *rv, const struct dial_ops *ops,
+               const struct stream_ops *stream_ops, void *userdata);
+
+/* Begins; connected() or failed() follows, perhaps before it returns. It may take as long as
+ * DNS does: the owner has a limit, and dial_stop(). @tls NULL: plaintext. */
+void dial_start(struct dial *d, const struct url *u, struct tls *tls);
+void dial_stop(struct dial *d);
+bool dial_is_trying(const struct dial *d);
+
+/* How long to wait for one of @n addresses before the next one is tried beside it: 250 ms
+ * (RFC 8305, section 5), less where many are to be tried within a second. */
+nsec_t dial_delay(size_t n);
