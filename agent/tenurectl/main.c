@@ -241,7 +241,7 @@ ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
 
 /* ---- status ---- */
 
-static int64_t boot_usec(void)
+static int64_t usec_now(void)
 {
         struct timespec ts;
 
@@ -267,7 +267,7 @@ static int status(struct ctl *c, int argc, char **argv)
                 return held ? 0 : EXIT_NOT_HELD;
         }
         deadline = ctl_number(o, "DeadlineUSec");
-        left = deadline - boot_usec();
+        left = deadline - usec_now();
         printf("      Node: %s (%s)\n", ctl_text(o, "NodeName"), ctl_text(o, "NodeId"));
         printf("   Cluster: %s, %" PRId64 " node(s), revision %" PRId64 "%s\n",
                ctl_text(o, "Cluster"), ctl_number(o, "NNodes"), ctl_number(o, "Revision"),
@@ -279,9 +279,9 @@ static int status(struct ctl *c, int argc, char **argv)
                        (double) left / 1e6);
         if (*ctl_text(o, "Degraded"))
                 printf("  Degraded: %s\n", ctl_text(o, "Degraded"));
-        if (ctl_number(o, "RestUntilUSec") > boot_usec())
+        if (ctl_number(o, "RestUntilUSec") > usec_now())
                 printf("     Rests: %.0f s more, for it flapped; tenurectl join ends that\n",
-                       (double) (ctl_number(o, "RestUntilUSec") - boot_usec()) / 1e6);
+                       (double) (ctl_number(o, "RestUntilUSec") - usec_now()) / 1e6);
         if (json_object_get_boolean(json_object_object_get(o, "MassFailure")))
                 printf("   Failure: most of the nodes are gone at once; what moves work should "
                        "wait\n");

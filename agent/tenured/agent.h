@@ -24,6 +24,12 @@ struct waits {
         struct boot_time ask_at;
 };
 
+/* As it was told on D-Bus, in microseconds of CLOCK_BOOTTIME. */
+struct told_instant {
+        struct boot_time t;
+        int64_t usec;
+};
+
 struct agent {
         struct options opt;
         struct loop *loop;
@@ -66,6 +72,7 @@ struct agent {
         char why[512];
         bool ready;        /* READY=1 was sent */
         size_t told_nodes; /* in STATUS= */
+        struct told_instant told_deadline, told_renewal, told_heard;
         int exit_code;
 };
 

@@ -123,9 +123,8 @@ static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *erro
                    ",\"core_endpoint\":\"%s\",\"nodes\":[",
                    session_state_name(a->state), a->opt.node_name, a->opt.node_id,
                    a->opt.cluster, (uint64_t) s->lease, s->ttl / NSEC_PER_USEC,
-                   s->lease ? session_deadline(s).ns / NSEC_PER_USEC : 0,
-                   client_revision(a->client), client_synced(a->client) ? "true" : "false",
-                   client_endpoint(a->client));
+                   s->lease ? boot_usec(session_deadline(s)) : 0, client_revision(a->client),
+                   client_synced(a->client) ? "true" : "false", client_endpoint(a->client));
         RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &all->nodes) {
                 buf_printf(&b, "%s", first ? "" : ",");
                 node_record_write(&n->record, &b);
@@ -182,6 +181,19 @@ GETTER(get_ttl)
                                              (uint64_t) NSEC_PER_USEC);
 }
 
+/* Whoever reads an instant twice sees that it is the same one, though CLOCK_BOOTTIME has moved
+ * against our clock meanwhile; unless it has by more than nothing, and to the unsafe side. */
+#define SAME_USEC 1000
+
+static uint64_t usec_of(struct told_instant *told, struct boot_time t)
+{
+        int64_t usec = boot_usec(t);
+
+        if (t.ns != told->t.ns || usec < told->usec - SAME_USEC)
+                *told = (struct told_instant){t, usec};
+        return (uint64_t) told->usec;
+}
+
 /* 0 while nothing is held: a deadline that is not there must not look like one that is far away
  * (A26). */
 GETTER(get_deadline)
@@ -189,9 +201,9 @@ GETTER(get_deadline)
         struct agent *a = userdata;
         const struct session *s = client_session(a->client);
 
-        return sd_bus_message_append(
-                reply, "t",
-                s->lease ? (uint64_t) (session_deadline(s).ns / NSEC_PER_USEC) : UINT64_C(0));
+        return sd_bus_message_append(reply, "t",
+                                     s->lease ? usec_of(&a->told_deadline, session_deadline(s))
+                                              : UINT64_C(0));
 }
 
 GETTER(get_renewal)
@@ -199,9 +211,8 @@ GETTER(get_renewal)
         struct agent *a = userdata;
         const struct session *s = client_session(a->client);
 
-        return sd_bus_message_append(reply, "t",
-                                     s->lease ? (uint64_t) (s->renewed_at.ns / NSEC_PER_USEC)
-                                              : UINT64_C(0));
+        return sd_bus_message_append(
+                reply, "t", s->lease ? usec_of(&a->told_renewal, s->renewed_at) : UINT64_C(0));
 }
 
 GETTER(get_revision)
@@ -222,8 +233,8 @@ GETTER(get_heard)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(
-                reply, "t", (uint64_t) (client_heard_at(a->client).ns / NSEC_PER_USEC));
+        return sd_bus_message_append(reply, "t",
+                                     usec_of(&a->told_heard, client_heard_at(a->client)));
 }
 
 GETTER(get_endpoint)
@@ -251,8 +262,7 @@ GETTER(get_rest)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "t",
-                                     (uint64_t) (a->steady.damping.until.ns / NSEC_PER_USEC));
+        return sd_bus_message_append(reply, "t", (uint64_t) boot_usec(a->steady.damping.until));
 }
 
 /* A sentence a line. */
@@ -471,12 +481,12 @@ void manager_session_changed(struct agent *a, enum session_state state, const ch
         switch (state) {
         case SESSION_HELD:
                 check(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseHeld", "xt", s->lease,
-                                         (uint64_t) (session_deadline(s).ns / NSEC_PER_USEC)),
+                                         (uint64_t) boot_usec(session_deadline(s))),
                       "LeaseHeld");
                 break;
         case SESSION_JEOPARDY:
                 check(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseJeopardy", "xt", s->lease,
-                                         (uint64_t) (session_deadline(s).ns / NSEC_PER_USEC)),
+                                         (uint64_t) boot_usec(session_deadline(s))),
                       "LeaseJeopardy");
                 break;
         case SESSION_LOST:

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-/* Losses are instants of CLOCK_BOOTTIME, and /run goes with the boot. */
+/* Losses are instants since the boot, and /run goes with it. */
 static void load(struct steady *s)
 {
         FILE *f = fopen(s->file, "re");

@@ -1,10 +1,10 @@
 /*
  * Time as the code passes it around.
  *
- * An instant is a `struct boot_time` on CLOCK_BOOTTIME, which goes on during suspend; wrapping
- * it makes mixing it with a duration, or with another clock, a compile error
- * (clock_gettime(2)). A duration is an `nsec_t`. Nothing here reads a clock: boot_now() lives
- * in loop/, so that a pure folder cannot call it.
+ * An instant is a `struct boot_time` on a clock of the host's own since its boot, which goes on
+ * during suspend and is not slewed (loop/clock.h); wrapping it makes mixing it with a duration,
+ * or with another clock, a compile error. A duration is an `nsec_t`. Nothing here reads a
+ * clock: boot_now() lives in loop/, so that a pure folder cannot call it.
  */
 #pragma once
 

@@ -32,7 +32,7 @@ static const struct field {
         TEXT("SINCE", self.since),
         NUMBER("LEASE", session.lease, 16),
         NUMBER("TTL_NSEC", session.ttl, 10),
-        NUMBER("RENEWED_NSEC", session.renewed_at.ns, 10),
+        NUMBER("RENEWED_RAW_NSEC", session.renewed_at.ns, 10),
 };
 
 void place_write(const struct place *p, struct buf *out)

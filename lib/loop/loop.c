@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What those who share may take of a turn, before the hooks and after them: with both used up,
@@ -10,6 +9,9 @@
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
 #define MINUTE (60 * NSEC_PER_SEC)
+
+/* A timer's clock that goes so much faster or slower than when it was armed: armed again. */
+#define RATE_MOVED 50e-6
 
 struct loop {
         struct ev_loop *ev;
@@ -30,19 +32,12 @@ struct loop {
         void (*watch_fn)(const struct loop_turn *t, void *arg);
         void *watch_arg;
         struct boot_time armed_for; /* what the timerfd is set to */
+        double armed_rate;          /* of CLOCK_BOOTTIME then */
         bool armed_ahead;           /* which was in the future then */
         nsec_t worst_lag;
         struct loop_timer **heap; /* owned array of borrowed timers */
         size_t n, cap;
 };
-
-struct boot_time boot_now(void)
-{
-        struct timespec ts;
-
-        clock_gettime(CLOCK_BOOTTIME, &ts);
-        return (struct boot_time){(nsec_t) ts.tv_sec * NSEC_PER_SEC + ts.tv_nsec};
-}
 
 static void heap_place(struct loop *l, size_t i, struct loop_timer *t)
 {
@@ -147,23 +142,21 @@ static void on_timer_fd(struct loop_io *io, int events)
         run_timers(l);
 }
 
-/* The timerfd follows the soonest timer. Absolute, so a suspend in between does no harm. */
+/* The timerfd follows the soonest timer, and its clock's rate. Absolute, so a suspend in
+ * between does no harm. */
 static void arm(struct loop *l)
 {
         struct boot_time when = l->n > 0 ? l->heap[0]->when : BOOT_TIME_NEVER;
+        double off = boot_rate() - l->armed_rate;
         struct itimerspec its = {0};
 
-        if (when.ns == l->armed_for.ns)
+        if (when.ns == l->armed_for.ns && off < RATE_MOVED && off > -RATE_MOVED)
                 return;
-        if (when.ns != BOOT_TIME_NEVER.ns) {
-                its.it_value.tv_sec = (time_t) (when.ns / NSEC_PER_SEC);
-                its.it_value.tv_nsec = (long) (when.ns % NSEC_PER_SEC);
-                if (when.ns <= 0)
-                        its.it_value = (struct timespec){
-                                .tv_nsec = 1}; /* all zeroes would disarm it */
-        }
+        if (when.ns != BOOT_TIME_NEVER.ns)
+                its.it_value = boot_timer(when);
         timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
         l->armed_for = when;
+        l->armed_rate = boot_rate();
         l->armed_ahead = boot_before(l->lap_at, when);
 }
 
@@ -336,6 +329,7 @@ int loop_new(struct loop **ret)
         if (!l->ev)
                 return -ENOMEM;
         l->armed_for = BOOT_TIME_NEVER;
+        l->armed_rate = boot_rate();
         l->timer_io.what = "timers";
         loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
         TAILQ_INIT(&l->hooks);

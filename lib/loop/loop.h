@@ -1,10 +1,11 @@
 /*
- * The event loop: descriptors, deadlines on CLOCK_BOOTTIME and signals, on libev.
+ * The event loop: descriptors, deadlines and signals, on libev.
  *
- * One loop, one thread. Timers sit in a heap behind a single timerfd, so that a host that slept
- * wakes up with every deadline due at once (timerfd_create(2), CLOCK_BOOTTIME); libev's own
- * timers stop during suspend and are not used. A timer is a hint: compare with a fresh
- * boot_now() before any act that a lease protects.
+ * One loop, one thread. Timers sit in a heap behind a single timerfd on CLOCK_BOOTTIME, so that
+ * a host that slept wakes up with every deadline due at once (timerfd_create(2)); libev's own
+ * timers stop during suspend and are not used. No timer goes by the clock that leases go by
+ * (loop/clock.h), and the rates of the two may differ. So a timer is a hint: compare with a
+ * fresh boot_now() before any act that a lease protects.
  */
 #pragma once
 
@@ -13,11 +14,9 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "loop/clock.h"
 
 struct loop;
-
-/* The only clock of the programs (clock_gettime(2), CLOCK_BOOTTIME). */
-struct boot_time boot_now(void);
 
 must_check_ int loop_new(struct loop **ret);
 struct loop *loop_free(struct loop *l);
