@@ -1,17 +1,18 @@
 /*
  * tenurectl lock NAME -- COMMAND: runs a command while this host has a lock of the core. The
- * lock hangs on the host's lease, and the command ends before the place is lost: with SIGTERM
- * when renewals fail, with SIGKILL at the deadline.
+ * lock hangs on the host's lease, and the command ends before the place is lost; keeper.h sees
+ * to that.
  *
  * tenurectl unlock NAME: gives back what one that was killed has left.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -19,12 +20,15 @@
 
 #include "ctl.h"
 #include "host_lock.h"
+#include "keeper.h"
 #include "loop/loop.h"
 #include "talk.h"
 
 #define WAIT_FOREVER (INT64_C(365) * 86400 * NSEC_PER_SEC)
-#define EXIT_PLACE_LOST 3
-#define EXIT_NOT_MINE 4 /* somebody else has it, and we were not to wait longer */
+/* Of ours, rather than of the command: where timeout(1), env(1) and their like have theirs. */
+#define EXIT_PLACE_LOST 123
+#define EXIT_NOT_MINE 124 /* somebody else has it, and we were not to wait longer */
+#define EXIT_FAILED 125
 /* How long the core may take to say that nobody has it. */
 #define ANSWER_MIN NSEC_PER_SEC
 
@@ -32,67 +36,65 @@ struct locking {
         struct ctl *ctl;
         struct core_options core;
         int64_t lease;
-        pid_t child;
-        bool lost; /* the place, before there was a command */
-        bool ending;
-        struct boot_time deadline; /* of the place; once `ending` */
-        struct boot_time until;    /* how long to wait for the lock */
-        sigset_t signals;          /* for us: they come by `sfd` */
+        int tenancy;            /* until when the place is held, to be read from */
+        int watch;              /* for changes of that */
+        struct boot_time until; /* how long to wait for the lock */
+        sigset_t signals;       /* for us: they come by `sfd` */
+        sigset_t mask;          /* before that */
         int sfd;
         int ended_by; /* the signal that did; 0: none */
         char node[256];
         char endpoint[320]; /* where the agent asks */
         bool follow;        /* ... and so do we */
         bool moved;         /* it asks elsewhere now */
-        int epfd;           /* the signals and the bus, while we wait for the core */
+        int epfd;           /* what we listen to while we wait for the core */
         const char *key, *command;
 };
 
-/* What the agent says of the place: the lease, 0 while none is held, or may soon be lost. */
-static int read_place(struct locking *l, int64_t *ret_lease)
+/* Where the agent asks, and who we are to the core. */
+static int read_agent(struct locking *l)
 {
         struct json_object *o;
 
         if (ctl_get_all(l->ctl, ROOT, MANAGER, &o) < 0)
                 return -1;
-        *ret_lease = 0;
-        if (strcmp(ctl_text(o, "State"), "held") == 0)
-                *ret_lease = (int64_t) strtoull(ctl_text(o, "LeaseId"), NULL, 16);
         snprintf(l->node, sizeof(l->node), "%s", ctl_text(o, "NodeName"));
         snprintf(l->endpoint, sizeof(l->endpoint), "%s", ctl_text(o, "CoreEndpoint"));
         json_object_put(o);
         return 0;
 }
 
-static void end_command(struct locking *l, const char *why)
+/* The agent's word on the place, for as long as we like. */
+static int open_tenancy(struct locking *l)
 {
-        if (l->ending)
-                return;
-        fprintf(stderr, "tenurectl: %s; ending the command.\n", why);
-        l->ending = true;
-        kill(-l->child, SIGTERM);
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char path[32];
+        int r, fd;
+
+        r = sd_bus_call_method(l->ctl->bus, NAME, ROOT, MANAGER, "OpenTenancy", &error, &m, "");
+        if (r >= 0)
+                r = sd_bus_message_read(m, "h", &fd);
+        if (r < 0)
+                return ctl_fail("cannot learn until when the place is held", r, &error);
+        l->tenancy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        l->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", l->tenancy);
+        if (l->tenancy < 0 || l->watch < 0 || inotify_add_watch(l->watch, path, IN_MODIFY) < 0)
+                return ctl_fail("cannot follow until when the place is held", -errno, NULL);
+        return 0;
 }
 
-static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+/* Do we still have the place whose lease we began with, with time to begin something? If so it
+ * is not given back before we are done: the agent looks for locks once it has said that it
+ * leaves, we read what it says once we have ours. */
+static bool still_held(const struct locking *l)
 {
-        const char *member = sd_bus_message_get_member(m);
-        struct locking *l = userdata;
-        uint64_t deadline;
-        int64_t lease;
+        struct flock shared = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+        struct tenancy t;
 
-        if (l->child <= 0) {
-                l->lost |= strcmp(member, "LeaseLost") == 0;
-                return 0;
-        }
-        if (strcmp(member, "LeaseJeopardy") == 0 &&
-            sd_bus_message_read(m, "xt", &lease, &deadline) >= 0) {
-                l->deadline.ns = (int64_t) deadline * NSEC_PER_USEC;
-                end_command(l, "renewals fail, and the place may be lost");
-        } else if (strcmp(member, "LeaseLost") == 0) {
-                l->deadline = (struct boot_time){0};
-                end_command(l, "the place is lost");
-        }
-        return 0;
+        return fcntl(l->tenancy, F_OFD_SETLK, &shared) == 0 &&
+               keeper_look(l->tenancy, &t) == 0 && keeper_may_begin(&t, l->lease, boot_now());
 }
 
 static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -118,72 +120,6 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
                 sd_bus_message_exit_container(m);
         }
         return 0;
-}
-
-static pid_t run(char **argv, const char *key, int64_t revision)
-{
-        char text[32];
-        sigset_t none;
-        pid_t pid = fork();
-
-        if (pid != 0)
-                return pid;
-        /* Its own group, so that all of it is ended; and it does not outlive us. */
-        setpgid(0, 0);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        snprintf(text, sizeof(text), "%" PRId64, revision);
-        setenv("TENURE_LOCK_KEY", key, 1);
-        setenv("TENURE_LOCK_REVISION", text, 1);
-        execvp(argv[0], argv);
-        fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(errno));
-        _exit(127);
-}
-
-/* Until the command has ended. Returns its exit status, or -1. */
-static int attend(struct locking *l)
-{
-        struct signalfd_siginfo si;
-        int status;
-
-        for (;;) {
-                struct pollfd p[] = {{.fd = l->sfd, .events = POLLIN},
-                                     {.fd = sd_bus_get_fd(l->ctl->bus), .events = POLLIN}};
-                int r, timeout = -1;
-
-                while ((r = sd_bus_process(l->ctl->bus, NULL)) > 0)
-                        ;
-                if (r < 0 && !l->ending) {
-                        l->deadline = boot_now();
-                        end_command(l, "the agent cannot be heard any more");
-                }
-                if (l->ending) {
-                        nsec_t left = boot_diff(l->deadline, boot_now());
-
-                        if (left <= 0)
-                                kill(-l->child, SIGKILL);
-                        timeout = left <= 0 ? 100 : (int) (left / NSEC_PER_MSEC) + 1;
-                }
-                if (r < 0)
-                        p[1].fd = -1;
-                if (poll(p, 2, timeout) < 0 && errno != EINTR)
-                        return -1;
-                if (!(p[0].revents & POLLIN) || read(l->sfd, &si, sizeof(si)) != sizeof(si))
-                        continue;
-                if (si.ssi_signo != SIGCHLD) {
-                        kill(-l->child, (int) si.ssi_signo);
-                        continue;
-                }
-                if (waitpid(l->child, &status, WNOHANG) != l->child)
-                        continue;
-                kill(-l->child, SIGKILL); /* what it has left behind */
-                if (l->ending)
-                        return EXIT_PLACE_LOST;
-                if (WIFSIGNALED(status))
-                        l->ended_by = WTERMSIG(status);
-                return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-        }
 }
 
 /* The lock of a lease is the key NAME/LEASE, as etcd makes it. */
@@ -239,16 +175,20 @@ static int heard(void *arg)
 {
         struct locking *l = arg;
         struct pollfd p = {.fd = l->sfd, .events = POLLIN};
+        char events[sizeof(struct inotify_event) + 256];
+        struct tenancy t;
         int64_t revision;
         int r;
 
         if (poll(&p, 1, 0) > 0)
                 return -EINTR;
+        while (read(l->watch, events, sizeof(events)) > 0)
+                ;
         while ((r = sd_bus_process(l->ctl->bus, NULL)) > 0)
                 ;
         if (r < 0) /* the core will tell */
                 epoll_ctl(l->epfd, EPOLL_CTL_DEL, sd_bus_get_fd(l->ctl->bus), NULL);
-        if (l->lost)
+        if (keeper_look(l->tenancy, &t) == 0 && (t.lease != l->lease || t.leaving))
                 return -ENOLINK;
         if (!l->moved || !l->follow)
                 return 0;
@@ -287,6 +227,7 @@ static int take(struct locking *l, const char *name, int64_t *revision)
 
         l->epfd = epoll_create1(EPOLL_CLOEXEC);
         if (l->epfd < 0 || epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->sfd, &e) < 0 ||
+            epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->watch, &e) < 0 ||
             epoll_ctl(l->epfd, EPOLL_CTL_ADD, sd_bus_get_fd(l->ctl->bus), &e) < 0)
                 return ctl_fail("cannot wait", -errno, NULL);
         do
@@ -317,22 +258,49 @@ static int without(struct locking *l, const char *name, int r)
 
         if (r == -EINTR && read(l->sfd, &si, sizeof(si)) == sizeof(si)) {
                 l->ended_by = (int) si.ssi_signo;
-                return 1;
+                return EXIT_FAILED;
         }
         if (r == -ENOLINK) {
                 fprintf(stderr, "tenurectl: this host lost its place while it waited.\n");
                 return EXIT_PLACE_LOST;
         }
         if (r != -ETIMEDOUT)
-                return 1;
+                return EXIT_FAILED;
         fprintf(stderr, "tenurectl: somebody else has the lock '%s'.\n", name);
         return EXIT_NOT_MINE;
+}
+
+/* The lock is ours. Returns an exit status. */
+static int run(struct locking *l, char **argv, int64_t revision)
+{
+        struct keeper_job job = {.tenancy_fd = l->tenancy,
+                                 .lease = l->lease,
+                                 .argv = argv,
+                                 .mask = &l->mask,
+                                 .sfd = l->sfd};
+        struct keeper_end end;
+        char text[32];
+        int r;
+
+        snprintf(text, sizeof(text), "%" PRId64, revision);
+        setenv("TENURE_LOCK_KEY", l->key, 1);
+        setenv("TENURE_LOCK_REVISION", text, 1);
+        r = keeper_run(&job, &end);
+        if (r < 0)
+                return ctl_fail("what ran the command was ended, and so was all of it", r,
+                                NULL);
+        if (end.lost)
+                return EXIT_PLACE_LOST;
+        if (WIFSIGNALED(end.status))
+                l->ended_by = WTERMSIG(end.status);
+        return WIFEXITED(end.status) ? WEXITSTATUS(end.status) : EXIT_FAILED;
 }
 
 /* With the host's turn. Where the place is lost, the lock is gone with it. */
 static int lock(struct locking *l, const char *name, char **argv)
 {
-        int64_t revision = 0, lease;
+        int64_t revision = 0;
+        struct tenancy t;
         char key[1024];
         int r;
 
@@ -346,45 +314,51 @@ static int lock(struct locking *l, const char *name, char **argv)
                         (void) !give_back(l, key);
                 return without(l, name, r);
         }
-        /* Taking it may have taken long. What was told until now is older than this answer. */
-        r = read_place(l, &lease);
-        while (sd_bus_process(l->ctl->bus, NULL) > 0)
-                ;
-        if (r < 0 || lease != l->lease || l->lost) {
-                (void) !give_back(l, key);
-                return r < 0 ? r : without(l, name, -ENOLINK);
-        }
-        l->child = run(argv, key, revision);
-        if (l->child < 0) {
-                r = ctl_fail("cannot run the command", -errno, NULL);
-        } else {
-                setpgid(l->child, l->child);
-                r = attend(l);
-        }
-        if (!l->ending || boot_before(boot_now(), l->deadline))
+        /* Taking it may have taken long. */
+        r = still_held(l) ? run(l, argv, revision) : without(l, name, -ENOLINK);
+        if (keeper_look(l->tenancy, &t) == 0 && t.lease == l->lease &&
+            boot_before(boot_now(), t.deadline))
                 (void) !give_back(l, key);
         return r;
 }
 
 static int begin(struct locking *l, bool endpoints_given)
 {
-        static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+        static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
+                                      SIGQUIT, SIGUSR1, SIGUSR2};
+        struct tenancy t;
 
-        if (read_place(l, &l->lease) < 0)
+        if (read_agent(l) < 0 || open_tenancy(l) < 0)
                 return -1;
-        if (l->lease == 0) {
+        if (keeper_look(l->tenancy, &t) < 0 || !keeper_may_begin(&t, t.lease, boot_now())) {
                 fprintf(stderr, "tenurectl: this host does not hold its place now.\n");
                 return EXIT_PLACE_LOST;
         }
+        if (boot_diff(t.deadline, boot_now()) > t.ttl) {
+                fprintf(stderr, "tenurectl: the agent goes by another clock than this program; "
+                                "run it in the agent's time namespace.\n");
+                return -1;
+        }
+        l->lease = t.lease;
         l->follow = !endpoints_given && *l->endpoint;
         if (l->follow)
                 l->core.endpoints = l->endpoint;
         sigemptyset(&l->signals);
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
                 sigaddset(&l->signals, signals[i]);
-        sigprocmask(SIG_BLOCK, &l->signals, NULL);
+        sigprocmask(SIG_BLOCK, &l->signals, &l->mask);
         l->sfd = signalfd(-1, &l->signals, SFD_CLOEXEC);
         return l->sfd < 0 ? ctl_fail("cannot wait for signals", -errno, NULL) : 0;
+}
+
+static void done(struct locking *l)
+{
+        if (l->sfd >= 0)
+                close(l->sfd);
+        if (l->watch >= 0)
+                close(l->watch);
+        if (l->tenancy >= 0)
+                close(l->tenancy);
 }
 
 /* Ends as the command did: for a service manager, who was told to stop and did has not failed.
@@ -403,59 +377,58 @@ static void end_by(int signo)
 int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
               char **argv)
 {
-        struct locking l = {.ctl = c, .core = *core, .sfd = -1};
+        struct locking l = {.ctl = c, .core = *core, .sfd = -1, .tenancy = -1, .watch = -1};
         int r, turn;
 
         if (argc < 2)
                 return ctl_fail("lock wants NAME -- COMMAND", -EINVAL, NULL);
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
-        r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, MANAGER, NULL, on_signal, &l);
-        if (r >= 0)
-                r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT,
-                                        "org.freedesktop.DBus.Properties", "PropertiesChanged",
-                                        on_properties, &l);
+        r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, "org.freedesktop.DBus.Properties",
+                                "PropertiesChanged", on_properties, &l);
         if (r < 0)
                 return ctl_fail("cannot subscribe", r, NULL);
         r = begin(&l, endpoints_given);
-        if (r != 0)
-                return r;
-        turn = host_lock(l.lease, argv[0], l.sfd, l.until);
-        if (turn < 0 && turn != -EINTR && turn != -ETIMEDOUT)
-                r = ctl_fail("cannot wait for this host's turn", turn, NULL);
-        else
-                r = turn < 0 ? without(&l, argv[0], turn) : lock(&l, argv[0], argv + 1);
-        if (turn >= 0)
-                close(turn);
-        close(l.sfd);
+        if (r == 0) {
+                turn = host_lock(l.lease, argv[0], l.sfd, l.until);
+                if (turn < 0 && turn != -EINTR && turn != -ETIMEDOUT)
+                        r = ctl_fail("cannot wait for this host's turn", turn, NULL);
+                else
+                        r = turn < 0 ? without(&l, argv[0], turn) : lock(&l, argv[0], argv + 1);
+                if (turn >= 0)
+                        close(turn);
+        }
+        done(&l);
         if (l.ended_by)
                 end_by(l.ended_by);
-        return r;
+        return r < 0 ? EXIT_FAILED : r;
 }
 
 int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
                 char **argv)
 {
-        struct locking l = {.ctl = c, .core = *core, .sfd = -1};
+        struct locking l = {.ctl = c, .core = *core, .sfd = -1, .tenancy = -1, .watch = -1};
         char key[1024];
         int r, turn;
 
         if (argc != 1)
                 return ctl_fail("unlock wants NAME", -EINVAL, NULL);
         r = begin(&l, endpoints_given);
-        if (r != 0)
-                return r;
-        close(l.sfd);
-        sigprocmask(SIG_UNBLOCK, &l.signals, NULL);
-        turn = host_lock(l.lease, argv[0], -1, boot_now());
-        if (turn == -ETIMEDOUT) {
-                fprintf(stderr, "tenurectl: a command on this host has the lock '%s'.\n",
-                        argv[0]);
-                return EXIT_NOT_MINE;
+        if (r == 0) {
+                sigprocmask(SIG_SETMASK, &l.mask, NULL);
+                turn = host_lock(l.lease, argv[0], -1, boot_now());
+                if (turn == -ETIMEDOUT) {
+                        fprintf(stderr,
+                                "tenurectl: a command on this host has the lock '%s'.\n",
+                                argv[0]);
+                        r = EXIT_NOT_MINE;
+                } else if (turn < 0) {
+                        r = ctl_fail("cannot wait for this host's turn", turn, NULL);
+                } else {
+                        key_of(&l, argv[0], key);
+                        r = give_back(&l, key);
+                        close(turn);
+                }
         }
-        if (turn < 0)
-                return ctl_fail("cannot wait for this host's turn", turn, NULL);
-        key_of(&l, argv[0], key);
-        r = give_back(&l, key);
-        close(turn);
-        return r < 0 ? 1 : 0;
+        done(&l);
+        return r < 0 ? EXIT_FAILED : r;
 }

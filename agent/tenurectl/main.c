@@ -14,9 +14,10 @@
 #include "core.h"
 #include "ctl.h"
 
-/* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status).
- */
+/* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status);
+ * 125 an error, where another status would be the command's (lock; lock.c has the others). */
 #define EXIT_NOT_HELD 2
+#define EXIT_OF_LOCK 125
 
 int ctl_fail(const char *what, int r, const sd_bus_error *error)
 {
@@ -553,7 +554,8 @@ static int usage(FILE *f)
                    "  -h, --help\n"
                    "  --version\n\n"
                    "Exit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
-                   "place, 3 (lock) it lost it,\n4 (lock) somebody else has the lock.\n"
+                   "place;\n(lock, unlock) 123 it lost it, 124 somebody else has the lock, 125 "
+                   "an error.\n"
                    "See tenurectl(1).\n");
         return f == stdout ? 0 : 1;
 }
@@ -620,8 +622,14 @@ int main(int argc, char **argv)
         struct core_options core = {.endpoints = env && *env ? env : given, .wait = -1};
         struct ctl c = {.legend = true};
         const char *address = NULL, *verb = "status";
-        int n = 0, r;
+        int n = 0, r, failed = 1;
 
+        for (int i = 1; i < argc; i++)
+                if (argv[i][0] != '-') {
+                        if (strcmp(argv[i], "lock") == 0 || strcmp(argv[i], "unlock") == 0)
+                                failed = EXIT_OF_LOCK;
+                        break;
+                }
         for (int i = 1; i < argc; i++) {
                 if (strcmp(argv[i], "--") == 0) { /* what comes after it is a command's */
                         while (++i < argc)
@@ -647,7 +655,7 @@ int main(int argc, char **argv)
                         fprintf(stderr,
                                 "tenurectl: unknown option '%s'; see tenurectl --help.\n",
                                 argv[i]);
-                        return 1;
+                        return failed;
                 }
         }
         argv[n] = NULL;
@@ -664,7 +672,7 @@ int main(int argc, char **argv)
                         r = (*verb == 'l' ? lock_main : unlock_main)(
                                 &c, &core, core.endpoints != given, n - 1, argv + 1);
                 sd_bus_flush_close_unref(c.bus);
-                return r < 0 ? 1 : r;
+                return r < 0 ? failed : r;
         }
         for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
                 if (strcmp(verbs[k].verb, verb) == 0) {

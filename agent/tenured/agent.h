@@ -8,6 +8,7 @@
 #include "entries.h"
 #include "fence.h"
 #include "health.h"
+#include "holders.h"
 #include "keep.h"
 #include "link/link.h"
 #include "options.h"
@@ -44,8 +45,10 @@ struct agent {
         char **argv; /* for reading the settings once more */
         struct loop_hook hook;
         struct keep keep;
-        bool resumed;      /* an earlier life of ours held the place */
-        struct pid1 *pid1; /* NULL where we are no unit of systemd */
+        struct holders holders;
+        struct loop_timer let_go; /* while they have not */
+        bool resumed;             /* an earlier life of ours held the place */
+        struct pid1 *pid1;        /* NULL where we are no unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
         bool kept_out;            /* from joining, by what is not down yet */

@@ -382,6 +382,14 @@ static void make_watchdog(struct agent *a)
         on_watchdog(&a->watchdog);
 }
 
+/* While those who depend on the place have not let go: so often. */
+#define LET_GO_AGAIN (10 * NSEC_PER_MSEC)
+
+static void on_let_go(struct loop_timer *t)
+{
+        (void) t; /* the hook looks */
+}
+
 static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
 {
         struct agent *a = userdata;
@@ -415,6 +423,11 @@ static void go_on_leaving(struct agent *a)
 {
         if (!a->leaving || !a->leave_reason || !fence_is_down(&a->fence))
                 return;
+        if (!a->left && !holders_let_go(&a->holders, client_session(a->client), boot_now())) {
+                if (loop_timer_arm(&a->let_go, boot_add(boot_now(), LET_GO_AGAIN)) < 0)
+                        abort();
+                return;
+        }
         if (!a->left)
                 client_leave(a->client, a->leave_reason);
         a->left = true;
@@ -510,6 +523,7 @@ static void on_hook(struct loop_hook *h)
                 keep_save(&a->keep, &p);
         else if (a->keep.has)
                 keep_clear(&a->keep);
+        holders_tell(&a->holders, client_session(a->client), boot_now());
         if (client_membership(a->client)->n != a->told_nodes)
                 tell_status(a);
         publish_follow(a);
@@ -720,6 +734,7 @@ static int run(struct agent *a)
         cfg.boots = boots;
         snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
         keep_open(&a->keep);
+        holders_open(&a->holders);
         a->resumed = keep_load(&a->keep, a->opt.cluster, &cfg.self, &resume);
         cfg.resume = a->resumed ? &resume : NULL;
         if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)
@@ -732,6 +747,7 @@ static int run(struct agent *a)
         cfg.tls = a->tls;
         loop_timer_init(&a->bus_retry, a->loop, on_bus_retry);
         loop_timer_init(&a->watchdog, a->loop, on_watchdog);
+        loop_timer_init(&a->let_go, a->loop, on_let_go);
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
         loop_signal_start(&a->sigusr1, a->loop, SIGUSR1, on_sigusr1);
@@ -774,6 +790,7 @@ static void fini(struct agent *a)
         steady_fini(&a->steady);
         a->client = client_free(a->client);
         keep_close(&a->keep);
+        holders_close(&a->holders);
         a->leave_call = sd_bus_message_unref(a->leave_call);
         logind_fini(&a->logind);
         bus_free(a->bus);
@@ -784,7 +801,7 @@ static void fini(struct agent *a)
 
 int main(int argc, char **argv)
 {
-        struct agent a = {.keep = {.fd = -1}};
+        struct agent a = {.keep = {.fd = -1}, .holders = {.fd = -1}};
         struct conf_error err = {""};
         char line[600];
         bool test = false;

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "objects.h"
@@ -102,6 +103,20 @@ static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error un
         struct agent *a = userdata;
 
         return authorize(&a->questions, m, MANAGE, do_join, a);
+}
+
+static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        int r, fd = holders_reader(&a->holders);
+
+        if (fd < 0)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_FAILED,
+                                         "The agent has no file to tell it by: %s.",
+                                         strerror(-fd));
+        r = sd_bus_reply_method_return(m, "h", fd); /* which keeps one of its own */
+        close(fd);
+        return r;
 }
 
 /* Everything, as JSON. Names and states need no escaping. */
@@ -349,6 +364,8 @@ static const sd_bus_vtable manager_vtable[] = {
                                 method_set_tags, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Leave", NULL, NULL, method_leave, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("OpenTenancy", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", tenancy),
+                                method_open_tenancy, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("Describe", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", json),
                                 method_describe, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("WaitForRevision",

@@ -1,6 +1,6 @@
 #include "loop/clock.h"
 
-#include "base/base.h"
+#include <sys/timerfd.h>
 
 /* By how much two readings of the time asleep differ though nobody slept: what passes between
  * the clocks' calls. One who is interrupted there looks again. */
@@ -130,9 +130,20 @@ struct boot_time boot_now(void)
         return boot_clock_now(&clock_here);
 }
 
-struct timespec boot_timer(struct boot_time t)
+int boot_timer_new(void)
 {
-        return boot_clock_timer(&clock_here, t);
+        int fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+
+        return fd < 0 ? -errno : fd;
+}
+
+void boot_timer_arm(int fd, struct boot_time when)
+{
+        struct itimerspec its = {0};
+
+        if (when.ns != BOOT_TIME_NEVER.ns)
+                its.it_value = boot_clock_timer(&clock_here, when);
+        timerfd_settime(fd, TFD_TIMER_ABSTIME, &its, NULL);
 }
 
 double boot_rate(void)

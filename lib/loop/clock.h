@@ -14,20 +14,24 @@
 
 #include <time.h>
 
+#include "base/base.h"
 #include "base/clock.h"
 
 struct boot_time boot_now(void);
 
-/* For an absolute timer on CLOCK_BOOTTIME: about when it will be @t, at the rate at which that
- * clock goes now, and rather after than before. If the rate changes, it fires early or late by
- * as much; so whoever waits long arms it again when boot_rate() has moved. */
-struct timespec boot_timer(struct boot_time t);
+/* A descriptor that is readable from about @when on (timerfd_create(2)): rather
+ * after than before, at the rate at which CLOCK_BOOTTIME goes now. If that changes, it is early
+ * or late by as much; so whoever waits long arms it again when boot_rate() has moved. Owned by
+ * the caller; or a negative errno. BOOT_TIME_NEVER: disarmed. */
+must_check_ int boot_timer_new(void);
+void boot_timer_arm(int fd, struct boot_time when);
 
 /* CLOCK_BOOTTIME's rate by ours, of late; 1 where the date is not being mended. */
 double boot_rate(void);
 
 /* For others, who read CLOCK_BOOTTIME: what that was or will be at @t, in microseconds. Where
- * the rate is not 1, it is rather too early for what lies ahead. @t 0 stays 0: there is none. */
+ * the rate is not 1, it is rather too early for what lies ahead. @t 0 stays 0: there is none.
+ */
 int64_t boot_usec(struct boot_time t);
 
 /* ---- how it is done, for tests: pure ---- */
@@ -47,5 +51,6 @@ struct boot_clock {
 };
 
 struct boot_time boot_clock_now(struct boot_clock *c);
+/* What CLOCK_BOOTTIME will be at @t. */
 struct timespec boot_clock_timer(struct boot_clock *c, struct boot_time t);
 int64_t boot_clock_usec(struct boot_clock *c, struct boot_time t);

@@ -1,7 +1,6 @@
 #include "loop/loop.h"
 
 #include <stdio.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 /* What those who share may take of a turn, before the hooks and after them: with both used up,
@@ -148,13 +147,10 @@ static void arm(struct loop *l)
 {
         struct boot_time when = l->n > 0 ? l->heap[0]->when : BOOT_TIME_NEVER;
         double off = boot_rate() - l->armed_rate;
-        struct itimerspec its = {0};
 
         if (when.ns == l->armed_for.ns && off < RATE_MOVED && off > -RATE_MOVED)
                 return;
-        if (when.ns != BOOT_TIME_NEVER.ns)
-                its.it_value = boot_timer(when);
-        timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
+        boot_timer_arm(l->timer_fd, when);
         l->armed_for = when;
         l->armed_rate = boot_rate();
         l->armed_ahead = boot_before(l->lap_at, when);
@@ -322,9 +318,9 @@ int loop_new(struct loop **ret)
 
         if (!l)
                 return -ENOMEM;
-        l->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+        l->timer_fd = boot_timer_new();
         if (l->timer_fd < 0)
-                return -errno;
+                return l->timer_fd;
         l->ev = ev_loop_new(EVFLAG_AUTO);
         if (!l->ev)
                 return -ENOMEM;

@@ -1,5 +1,6 @@
 #include "client/membership.h"
 #include "client/place.h"
+#include "client/tenancy.h"
 #include "consensus/message.h"
 #include "test.h"
 
@@ -137,5 +138,29 @@ TEST(frames_from_peers_are_read_or_refused)
                         p[0] = (uint8_t) rnd(0, 7);
                 if (message_decode((struct view){p, n}, &m) == 0)
                         message_discard(&m);
+        }
+}
+
+/* What programs are told of the place comes through whole, or not at all. */
+TEST(a_tenancy_is_read_as_it_was_written_or_refused)
+{
+        for (unsigned i = 0; i < 1000; i++) {
+                struct tenancy t = {.lease = (int64_t) rnd(0, INT64_MAX),
+                                    .ttl = (nsec_t) rnd(0, INT64_MAX),
+                                    .deadline = {(nsec_t) rnd(0, INT64_MAX)},
+                                    .leaving = rnd(0, 1) == 1},
+                               got = {0};
+                uint8_t bytes[TENANCY_BYTES];
+                size_t at = rnd(0, sizeof(bytes) - 1);
+
+                tenancy_write(&t, bytes);
+                CHECK_EQ(tenancy_read(&got, bytes, sizeof(bytes)), 0);
+                CHECK_EQ(got.lease, t.lease);
+                CHECK_EQ(got.ttl, t.ttl);
+                CHECK_EQ(got.deadline.ns, t.deadline.ns);
+                CHECK_EQ(got.leaving, t.leaving);
+                CHECK_EQ(tenancy_read(&got, bytes, at), -EBADMSG);
+                bytes[at] ^= (uint8_t) (1 << rnd(0, 7));
+                CHECK_EQ(tenancy_read(&got, bytes, sizeof(bytes)), -EBADMSG);
         }
 }

@@ -106,8 +106,8 @@ TEST(who_is_interrupted_while_reading_takes_it_for_no_sleep)
 
                 pass((nsec_t) rnd(0, 10 * MS));
                 now = boot_clock_now(&c);
-                /* All of the readings may have been interrupted; then it is late, not early, and
-                 * the next one mends that. */
+                /* All of the readings may have been interrupted; then it is late, not early,
+                 * and the next one mends that. */
                 CHECK(now.ns >= host.now_after - 10 * NSEC_PER_USEC);
                 CHECK(now.ns <= host.now_after + 40 * MS);
         }

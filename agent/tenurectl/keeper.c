@@ -1,0 +1,349 @@
+#include "keeper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "loop/clock.h"
+#include "offspring.h"
+
+/* Who was killed and is not gone is killed again; and told of, when it takes long. */
+#define KILL_AGAIN (20 * NSEC_PER_MSEC)
+#define KILL_TOLD NSEC_PER_SEC
+/* A text that is written while we read it is whole a moment later. */
+#define LOOK_AGAIN 50
+#define EXIT_NO_KEEPER 125
+
+struct keeper {
+        const struct keeper_job *job;
+        struct offspring offspring;
+        struct tenancy told;
+        pid_t child; /* the command; 0: it has ended */
+        int parent;  /* tenurectl: to hear from, and to tell */
+        int sfd, inotify, timer;
+        bool ending;                 /* for the place's sake */
+        bool killing;                /* whatever is left */
+        struct boot_time killing_at; /* since when; 0: not yet */
+        bool told_late;
+        struct keeper_end end;
+};
+
+int keeper_look(int tenancy_fd, struct tenancy *ret)
+{
+        uint8_t bytes[TENANCY_BYTES];
+        int r = -EBADMSG;
+
+        for (unsigned i = 0; i < LOOK_AGAIN && r < 0; i++) {
+                ssize_t n = pread(tenancy_fd, bytes, sizeof(bytes), 0);
+
+                if (n < 0)
+                        return -errno;
+                r = tenancy_read(ret, bytes, (size_t) n);
+                if (r < 0)
+                        sched_yield();
+        }
+        return r;
+}
+
+static struct boot_time term_at(const struct tenancy *t)
+{
+        return boot_add(t->deadline, -t->ttl / 8);
+}
+
+static struct boot_time kill_at(const struct tenancy *t)
+{
+        return boot_add(t->deadline, -t->ttl / 32);
+}
+
+bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time now)
+{
+        return t->lease == lease && lease != 0 && !t->leaving && boot_before(now, term_at(t));
+}
+
+/* ---- the keeper's process ---- */
+
+static noreturn_ void be_command(const struct keeper *k, pid_t parent)
+{
+        char **argv = k->job->argv;
+
+        offspring_enter(&k->offspring);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+                _exit(EXIT_NO_KEEPER);
+        sigprocmask(SIG_SETMASK, k->job->mask, NULL);
+        execvp(argv[0], argv);
+        fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(errno));
+        _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Nobody who does not read may make the keeper wait. */
+static void say(const char *fmt, ...) printf_(1, 2);
+static void say(const char *fmt, ...)
+{
+        struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+        char text[256];
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT))
+                (void) !write(STDERR_FILENO, text, min_of((size_t) n, sizeof(text) - 1));
+}
+
+static void kill_all(struct keeper *k, struct boot_time now)
+{
+        size_t n = offspring_signal(&k->offspring, SIGKILL);
+
+        if (k->killing_at.ns == 0)
+                k->killing_at = now;
+        if (k->told_late || n == 0 || boot_diff(now, k->killing_at) < KILL_TOLD)
+                return;
+        k->told_late = true;
+        say("tenurectl: %zu process(es) of the command have been killed, and are not gone; "
+            "waiting for them.\n",
+            n);
+}
+
+/* What is to be done by now. */
+static void decide(struct keeper *k, struct boot_time now)
+{
+        const struct tenancy *t = &k->told;
+        bool gone = t->lease != k->job->lease;
+        const char *why = gone         ? "the place is lost"
+                          : t->leaving ? "this host gives its place back"
+                          : !boot_before(now, term_at(t))
+                                  ? "no renewal is told of, and the place may be lost"
+                                  : NULL;
+        bool end = why && k->child && !k->ending;
+
+        k->ending |= end;
+        k->killing |= gone || !boot_before(now, kill_at(t));
+        if (k->killing)
+                kill_all(k, now);
+        else if (end)
+                offspring_signal(&k->offspring, SIGTERM);
+        if (end)
+                say("tenurectl: %s; ending the command.\n", why);
+}
+
+static void arm(const struct keeper *k, struct boot_time now)
+{
+        struct boot_time when = k->killing  ? boot_add(now, KILL_AGAIN)
+                                : k->ending ? kill_at(&k->told)
+                                            : term_at(&k->told);
+
+        boot_timer_arm(k->timer, when);
+}
+
+/* Whoever has ended; the command's own end is the one that counts, and that of all it started
+ * with it. Returns whether anybody is left. */
+static bool reap(struct keeper *k)
+{
+        int status;
+        pid_t pid;
+
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+                if (pid == k->child) {
+                        k->child = 0;
+                        k->end = (struct keeper_end){.lost = k->ending, .status = status};
+                        k->killing = true;
+                }
+        return pid == 0;
+}
+
+/* A signal to pass on; or its end, and the end of what it wanted. */
+static void hear_parent(struct keeper *k)
+{
+        uint8_t signo;
+        ssize_t n = recv(k->parent, &signo, 1, MSG_DONTWAIT);
+
+        if (n == 1)
+                offspring_signal(&k->offspring, signo);
+        else if (n == 0 || errno != EAGAIN)
+                k->killing = true;
+}
+
+static void attend(struct keeper *k)
+{
+        char bytes[sizeof(struct inotify_event) + 256];
+        struct tenancy t;
+
+        while (reap(k)) {
+                struct pollfd p[] = {{.fd = k->sfd, .events = POLLIN},
+                                     {.fd = k->timer, .events = POLLIN},
+                                     {.fd = k->inotify, .events = POLLIN},
+                                     {.fd = k->killing ? -1 : k->parent, .events = POLLIN}};
+                struct boot_time now;
+
+                /* What does not make sense is no news. */
+                if (keeper_look(k->job->tenancy_fd, &t) == 0)
+                        k->told = t;
+                now = boot_now();
+                decide(k, now);
+                arm(k, now);
+                if (poll(p, ARRAY_SIZE(p), -1) < 0)
+                        continue;
+                for (size_t i = 0; i < 3; i++)
+                        if (p[i].revents)
+                                (void) !read(p[i].fd, bytes, sizeof(bytes));
+                if (p[3].revents)
+                        hear_parent(k);
+        }
+}
+
+static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
+{
+        struct keeper k = {.job = j, .parent = parent};
+        char path[32];
+        pid_t me = getpid();
+        sigset_t chld;
+
+        sigemptyset(&chld);
+        sigaddset(&chld, SIGCHLD);
+        k.sfd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+        k.timer = boot_timer_new();
+        k.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", j->tenancy_fd);
+        if (k.sfd < 0 || k.timer < 0 || k.inotify < 0 ||
+            inotify_add_watch(k.inotify, path, IN_MODIFY) < 0 ||
+            keeper_look(j->tenancy_fd, &k.told) < 0) {
+                fprintf(stderr, "tenurectl: cannot keep the command: %s.\n", strerror(errno));
+                _exit(EXIT_NO_KEEPER);
+        }
+        offspring_start(&k.offspring);
+        k.child = fork();
+        if (k.child == 0)
+                be_command(&k, me);
+        if (k.child < 0) {
+                fprintf(stderr, "tenurectl: cannot run the command: %s.\n", strerror(errno));
+                offspring_end(&k.offspring);
+                _exit(EXIT_NO_KEEPER);
+        }
+        /* From here on no terminal means us, and where we may, nobody makes us wait. */
+        setsid();
+        signal(SIGPIPE, SIG_IGN);
+        sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
+                           &(struct sched_param){.sched_priority = 1});
+        attend(&k);
+        offspring_end(&k.offspring);
+        (void) !send(parent, &k.end, sizeof(k.end), MSG_NOSIGNAL);
+        _exit(0);
+}
+
+/* ---- tenurectl's ---- */
+
+/* A command that was killed cannot mend the terminal that it had. */
+struct terminal {
+        int fd; /* -1: none, or it was not ours */
+        struct termios was;
+};
+
+static void remember(struct terminal *t)
+{
+        t->fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+        if (t->fd < 0 || (tcgetpgrp(t->fd) == getpgrp() && tcgetattr(t->fd, &t->was) == 0))
+                return;
+        close(t->fd);
+        t->fd = -1;
+}
+
+static void restore(struct terminal *t, bool killed)
+{
+        pid_t front = t->fd < 0 ? -1 : tcgetpgrp(t->fd);
+        sigset_t ttou, old;
+
+        if (t->fd < 0)
+                return;
+        sigemptyset(&ttou);
+        sigaddset(&ttou, SIGTTOU); /* for who is not in the foreground (tcsetpgrp(3)) */
+        sigprocmask(SIG_BLOCK, &ttou, &old);
+        /* A shell that it was had given the terminal to itself, or to a job of its own. */
+        if (front > 0 && front != getpgrp() && kill(-front, 0) < 0 && errno == ESRCH)
+                tcsetpgrp(t->fd, getpgrp());
+        if (killed && tcgetpgrp(t->fd) == getpgrp())
+                tcsetattr(t->fd, TCSADRAIN, &t->was);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        close(t->fd);
+}
+
+static void pass_on(const struct keeper_job *j, int keeper)
+{
+        struct signalfd_siginfo si;
+        uint8_t signo;
+
+        if (read(j->sfd, &si, sizeof(si)) != sizeof(si))
+                return;
+        /* The kernel's, for a key, goes to the command as well: it is in our group. */
+        if (si.ssi_signo == SIGCHLD || si.ssi_code == SI_KERNEL)
+                return;
+        signo = (uint8_t) si.ssi_signo;
+        (void) !send(keeper, &signo, 1, MSG_NOSIGNAL);
+}
+
+/* Until the keeper has ended; one that somebody stops goes on. Returns whether it said what
+ * became of the command. */
+static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct keeper_end *ret)
+{
+        int status;
+
+        for (;;) {
+                struct pollfd p = {.fd = j->sfd, .events = POLLIN};
+                pid_t r = waitpid(pid, &status, WNOHANG | WUNTRACED);
+
+                if (r == pid && WIFSTOPPED(status))
+                        kill(pid, SIGCONT);
+                else if (r == pid || (r < 0 && errno != EINTR))
+                        break;
+                if (poll(&p, 1, -1) > 0)
+                        pass_on(j, keeper);
+        }
+        return recv(keeper, ret, sizeof(*ret), MSG_DONTWAIT) == (ssize_t) sizeof(*ret);
+}
+
+int keeper_run(const struct keeper_job *j, struct keeper_end *ret)
+{
+        struct terminal t;
+        int pair[2], r = 0;
+        pid_t pid;
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+                return -errno;
+        /* Should the keeper be killed, what it kept becomes ours, and is ended by us. */
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        remember(&t);
+        pid = fork();
+        if (pid == 0) {
+                close(pair[0]);
+                be_keeper(j, pair[1]);
+        }
+        close(pair[1]);
+        if (pid < 0) {
+                r = -errno;
+        } else if (!wait_for(j, pid, pair[0], ret)) {
+                struct offspring left;
+                pid_t gone;
+
+                offspring_adopt(&left, pid);
+                while ((gone = waitpid(-1, NULL, WNOHANG)) >= 0) {
+                        offspring_signal(&left, SIGKILL);
+                        if (gone == 0)
+                                poll(NULL, 0, (int) (KILL_AGAIN / NSEC_PER_MSEC));
+                }
+                offspring_end(&left);
+                r = -ECHILD;
+        }
+        restore(&t, r < 0 || ret->lost);
+        close(pair[0]);
+        return r;
+}
