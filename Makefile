@@ -63,6 +63,7 @@ help:
 	@echo "make soak       fresh worlds, storm, starve, each for SECONDS=n; hosts with sanitizers (root)"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
+	@echo "make pause      a virtual machine that is paused RUNS=n times, and slewed: how long it believes in a place that is gone"
 	@echo "make starve     real systemd hosts at TTL 1 s, starved of processors, memory, disks, for SECONDS=n each (root)"
 	@echo "make recipes    a singleton, a virtual address and a PostgreSQL primary, as they are shipped (root)"
 	@echo "make idle       what a host pays for being a member, beside serf, corosync and ZooKeeper (root; installs them)"

@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bus_load
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bus_load $(O)/tests/system/guest
 
 comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp().
@@ -29,6 +29,9 @@ $(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 $(O)/tests/system/bus_load: $(O)/tests/system/bus_load.o
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
+$(O)/tests/system/guest: $(O)/tests/system/guest.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 $(O)/tests/system/%.so: tests/system/%.c
 	@mkdir -p $(@D)
 	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
@@ -48,7 +51,7 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
 
-.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence starve recipes idle
+.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve recipes idle
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -100,6 +103,11 @@ RUNS ?= 300
 fence: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
 	@BIN=$(O)/bin DIR=$(abspath build)/fence tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+
+# An emulated machine, paused RUNS=n times; SEED=n draws the same again.
+pause: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/guest
+	@BIN=$(O)/bin GUEST=$(O)/tests/system/guest DIR=$(abspath build)/pause tests/system/pause.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 $(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

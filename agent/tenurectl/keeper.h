@@ -30,12 +30,13 @@ struct keeper_end {
         int status; /* of the command, as of wait(2) */
 };
 
-/* What the agent says, now. Returns 0 or a negative errno; -EBADMSG: nothing that makes sense. */
+/* What the agent says, now. Returns 0 or a negative errno; -EBADMSG: nothing that makes sense.
+ */
 must_check_ int keeper_look(int tenancy_fd, struct tenancy *ret);
 
 /* Is the place that is @lease held at @now, for long enough to begin something? */
 bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time now);
 
-/* Runs the command, and returns when nothing of it is left; 0, or a negative errno: there was no
- * command, or its end is not known. */
+/* Runs the command, and returns when nothing of it is left; 0, or a negative errno: there was
+ * no command, or its end is not known. */
 must_check_ int keeper_run(const struct keeper_job *j, struct keeper_end *ret);

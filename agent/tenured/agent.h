@@ -11,6 +11,7 @@
 #include "holders.h"
 #include "keep.h"
 #include "link/link.h"
+#include "loop/standstill.h"
 #include "options.h"
 #include "registry.h"
 #include "steady.h"
@@ -70,6 +71,7 @@ struct agent {
         struct registry registry;
         struct question_list questions;
         struct steady steady;
+        struct standstill standstill;
         struct waits waits;
         enum session_state state;
         char why[512];

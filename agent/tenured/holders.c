@@ -87,7 +87,8 @@ int holders_reader(const struct holders *h)
 
         if (h->fd < 0)
                 return -ENOENT;
-        /* Not ours once more: theirs is another one, with locks of its own, and cannot write. */
+        /* Not ours once more: theirs is another one, with locks of its own, and cannot write.
+         */
         snprintf(path, sizeof(path), "/proc/self/fd/%d", h->fd);
         fd = open(path, O_RDONLY | O_CLOEXEC);
         return fd < 0 ? -errno : fd;

@@ -298,6 +298,16 @@ static const struct client_ops client_ops = {
         .claimed = on_claimed,
 };
 
+/* ---- a host that stood still, and its clocks with it ---- */
+
+static void on_standstill(struct standstill *s, const char *sign)
+{
+        struct agent *a = container_of(s, struct agent, standstill);
+
+        client_doubt(a->client);
+        log_debug("%s: renewing at once.", sign);
+}
+
 /* ---- the bus: without it we go on, and take it when it comes ---- */
 
 static void retry_bus(struct agent *a, const char *why)
@@ -769,6 +779,7 @@ static int run(struct agent *a)
         if (r < 0)
                 return r;
         logind_init(&a->logind, on_sleep, a);
+        standstill_start(&a->standstill, a->loop, on_standstill);
         loop_hook_start(&a->hook, a->loop, on_hook);
         connect_bus(a);
         make_watchdog(a);
@@ -787,6 +798,7 @@ static void fini(struct agent *a)
                 authorize_forget(&a->questions);
         waits_forget(&a->waits);
         publish_stop(a);
+        standstill_stop(&a->standstill);
         steady_fini(&a->steady);
         a->client = client_free(a->client);
         keep_close(&a->keep);

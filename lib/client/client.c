@@ -572,6 +572,13 @@ void client_path_back(struct client *c)
                 abort();
 }
 
+void client_doubt(struct client *c)
+{
+        session_doubt(&c->session, boot_now());
+        if (loop_timer_arm(&c->timer, boot_now()) < 0)
+                abort();
+}
+
 uint64_t client_replica(const struct client *c)
 {
         return c->replica;

@@ -105,6 +105,9 @@ void client_source(const struct client *c, char *out, size_t size);
 /* A link, an address or a route has come: what is stuck is tried anew, at once. */
 void client_path_back(struct client *c);
 
+/* The host may have stood still without its clocks knowing: is the place still ours? */
+void client_doubt(struct client *c);
+
 /* The endpoint that answers us, "" when none does; and the member id of the replica behind it.
  */
 const char *client_endpoint(const struct client *c);

@@ -6,7 +6,14 @@
 /* "tenancy", and the version. */
 #define MAGIC UINT64_C(0x3179636e616e6574)
 
-enum { AT_MAGIC = 0, AT_LEASE = 8, AT_TTL = 16, AT_DEADLINE = 24, AT_LEAVING = 32, AT_CHECK = 44 };
+enum {
+        AT_MAGIC = 0,
+        AT_LEASE = 8,
+        AT_TTL = 16,
+        AT_DEADLINE = 24,
+        AT_LEAVING = 32,
+        AT_CHECK = 44
+};
 
 void tenancy_write(const struct tenancy *t, uint8_t out[static TENANCY_BYTES])
 {

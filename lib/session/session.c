@@ -89,6 +89,7 @@ static void drop(struct session *s, enum session_state next)
         s->state = next;
         s->lease = 0;
         s->registered = s->unsure = false;
+        s->doubted_at = (struct boot_time){0};
         s->busy = false;
         s->attempt = 0;
         s->retry_at = (struct boot_time){0};
@@ -250,7 +251,8 @@ void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at)
         if (lease != s->lease || lease == 0)
                 return;
         s->renewed_at = boot_max(s->renewed_at, sent_at);
-        s->unsure = false;
+        /* An answer that was on its way while we stood still says nothing of now. */
+        s->unsure &= boot_before(sent_at, s->doubted_at);
         if (s->state == SESSION_JEOPARDY)
                 s->state = SESSION_HELD;
         s->attempt = 0;
@@ -282,6 +284,16 @@ void session_hurry(struct session *s, struct boot_time now)
 {
         if (s->attempt > 0)
                 s->retry_at = now;
+}
+
+void session_doubt(struct session *s, struct boot_time now)
+{
+        if (!s->registered)
+                return;
+        if (!s->unsure)
+                s->retry_at = now;
+        s->unsure = true;
+        s->doubted_at = now;
 }
 
 void session_rest(struct session *s, struct boot_time until)

@@ -57,8 +57,10 @@ struct session {
         int64_t lease; /* 0: none */
         nsec_t ttl;    /* as granted */
         bool registered;
-        bool unsure; /* resumed, and not renewed since: renew now rather than at half the TTL */
-        bool busy;   /* an action is under way that session_next_action() waits for */
+        bool unsure; /* resumed or in doubt, and not renewed since: renew now, not at half the
+                        TTL */
+        struct boot_time doubted_at; /* only what was sent since then ends that */
+        bool busy; /* an action is under way that session_next_action() waits for */
         struct boot_time busy_until; /* it counts as failed after that */
         struct boot_time renewed_at; /* send time of the last acknowledged renewal */
         struct boot_time retry_at;
@@ -102,6 +104,11 @@ void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at)
 void session_gone(struct session *s, int64_t lease); /* the core says that this lease ended */
 void session_told_lost(struct session *s);
 void session_left(struct session *s);
+
+/* There is a sign that the host stood still while its clocks did too, so that the place may be
+ * gone though the deadline is ahead: renews now rather than at half the TTL. What is held stays
+ * held until the answer, or the deadline. */
+void session_doubt(struct session *s, struct boot_time now);
 
 /* A path came back, or an endpoint: try now rather than at the next interval. */
 void session_hurry(struct session *s, struct boot_time now);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loop/standstill.h"
 #include "loop/stream.h"
 #include "test.h"
 
@@ -329,4 +330,20 @@ TEST(a_listener_rests_while_there_are_no_descriptors)
         loop_timer_disarm(&t);
         listener_free(l);
         end();
+}
+
+/* As the kernel sends it: a head, then words, each with its end. */
+TEST(another_generation_id_is_a_sign_and_nothing_else_is)
+{
+        static const char event[] =
+                "change@/devices/LNXSYSTM:00/QEMUVGID:00\0ACTION=change\0NEW_VMGENID=1";
+        static const char other[] = "change@/devices/x\0ACTION=change\0SYNTH_ARG_NEW_VMGENID=1";
+        static const char head[] = "NEW_VMGENID=10\0ACTION=add";
+
+        CHECK(standstill_is_sign(event, sizeof(event)));
+        CHECK(!standstill_is_sign(event, sizeof(event) - 1)); /* cut off */
+        CHECK(!standstill_is_sign(other, sizeof(other)));
+        CHECK(!standstill_is_sign(head, sizeof(head)));
+        CHECK(!standstill_is_sign("", 0));
+        CHECK(!standstill_is_sign("", 1));
 }

@@ -39,6 +39,39 @@ TEST(the_deadline_counts_from_the_send_time)
         CHECK(!session_holds(&s, T(12995)));
 }
 
+/* A host that may have stood still asks at once, and believes only an answer to that; meanwhile
+ * it holds what it held. */
+TEST(who_is_in_doubt_renews_at_once)
+{
+        struct session s = held_since(0);
+
+        session_doubt(&s, T(1000));
+        CHECK(session_wakeup(&s).ns <= T(1000).ns);
+        CHECK_EQ(session_next_action(&s, T(1000)), SESSION_RENEW);
+        session_sent(&s, T(1000));
+        CHECK_EQ(session_next_action(&s, T(1000)), SESSION_WAIT);
+        CHECK(session_holds(&s, T(1000)));
+        session_renewed(&s, 7, T(900)); /* on its way before we stood still */
+        CHECK_EQ(session_next_action(&s, T(1001)), SESSION_RENEW);
+        session_sent(&s, T(1001));
+        session_doubt(&s, T(1002)); /* again: the one under way may be too old as well */
+        CHECK_EQ(session_next_action(&s, T(1002)), SESSION_WAIT);
+        session_renewed(&s, 7, T(1001));
+        CHECK_EQ(session_next_action(&s, T(1003)), SESSION_RENEW);
+        session_sent(&s, T(1003));
+        session_renewed(&s, 7, T(1003));
+        CHECK_EQ(session_next_action(&s, T(1004)), SESSION_WAIT);
+        CHECK_EQ(session_wakeup(&s).ns, T(6003).ns);
+        session_doubt(&s, T(2000));
+        CHECK_EQ(session_next_action(&s, T(2000)), SESSION_RENEW);
+        session_gone(&s, 7);
+        CHECK(!session_holds(&s, T(2001)));
+        CHECK_EQ(session_next_action(&s, T(2001)), SESSION_TELL_LOST);
+        session_told_lost(&s);
+        session_doubt(&s, T(2002)); /* of nothing */
+        CHECK_EQ(session_next_action(&s, T(2002)), SESSION_GRANT);
+}
+
 /* A31; A50: on other replicas; A51: in time for several attempts. */
 TEST(it_renews_at_half_time_then_more_and_more_and_lets_go_by_itself)
 {

@@ -1,0 +1,28 @@
+/*
+ * Signs that this host stood still without its clocks knowing: a virtual machine that was
+ * paused, moved, or taken back to a snapshot. All of its clocks may have stood still too, so
+ * that no reading of them tells. What tells sometimes:
+ *
+ *   - the date is set: a hypervisor's agent does so after a pause, and so does an NTP client
+ *     that finds it wrong (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET);
+ *   - the machine has another generation id: the kernel says so in an event (Linux 6.10).
+ *
+ * Each may also come when nothing happened, so it is a reason to ask, not an answer. Costs
+ * nothing while nothing comes.
+ */
+#pragma once
+
+#include "loop/loop.h"
+
+struct standstill {
+        void (*fn)(struct standstill *s, const char *sign);
+        struct loop_io date, machine; /* their descriptors are ours; -1: there is none */
+};
+
+/* Calls @fn at each sign. What cannot be listened to is gone without. */
+void standstill_start(struct standstill *s, struct loop *l,
+                      void (*fn)(struct standstill *s, const char *sign));
+void standstill_stop(struct standstill *s); /* may not have been started */
+
+/* Does a kernel event, as it comes, tell of another generation id? */
+bool standstill_is_sign(const char *event, size_t len);
