@@ -352,11 +352,11 @@ static int join(struct ctl *c, int argc, char **argv)
 
 static void node_row(struct json_object *o)
 {
-        printf("%-24s %-16s %-8g %-20s %s\n", ctl_text(o, "Name"), first_of(o, "Addresses"),
-               (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"),
-               ctl_text(o, "Id"));
-        if (*ctl_text(o, "Degraded"))
-                printf("%-24s degraded: %s\n", "", ctl_text(o, "Degraded"));
+        const char *degraded = ctl_text(o, "Degraded");
+
+        printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_text(o, "Name"), first_of(o, "Addresses"),
+               (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"), ctl_text(o, "Id"),
+               *degraded ? " degraded: " : "", degraded);
 }
 
 static void node_head(void)

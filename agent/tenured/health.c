@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 /* Of memory and disks what counts is when nothing at all went on; processors always have
- * something to run, so there it is when something had to wait. */
+ * something to run, so there it is when something had to wait, which is normal under load and
+ * counts only where the settings say so. */
 static const struct {
         const char *path, *kind;
 } files[] = {{"/proc/pressure/cpu", "some"},

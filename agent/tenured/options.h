@@ -10,7 +10,7 @@ struct options {
         nsec_t ttl;
         uint64_t drift_ppm;
         char *addresses, *tags, *services_path;
-        uint64_t degraded_pressure;
+        uint64_t degraded_pressure, degraded_cpu_pressure;
         uint64_t flap_limit, mass_failure_percent;
         nsec_t flap_window, flap_rest, mass_failure_window;
         char *held_target;

@@ -143,6 +143,7 @@ static void look_at_health(struct agent *a)
 {
         const struct session *s = client_session(a->client);
         const struct degraded_config cfg = {(unsigned) a->opt.degraded_pressure,
+                                            (unsigned) a->opt.degraded_cpu_pressure,
                                             max_of(s->ttl / 20, LAG_MIN)};
         const char *fields[] = {NULL, NULL};
 

@@ -32,13 +32,19 @@ bool degraded_update(struct degraded *d, const struct degraded_config *cfg,
         const struct {
                 const char *what;
                 double value;
-        } kinds[] = {{"memory", r->memory}, {"io", r->io}, {"cpu", r->cpu}};
+                unsigned percent;
+        } kinds[] = {{"memory", r->memory, cfg->percent},
+                     {"io", r->io, cfg->percent},
+                     {"cpu", r->cpu, cfg->cpu_percent}};
+        bool never = cfg->percent == 0 && cfg->cpu_percent == 0;
         bool calm = r->lag * 2 <= cfg->lag;
         char why[sizeof(d->why)] = "";
 
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-                calm = calm && kinds[i].value * 2 < cfg->percent;
-                if (!*why && cfg->percent > 0 && kinds[i].value >= cfg->percent)
+                if (kinds[i].percent == 0)
+                        continue;
+                calm = calm && kinds[i].value * 2 < kinds[i].percent;
+                if (!*why && kinds[i].value >= kinds[i].percent)
                         snprintf(why, sizeof(why), "%s pressure %.0f %%", kinds[i].what,
                                  kinds[i].value);
         }
@@ -46,7 +52,7 @@ bool degraded_update(struct degraded *d, const struct degraded_config *cfg,
                 snprintf(why, sizeof(why), "the agent ran %" PRId64 " ms late",
                          r->lag / NSEC_PER_MSEC);
         if (*d->why) {
-                bool over = cfg->percent == 0 || (calm && boot_diff(now, d->since) >= AT_LEAST);
+                bool over = never || (calm && boot_diff(now, d->since) >= AT_LEAST);
 
                 if (*why && !calm)
                         d->since = now;

@@ -9,8 +9,11 @@
 #include "base/clock.h"
 
 struct degraded_config {
-        unsigned percent; /* of the last 10 s in which work stood still; 0: never degraded */
-        nsec_t lag;       /* how late our loop may run */
+        unsigned percent; /* of the last 10 s in which work stood still for memory or disks; 0:
+                             whatever it is, and however late our loop runs, is well */
+        unsigned cpu_percent; /* of them in which some work waited for a processor; 0: never
+                                 mind; a busy host is not a sick one */
+        nsec_t lag;           /* how late our loop may run */
 };
 
 struct degraded {

@@ -86,13 +86,13 @@ until_ok 5 reached_at 'as 2 "10.77.0.4" "10.99.1.1"' && ok "an address that is a
 on h4 ip address del 10.99.1.1/32 dev eth0
 until_ok 5 reached_at 'as 1 "10.77.0.4"' && ok "and taken away" || not_ok "and taken away" "$(addresses)"
 # What slows it down is told: two busy loops for each processor.
-on h4 sh -c 'sed -i "s/^\[Agent\]/[Agent]\nDegradedPressure=1/" /etc/tenure/tenured.conf && systemctl reload tenured'
+on h4 sh -c 'sed -i "s/^\[Agent\]/[Agent]\nDegradedCPUPressure=1/" /etc/tenure/tenured.conf && systemctl reload tenured'
 for _ in 1 2 3 4; do start busy timeout 20 sh -c 'while :; do :; done'; done
 degraded() { on h1 tenurectl nodes h4 --json=short | jq -r '.[0].Degraded' | grep "pressure"; }
 until_ok 15 degraded && ok "a host that is starved says so: $(degraded)" || not_ok "a host that is starved says so"
-pkill -P $$ timeout 2>/dev/null; on h4 sh -c 'sed -i s/DegradedPressure=1/DegradedPressure=0/ /etc/tenure/tenured.conf && systemctl reload tenured'
+pkill -P $$ timeout 2>/dev/null; on h4 sh -c 'sed -i s/DegradedCPUPressure=1/DegradedCPUPressure=0/ /etc/tenure/tenured.conf && systemctl reload tenured'
 until_ok 20 sh -c "! env RIG=$NAME '$RIG' exec h1 tenurectl nodes h4 --json=short | jq -r '.[0].Degraded' | grep pressure" && ok "and not when it is told not to" || not_ok "and not when it is told not to" "$(degraded)"
-on h4 sh -c 'sed -i /DegradedPressure/d /etc/tenure/tenured.conf && systemctl reload tenured'
+on h4 sh -c 'sed -i /DegradedCPUPressure/d /etc/tenure/tenured.conf && systemctl reload tenured'
 
 # Back before the place is lost: tried at once, on new connections.
 on h4 sh -c 'sed -i "s/^TTL=.*/TTL=6s/" /etc/tenure/tenured.conf && systemctl stop tenured && systemctl start tenured'; until_ok 10 held h4; until_ok 5 all_there

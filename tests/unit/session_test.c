@@ -208,8 +208,8 @@ TEST(a_lease_that_ages_while_it_is_registered_is_not_used)
 
 static bool reads(struct degraded *d, double memory, nsec_t lag, nsec_t at)
 {
-        static const struct degraded_config cfg = {60, 100 * NSEC_PER_MSEC};
-        struct degraded_reading r = {.cpu = 10, .memory = memory, .io = -1, .lag = lag};
+        static const struct degraded_config cfg = {60, 0, 100 * NSEC_PER_MSEC};
+        struct degraded_reading r = {.cpu = 99, .memory = memory, .io = -1, .lag = lag};
 
         return degraded_update(d, &cfg, &r, (struct boot_time){at});
 }
@@ -238,6 +238,24 @@ TEST(what_slows_a_host_down)
         CHECK(reads(&d, 0, 340 * NSEC_PER_MSEC, 50 * NSEC_PER_SEC));
         CHECK_EQ(strcmp(d.why, "the agent ran 340 ms late"), 0);
         CHECK(reads(&d, 0, 0, 61 * NSEC_PER_SEC));
+}
+
+/* A busy host is not a sick one, unless the settings say so. */
+TEST(a_busy_host_is_degraded_only_where_it_is_asked_for)
+{
+        struct degraded_config cfg = {60, 80, 100 * NSEC_PER_MSEC};
+        const struct degraded_reading busy = {.cpu = 85, .memory = 0, .io = 0};
+        const struct degraded_reading well = {.cpu = 30, .memory = 0, .io = 0};
+        struct degraded d = {0};
+
+        CHECK(degraded_update(&d, &cfg, &busy, T(0)));
+        CHECK_EQ(strcmp(d.why, "cpu pressure 85 %"), 0);
+        CHECK(degraded_update(&d, &cfg, &well, T(11000)));
+        CHECK(degraded_update(&d, &cfg, &busy, T(12000)));
+        cfg.cpu_percent = 0; /* told so by a reload */
+        CHECK(degraded_update(&d, &cfg, &busy, T(23000)));
+        CHECK_EQ(*d.why, 0);
+        CHECK(!degraded_update(&d, &cfg, &busy, T(24000)));
 }
 
 TEST(who_flaps_stays_out)
