@@ -19,7 +19,15 @@ struct ctl {
         sd_bus *bus;
         enum json_mode json;
         bool legend;
+        bool ask;        /* somebody at a terminal for a password, where polkit wants one */
+        bool persistent; /* over boots */
 };
+
+#define LEAVE_PERSISTENT UINT64_C(1) /* of LeaveWithFlags */
+
+/* sd_bus_call(), of something that polkit may have to ask a person about. */
+int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec, sd_bus_error *error,
+             sd_bus_message **ret_reply);
 
 /* Says what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
@@ -35,11 +43,9 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
 const char *ctl_text(struct json_object *o, const char *key);
 int64_t ctl_number(struct json_object *o, const char *key);
 
-/* What is listed by a method of the Manager, and told of by the objects behind the paths. */
+/* What a method of the Manager lists, in pages. */
 struct listing {
         const char *method;
-        const char *entry; /* its type: a name first, the path last */
-        const char *interface;
         const char *things, *thing; /* for a person */
         void (*head)(void);
         void (*row)(struct json_object *o);

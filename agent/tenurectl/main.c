@@ -80,20 +80,11 @@ static int read_pairs(sd_bus_message *m, struct json_object **ret)
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-/* Reads all properties of an object into a JSON object: strings, numbers, booleans, lists and
- * pairs as they are. */
-int ctl_get_all(struct ctl *c, const char *path, const char *interface,
-                struct json_object **ret)
+/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs as they are. */
+static int read_properties(sd_bus_message *m, struct json_object *o)
 {
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *o = json_object_new_object();
-        int r;
+        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
 
-        r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
-                               &error, &m, "s", interface);
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "{sv}");
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
                 struct json_object *list = NULL;
                 const char *key, *type, *s;
@@ -133,6 +124,21 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
         }
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+int ctl_get_all(struct ctl *c, const char *path, const char *interface,
+                struct json_object **ret)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        struct json_object *o = json_object_new_object();
+        int r;
+
+        r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
+                               &error, &m, "s", interface);
+        if (r >= 0)
+                r = read_properties(m, o);
         if (r < 0) {
                 json_object_put(o);
                 return ctl_fail("cannot ask the agent", r, &error);
@@ -164,26 +170,6 @@ int64_t ctl_number(struct json_object *o, const char *key)
         return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : 0;
 }
 
-/* The name, which comes first, and the path, which comes last, of one entry. */
-static int read_entry(sd_bus_message *m, const char *entry, const char **name,
-                      const char **path)
-{
-        char between[16];
-        int r = sd_bus_message_enter_container(m, 'r', entry);
-
-        if (r <= 0)
-                return r;
-        snprintf(between, sizeof(between), "%.*s", (int) strlen(entry) - 2, entry + 1);
-        r = sd_bus_message_read(m, "s", name);
-        if (r >= 0)
-                r = sd_bus_message_skip(m, between);
-        if (r >= 0)
-                r = sd_bus_message_read(m, "o", path);
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        return r < 0 ? r : 1;
-}
-
 static bool is_wanted(const char *name, int argc, char **argv)
 {
         for (int i = 0; i < argc; i++)
@@ -192,20 +178,53 @@ static bool is_wanted(const char *name, int argc, char **argv)
         return argc == 0;
 }
 
+/* One page of what is behind @path, which then is the last one's. Returns how many there were,
+ * or a negative errno. */
+static int read_page(struct ctl *c, const struct listing *l, int argc, char **argv, char **path,
+                     struct json_object *all, sd_bus_error *error)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        const char *at;
+        int n = 0, r;
+
+        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, l->method, error, &m, "ou", *path,
+                               (uint32_t) 0);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "(oa{sv})");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "oa{sv}")) > 0) {
+                struct json_object *o = json_object_new_object();
+
+                r = sd_bus_message_read(m, "o", &at);
+                if (r >= 0)
+                        r = read_properties(m, o);
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+                if (r >= 0 && is_wanted(ctl_text(o, "Name"), argc, argv))
+                        json_object_array_add(all, o);
+                else
+                        json_object_put(o);
+                n++;
+                if (r < 0)
+                        break;
+                free(*path);
+                *path = strdup(at);
+                if (!*path)
+                        return -ENOMEM;
+        }
+        return r < 0 ? r : n;
+}
+
 ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         struct json_object *all = json_object_new_array();
-        const char *name, *path;
-        char what[64], array[16];
-        ssize_t n = 0;
-        int r;
+        cleanup_(freep) char *path = strdup("/");
+        char what[64];
+        size_t n;
+        int r = path ? 1 : -ENOMEM;
 
-        snprintf(array, sizeof(array), "(%s)", l->entry);
-        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, l->method, &error, &m, "");
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', array);
+        while (r > 0)
+                r = read_page(c, l, argc, argv, &path, all, &error);
         if (r < 0) {
                 json_object_put(all);
                 snprintf(what, sizeof(what), "cannot list %s", l->things);
@@ -213,31 +232,17 @@ ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
         }
         if (c->json == JSON_OFF && c->legend)
                 l->head();
-        while ((r = read_entry(m, l->entry, &name, &path)) > 0) {
-                struct json_object *o;
-
-                if (!is_wanted(name, argc, argv) || ctl_get_all(c, path, l->interface, &o) < 0)
-                        continue;
-                n++;
-                if (c->json != JSON_OFF) {
-                        json_object_array_add(all, o);
-                        continue;
-                }
-                l->row(o);
-                json_object_put(o);
-        }
-        if (r < 0) {
-                json_object_put(all);
-                return ctl_fail("cannot read the agent's answer", r, NULL);
-        }
+        n = json_object_array_length(all);
+        for (size_t i = 0; i < n && c->json == JSON_OFF; i++)
+                l->row(json_object_array_get_idx(all, i));
         if (c->json != JSON_OFF) {
                 ctl_print(c, all);
         } else {
                 json_object_put(all);
                 if (c->legend)
-                        printf("\n%zd %s(s).\n", n, l->thing);
+                        printf("\n%zu %s(s).\n", n, l->thing);
         }
-        return n;
+        return (ssize_t) n;
 }
 
 /* ---- status ---- */
@@ -283,6 +288,11 @@ static int status(struct ctl *c, int argc, char **argv)
         if (ctl_number(o, "RestUntilUSec") > usec_now())
                 printf("     Rests: %.0f s more, for it flapped; tenurectl join ends that\n",
                        (double) (ctl_number(o, "RestUntilUSec") - usec_now()) / 1e6);
+        if (*ctl_text(o, "Maintenance"))
+                printf("  Stays out: %s; tenurectl join ends that\n",
+                       strcmp(ctl_text(o, "Maintenance"), "persistent") == 0
+                               ? "over boots"
+                               : "until the next boot");
         if (json_object_get_boolean(json_object_object_get(o, "MassFailure")))
                 printf("   Failure: most of the nodes are gone at once; what moves work should "
                        "wait\n");
@@ -320,32 +330,41 @@ static int check(struct ctl *c, int argc, char **argv)
 
 /* ---- leave, join ---- */
 
-/* As long as what is bound to the place takes to stop. */
-#define LEAVE_TIMEOUT_USEC (UINT64_C(120) * 1000000)
-
-static int order(struct ctl *c, const char *method, const char *what)
+/* However long what is bound to the place takes to stop, and somebody to type a password: the
+ * agent answers, or the bus says that it is gone. */
+static int order(struct ctl *c, sd_bus_message *m, const char *what)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        int r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
+        int r = ctl_call(c, m, UINT64_MAX, &error, NULL);
 
-        if (r >= 0)
-                r = sd_bus_call(c->bus, m, LEAVE_TIMEOUT_USEC, &error, NULL);
         return r < 0 ? ctl_fail(what, r, &error) : 0;
 }
 
 static int leave(struct ctl *c, int argc, char **argv)
 {
-        (void) argc;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
         (void) argv;
-        return order(c, "Leave", "cannot leave");
+        if (argc > 0)
+                return ctl_fail("leave takes no argument", -EINVAL, NULL);
+        r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER,
+                                           c->persistent ? "LeaveWithFlags" : "Leave");
+        if (r >= 0 && c->persistent)
+                r = sd_bus_message_append(m, "t", LEAVE_PERSISTENT);
+        return r < 0 ? ctl_fail("cannot leave", r, NULL) : order(c, m, "cannot leave");
 }
 
 static int join(struct ctl *c, int argc, char **argv)
 {
-        (void) argc;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r;
+
         (void) argv;
-        return order(c, "Join", "cannot join");
+        if (argc > 0)
+                return ctl_fail("join takes no argument", -EINVAL, NULL);
+        r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "Join");
+        return r < 0 ? ctl_fail("cannot join", r, NULL) : order(c, m, "cannot join");
 }
 
 /* ---- nodes ---- */
@@ -366,9 +385,7 @@ static void node_head(void)
 
 static int nodes(struct ctl *c, int argc, char **argv)
 {
-        static const struct listing listing = {.method = "ListNodes",
-                                               .entry = "ssxo",
-                                               .interface = NODE,
+        static const struct listing listing = {.method = "GetNodes",
                                                .things = "the nodes",
                                                .thing = "node",
                                                .head = node_head,
@@ -549,6 +566,8 @@ static int usage(FILE *f)
                    "  --wait=TIME               (lock) give up after it [never]\n"
                    "  --json=short|pretty|off   print JSON [off]\n"
                    "  --no-legend               no headings and totals\n"
+                   "  --persistent              leave: over boots, too\n"
+                   "  --no-ask-password         ask nobody for a password\n"
                    "  --no-pager                accepted; there is no pager\n"
                    "  --bus=ADDRESS             another bus than the system's\n"
                    "  -h, --help\n"
@@ -589,6 +608,10 @@ static bool parse_option(struct ctl *c, const char *arg, const char **ret_addres
                 c->json = JSON_OFF;
         else if (strcmp(arg, "--no-legend") == 0)
                 c->legend = false;
+        else if (strcmp(arg, "--no-ask-password") == 0)
+                c->ask = false;
+        else if (strcmp(arg, "--persistent") == 0)
+                c->persistent = true;
         else if (strncmp(arg, "--bus=", 6) == 0)
                 *ret_address = arg + 6;
         else
@@ -620,7 +643,7 @@ int main(int argc, char **argv)
         const char *env = getenv("TENURE_ENDPOINTS");
         const char *given = "http://127.0.0.1:2379";
         struct core_options core = {.endpoints = env && *env ? env : given, .wait = -1};
-        struct ctl c = {.legend = true};
+        struct ctl c = {.legend = true, .ask = true};
         const char *address = NULL, *verb = "status";
         int n = 0, r, failed = 1;
 

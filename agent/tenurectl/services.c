@@ -4,6 +4,9 @@
 
 #include "ctl.h"
 
+/* As the agent waits for polkit, and a moment more. */
+#define ASK_TIMEOUT_USEC (UINT64_C(130) * 1000000)
+
 /* ---- tags ---- */
 
 int verb_set_tags(struct ctl *c, int argc, char **argv)
@@ -28,7 +31,7 @@ int verb_set_tags(struct ctl *c, int argc, char **argv)
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         if (r >= 0)
-                r = sd_bus_call(c->bus, m, 0, &error, NULL);
+                r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, NULL);
         return r < 0 ? ctl_fail("cannot set the tags", r, &error) : 0;
 }
 
@@ -117,9 +120,7 @@ static void service_head(void)
 
 int verb_services(struct ctl *c, int argc, char **argv)
 {
-        static const struct listing listing = {.method = "ListServices",
-                                               .entry = "sssxo",
-                                               .interface = SERVICE,
+        static const struct listing listing = {.method = "GetServices",
                                                .things = "the services",
                                                .thing = "service",
                                                .head = service_head,

@@ -12,6 +12,8 @@
 #include "keep.h"
 #include "link/link.h"
 #include "loop/standstill.h"
+#include "maintenance.h"
+#include "names.h"
 #include "options.h"
 #include "registry.h"
 #include "steady.h"
@@ -20,10 +22,23 @@ struct wait;
 
 /* Calls of WaitForRevision. */
 struct waits {
-        TAILQ_HEAD(, wait) list;
+        TAILQ_HEAD(wait_list, wait) list;
         size_t n;
+        int64_t revision;      /* those who wait for this one have been answered */
+        struct boot_time next; /* when the first of them has waited long enough */
+        struct boot_time ask_at, refilled_at;
+        unsigned asks; /* that may follow each other */
         struct loop_timer timer;
-        struct boot_time ask_at;
+};
+
+/* Lists that are asked for: who asked waits for his turn. */
+struct lists {
+        TAILQ_HEAD(list_call_list, list_call) waiting;
+        struct list_call *running; /* of several turns; it is the first in `waiting` */
+        uid_t last_uid;            /* who was served last, */
+        char last_name[256];       /* and on which connection */
+        struct boot_time next_at;  /* not before */
+        struct loop_timer timer;
 };
 
 /* As it was told on D-Bus, in microseconds of CLOCK_BOOTTIME. */
@@ -39,17 +54,19 @@ struct agent {
         struct client *client;
         struct bus *bus; /* NULL while there is none */
         bool bus_missing_told;
-        struct loop_timer bus_retry, watchdog;
-        nsec_t watchdog_period;
+        struct loop_timer bus_retry, watchdog, certificate;
+        nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
         int argc;
         char **argv; /* for reading the settings once more */
         struct loop_hook hook;
+        struct boot_time turn_told_at;
         struct keep keep;
         struct holders holders;
         struct loop_timer let_go; /* while they have not */
-        bool resumed;             /* an earlier life of ours held the place */
-        struct pid1 *pid1;        /* NULL where we are no unit of systemd */
+        struct names names;
+        bool resumed;      /* an earlier life of ours held the place */
+        struct pid1 *pid1; /* NULL where we are no unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
         bool kept_out;            /* from joining, by what is not down yet */
@@ -58,6 +75,8 @@ struct agent {
         bool left;
         enum { THEN_EXIT, THEN_REST, THEN_JOIN } then; /* when it has left */
         bool asleep;                                   /* to rest until the host wakes up */
+        enum maintenance maintenance;                  /* to rest until somebody says join */
+        bool persisted;                                /* as the disk has it */
         sd_bus_message *leave_call;                    /* who waits for that; NULL: nobody */
         struct logind logind;
         struct links *links; /* NULL where the kernel tells nothing */
@@ -69,14 +88,18 @@ struct agent {
         struct health health;
         struct entries entries;
         struct registry registry;
-        struct question_list questions;
+        struct callers callers;
+        struct lists lists;
+        TAILQ_HEAD(news_list, news) news;
+        struct loop_timer news_timer;
         struct steady steady;
         struct standstill standstill;
         struct waits waits;
         enum session_state state;
         char why[512];
-        bool ready;        /* READY=1 was sent */
-        size_t told_nodes; /* in STATUS= */
+        bool ready;                 /* READY=1 was sent */
+        struct loop_timer ready_at; /* in any case */
+        size_t told_nodes;          /* in STATUS= */
         struct told_instant told_deadline, told_renewal, told_heard;
         int exit_code;
 };
@@ -85,8 +108,9 @@ struct agent {
 void agent_bus_ready(struct agent *a);
 void agent_bus_refused(struct agent *a, const char *why);
 
-/* main.c: leaves, and stays out; joins again. False when it is about to exit. */
-bool agent_rest(struct agent *a);
+/* main.c: leaves, and stays out, for this boot or over boots; joins again. False when it is
+ * about to exit. */
+bool agent_rest(struct agent *a, enum maintenance m);
 bool agent_join(struct agent *a);
 
 /* held.c: what may be up while the place is held. */
@@ -95,6 +119,13 @@ void held_set(struct agent *a);      /* the settings have changed */
 void held_check(struct agent *a);    /* so has the TTL: whether all can be fenced in time */
 void held_keep_out(struct agent *a); /* from joining, while something is not down */
 void held_wait(struct agent *a, struct boot_time now); /* for what is bound, leaving */
+
+/* watchdog.c: its period follows the TTL; its timer's function. */
+void watchdog_set(struct agent *a);
+void watchdog_beat(struct loop_timer *t);
+
+/* certificate.c: its timer's function. */
+void certificate_tell(struct loop_timer *t);
 
 /* publish.c: what this node says of itself and of its services. */
 must_check_ int publish_start(struct agent *a);
@@ -105,8 +136,34 @@ void agent_publish(struct agent *a); /* something has changed */
 
 /* waits.c */
 void waits_init(struct waits *w, struct loop *l);
-void waits_forget(struct waits *w); /* whoever waits is gone */
-void waits_pump(struct waits *w, struct client *c, struct boot_time now);
+void waits_fini(struct waits *w);
+void waits_pump(struct agent *a, struct boot_time now);
+
+/* news.c: what becomes of nodes and services, for the log and the bus. Told in its order, a few
+ * milliseconds' worth in a turn: 10,000 nodes that go at once must not delay a heartbeat. */
+enum news_kind {
+        NEWS_NODE_JOINED,
+        NEWS_NODE_LEFT,
+        NEWS_NODE_CHANGED,
+        NEWS_SERVICE_ADDED,
+        NEWS_SERVICE_REMOVED,
+        NEWS_SERVICE_CHANGED,
+};
+void news_init(struct agent *a);
+void news_fini(struct agent *a);
+/* @of: a node's id, or the node that a service is on. */
+void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
+              const char *instance, const char *reason, int64_t revision);
+void news_pump(struct agent *a);
+/* Everything up to it has been told. */
+int64_t news_revision(const struct agent *a);
+
+/* lists.c */
+void lists_init(struct agent *a);
+void lists_fini(struct agent *a);
+void lists_pump(struct agent *a, struct boot_time now);
+/* The object at @path has come, has changed, or has gone. */
+void lists_changed(struct agent *a, const char *path);
 
 /* manager.c: the D-Bus face. */
 
@@ -120,14 +177,6 @@ must_check_ int manager_attach(struct agent *a);
 /* log_control.c */
 must_check_ int log_control_attach(struct agent *a);
 
-void manager_node_joined(struct agent *a, const struct member_node *n, int64_t revision);
-void manager_node_left(struct agent *a, const struct member_node *n, const char *reason,
-                       int64_t revision);
-void manager_node_changed(struct agent *a, const struct member_node *n, int64_t revision);
-void manager_service_added(struct agent *a, const struct service *s, int64_t revision);
-void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
-                             int64_t revision);
-void manager_service_changed(struct agent *a, const struct service *s, int64_t revision);
 /* A property that tells when it changes has changed. */
 void manager_changed(struct agent *a, const char *property);
 void manager_session_changed(struct agent *a, enum session_state state, const char *why);

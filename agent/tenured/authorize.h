@@ -4,24 +4,15 @@
  */
 #pragma once
 
-#include <bsd/sys/queue.h>
-#include <systemd/sd-bus.h>
-
-#include "base/base.h"
-
-struct question;
-TAILQ_HEAD(question_list, question);
+#include "callers.h"
 
 /* What was asked for, done: answers @m and returns 0 or more, or sets @error and returns a
  * negative errno. */
 typedef int (*authorized_fn)(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
-void authorize_init(struct question_list *l);
-
 /* Goes on with @go when the sender of @m may do @action; answers the call with an error
- * otherwise. For a method's handler to return. */
-must_check_ int authorize(struct question_list *l, sd_bus_message *m, const char *action,
-                          authorized_fn go, void *userdata);
-
-/* The connection is about to go, and with it whoever asked. */
-void authorize_forget(struct question_list *l);
+ * otherwise. For a method's handler to return. @details: names and values for polkit's rules,
+ * action.lookup() in polkit(8), ended by NULL; copied. */
+#define AUTHORIZE_DETAILS_MAX 6
+must_check_ int authorize(struct callers *c, sd_bus_message *m, const char *action,
+                          const char *const details[], authorized_fn go, void *userdata);

@@ -1,10 +1,13 @@
 #include "guard.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "fence.h"
 #include "keep.h"
+#include "names.h"
 #include "options.h"
 
 struct guard {
@@ -48,8 +51,8 @@ static int read_settings(struct options *o)
         int r = conf_defaults(options_table, n_options, o);
 
         if (r == 0)
-                r = conf_read_file(options_table, n_options, o, DEFAULT_CONFIG, &err);
-        if (r == 0 || r == -ENOENT)
+                r = options_read(o, NULL, &err);
+        if (r == 0)
                 return 0;
         log_warning("%s. Going on with the default settings.", err.text);
         conf_clear(options_table, n_options, o);
@@ -64,10 +67,14 @@ static int guard(const struct options *o)
         cleanup_(loop_freep) struct loop *l = NULL;
         cleanup_(pid1_freep) struct pid1 *pid1 = NULL;
         struct guard g = {.keep = {.fd = -1}};
+        char target[256];
         struct place p;
         int r;
 
-        if (!*o->held_target) {
+        /* The settings may have changed since. */
+        if (!names_target(NAMES_TARGET, target))
+                snprintf(target, sizeof(target), "%s", o->held_target);
+        if (!*target) {
                 notify_ready();
                 return 0;
         }
@@ -75,7 +82,7 @@ static int guard(const struct options *o)
         if (r == 0)
                 r = pid1_new(&pid1, l);
         if (r == 0)
-                r = fence_init(&g.fence, l, pid1, o->held_target, &fencing);
+                r = fence_init(&g.fence, l, pid1, target, &fencing);
         if (r < 0) {
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
                 return r;

@@ -76,14 +76,18 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
         return true;
 }
 
-bool keep_peek(struct keep *k, struct place *ret)
+bool keep_read(const struct keep *k, struct place *ret)
 {
         char text[PLACE_BYTES_MAX];
-        ssize_t n;
+        ssize_t n = k->fd < 0 ? 0 : pread(k->fd, text, sizeof(text), 0);
 
-        *k = (struct keep){.fd = open(PLACE, O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
-        n = k->fd < 0 ? 0 : pread(k->fd, text, sizeof(text), 0);
         return n > 0 && place_read(ret, text, (size_t) n) == 0;
+}
+
+bool keep_peek(struct keep *k, struct place *ret)
+{
+        *k = (struct keep){.fd = open(PLACE, O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+        return keep_read(k, ret);
 }
 
 bool keep_is_used(const struct keep *k)

@@ -23,6 +23,9 @@ void keep_close(struct keep *k);
 bool keep_load(struct keep *k, const char *cluster, const struct node_record *self,
                struct place *ret);
 
+/* What is there, whoever's it is. */
+bool keep_read(const struct keep *k, struct place *ret);
+
 /* For one that only looks: what the agent has left in /run, whoever it was; and whether an
  * agent has the file now. */
 bool keep_peek(struct keep *k, struct place *ret);

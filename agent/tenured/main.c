@@ -18,54 +18,28 @@
 #include "bus/notify.h"
 #include "guard.h"
 #include "reboot.h"
+#include "settings.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
 #define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
 #define MESSAGE_JEOPARDY "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a002"
 #define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
-#define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
-#define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
 #define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
 #define MESSAGE_CLAIMED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00d"
-#define MESSAGE_SERVICE_ADDED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a008"
-#define MESSAGE_SERVICE_REMOVED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a009"
 
 #define BUS_RETRY NSEC_PER_SEC
-#define WATCHDOG_MIN (250 * NSEC_PER_MSEC)
+#define LONG_TURN (100 * NSEC_PER_MSEC)     /* told of... */
+#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 #define RETRY_FIRST (50 * NSEC_PER_MSEC) /* as the core excuses after an outage */
 
 /* ---- membership ---- */
 
-/* What was there before us is no news: a site may have 100,000 services. */
-static int news(const struct agent *a)
-{
-        return client_synced(a->client) ? LOG_INFO : LOG_DEBUG;
-}
-
-static void log_node(const struct agent *a, const char *message_id, const struct member_node *n,
-                     const char *reason, int64_t revision)
-{
-        char f_node[NODE_NAME_MAX + 16], f_id[80], f_rev[48], f_reason[64];
-        const char *fields[] = {message_id, f_node, f_id, f_rev, reason ? f_reason : NULL,
-                                NULL};
-
-        snprintf(f_node, sizeof(f_node), "NODE=%s", n->record.name);
-        snprintf(f_id, sizeof(f_id), "NODE_ID=%s", n->record.id);
-        snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, revision);
-        snprintf(f_reason, sizeof(f_reason), "REASON=%s", reason ? reason : "");
-        if (reason)
-                log_full(LOG_NOTICE, fields, "Node %s left: %s.", n->record.name, reason);
-        else
-                log_full(news(a), fields, "Node %s joined.", n->record.name);
-}
-
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
         struct agent *a = userdata;
 
-        log_node(a, MESSAGE_JOINED, n, NULL, revision);
-        manager_node_joined(a, n, revision);
+        news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
         steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
 }
 
@@ -74,52 +48,31 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
 {
         struct agent *a = userdata;
 
-        log_node(a, MESSAGE_LEFT, n, reason, revision);
-        manager_node_left(a, n, reason, revision);
+        news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
         steady_nodes(&a->steady, client_membership(a->client)->n,
                      strcmp(reason, "expired") == 0, boot_now());
 }
 
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
 {
-        manager_node_changed(userdata, n, revision);
-}
-
-static void log_service(const struct agent *a, const char *message_id, const struct service *s,
-                        const char *reason, int64_t revision)
-{
-        char f_service[128], f_node[NODE_NAME_MAX + 16], f_instance[128], f_rev[48],
-                f_reason[64];
-        const char *fields[] = {message_id, f_service, f_node,
-                                f_instance, f_rev,     reason ? f_reason : NULL,
-                                NULL};
-
-        snprintf(f_service, sizeof(f_service), "SERVICE=%s", s->name);
-        snprintf(f_node, sizeof(f_node), "NODE=%s", s->node);
-        snprintf(f_instance, sizeof(f_instance), "INSTANCE=%s", s->instance);
-        snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, revision);
-        snprintf(f_reason, sizeof(f_reason), "REASON=%s", reason ? reason : "");
-        log_full(news(a), fields, "Service %s%s%s on %s %s%s.", s->name,
-                 *s->instance ? " " : "", s->instance, s->node,
-                 reason ? "is gone: " : "is there", reason ? reason : "");
+        news_add(userdata, NEWS_NODE_CHANGED, n->record.name, n->record.id, "", "", revision);
 }
 
 static void on_service_added(const struct service *s, int64_t revision, void *userdata)
 {
-        log_service(userdata, MESSAGE_SERVICE_ADDED, s, NULL, revision);
-        manager_service_added(userdata, s, revision);
+        news_add(userdata, NEWS_SERVICE_ADDED, s->name, s->node, s->instance, "", revision);
 }
 
 static void on_service_removed(const struct service *s, const char *reason, int64_t revision,
                                void *userdata)
 {
-        log_service(userdata, MESSAGE_SERVICE_REMOVED, s, reason, revision);
-        manager_service_removed(userdata, s, reason, revision);
+        news_add(userdata, NEWS_SERVICE_REMOVED, s->name, s->node, s->instance, reason,
+                 revision);
 }
 
 static void on_service_changed(const struct service *s, int64_t revision, void *userdata)
 {
-        manager_service_changed(userdata, s, revision);
+        news_add(userdata, NEWS_SERVICE_CHANGED, s->name, s->node, s->instance, "", revision);
 }
 
 static void on_brake(struct steady *s)
@@ -135,15 +88,6 @@ static void on_brake(struct steady *s)
         else
                 log_notice("The nodes that are there are most of the nodes again.");
         manager_changed(a, "MassFailure");
-}
-
-/* From the settings. */
-static void set_steady(struct agent *a)
-{
-        a->steady.damping_cfg = (struct damping_config){(unsigned) a->opt.flap_limit,
-                                                        a->opt.flap_window, a->opt.flap_rest};
-        a->steady.brake_cfg = (struct brake_config){(unsigned) a->opt.mass_failure_percent,
-                                                    a->opt.mass_failure_window};
 }
 
 /* ---- our own place ---- */
@@ -186,8 +130,15 @@ static void tell_status(struct agent *a)
                 notify_status("Lost the lease: %s.", a->why);
                 break;
         case SESSION_LEAVING:
-        case SESSION_LEFT:
                 notify_status("Leaving.");
+                break;
+        case SESSION_LEFT:
+                if (a->then == THEN_REST && a->maintenance != MAINTENANCE_NONE)
+                        notify_status("Staying out%s; tenurectl join ends that.",
+                                      a->maintenance == MAINTENANCE_PERSISTENT ? ", over boots"
+                                                                               : "");
+                else
+                        notify_status("Left.");
                 break;
         }
 }
@@ -208,6 +159,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         a->state = state;
         switch (state) {
         case SESSION_HELD:
+                watchdog_set(a);
                 fields[0] = MESSAGE_HELD;
                 log_full(LOG_NOTICE, fields,
                          "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
@@ -343,8 +295,7 @@ static void connect_bus(struct agent *a)
 
         logind_attach(&a->logind, NULL);
         if (a->bus) {
-                authorize_forget(&a->questions);
-                waits_forget(&a->waits);
+                callers_forget(&a->callers);
                 registry_attach(&a->registry, NULL);
         }
         a->bus = bus_free(a->bus);
@@ -366,31 +317,6 @@ static void on_bus_retry(struct loop_timer *t)
 }
 
 /* ---- ---- */
-
-/* Tied to the heartbeat: an agent whose loop does not come round in time, or that acts late on
- * its own deadline, is not healthy, and the watchdog ends it. */
-static void on_watchdog(struct loop_timer *t)
-{
-        struct agent *a = container_of(t, struct agent, watchdog);
-
-        notify_watchdog();
-        if (loop_timer_arm(t, boot_add(boot_now(), a->watchdog_period / 3)) < 0)
-                abort();
-}
-
-/* An agent that hangs is ended early enough for its next life to renew, or to let go in time.
- */
-static void make_watchdog(struct agent *a)
-{
-        nsec_t most = notify_watchdog_period();
-
-        if (most == 0)
-                return;
-        a->watchdog_period = min_of(most, max_of(a->opt.ttl / 4, WATCHDOG_MIN));
-        if (a->watchdog_period < most)
-                notify_watchdog_shorten(a->watchdog_period);
-        on_watchdog(&a->watchdog);
-}
 
 /* While those who depend on the place have not let go: so often. */
 #define LET_GO_AGAIN (10 * NSEC_PER_MSEC)
@@ -447,6 +373,9 @@ static void go_on_leaving(struct agent *a)
         case THEN_EXIT:
                 return loop_stop(a->loop);
         case THEN_REST:
+                if (!a->persisted)
+                        maintenance_persist(a->maintenance);
+                a->persisted = true;
                 logind_release(&a->logind);
                 return manager_left(a);
         case THEN_JOIN:
@@ -471,19 +400,24 @@ static void on_sleep(void *userdata, bool begins)
                 a->leaving = true;
                 a->leave_reason = "suspend";
                 a->then = THEN_REST;
-                a->asleep = true;
+                a->asleep = a->persisted = true;
         } else if (!begins && a->asleep) {
                 log_info("The host is awake; joining again.");
                 a->asleep = false;
-                if (a->then == THEN_REST)
+                if (a->then == THEN_REST && a->maintenance == MAINTENANCE_NONE)
                         a->then = THEN_JOIN;
         }
 }
 
-bool agent_rest(struct agent *a)
+bool agent_rest(struct agent *a, enum maintenance m)
 {
         if (a->leaving && a->then != THEN_REST)
                 return false;
+        /* First of all: should we not live to see the end of it, the next life goes on. */
+        a->maintenance = m;
+        a->persisted = false;
+        maintenance_set(m);
+        manager_changed(a, "Maintenance");
         if (!a->leaving)
                 log_info("Leaving until told to join.");
         a->leaving = true;
@@ -500,6 +434,12 @@ bool agent_join(struct agent *a)
                 return false;
         if (a->leaving)
                 a->then = THEN_JOIN;
+        if (a->maintenance != MAINTENANCE_NONE) {
+                a->maintenance = MAINTENANCE_NONE;
+                maintenance_set(MAINTENANCE_NONE);
+                maintenance_persist(MAINTENANCE_NONE);
+                manager_changed(a, "Maintenance");
+        }
         steady_forgive(&a->steady);
         held_keep_out(a);
         return true;
@@ -520,6 +460,38 @@ static void on_sigusr1(struct loop_signal *s)
         loop_stop(a->loop);
 }
 
+static void be_ready(struct agent *a)
+{
+        if (a->ready)
+                return;
+        a->ready = true;
+        loop_timer_disarm(&a->ready_at);
+        notify_ready();
+}
+
+/* A boot without a network, or without a core, ends. */
+static void on_ready_at(struct loop_timer *t)
+{
+        struct agent *a = container_of(t, struct agent, ready_at);
+
+        log_notice("No place yet after %" PRId64
+                   " s; going on trying. What is bound to it starts when it is there.",
+                   a->opt.ready_after / NSEC_PER_SEC);
+        be_ready(a);
+}
+
+/* Nothing is held any more, and settings have waited for that: the next life has them. */
+static void begin_anew(struct agent *a)
+{
+        if (!a->names.waiting || client_session(a->client)->lease != 0 ||
+            !fence_is_down(&a->fence) || a->leaving)
+                return;
+        log_notice(
+                "The place is over; starting again, with the settings that waited for that.");
+        a->names.waiting = false;
+        loop_stop(a->loop);
+}
+
 /* After everything else in an iteration: the fence follows, and what has changed of our place
  * goes where a next life finds it. */
 static void on_hook(struct loop_hook *h)
@@ -529,6 +501,7 @@ static void on_hook(struct loop_hook *h)
 
         /* What the lease protects comes first: all else can wait for it, not the other way. */
         fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
+        names_follow(&a->names, &a->opt, !fence_is_down(&a->fence));
         if (client_place(a->client, &p))
                 keep_save(&a->keep, &p);
         else if (a->keep.has)
@@ -537,20 +510,36 @@ static void on_hook(struct loop_hook *h)
         if (client_membership(a->client)->n != a->told_nodes)
                 tell_status(a);
         publish_follow(a);
-        waits_pump(&a->waits, a->client, boot_now());
+        news_pump(a);
+        waits_pump(a, boot_now());
+        lists_pump(a, boot_now());
         if (a->kept_out == fence_is_down(&a->fence)) {
                 held_keep_out(a);
                 tell_status(a);
         }
+        held_wait(a, boot_now());
         /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
          */
-        if (!a->ready && a->state == SESSION_HELD && fence_is_settled(&a->fence)) {
-                a->ready = true;
-                notify_ready();
-        }
-        held_wait(a, boot_now());
+        if ((a->state == SESSION_HELD && fence_is_settled(&a->fence)) ||
+            a->state == SESSION_LEFT)
+                be_ready(a);
         go_on_leaving(a);
+        begin_anew(a);
         notify_flush();
+}
+
+/* The next heartbeat waits for the end of a turn. */
+static void on_long_turn(const struct loop_turn *t, void *arg)
+{
+        struct agent *a = arg;
+        struct boot_time now = boot_now();
+
+        if (boot_before(now, a->turn_told_at))
+                return;
+        a->turn_told_at = boot_add(now, LONG_TURN_EVERY);
+        log_info("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
+                 " of them with %s.",
+                 t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what);
 }
 
 static void on_sigint(struct loop_signal *s)
@@ -558,148 +547,9 @@ static void on_sigint(struct loop_signal *s)
         leave(container_of(s, struct agent, sigint));
 }
 
-static int usage(FILE *f)
-{
-        fprintf(f, "tenured [OPTIONS...]\n\n"
-                   "Holds this host's place in the cluster and tells on D-Bus who else is "
-                   "there.\n\n"
-                   "  -c, --config=FILE              settings [/etc/tenure/tenured.conf, if it "
-                   "is there]\n"
-                   "  -t, --test                     check the settings, print them, and exit\n"
-                   "      --guard                    stop what an agent that has ended left "
-                   "up, in "
-                   "time; for tenure-guard.service\n"
-                   "      --rebooter                 reboot this host when told to; for "
-                   "tenure-reboot.service\n"
-                   "  -h, --help                     this text; --help=conf: the manual page "
-                   "of the "
-                   "settings, tenured.conf(5)\n"
-                   "      --version\n\n");
-        conf_help(options_table, n_options, f);
-        fprintf(f, "\nSee tenured(8).\n");
-        return f == stdout ? 0 : 1;
-}
-
-/* The file, then the command line over it. Returns 0, or a negative errno with *@err. */
-static int parse(struct options *o, int argc, char **argv, bool *ret_test,
-                 struct conf_error *err)
-{
-        const char *file = NULL;
-        int i, r;
-
-        for (i = 1; i < argc; i++) {
-                if (strncmp(argv[i], "--config=", 9) == 0)
-                        file = argv[i] + 9;
-                else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
-                         i + 1 < argc)
-                        file = argv[++i];
-        }
-        r = conf_defaults(options_table, n_options, o);
-        if (r == 0) {
-                r = conf_read_file(options_table, n_options, o, file ? file : DEFAULT_CONFIG,
-                                   err);
-                if (r == -ENOENT && !file)
-                        r = 0;
-        }
-        for (i = 1; r == 0 && i < argc;) {
-                int at = i;
-
-                r = conf_read_args(options_table, n_options, o, argc, argv, &i, err);
-                if (r < 0 || i == argc || i != at)
-                        continue;
-                if (strcmp(argv[i], "--help=conf") == 0) {
-                        conf_man(options_table, n_options, "tenured", DEFAULT_CONFIG, stdout);
-                        exit(0);
-                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-                        exit(usage(stdout));
-                } else if (strcmp(argv[i], "--version") == 0) {
-                        puts("tenured " TENURE_VERSION);
-                        exit(0);
-                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
-                        *ret_test = true;
-                } else if ((strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) &&
-                           i + 1 < argc) {
-                        i++;
-                } else if (strncmp(argv[i], "--config=", 9) != 0) {
-                        snprintf(err->text, sizeof(err->text),
-                                 "unknown option '%s'; see tenured --help", argv[i]);
-                        r = -EINVAL;
-                }
-                i++;
-        }
-        if (r == 0) {
-                err->text[0] = '\0';
-                r = options_resolve(o, err);
-        }
-        if (r < 0 && !*err->text)
-                snprintf(err->text, sizeof(err->text), "%s", strerror(-r));
-        return r;
-}
-
-/* Nothing where no endpoint wants it. */
-static int make_tls(const struct options *o, struct tls **ret)
-{
-        struct tls_error err;
-        int r;
-
-        if (!strstr(o->endpoints, "https://") && !strstr(o->endpoints, "srvs://"))
-                return 0;
-        r = tls_new_client(ret,
-                           &(struct tls_files){
-                                   .cert = o->cert_file,
-                                   .key = o->key_file,
-                                   .ca = o->trusted_ca_file,
-                                   .http2 = true,
-                           },
-                           &err);
-        if (r < 0)
-                log_error("%s.", r == -ENOMEM ? "Out of memory" : err.text);
-        return r;
-}
-
-/* ---- settings, read once more ---- */
-
 static void on_sighup(struct loop_signal *s)
 {
-        struct agent *a = container_of(s, struct agent, sighup);
-        cleanup_(tls_freep) struct tls *tls = NULL;
-        struct conf_error err = {""};
-        struct options fresh = {0};
-        bool test = false;
-
-        notify_reloading();
-        if (parse(&fresh, a->argc, a->argv, &test, &err) < 0) {
-                log_error("%s. The settings stay what they were.", err.text);
-        } else if (make_tls(&fresh, &tls) < 0) {
-                log_error("The settings stay what they were.");
-        } else {
-                for (size_t i = 0; i < n_options; i++) {
-                        const struct conf_option *o = &options_table[i];
-
-                        if (!conf_differs(o, &a->opt, &fresh))
-                                continue;
-                        if (o->live) /* all else takes a restart, which keeps the place */
-                                conf_swap(o, &a->opt, &fresh);
-                        log_notice("%s= has changed%s.", o->key,
-                                   !o->live ? "; that takes a restart, which keeps the place"
-                                   : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
-                                                                : "");
-                }
-                /* Under the same names there may be others in the files. */
-                if (a->tls && tls) {
-                        tls_replace(a->tls, take_ptr(tls));
-                        log_info("The certificates have been read again.");
-                }
-                publish_reload(a);
-                set_steady(a);
-                log_set_level(log_level_from_string(a->opt.log_level));
-                client_set_ttl(a->client, a->opt.ttl);
-                held_set(a);
-        }
-        conf_clear(options_table, n_options, &fresh);
-        /* READY=1 ends the reload; before the first one nothing is ready. */
-        if (a->ready)
-                notify_ready();
+        settings_reload(container_of(s, struct agent, sighup));
 }
 
 /* What is paged out comes back too late, when memory is short. The unit's LimitMEMLOCK= says
@@ -717,7 +567,6 @@ static void lock_memory(void)
 static int run(struct agent *a)
 {
         struct client_config cfg = {
-                .cluster = a->opt.cluster,
                 .endpoints = a->opt.endpoints,
                 .session = {.ttl = a->opt.ttl,
                             .drift_ppm = (uint32_t) a->opt.drift_ppm,
@@ -737,26 +586,30 @@ static int run(struct agent *a)
                 cfg.user = a->opt.user;
                 cfg.password = password;
         }
-        snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
-        snprintf(cfg.self.id, sizeof(cfg.self.id), "%s", a->opt.node_id);
         boots_own(cfg.self.boot_id, &cfg.boot);
         boots_load(cfg.self.boot_id, boots);
         cfg.boots = boots;
-        snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
         keep_open(&a->keep);
         holders_open(&a->holders);
+        names_init(&a->names, &a->opt, &a->keep, cfg.self.boot_id);
+        cfg.cluster = a->opt.cluster;
+        snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
+        snprintf(cfg.self.id, sizeof(cfg.self.id), "%s", a->opt.node_id);
+        snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
         a->resumed = keep_load(&a->keep, a->opt.cluster, &cfg.self, &resume);
         cfg.resume = a->resumed ? &resume : NULL;
         if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)
                 return -errno;
         r = loop_new(&a->loop);
         if (r == 0)
-                r = make_tls(&a->opt, &a->tls);
+                r = settings_tls(&a->opt, &a->tls);
         if (r < 0)
                 return r;
         cfg.tls = a->tls;
         loop_timer_init(&a->bus_retry, a->loop, on_bus_retry);
-        loop_timer_init(&a->watchdog, a->loop, on_watchdog);
+        loop_timer_init(&a->watchdog, a->loop, watchdog_beat);
+        loop_timer_init(&a->ready_at, a->loop, on_ready_at);
+        loop_timer_init(&a->certificate, a->loop, certificate_tell);
         loop_timer_init(&a->let_go, a->loop, on_let_go);
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
@@ -770,22 +623,42 @@ static int run(struct agent *a)
         }
         lock_memory();
         held_make(a);
-        set_steady(a);
+        settings_steady(a);
         steady_init(&a->steady, a->loop, on_brake);
         held_keep_out(a);
-        authorize_init(&a->questions);
+        callers_init(&a->callers);
         waits_init(&a->waits, a->loop);
+        lists_init(a);
+        news_init(a);
         r = publish_start(a);
         if (r < 0)
                 return r;
         logind_init(&a->logind, on_sleep, a);
         standstill_start(&a->standstill, a->loop, on_standstill);
+        a->hook.what = "the place, and lists that are asked for";
         loop_hook_start(&a->hook, a->loop, on_hook);
+        if (loop_timer_arm(&a->ready_at, boot_add(boot_now(), a->opt.ready_after)) < 0)
+                return -ENOMEM;
+        a->maintenance = maintenance_load();
+        if (a->maintenance != MAINTENANCE_NONE) {
+                log_notice("This host stays out until tenurectl join, as it was told%s.",
+                           a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
+                a->leaving = a->persisted = true;
+                a->leave_reason = "left";
+                a->then = THEN_REST;
+                /* What an earlier life holds is given back in order; else nothing is taken. */
+                if (!a->resumed)
+                        client_leave(a->client, a->leave_reason);
+                a->left = !a->resumed;
+        }
         connect_bus(a);
-        make_watchdog(a);
+        a->watchdog_most = notify_watchdog_period();
+        watchdog_set(a);
+        certificate_tell(&a->certificate);
         log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
                  a->opt.cluster, a->opt.node_name, a->opt.endpoints);
         tell_status(a);
+        loop_watch_turns(a->loop, LONG_TURN, on_long_turn, a);
         loop_run(a->loop);
         return 0;
 }
@@ -794,9 +667,10 @@ static void fini(struct agent *a)
 {
         fence_fini(&a->fence);
         pid1_free(a->pid1);
-        if (a->registry.client)
-                authorize_forget(&a->questions);
-        waits_forget(&a->waits);
+        callers_forget(&a->callers);
+        waits_fini(&a->waits);
+        lists_fini(a);
+        news_fini(a);
         publish_stop(a);
         standstill_stop(&a->standstill);
         steady_fini(&a->steady);
@@ -828,7 +702,7 @@ int main(int argc, char **argv)
         }
         a.argc = argc;
         a.argv = argv;
-        r = parse(&a.opt, argc, argv, &test, &err);
+        r = settings_parse(&a.opt, argc, argv, &test, &err);
         if (r < 0) {
                 /* An agent that hangs here would have no guard. */
                 snprintf(line, sizeof(line), "tenured: %s.\n", err.text);

@@ -10,21 +10,22 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "lists.h"
 #include "objects.h"
 
 #define MANAGE NAME ".manage"
+#define PAGE_MAX 500
+#define LEAVE_PERSISTENT UINT64_C(1)
 
 /* ---- methods ---- */
 
-static int method_list_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int list_nodes(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
 {
-        struct agent *a = userdata;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         const struct membership *mb = client_membership(a->client);
         struct member_node *n;
         int r;
 
-        (void) error;
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(ssxo)");
@@ -41,6 +42,74 @@ static int method_list_nodes(sd_bus_message *m, void *userdata, sd_bus_error *er
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+static int method_list_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        return lists_ask(userdata, m, list_nodes);
+}
+
+/* Pages of either kind. */
+static int list_page(sd_bus_message *m, struct agent *a, const char *interface,
+                     sd_bus_error *error)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        bool services = strcmp(interface, SERVICE) == 0;
+        cleanup_(freep) char *path = NULL;
+        struct objects_at at;
+        const char *behind;
+        uint32_t most;
+        int r = sd_bus_message_rewind(m, 1);
+
+        if (r >= 0)
+                r = sd_bus_message_read(m, "ou", &behind, &most);
+        if (r < 0)
+                return r;
+        r = objects_behind(interface, behind, &at);
+        if (r < 0)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "'%s' is no %s, nor '/'.", behind,
+                                         services ? "service" : "node");
+        if (most == 0 || most > PAGE_MAX)
+                most = PAGE_MAX;
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(oa{sv})");
+        for (; r >= 0 && most > 0; most--) {
+                free(path);
+                path = NULL;
+                r = objects_next(a, &at, &path);
+                if (r <= 0 || at.services != services)
+                        break;
+                r = sd_bus_message_open_container(reply, 'r', "oa{sv}");
+                if (r >= 0)
+                        r = objects_append_flat(a, reply, path);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(reply);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+static int page_of_nodes(sd_bus_message *m, struct agent *a, sd_bus_error *error)
+{
+        return list_page(m, a, NODE, error);
+}
+
+static int page_of_services(sd_bus_message *m, struct agent *a, sd_bus_error *error)
+{
+        return list_page(m, a, SERVICE, error);
+}
+
+static int method_get_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        return lists_ask(userdata, m, page_of_nodes);
+}
+
+static int method_get_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        return lists_ask(userdata, m, page_of_services);
 }
 
 static int method_get_node(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -70,8 +139,18 @@ static int refuse(sd_bus_error *error)
 static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
+        uint64_t flags = 0;
 
-        if (a->leave_call || !agent_rest(a))
+        if (sd_bus_message_is_method_call(m, MANAGER, "LeaveWithFlags")) {
+                int r = sd_bus_message_rewind(m, 1);
+
+                if (r >= 0)
+                        r = sd_bus_message_read(m, "t", &flags);
+                if (r < 0)
+                        return r;
+        }
+        if (a->leave_call || !agent_rest(a, flags & LEAVE_PERSISTENT ? MAINTENANCE_PERSISTENT
+                                                                     : MAINTENANCE_BOOT))
                 return refuse(error);
         a->leave_call = sd_bus_message_ref(m);
         return 1;
@@ -84,11 +163,28 @@ void manager_left(struct agent *a)
         a->leave_call = sd_bus_message_unref(a->leave_call);
 }
 
+/* For polkit's rules. */
+#define node_details(a) ((const char *const[]){"node", (a)->opt.node_name, NULL})
+
 static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct agent *a = userdata;
 
-        return authorize(&a->questions, m, MANAGE, do_leave, a);
+        return authorize(&a->callers, m, MANAGE, node_details(a), do_leave, a);
+}
+
+static int method_leave_with_flags(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct agent *a = userdata;
+        uint64_t flags;
+        int r = sd_bus_message_read(m, "t", &flags);
+
+        if (r < 0)
+                return r;
+        if (flags & ~LEAVE_PERSISTENT)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "Of flags there is 1, over boots, and no other.");
+        return authorize(&a->callers, m, MANAGE, node_details(a), do_leave, a);
 }
 
 static int do_join(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -102,7 +198,7 @@ static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error un
 {
         struct agent *a = userdata;
 
-        return authorize(&a->questions, m, MANAGE, do_join, a);
+        return authorize(&a->callers, m, MANAGE, node_details(a), do_join, a);
 }
 
 static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -120,9 +216,8 @@ static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *
 }
 
 /* Everything, as JSON. Names and states need no escaping. */
-static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static int describe(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
 {
-        struct agent *a = userdata;
         const struct session *s = client_session(a->client);
         const struct membership *all = client_membership(a->client);
         const struct links_counts kernel =
@@ -147,8 +242,10 @@ static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *erro
         }
         buf_printf(&b,
                    "],\"netlink\":{\"dumps\":%" PRIu64 ",\"interrupted\":%" PRIu64
-                   ",\"overflows\":%" PRIu64 "},\"services\":[",
-                   kernel.dumps, kernel.interrupted, kernel.overflows);
+                   ",\"overflows\":%" PRIu64 "},\"loop\":{\"longest_turn_usec\":%" PRId64
+                   "},\"services\":[",
+                   kernel.dumps, kernel.interrupted, kernel.overflows,
+                   loop_longest_turn(a->loop) / NSEC_PER_USEC);
         for (struct service *v = services_from(client_services(a->client), ""); v;
              v = services_next(v)) {
                 struct service_record r;
@@ -163,6 +260,11 @@ static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *erro
         if (buf_error(&b) < 0)
                 return -ENOMEM;
         return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+}
+
+static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        return lists_ask(userdata, m, describe);
 }
 
 /* ---- properties ---- */
@@ -266,6 +368,13 @@ GETTER(get_n_nodes)
         return sd_bus_message_append(reply, "t", (uint64_t) client_membership(a->client)->n);
 }
 
+GETTER(get_maintenance)
+{
+        struct agent *a = userdata;
+
+        return sd_bus_message_append(reply, "s", maintenance_name(a->maintenance));
+}
+
 GETTER(get_brake)
 {
         struct agent *a = userdata;
@@ -339,6 +448,7 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_PROPERTY("HeardUSec", "t", get_heard, 0, MOVES),
         SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, CHANGES),
         SD_BUS_PROPERTY("Degraded", "s", get_degraded, 0, MOVES),
+        SD_BUS_PROPERTY("Maintenance", "s", get_maintenance, 0, CHANGES),
         SD_BUS_PROPERTY("MassFailure", "b", get_brake, 0, CHANGES),
         SD_BUS_PROPERTY("FenceWarnings", "as", get_fence_warnings, 0, CHANGES),
         SD_BUS_PROPERTY("RestUntilUSec", "t", get_rest, 0, MOVES),
@@ -348,6 +458,12 @@ static const sd_bus_vtable manager_vtable[] = {
                                 method_list_nodes, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetNode", SD_BUS_ARGS("s", name), SD_BUS_RESULT("o", node),
                                 method_get_node, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetNodes", SD_BUS_ARGS("o", after, "u", limit),
+                                SD_BUS_RESULT("a(oa{sv})", nodes), method_get_nodes,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetServices", SD_BUS_ARGS("o", after, "u", limit),
+                                SD_BUS_RESULT("a(oa{sv})", services), method_get_services,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("ListServices", SD_BUS_NO_ARGS,
                                 SD_BUS_RESULT("a(sssxo)", services), method_list_services,
                                 SD_BUS_VTABLE_UNPRIVILEGED),
@@ -363,6 +479,8 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("SetTags", SD_BUS_ARGS("a{ss}", tags), SD_BUS_NO_RESULT,
                                 method_set_tags, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Leave", NULL, NULL, method_leave, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("LeaveWithFlags", SD_BUS_ARGS("t", flags), SD_BUS_NO_RESULT,
+                                method_leave_with_flags, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("OpenTenancy", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", tenancy),
                                 method_open_tenancy, SD_BUS_VTABLE_UNPRIVILEGED),
@@ -404,80 +522,6 @@ static void check(int r, const char *what)
 {
         if (r < 0)
                 log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
-}
-
-void manager_node_joined(struct agent *a, const struct member_node *n, int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !node_path(n->record.name, &path))
-                return;
-        objects_added(a, path);
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeJoined", "ssxo",
-                                 n->record.name, n->record.id, revision, path),
-              "NodeJoined");
-}
-
-void manager_node_left(struct agent *a, const struct member_node *n, const char *reason,
-                       int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !node_path(n->record.name, &path))
-                return;
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeLeft", "sssxo",
-                                 n->record.name, n->record.id, reason, revision, path),
-              "NodeLeft");
-        objects_removed(a, path, NODE);
-}
-
-void manager_node_changed(struct agent *a, const struct member_node *n, int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !node_path(n->record.name, &path))
-                return;
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "NodeChanged", "ssxo",
-                                 n->record.name, n->record.id, revision, path),
-              "NodeChanged");
-        objects_node_changed(a, path);
-}
-
-void manager_service_added(struct agent *a, const struct service *s, int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !service_path(s, &path))
-                return;
-        objects_added(a, path);
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceAdded", "sssxo",
-                                 s->name, s->node, s->instance, revision, path),
-              "ServiceAdded");
-}
-
-void manager_service_removed(struct agent *a, const struct service *s, const char *reason,
-                             int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !service_path(s, &path))
-                return;
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceRemoved", "ssssxo",
-                                 s->name, s->node, s->instance, reason, revision, path),
-              "ServiceRemoved");
-        objects_removed(a, path, SERVICE);
-}
-
-void manager_service_changed(struct agent *a, const struct service *s, int64_t revision)
-{
-        cleanup_(freep) char *path = NULL;
-
-        if (!a->bus || !service_path(s, &path))
-                return;
-        check(sd_bus_emit_signal(bus_sd(a->bus), ROOT, MANAGER, "ServiceChanged", "sssxo",
-                                 s->name, s->node, s->instance, revision, path),
-              "ServiceChanged");
-        objects_service_changed(a, path);
 }
 
 void manager_changed(struct agent *a, const char *property)

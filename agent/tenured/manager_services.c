@@ -1,19 +1,23 @@
 /* Manager's methods about services and tags. */
 #include <stdio.h>
 
+#include "lists.h"
 #include "manager.h"
 #include "objects.h"
 
 #define REGISTER NAME ".register-service"
 #define SET_TAGS NAME ".set-tags"
 
+/* For polkit's rules. */
+#define service_details(a, name) \
+        ((const char *const[]){"node", (a)->opt.node_name, "service", (name), NULL})
+
 #define BAD_TAGS                                                                           \
         "Tags' names are letters, digits and . _ -, their values without commas, at most " \
         "511 bytes in all."
 
-int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static int list_services(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
 {
-        struct agent *a = userdata;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
         int r;
 
@@ -32,6 +36,11 @@ int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error 
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        return lists_ask(userdata, m, list_services);
 }
 
 int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -153,7 +162,9 @@ int method_register_service(sd_bus_message *m, void *userdata, sd_bus_error *err
         struct service_record s;
         int r = read_service(m, &s, error); /* what cannot be, nobody is asked for */
 
-        return r < 0 ? r : authorize(&a->questions, m, REGISTER, do_register, a);
+        return r < 0 ? r
+                     : authorize(&a->callers, m, REGISTER, service_details(a, s.name),
+                                 do_register, a);
 }
 
 static int do_unregister(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -185,7 +196,7 @@ int method_unregister_service(sd_bus_message *m, void *userdata, sd_bus_error *e
         owner = registry_owner(&a->registry, name, instance);
         if (!owner || (sender && strcmp(owner, sender) == 0))
                 return do_unregister(m, a, error);
-        return authorize(&a->questions, m, REGISTER, do_unregister, a);
+        return authorize(&a->callers, m, REGISTER, service_details(a, name), do_unregister, a);
 }
 
 /* ---- tags ---- */
@@ -213,5 +224,7 @@ int method_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
 {
         struct agent *a = userdata;
 
-        return authorize(&a->questions, m, SET_TAGS, do_set_tags, a);
+        return authorize(&a->callers, m, SET_TAGS,
+                         ((const char *const[]){"node", a->opt.node_name, NULL}), do_set_tags,
+                         a);
 }

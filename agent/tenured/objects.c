@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "lists.h"
 
 #define NODES ROOT "/node"
 #define SERVICES ROOT "/service"
@@ -256,6 +257,154 @@ static const sd_bus_vtable service_vtable[] = {
         SD_BUS_VTABLE_END,
 };
 
+/* ---- in an order ---- */
+
+const char *objects_interface(const char *path)
+{
+        return strncmp(path, NODES "/", strlen(NODES "/")) == 0 ? NODE : SERVICE;
+}
+
+static int next_node(const struct agent *a, struct objects_at *at, char **ret_path)
+{
+        struct member_tree *nodes =
+                (struct member_tree *) (uintptr_t) &client_membership(a->client)->nodes;
+        struct member_node key = {0}, *n;
+
+        snprintf(key.record.name, sizeof(key.record.name), "%s", at->name);
+        n = RB_NFIND(member_tree, nodes, &key);
+        if (n && strcmp(n->record.name, at->name) == 0)
+                n = RB_NEXT(member_tree, nodes, n);
+        if (!n)
+                return 0;
+        snprintf(at->name, sizeof(at->name), "%s", n->record.name);
+        return node_path(n->record.name, ret_path) ? 1 : -ENOMEM;
+}
+
+static int next_service(const struct agent *a, struct objects_at *at, char **ret_path)
+{
+        struct service_names *names =
+                (struct service_names *) (uintptr_t) &client_services(a->client)->by_name;
+        struct service key = {.name = at->name, .node = at->node, .instance = at->instance}, *s;
+
+        s = RB_NFIND(service_names, names, &key);
+        if (s && strcmp(s->name, at->name) == 0 && strcmp(s->node, at->node) == 0 &&
+            strcmp(s->instance, at->instance) == 0)
+                s = RB_NEXT(service_names, names, s);
+        if (!s)
+                return 0;
+        snprintf(at->name, sizeof(at->name), "%s", s->name);
+        snprintf(at->node, sizeof(at->node), "%s", s->node);
+        snprintf(at->instance, sizeof(at->instance), "%s", s->instance);
+        return service_path(s, ret_path) ? 1 : -ENOMEM;
+}
+
+int objects_next(const struct agent *a, struct objects_at *at, char **ret_path)
+{
+        int r = at->services ? 0 : next_node(a, at, ret_path);
+
+        if (r != 0)
+                return r;
+        if (!at->services)
+                *at = (struct objects_at){.services = true};
+        return next_service(a, at, ret_path);
+}
+
+int objects_behind(const char *interface, const char *path, struct objects_at *ret)
+{
+        cleanup_(freep) char *name = NULL, *node = NULL, *instance = NULL;
+        int r;
+
+        *ret = (struct objects_at){.services = strcmp(interface, SERVICE) == 0};
+        if (strcmp(path, "/") == 0)
+                return 0;
+        r = ret->services
+                    ? sd_bus_path_decode_many(path, SERVICE_TEMPLATE, &name, &node, &instance)
+                    : sd_bus_path_decode(path, NODES, &name);
+        if (r <= 0)
+                return r < 0 ? r : -EINVAL;
+        snprintf(ret->name, sizeof(ret->name), "%s", name);
+        snprintf(ret->node, sizeof(ret->node), "%s", node ? node : "");
+        snprintf(ret->instance, sizeof(ret->instance), "%s", instance ? instance : "");
+        return 0;
+}
+
+/* ---- as a whole ---- */
+
+static void *find(struct agent *a, const char *path)
+{
+        void *found = NULL;
+        int r = objects_interface(path)[strlen(NAME ".")] == 'N'
+                        ? find_node(NULL, path, NODE, a, &found, NULL)
+                        : find_service(NULL, path, SERVICE, a, &found, NULL);
+
+        return r > 0 ? found : NULL;
+}
+
+bool objects_has(struct agent *a, const char *path)
+{
+        return find(a, path) != NULL;
+}
+
+static int append_value(sd_bus_message *m, const struct sd_bus_vtable *v, const char *path,
+                        const char *interface, void *object)
+{
+        void *field = (uint8_t *) object + v->x.property.offset;
+        int r = sd_bus_message_open_container(m, 'v', v->x.property.signature);
+
+        if (r >= 0)
+                r = v->x.property.get
+                            ? v->x.property.get(NULL, path, interface, v->x.property.member, m,
+                                                field, NULL)
+                            : sd_bus_message_append_basic(m, *v->x.property.signature, field);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+static int append_properties(struct agent *a, sd_bus_message *m, const char *path)
+{
+        const char *interface = objects_interface(path);
+        const sd_bus_vtable *v =
+                interface[strlen(NAME ".")] == 'N' ? node_vtable : service_vtable;
+        void *object = find(a, path);
+        int r = object ? sd_bus_message_open_container(m, 'a', "{sv}") : -ENOENT;
+
+        for (; r >= 0 && v->type != _SD_BUS_VTABLE_END; v++) {
+                if (v->type != _SD_BUS_VTABLE_PROPERTY)
+                        continue;
+                r = sd_bus_message_open_container(m, 'e', "sv");
+                if (r >= 0)
+                        r = sd_bus_message_append_basic(m, 's', v->x.property.member);
+                if (r >= 0)
+                        r = append_value(m, v, path, interface, object);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(m);
+        }
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+int objects_append_flat(struct agent *a, sd_bus_message *m, const char *path)
+{
+        int r = sd_bus_message_append_basic(m, 'o', path);
+
+        return r < 0 ? r : append_properties(a, m, path);
+}
+
+int objects_append(struct agent *a, sd_bus_message *m, const char *path)
+{
+        int r = sd_bus_message_append_basic(m, 'o', path);
+
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sa{sv}}");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'e', "sa{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append_basic(m, 's', objects_interface(path));
+        if (r >= 0)
+                r = append_properties(a, m, path);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 /* ---- ---- */
 
 int objects_attach(struct agent *a)
@@ -272,6 +421,8 @@ int objects_attach(struct agent *a)
         if (r >= 0)
                 r = sd_bus_add_node_enumerator(bus, NULL, SERVICES, list_services, a);
         if (r >= 0)
+                r = sd_bus_add_object(bus, NULL, ROOT, lists_on_root, a);
+        if (r >= 0)
                 r = sd_bus_add_object_manager(bus, NULL, ROOT);
         return r < 0 ? r : 0;
 }
@@ -284,17 +435,20 @@ static void check(int r, const char *what)
 
 void objects_added(struct agent *a, const char *path)
 {
+        lists_changed(a, path);
         check(sd_bus_emit_object_added(bus_sd(a->bus), path), "InterfacesAdded");
 }
 
 void objects_removed(struct agent *a, const char *path, const char *interface)
 {
+        lists_changed(a, path);
         check(sd_bus_emit_interfaces_removed(bus_sd(a->bus), path, interface, NULL),
               "InterfacesRemoved");
 }
 
 void objects_node_changed(struct agent *a, const char *path)
 {
+        lists_changed(a, path);
         check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, NODE, "Incarnation",
                                              "BootId", "Since", "AgentVersion", "Addresses",
                                              "Tags", "Degraded", "TTLUSec", "LeaseId",
@@ -304,6 +458,7 @@ void objects_node_changed(struct agent *a, const char *path)
 
 void objects_service_changed(struct agent *a, const char *path)
 {
+        lists_changed(a, path);
         check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, SERVICE, "Address", "Port",
                                              "Tags", "Unit", "State", "Since", "LeaseId",
                                              "Revision", NULL),

@@ -22,6 +22,32 @@ void objects_removed(struct agent *a, const char *path, const char *interface);
 void objects_node_changed(struct agent *a, const char *path);
 void objects_service_changed(struct agent *a, const char *path);
 
+/* ---- what they are, for answers of our own ---- */
+
+/* Goes through all objects in an order of its own, nodes first; what comes or goes meanwhile
+ * does no harm. Begins with all zeroes, or, of nodes or services alone, behind the object at a
+ * path: "/" for the beginning. */
+struct objects_at {
+        bool services;  /* past the nodes */
+        char name[256]; /* of the last one */
+        char node[256], instance[128];
+};
+
+/* Returns 1 and *@ret_path, to be freed; 0 behind the last one, or -ENOMEM. */
+must_check_ int objects_next(const struct agent *a, struct objects_at *at, char **ret_path);
+
+/* Returns 0, or -EINVAL where @path is none of @interface's. */
+must_check_ int objects_behind(const char *interface, const char *path, struct objects_at *ret);
+
+/* NODE or SERVICE; whether it is there. */
+const char *objects_interface(const char *path);
+bool objects_has(struct agent *a, const char *path);
+
+/* Appends the path and a{sa{sv}}, or the path and a{sv}; the object is there. Returns 0 or a
+ * negative errno. */
+must_check_ int objects_append(struct agent *a, sd_bus_message *m, const char *path);
+must_check_ int objects_append_flat(struct agent *a, sd_bus_message *m, const char *path);
+
 /* A getter of a property, as sd-bus wants it. */
 #define GETTER(fn)                                                                 \
         static int fn(sd_bus *bus unused_, const char *path unused_,               \

@@ -24,6 +24,7 @@ const struct conf_option options_table[] = {
         {"Agent", "NodeName", "node-name", CONF_STRING, FIELD(node_name), NULL, "this node's name [the host name]", 0, 0, false},
         {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0, false},
         {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS, true},
+        {"Agent", "ReadyAfter", "ready-after", CONF_NSEC, FIELD(ready_after), "15s", "how long a start waits for a place; after that the unit counts as started all the same, so that a boot without a network ends", 0, 86400000 * MS, false},
         {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000, false},
         {"Agent", "Addresses", "addresses", CONF_LIST, FIELD(addresses), "core", "where this node is reached: core (what the core is reached from), interface:NAME, a subnet such as 10.0.0.0/8, or an address or name", 0, 0, true},
         {"Agent", "Tags", "tags", CONF_LIST, FIELD(tags), "", "the node's attributes, name=value", 0, 0, true},
@@ -58,6 +59,20 @@ static int own_id(char **ret)
                 return r;
         *ret = strdup(sd_id128_to_string(id, text));
         return *ret ? 0 : -ENOMEM;
+}
+
+int options_read(struct options *o, const char *file, struct conf_error *err)
+{
+        const char *main_file = file ? file : DEFAULT_CONFIG;
+        char own[4096];
+        const char *folders[] = {own, file ? NULL : "/run/tenure/tenured.conf.d",
+                                 "/usr/lib/tenure/tenured.conf.d", NULL};
+        int r = conf_read_file(options_table, n_options, o, main_file, err);
+
+        if (r == -ENOENT && !file)
+                r = 0;
+        snprintf(own, sizeof(own), "%s.d", main_file);
+        return r < 0 ? r : conf_read_folders(options_table, n_options, o, folders, err);
 }
 
 int options_resolve(struct options *o, struct conf_error *err)

@@ -7,7 +7,7 @@
 struct options {
         char *endpoints, *cluster;
         char *node_name, *node_id;
-        nsec_t ttl;
+        nsec_t ttl, ready_after;
         uint64_t drift_ppm;
         char *addresses, *tags, *services_path;
         uint64_t degraded_pressure, degraded_cpu_pressure;
@@ -25,6 +25,11 @@ struct options {
 
 extern const struct conf_option options_table[];
 extern const size_t n_options;
+
+/* Reads @file, or the default one if it is there, over @o, and after it the drop-ins of the
+ * folder FILE.d, of the default one also those of /run/tenure and /usr/lib/tenure. Returns 0 or
+ * a negative errno with *@err. */
+must_check_ int options_read(struct options *o, const char *file, struct conf_error *err);
 
 /* Fills what was left out from the host, and checks. Returns 0, -EINVAL with *@err, or -ENOMEM.
  */

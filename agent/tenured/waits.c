@@ -4,21 +4,31 @@
 #include "manager.h"
 #include "objects.h"
 
+/* How often the core is asked how far it is, for all who wait: so many times in a row, then
+ * once in a while. A revision that is there already is known by the first answer; for one that
+ * comes later a moment more is nothing. */
 #define ASK_AGAIN (50 * NSEC_PER_MSEC)
-#define WAITS_MAX 1000
+#define ASK_IN_A_ROW 10
+#define ASK_REFILL (500 * NSEC_PER_MSEC)
 
 struct wait {
+        struct kept_call call;
         TAILQ_ENTRY(wait) entry;
-        sd_bus_message *m;
+        struct agent *agent;
         int64_t revision;
         struct boot_time until;
 };
 
-static void forget(struct waits *w, struct wait *n)
+static void forget(struct kept_call *k)
 {
-        TAILQ_REMOVE(&w->list, n, entry);
-        w->n--;
-        sd_bus_message_unref(n->m);
+        struct wait *n = container_of(k, struct wait, call);
+        struct waits *w = &n->agent->waits;
+
+        if (k->counted) {
+                TAILQ_REMOVE(&w->list, n, entry);
+                w->n--;
+        }
+        callers_drop(k);
         free(n);
 }
 
@@ -29,53 +39,94 @@ static void on_timer(struct loop_timer *t)
 
 void waits_init(struct waits *w, struct loop *l)
 {
-        *w = (struct waits){0};
+        *w = (struct waits){.asks = ASK_IN_A_ROW};
         TAILQ_INIT(&w->list);
         loop_timer_init(&w->timer, l, on_timer);
 }
 
-void waits_forget(struct waits *w)
+void waits_fini(struct waits *w)
 {
-        struct wait *n;
-
-        if (!w->timer.loop)
-                return;
-        while ((n = TAILQ_FIRST(&w->list)))
-                forget(w, n);
-        loop_timer_disarm(&w->timer);
+        if (w->timer.loop)
+                loop_timer_disarm(&w->timer);
 }
 
-void waits_pump(struct waits *w, struct client *c, struct boot_time now)
+/* Answers who has waited long enough, one way or the other. */
+static void answer(struct waits *w, int64_t revision, struct boot_time now)
 {
-        struct boot_time next = BOOT_TIME_NEVER;
         struct wait *n, *after;
+
+        w->next = BOOT_TIME_NEVER;
+        w->revision = revision;
+        TAILQ_FOREACH_SAFE (n, &w->list, entry, after) {
+                if (revision >= n->revision) {
+                        (void) sd_bus_reply_method_return(n->call.m, "x", revision);
+                        forget(&n->call);
+                } else if (!boot_before(now, n->until)) {
+                        (void) sd_bus_reply_method_errorf(
+                                n->call.m, SD_BUS_ERROR_TIMEOUT,
+                                "Revision %lld has not come; this is %lld.",
+                                (long long) n->revision, (long long) revision);
+                        forget(&n->call);
+                } else {
+                        w->next = boot_min(w->next, n->until);
+                }
+        }
+}
+
+static void ask(struct waits *w, struct client *c, struct boot_time now)
+{
+        unsigned won = (unsigned) min_of(boot_diff(now, w->refilled_at) / ASK_REFILL,
+                                         (nsec_t) ASK_IN_A_ROW);
+
+        if (won > 0) {
+                w->asks = min_of(w->asks + won, (unsigned) ASK_IN_A_ROW);
+                w->refilled_at = now;
+        }
+        if (w->asks > 0) {
+                w->asks--;
+                client_ask_revision(c);
+        }
+        w->ask_at = boot_add(now, w->asks > 0 ? ASK_AGAIN : ASK_REFILL);
+}
+
+/* In most turns nothing has changed for those who wait, and nothing is done. */
+void waits_pump(struct agent *a, struct boot_time now)
+{
+        struct waits *w = &a->waits;
+        struct boot_time next;
 
         if (w->n == 0)
                 return;
-        TAILQ_FOREACH_SAFE (n, &w->list, entry, after) {
-                if (client_revision(c) >= n->revision) {
-                        (void) sd_bus_reply_method_return(n->m, "x", client_revision(c));
-                        forget(w, n);
-                } else if (!boot_before(now, n->until)) {
-                        (void) sd_bus_reply_method_errorf(
-                                n->m, SD_BUS_ERROR_TIMEOUT,
-                                "Revision %lld has not come; this is %lld.",
-                                (long long) n->revision, (long long) client_revision(c));
-                        forget(w, n);
-                } else {
-                        next = boot_min(next, n->until);
-                }
-        }
-        if (w->n > 0 && !boot_before(now, w->ask_at)) {
-                client_ask_revision(c);
-                w->ask_at = boot_add(now, ASK_AGAIN);
-        }
-        if (loop_timer_arm(&w->timer, w->n > 0 ? boot_min(next, w->ask_at) : BOOT_TIME_NEVER) <
-            0)
+        if (news_revision(a) != w->revision || !boot_before(now, w->next))
+                answer(w, news_revision(a), now);
+        if (w->n > 0 && !boot_before(now, w->ask_at))
+                ask(w, a->client, now);
+        next = w->n > 0 ? boot_min(w->next, w->ask_at) : BOOT_TIME_NEVER;
+        if (loop_timer_arm(&w->timer, next) < 0)
                 abort();
 }
 
-int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_caller(struct kept_call *k)
+{
+        struct wait *n = container_of(k, struct wait, call);
+        struct waits *w = &n->agent->waits;
+        struct boot_time now = boot_now();
+
+        TAILQ_INSERT_TAIL(&w->list, n, entry);
+        if (w->n++ == 0) {
+                w->next = BOOT_TIME_NEVER;
+                w->ask_at = boot_max(w->ask_at, now);
+        }
+        w->next = boot_min(w->next, news_revision(n->agent) >= n->revision ? now : n->until);
+        /* A full purse is for the first to come: who comes later waits for the next round. */
+        if (w->asks > 1)
+                w->ask_at = now;
+        /* The hook goes through it in this turn or, should it have run already, in the next. */
+        if (loop_timer_arm(&w->timer, now) < 0)
+                abort();
+}
+
+int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct agent *a = userdata;
         uint64_t timeout_usec;
@@ -85,21 +136,17 @@ int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *er
 
         if (r < 0)
                 return r;
-        if (a->waits.n == WAITS_MAX)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                         "%d wait already.", WAITS_MAX);
+        if (news_revision(a) >= revision)
+                return sd_bus_reply_method_return(m, "x", news_revision(a));
         n = calloc(1, sizeof(*n));
         if (!n)
                 return -ENOMEM;
-        n->m = sd_bus_message_ref(m);
+        n->agent = a;
         n->revision = revision;
         n->until = boot_add(boot_now(), (nsec_t) min_of(timeout_usec, UINT64_C(86400000000)) *
                                                 NSEC_PER_USEC);
-        TAILQ_INSERT_TAIL(&a->waits.list, n, entry);
-        a->waits.n++;
-        a->waits.ask_at = (struct boot_time){0};
-        /* The hook goes through it in this turn or, should it have run already, in the next. */
-        if (loop_timer_arm(&a->waits.timer, boot_now()) < 0)
-                abort();
-        return 1;
+        r = callers_keep(&a->callers, &n->call, m, CALL_REVISION, on_caller, forget);
+        if (r < 0)
+                free(n);
+        return r;
 }

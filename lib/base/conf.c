@@ -1,9 +1,11 @@
 #include "base/conf.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <ini.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <sys/stat.h>
 
 static const struct {
         const char *name;
@@ -342,6 +344,79 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
         fclose(f);
         return rd.r;
 }
+
+/* ---- drop-ins ---- */
+
+struct drop_in {
+        char *name;
+        char *path;
+        size_t rank; /* of its folder */
+};
+
+static int by_name(const void *a, const void *b)
+{
+        const struct drop_in *x = a, *y = b;
+        int c = strcmp(x->name, y->name);
+
+        return c != 0 ? c : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int find_drop_ins(const char *folder, size_t rank, struct arena *a,
+                         struct drop_in **list, size_t *n, size_t *cap)
+{
+        DIR *d = opendir(folder);
+        struct dirent *e;
+        int r = 0;
+
+        while (d && r == 0 && (e = readdir(d))) {
+                size_t len = strlen(e->d_name);
+                struct drop_in in = {.rank = rank};
+
+                if (e->d_name[0] == '.' || len <= 5 ||
+                    strcmp(e->d_name + len - 5, ".conf") != 0)
+                        continue;
+                in.name = arena_alloc(a, len + 1);
+                in.path = arena_alloc(a, strlen(folder) + len + 2);
+                r = !in.name || !in.path
+                            ? -ENOMEM
+                            : array_reserve(list, cap, *n + 1, sizeof(struct drop_in));
+                if (r < 0)
+                        break;
+                strcpy(in.name, e->d_name);
+                sprintf(in.path, "%s/%s", folder, e->d_name);
+                (*list)[(*n)++] = in;
+        }
+        if (d)
+                closedir(d);
+        return r;
+}
+
+int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
+                      const char *const folders[], struct conf_error *err)
+{
+        struct drop_in *list = NULL;
+        struct arena a = {0};
+        size_t n = 0, cap = 0;
+        struct stat st;
+        int r = 0;
+
+        for (size_t i = 0; folders[i] && r == 0; i++)
+                r = find_drop_ins(folders[i], i, &a, &list, &n, &cap);
+        if (n > 0)
+                qsort(list, n, sizeof(*list), by_name);
+        for (size_t i = 0; i < n && r == 0; i++) {
+                if (i > 0 && strcmp(list[i].name, list[i - 1].name) == 0)
+                        continue;
+                if (stat(list[i].path, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size == 0))
+                        continue;
+                r = conf_read_file(o, n_o, target, list[i].path, err);
+        }
+        free(list);
+        arena_fini(&a);
+        return r;
+}
+
+/* ---- the command line ---- */
 
 static const struct conf_option *find_flag(const struct conf_option *o, size_t n_o,
                                            const char *flag, size_t len)

@@ -54,6 +54,13 @@ void conf_clear(const struct conf_option *o, size_t n_o, void *target);
 must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *target,
                                const char *path, struct conf_error *err);
 
+/* Reads the NAME.conf files of @folders, which NULL ends, over @target, in the order of their
+ * names: of two of one name the one in the earlier folder counts, and one that is empty, such
+ * as a link to /dev/null, hides the others. A folder that is not there has none. Returns 0 or a
+ * negative errno with *@err. */
+must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
+                                  const char *const folders[], struct conf_error *err);
+
 /* Sets one option from its flag's name. Returns 0, -ENOENT for an unknown flag, -EINVAL with
  * *@err, or -ENOMEM. */
 must_check_ int conf_set_flag(const struct conf_option *o, size_t n_o, void *target,

@@ -4,7 +4,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What strangers may take of a turn; after that as much time is left to others. */
 #define MESSAGES_AT_ONCE 16
+#define TIME_AT_ONCE (2 * NSEC_PER_MSEC)
+#define REST_MAX (10 * NSEC_PER_MSEC)
 #define MANAGER_SOCKET "/run/systemd/private"
 
 struct bus {
@@ -15,6 +18,8 @@ struct bus {
         struct loop_timer timer;
         bus_closed_fn closed;
         void *userdata;
+        bool strangers;             /* may be on it */
+        struct boot_time rest_till; /* nothing is taken off it before */
         bool dead;
 };
 
@@ -42,35 +47,55 @@ static struct boot_time from_monotonic(uint64_t usec)
         return boot_add(boot_now(), max_of(left, (nsec_t) 0));
 }
 
-/* Before the loop sleeps: process until nothing is left, then wait for what sd-bus asks for. */
+/* A few at a time: whoever asks without end must not keep us from what is due. Returns whether
+ * more may be there, or a negative errno. */
+static int take_some(struct bus *b)
+{
+        struct boot_time began = boot_now();
+        nsec_t took;
+        int r = 1;
+
+        for (int i = 0; i < MESSAGES_AT_ONCE && r > 0; i++) {
+                r = sd_bus_process(b->sd, NULL);
+                took = boot_diff(boot_now(), began);
+                if (r > 0 && b->strangers && took >= TIME_AT_ONCE) {
+                        b->rest_till = boot_add(boot_now(), min_of(took, REST_MAX));
+                        break;
+                }
+        }
+        return r;
+}
+
+/* Before the loop sleeps: take what has come, then wait for what sd-bus asks for. */
 static void on_hook(struct loop_hook *h)
 {
         struct bus *b = container_of(h, struct bus, hook);
         int r = 0, events, want = 0;
+        bool rest = boot_before(boot_now(), b->rest_till);
         uint64_t usec;
 
-        /* A few at a time: whoever asks without end must not keep us from what is due. */
-        for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
-                r = sd_bus_process(b->sd, NULL);
-                if (r <= 0)
-                        break;
+        if (!rest) {
+                r = take_some(b);
+                if (r < 0)
+                        return die(b, r);
+                rest = boot_before(boot_now(), b->rest_till);
         }
-        if (r < 0)
-                return die(b, r);
-        if (r > 0) {
-                if (loop_timer_arm(&b->timer, boot_now()) < 0)
+        events = sd_bus_get_events(b->sd);
+        if (events < 0)
+                return die(b, events);
+        if (!rest && (events & POLLIN))
+                want |= EV_READ;
+        if (!rest && (events & POLLOUT))
+                want |= EV_WRITE;
+        loop_io_change(&b->io, want);
+        if (rest || r > 0) {
+                if (loop_timer_arm(&b->timer, rest ? b->rest_till : boot_now()) < 0)
                         die(b, -ENOMEM);
                 return;
         }
-        events = sd_bus_get_events(b->sd);
-        r = events < 0 ? events : sd_bus_get_timeout(b->sd, &usec);
+        r = sd_bus_get_timeout(b->sd, &usec);
         if (r < 0)
                 return die(b, r);
-        if (events & POLLIN)
-                want |= EV_READ;
-        if (events & POLLOUT)
-                want |= EV_WRITE;
-        loop_io_change(&b->io, want);
         if (loop_timer_arm(&b->timer, from_monotonic(usec)) < 0)
                 die(b, -ENOMEM);
 }
@@ -87,8 +112,8 @@ static void on_timer(struct loop_timer *t)
 }
 
 /* Takes @sd. */
-static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bus_closed_fn closed,
-                  void *userdata)
+static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bool strangers,
+                  bus_closed_fn closed, void *userdata)
 {
         struct bus *b = calloc(1, sizeof(*b));
 
@@ -98,6 +123,7 @@ static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bus_closed_fn cl
         }
         b->loop = l;
         b->sd = sd;
+        b->strangers = strangers;
         b->closed = closed;
         b->userdata = userdata;
         loop_timer_init(&b->timer, l, on_timer);
@@ -114,7 +140,7 @@ int bus_new(struct bus **ret, struct loop *l, bus_closed_fn closed, void *userda
         sd_bus *sd;
         int r = sd_bus_open_system(&sd);
 
-        return r < 0 ? r : attach(ret, l, sd, closed, userdata);
+        return r < 0 ? r : attach(ret, l, sd, true, closed, userdata);
 }
 
 bool bus_manager_is_there(void)
@@ -139,7 +165,7 @@ int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn closed, void
                 sd_bus_close_unref(sd);
                 return r;
         }
-        return attach(ret, l, sd, closed, userdata);
+        return attach(ret, l, sd, false, closed, userdata);
 }
 
 struct bus *bus_free(struct bus *b)

@@ -18,6 +18,7 @@ static void detach(struct logind *l)
 {
         l->match = sd_bus_slot_unref(l->match);
         l->asked = sd_bus_slot_unref(l->asked);
+        l->read = sd_bus_slot_unref(l->read);
         l->sd = NULL;
 }
 
@@ -36,6 +37,20 @@ static int on_sleep(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         (void) error;
         if (sd_bus_message_read(m, "b", &begins) >= 0)
+                l->sleep(l->userdata, begins);
+        return 0;
+}
+
+static int on_preparing(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct logind *l = userdata;
+        int begins;
+
+        (void) error;
+        l->read = sd_bus_slot_unref(l->read);
+        if (sd_bus_message_is_method_error(m, NULL))
+                log_debug("logind: %s.", sd_bus_message_get_error(m)->message);
+        else if (sd_bus_message_read(m, "v", "b", &begins) >= 0)
                 l->sleep(l->userdata, begins);
         return 0;
 }
@@ -87,6 +102,10 @@ void logind_attach(struct logind *l, sd_bus *sd)
         l->sd = sd;
         r = sd_bus_match_signal_async(sd, &l->match, NAME, PATH, MANAGER, "PrepareForSleep",
                                       on_sleep, NULL, l);
+        if (r >= 0)
+                r = sd_bus_call_method_async(
+                        sd, &l->read, NAME, PATH, "org.freedesktop.DBus.Properties", "Get",
+                        on_preparing, l, "ss", MANAGER, "PreparingForSleep");
         if (r < 0)
                 log_debug("logind: %s.", strerror(-r));
         logind_inhibit(l);

@@ -11,14 +11,16 @@ struct logind {
         void (*sleep)(void *userdata, bool begins);
         void *userdata;
         sd_bus *sd; /* borrowed; NULL: no bus */
-        sd_bus_slot *match, *asked;
+        sd_bus_slot *match, *asked, *read;
         int fd; /* the inhibitor; -1: none */
 };
 
 void logind_init(struct logind *l, void (*sleep)(void *userdata, bool begins), void *userdata);
 void logind_fini(struct logind *l);
 
-/* On this connection from now on; NULL: it is gone. An inhibitor outlives its connection. */
+/* On this connection from now on; NULL: it is gone. An inhibitor outlives its connection. What
+ * was said while there was none is made up for: sleep() is called with what is so now, again
+ * where nothing has changed. */
 void logind_attach(struct logind *l, sd_bus *sd);
 
 /* Asks for time before the next sleep; lets a sleep go on that waits for us. */

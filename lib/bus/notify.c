@@ -172,7 +172,7 @@ nsec_t notify_watchdog_period(void)
         return sd_watchdog_enabled(0, &usec) > 0 ? (nsec_t) usec * NSEC_PER_USEC : 0;
 }
 
-void notify_watchdog_shorten(nsec_t period)
+void notify_watchdog_set(nsec_t period)
 {
         tell(-1, "WATCHDOG_USEC=%" PRId64, period / NSEC_PER_USEC);
 }

@@ -28,8 +28,7 @@ void notify_keep_fd(const char *name, int fd);
  * is. */
 int notify_kept_fd(const char *name);
 
-/* The watchdog's period from WATCHDOG_USEC; 0 when there is none. A shorter one may be asked
- * for.
+/* The watchdog's period from WATCHDOG_USEC; 0 when there is none. Another one may be asked for.
  */
 nsec_t notify_watchdog_period(void);
-void notify_watchdog_shorten(nsec_t period);
+void notify_watchdog_set(nsec_t period);

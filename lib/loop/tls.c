@@ -2,7 +2,9 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/secret.h"
 
@@ -117,6 +119,39 @@ void tls_replace(struct tls *t, struct tls *fresh)
         t->ctx = take_ptr(fresh->ctx);
         t->any_name = fresh->any_name;
         tls_free(fresh);
+}
+
+bool tls_ends(const struct tls *t, int64_t *ret_s)
+{
+        X509 *x = t ? SSL_CTX_get0_certificate(t->ctx) : NULL;
+        struct tm tm;
+
+        if (!x || ASN1_TIME_to_tm(X509_get0_notAfter(x), &tm) != 1)
+                return false;
+        *ret_s = timegm(&tm);
+        return true;
+}
+
+const char *tls_end_text(const struct tls *t, int64_t now_s, int within_days,
+                         char out[static 64])
+{
+        char date[16];
+        struct tm tm;
+        int64_t end;
+        time_t at;
+
+        out[0] = '\0';
+        if (!tls_ends(t, &end) || end - now_s > (int64_t) within_days * 86400)
+                return out;
+        at = (time_t) end;
+        gmtime_r(&at, &tm);
+        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+        if (end <= now_s)
+                snprintf(out, 64, "has ended on %s", date);
+        else
+                snprintf(out, 64, "ends on %s, in %d days", date,
+                         (int) ((end - now_s) / 86400));
+        return out;
 }
 
 bool tls_any_name(const struct tls *t)

@@ -36,6 +36,16 @@ void tls_replace(struct tls *t, struct tls *fresh);
 /* Whether the name in a server's certificate is left to the caller. */
 bool tls_any_name(const struct tls *t);
 
+/* When our own certificate ends, in seconds of the wall clock; for people. False: there is
+ * none.
+ */
+bool tls_ends(const struct tls *t, int64_t *ret_s);
+
+/* For a log: "ends on 2026-12-01, in 9 days" when that is within @within_days of @now_s, "has
+ * ended on ..."; "" for a certificate that is good for longer, or none. */
+const char *tls_end_text(const struct tls *t, int64_t now_s, int within_days,
+                         char out[static 64]);
+
 /* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
 struct ssl_st *tls_connection(const struct tls *t);
 

@@ -7,8 +7,8 @@ read -r c p s sp < <(free_ports 4)
 BUS=unix:abstract=tenure-agent-test-$$
 cat >"$DIR/bus.conf" <<END
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>session</type><listen>$BUS</listen><policy context="default">
-<allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
+<busconfig><type>session</type><listen>$BUS</listen><auth>EXTERNAL</auth><policy context="default">
+<allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
 END
 start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID
 start core "$BIN/tenure-core" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p"
@@ -32,7 +32,7 @@ start notify /usr/bin/python3 "$DIR/notify.py" "$DIR/notify"
 until_ok 5 test -S "$DIR/notify"
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
 mkdir "$DIR/services.d" && printf '[Service]\nPort=80\nTags=proto=http\n' >"$DIR/services.d/web.service-entry"
-start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$DIR/notify" WATCHDOG_USEC=300000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
+start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$DIR/notify" WATCHDOG_USEC=30000000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
 until_ok 10 ctl status && ok "it joins, though the first endpoint is dead" || not_ok "it joins"
 until_ok 5 grep -q READY=1 "$DIR/notify.log" && ok "READY=1" || not_ok "READY=1"
 until_ok 5 grep -q WATCHDOG=1 "$DIR/notify.log" && ok "WATCHDOG=1" || not_ok "WATCHDOG=1"
@@ -105,8 +105,9 @@ has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLe
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
 kill -HUP $AGENT; until_ok 5 grep -q "LogLevel= has changed" "$DIR/agent.log"
 has "SIGHUP: what takes effect at once, what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
-	"^NodeName= has changed; that takes a restart, which keeps the place. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
+	"^NodeName= has changed; not while this place is held: stop the agent, and start it. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
 has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MONOTONIC_USEC=[0-9]+"
+sed -i s/TTL=3s/TTL=1s/ "$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q WATCHDOG_USEC=250000 "$DIR/notify.log" && ok "a shorter TTL: a shorter watchdog" || not_ok "a shorter TTL: a shorter watchdog"
 is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings stay what they were" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
@@ -158,6 +159,12 @@ is "there was nothing that others could have heard" "$(mods)" "$MODS"
 kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"
 until_ok 1 ctl status; is "and still its lease" "$(lease)" "$L"
+# Another name in the settings, and a restart: it keeps to the one that it holds, until that place is over.
+sed -i s/NodeName=web1/NodeName=web7/ "$DIR/agent.conf"; kill -USR1 $AGENT; wait $AGENT; agent
+until_ok 3 grep -q "NodeName=web7 waits: this place is held as web1" "$DIR/agent.log" && ok "another name waits for the place to be given back" || not_ok "another name waits" "$(tail -n 3 "$DIR/agent.log")"
+until_ok 3 ctl status; is "the place stays" "$(lease) $(ctl status --json=short | jq -r .NodeName)" "$L web1"
+kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status; is "a stop and a start: the name counts" "$(ctl status --json=short | jq -r .NodeName)" web7
+kill $AGENT; wait $AGENT; sed -i s/NodeName=web7/NodeName=web1/ "$DIR/agent.conf"; agent; until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"
 kill -9 $AGENT; wait $AGENT 2>/dev/null; sed -i 's/^NODE=web1/NODE=web2/' "$DIR/run/place"
 agent; until_ok 3 grep -q "left is damaged" "$DIR/agent.log" && ok "a damaged file is no place" || not_ok "a damaged file is no place"
 until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"; L=$(lease)
@@ -169,13 +176,51 @@ is "and that its lease is another one" "$([ "$(lease)" != "$L" ] && echo yes)" y
 kill $AGENT; wait $AGENT; is "who leaves, leaves nothing to go on with" "$(cat "$DIR/run/place")" ""
 agent; until_ok 5 ctl status
 
+# A log that nobody reads: everything goes on.
+kill -USR1 $AGENT; wait $AGENT; mkfifo "$DIR/nobody"
+start reader /usr/bin/python3 -c 'import os,sys,time
+f = os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
+try:
+    while True: os.write(f, b"x" * 4096)
+except BlockingIOError: print("full", flush=True)
+while True: time.sleep(100)' "$DIR/nobody"; READER=$PID
+until_ok 5 grep -q full "$DIR/reader.log"
+L=$(sed -n 's/^LEASE=//p' "$DIR/run/place"); DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c "$DIR/agent.conf" --log-level debug 2<>"$DIR/nobody" & AGENT=$!; PIDS+=("$AGENT")
+until_ok 3 ctl status; is "a log that nobody reads holds up nobody" "$(lease)" "$L"
+kill -USR1 $AGENT; wait $AGENT; kill $READER; agent; until_ok 5 ctl status
+
 # Out on request, and in again.
 ctl leave && ok "tenurectl leave" || not_ok "tenurectl leave"
 is "it has left" "$(call get-property $M State)" 's "left"'
 is "and its key is gone when leave returns" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
 is "leave, when it has left" "$(ctl leave; echo $?)" 0
+has "and says that it stays out" "$(ctl status)" "Stays out: until the next boot"
+kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
+stays_out() { [ "$(call get-property $M State)" = 's "left"' ] && [ "$(call get-property $M Maintenance)" = "s \"$1\"" ]; }
+until_ok 5 stays_out boot && ok "after a crash it stays out" || not_ok "after a crash it stays out" "$(ctl status)"
+kill $AGENT; wait $AGENT; agent
+until_ok 5 stays_out boot && ok "after a stop and a start, too" || not_ok "after a stop and a start" "$(ctl status)"
+is "its key is not there" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
 ctl join; until_ok 5 ctl status && ok "tenurectl join" || not_ok "tenurectl join"
+kill $AGENT; wait $AGENT; mkdir "$DIR/state"; export STATE_DIRECTORY="$DIR/state"; agent; until_ok 5 ctl status && ok "and that it keeps to" || not_ok "and that it keeps to" "$(ctl status)"
+ctl leave --persistent; kill $AGENT; wait $AGENT; rm -r "$DIR/run"; mkdir "$DIR/run"; agent # as after a boot
+until_ok 5 stays_out persistent && ok "leave --persistent: after a boot, too" || not_ok "leave --persistent" "$(ctl status)"
+ctl join; kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status && ok "until join" || not_ok "until join" "$(ctl status)"
+has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "Of flags there is 1"
 is "join, when it holds" "$(ctl join; echo $?)" 0
+
+# Who is not root is asked about at polkit, with what a rule can decide on.
+start polkit "$(dirname "$BIN")/tests/system/bus_load" "$BUS" polkit; POLKIT=$PID; until_ok 5 grep -q ready "$DIR/polkit.log"
+as_nobody() { timeout 10 setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" "$@" 2>&1; }
+start permitted setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" register allowed; PERMITTED=$PID
+until_ok 5 key_is allowed/web1 '.node == "web1"' && ok "polkit lets a program register" || not_ok "polkit lets a program register" "$(cat "$DIR/permitted.log")"
+has "or not" "$(as_nobody register other)" "polkit wants somebody to authenticate"
+has "nor leave" "$(as_nobody leave)" "cannot leave: polkit wants somebody to authenticate"
+has "nor join" "$(as_nobody --no-ask-password join)" "cannot join: polkit wants somebody to authenticate"
+has "nor set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit wants somebody to authenticate"
+is "what polkit is told: the node, the service, and whether a person may be asked" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
+	"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,"
+kill $POLKIT $PERMITTED
 
 # The bus dies and comes back: the lease is kept, and the agent answers again.
 L=$(ctl status --json=short | jq -r .LeaseId)
@@ -281,6 +326,28 @@ gap=$(sed 's/.* gap \([0-9]*\) .*/\1/' <<<"$MANY")
 if [ "${gap:-9999}" -lt 1500 ]; then ok "a renewal each $gap ms"; else not_ok "renewals" "$gap ms between two"; fi
 etcdctl --endpoints "127.0.0.1:$c" del --prefix /tenure/default/nodes/n >/dev/null
 
+# Ten thousand nodes, and a user without rights who means harm: he waits for himself, and nobody else does.
+/usr/bin/python3 -c '
+import etcd3, sys
+e = etcd3.client(port=int(sys.argv[1]))
+for k in range(100): e.transaction(compare=[], success=[e.transactions.put("/tenure/default/nodes/m%05d" % i, "{\"id\":\"0123456789abcdef0123456789abcdef\",\"incarnation\":\"%032d\",\"ttl_ms\":10000}" % i) for i in range(k * 100, k * 100 + 100)], failure=[])' "$c"
+until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 10001 ]" || not_ok "ten thousand nodes"
+T=$(date +%s%N); is "tenurectl nodes with ten thousand" "$(ctl nodes --json=short | jq 'length, .[77].Name, .[77].TTLUSec' | tr '\n' ' ')" '10001 "m00077" 10000000 '; MS=$((($(date +%s%N) - T) / 1000000))
+is "in pages of some hundreds ($MS ms in all)" "$(call --json=short call $M GetNodes ou /org/tenure/Membership1/node/m00076 2 | jq -r '.data[0][][1].Name.data' | tr '\n' ' ')" "m00077 m00078 "
+has "a page behind what is no node" "$(call call $M GetNodes ou /nothing 2 2>&1)" "'/nothing' is no node, nor '/'"
+objects() { timeout 60 busctl --address="$BUS" --timeout=60 --json=short call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects; }
+is "all objects, at a time" "$(objects | jq -r '.data[0] | length, (.["/org/tenure/Membership1/node/m00077"]["org.tenure.Membership1.Node"].Name.data)' | tr '\n' ' ')" "$((10001 + $(ctl services --no-legend | wc -l))) m00077 "
+L=$(lease); start hostile setpriv --reuid nobody --clear-groups "$LOAD" "$BUS" hostile 6; HOSTILE=$PID
+until_ok 5 sh -c "[ \$(pgrep -P $HOSTILE -c) = 10 ]"
+MANY=$("$LOAD" "$BUS" 1 5); R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
+is "root can wait for a revision meanwhile" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
+wait $HOSTILE; has "of him no more wait than he may" "$(sort "$DIR/hostile.log" | tr '\n' ' ')" "waits: (74[4-9]|7[5-9].|[89]..) refused"
+is "the lease is kept" "$(lease)" "$L"
+gap=$(sed 's/.* gap \([0-9]*\) .*/\1/' <<<"$MANY"); TURN=$(ctl describe | jq '.loop.longest_turn_usec / 1000 | floor')
+if [ "${gap:-9999}" -lt 1500 ]; then ok "ten thousand nodes, and one who means harm: a renewal each $gap ms ($MANY; no turn longer than $TURN ms)"; else not_ok "renewals" "$gap ms between two ($MANY; longest turn $TURN ms)"; fi
+etcdctl --endpoints "127.0.0.1:$c" del --prefix /tenure/default/nodes/m >/dev/null
+until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) -lt 3 ]" && ok "and they go" || not_ok "and they go"; ctl join; until_ok 10 ctl status
+
 # The core goes: jeopardy, lost, and back, without anybody's help.
 start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; while :; do sleep 0.05; done'; LOCKER=$PID; until_ok 5 locked
 kill -STOP $(pgrep -f "$DIR/core ")
@@ -316,6 +383,15 @@ start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client
 at=$(renewals); until_ok 10 renewed "$at" && ok "and goes on with them once it has to connect again" || not_ok "and goes on with them" "$(tail -n 2 "$DIR/tls-agent.log")"
 is "with its place kept" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
 pkill -P $$ -f "endpoints https://127.0.0.1:$s"
+
+has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem ends on 20[0-9-]+, in [012] days: renew it"
+
+# Drop-ins come after the file; what is wrong in them is named as well.
+mkdir "$DIR/agent.conf.d" && printf '[Agent]\nTTL=7s\n' >"$DIR/agent.conf.d/10-ttl.conf"
+has "a drop-in" "$("$BIN/tenured" -t -c "$DIR/agent.conf")" "^TTL=7s"
+printf '[Agent]\nTLT=7s\n' >"$DIR/agent.conf.d/20-ttl.conf"
+is "a drop-in with an error" "$("$BIN/tenured" -t -c "$DIR/agent.conf" 2>&1)" "tenured: $DIR/agent.conf.d/20-ttl.conf:2: unknown key 'TLT' in [Agent]."
+rm -r "$DIR/agent.conf.d"
 
 # Settings that cannot be.
 printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"

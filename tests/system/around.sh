@@ -52,6 +52,62 @@ if [ $ms -lt 2500 ]; then ok "DNS is silent: it restarts within $ms ms"; else no
 is "DNS is silent: nobody hears of it" "$(times_of_h4)" "$n"
 on h4 sh -c 'sed -i "s|http://nowhere.test:2379,||" /etc/tenure/tenured.conf; systemctl restart tenured'; back "DNS is silent"
 
+# ---- out until join, whatever becomes of the agent
+state() { on h4 busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager State 2>/dev/null | cut -d'"' -f2; }
+out() { [ "$(state)" = left ] && [ "$(prop h4 tenured ActiveState)" = active ]; }
+stays_out() { # WHAT COMMAND...
+	local what=$1 n
+	shift
+	n=$(lines); "$@"
+	until_ok 20 out && ok "$what: it stays out" || not_ok "$what: it stays out" "$(state)"
+	is "$what: nobody hears of it" "$(tail -n "+$n" "$DIR/watch.h1.log" | grep -c '"NodeJoined","name":"h4"')" 0
+	is "$what: the target is down" "$(prop h4 tenure-held.target ActiveState)" inactive
+}
+on h4 tenurectl leave; is "tenurectl leave: it is out" "$(state)" left
+stays_out "out, and the agent is killed" on h4 systemctl kill -s KILL tenured
+stays_out "out, and the agent is restarted" on h4 systemctl restart tenured
+stays_out "out, and the agent is stopped and started" on h4 sh -c 'systemctl stop tenured; systemctl start tenured'
+on h4 tenurectl join; back "tenurectl join"
+on h4 tenurectl leave --persistent
+reboot() { rig kill h4; rig start h4 >/dev/null; }
+stays_out "out for good, and the host boots" reboot
+has "and it says so" "$(on h4 tenurectl status)" "Stays out: over boots"
+on h4 tenurectl join; back "tenurectl join, after a boot"
+
+# ---- another target in the settings: the old one goes first
+on h4 sh -c 'printf "[Unit]\nAssertPathExists=/run/tenure/held\nAfter=tenured.service\n" >/etc/systemd/system/other-held.target; systemctl daemon-reload; printf "[Fencing]\nHeldTarget=other-held.target\n" >>/etc/tenure/tenured.conf; systemctl reload tenured'
+until_ok 5 said "HeldTarget= has changed; not while this place is held" && ok "another target is not for now" || not_ok "another target is not for now"
+l=$(lease h4); on h4 systemctl restart tenured; until_ok 10 held h4
+is "a restart keeps the lease" "$(lease h4)" "$l"
+is "and the target that is up" "$(prop h4 tenure-held.target ActiveState) $(prop h4 other-held.target ActiveState)" "active inactive"
+until_ok 5 said "HeldTarget=other-held.target waits" && ok "and says why" || not_ok "and says why"
+on h4 sh -c 'systemctl stop tenured; systemctl start tenured'; up() { [ "$(prop h4 "$1" ActiveState)" = active ]; }
+until_ok 10 up other-held.target && ok "a stop and a start: the other one is up" || not_ok "the other one is up"
+is "and the first one is down, with what is bound to it" "$(prop h4 tenure-held.target ActiveState) $(prop h4 only-one ActiveState)" "inactive inactive"
+on h4 sh -c 'sed -i "/Fencing/,\$d" /etc/tenure/tenured.conf; systemctl stop tenured; systemctl start tenured'; back "the first target again"
+
+# ---- asked for on the bus: starts it, but not once it is disabled
+on h4 systemctl enable --quiet tenured; on h4 systemctl stop tenured
+on h4 tenurectl nodes >/dev/null 2>&1; back "somebody asks on the bus for an agent that was stopped"
+on h4 systemctl disable --quiet --now tenured; n=$(lines)
+on h4 tenurectl nodes >/dev/null 2>&1
+is "disabled: whoever asks on the bus does not start it" "$(prop h4 tenured ActiveState)" inactive
+is "disabled: and nobody hears of it" "$(tail -n "+$n" "$DIR/watch.h1.log" | grep -c '"NodeJoined","name":"h4"')" 0
+on h4 systemctl enable --quiet --now tenured; back "enabled again"
+
+# ---- the bus is restarted while the host sleeps: its waking up is not heard of
+start suspend env RIG="$NAME" "$RIG" suspend h4 3; SLEEP=$PID
+asleep() { on h4 test -e /run/asleep; }; until_ok 10 asleep; is "it leaves for the sleep" "$(state)" left
+on h4 systemctl restart dbus systemd-logind; wait "$SLEEP"
+back "a bus that is restarted while the host sleeps"
+
+# ---- a boot without a core ends, and what is bound starts once there is a place
+on h4 sh -c 'sed -i "s|^Endpoints=.*|&\nReadyAfter=1s|; s|10.77.0.[123]:|10.77.0.99:|g" /etc/tenure/tenured.conf'; rig kill h4
+rig start h4 >"$DIR/start.log" 2>&1 && ok "a boot without a core ends" || not_ok "a boot without a core ends" "$(tail -n 1 "$DIR/start.log")"
+is "without a place" "$(state) $(prop h4 only-one ActiveState)" "joining inactive"
+on h4 sh -c 'sed -i "/ReadyAfter/d; s|^Endpoints=.*|Endpoints=http://10.77.0.1:2379,http://10.77.0.2:2379,http://10.77.0.3:2379|" /etc/tenure/tenured.conf; systemctl restart tenured'; back "a core, after a boot without one"
+is "memory is taken from others first" "$(prop h4 tenured OOMScoreAdjust) $(prop h4 tenure-core OOMScoreAdjust)" "-900 -500"
+
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 is "no host has a unit that failed" "$(for h in h1 h2 h3 h4; do on $h systemctl --failed --no-legend; done)" ""
 finish

@@ -2,6 +2,14 @@
  * Many programs that ask the agent for all nodes without end, and whether its heartbeats
  * suffer. usage: bus_load ADDRESS CLIENTS SECONDS; prints calls, latencies in ms, and the
  * longest time between two renewals.
+ *
+ * bus_load ADDRESS hostile SECONDS: one user who means harm. Keeps 64 calls of
+ * GetManagedObjects open on one connection, 1000 of WaitForRevision on another one, and runs 8
+ * loops that ask for what is dear; prints how many answers it got, and how many of the waits
+ * were refused.
+ *
+ * bus_load ADDRESS polkit: stands in for polkit; prints what it is asked, and lets whatever has
+ * a service "allowed".
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,6 +72,172 @@ static void ask(const char *address, double until, struct shared *s)
         exit(0);
 }
 
+/* ---- polkit ---- */
+
+static int check_authorization(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const char *kind, *action, *key, *value, *cancel;
+        int may = 0, r;
+        uint32_t flags;
+
+        (void) userdata;
+        (void) error;
+        r = sd_bus_message_enter_container(m, 'r', "sa{sv}");
+        if (r >= 0)
+                r = sd_bus_message_read(m, "s", &kind);
+        if (r >= 0)
+                r = sd_bus_message_skip(m, "a{sv}");
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        if (r >= 0)
+                r = sd_bus_message_read(m, "s", &action);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "{ss}");
+        if (r < 0)
+                return r;
+        printf("%s", action);
+        while (sd_bus_message_read(m, "{ss}", &key, &value) > 0) {
+                printf(" %s=%s", key, value);
+                may |= strcmp(key, "service") == 0 && strcmp(value, "allowed") == 0;
+        }
+        r = sd_bus_message_exit_container(m);
+        if (r >= 0)
+                r = sd_bus_message_read(m, "us", &flags, &cancel);
+        if (r < 0)
+                return r;
+        printf(" flags=%u\n", flags);
+        fflush(stdout);
+        return sd_bus_reply_method_return(m, "(bba{ss})", may, !may, 0);
+}
+
+static int polkit(const char *address)
+{
+        static const sd_bus_vtable vtable[] = {
+                SD_BUS_VTABLE_START(0),
+                SD_BUS_METHOD("CheckAuthorization", "(sa{sv})sa{ss}us", "(bba{ss})",
+                              check_authorization, SD_BUS_VTABLE_UNPRIVILEGED),
+                SD_BUS_VTABLE_END,
+        };
+        sd_bus *bus = open_bus(address);
+
+        if (sd_bus_add_object_vtable(bus, NULL, "/org/freedesktop/PolicyKit1/Authority",
+                                     "org.freedesktop.PolicyKit1.Authority", vtable,
+                                     NULL) < 0 ||
+            sd_bus_request_name(bus, "org.freedesktop.PolicyKit1", 0) < 0)
+                return 1;
+        printf("ready\n");
+        fflush(stdout);
+        for (;;) {
+                int r = sd_bus_process(bus, NULL);
+
+                if (r < 0 || (r == 0 && sd_bus_wait(bus, UINT64_MAX) < 0))
+                        return 1;
+        }
+}
+
+/* ---- one who means harm ---- */
+
+struct flood {
+        sd_bus *bus;
+        unsigned answers, refused;
+};
+
+static int on_objects(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+static void ask_objects(struct flood *f)
+{
+        if (sd_bus_call_method_async(f->bus, NULL, NAME, PATH,
+                                     "org.freedesktop.DBus.ObjectManager", "GetManagedObjects",
+                                     on_objects, f, "") < 0)
+                exit(1);
+}
+
+static int on_objects(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct flood *f = userdata;
+
+        (void) error;
+        if (sd_bus_message_is_method_error(m, NULL)) {
+                f->refused++;
+                return 0; /* or it would only be refused again */
+        }
+        f->answers++;
+        ask_objects(f);
+        return 0;
+}
+
+static int on_wait(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct flood *f = userdata;
+
+        (void) error;
+        f->refused += sd_bus_message_is_method_error(m, SD_BUS_ERROR_LIMITS_EXCEEDED) > 0;
+        return 0;
+}
+
+static void serve(struct flood *f, double until)
+{
+        while (now_ms(CLOCK_MONOTONIC) < until) {
+                int r = sd_bus_process(f->bus, NULL);
+
+                if (r < 0)
+                        exit(1);
+                if (r == 0 && sd_bus_wait(f->bus, 100000) < 0)
+                        exit(1);
+        }
+}
+
+static void hostile(const char *address, int i, double until)
+{
+        static const struct {
+                const char *path, *interface, *method;
+        } dear[] = {{PATH, MANAGER, "ListNodes"},
+                    {PATH, MANAGER, "Describe"},
+                    {PATH "/node", "org.freedesktop.DBus.Introspectable", "Introspect"}};
+        struct flood f = {.bus = open_bus(address)};
+
+        if (i == 0) {
+                for (int k = 0; k < 64; k++)
+                        ask_objects(&f);
+                serve(&f, until);
+                printf("objects: %u answers, %u refused\n", f.answers, f.refused);
+        } else if (i == 1) {
+                for (int k = 0; k < 1000; k++)
+                        if (sd_bus_call_method_async(f.bus, NULL, NAME, PATH, MANAGER,
+                                                     "WaitForRevision", on_wait, &f, "xt",
+                                                     INT64_MAX, UINT64_C(3600000000)) < 0)
+                                exit(1);
+                serve(&f, until);
+                printf("waits: %u refused\n", f.refused);
+        } else {
+                while (now_ms(CLOCK_MONOTONIC) < until) {
+                        sd_bus_message *m = NULL;
+                        size_t k = f.answers % 3;
+
+                        if (sd_bus_call_method(f.bus, NAME, dear[k].path, dear[k].interface,
+                                               dear[k].method, NULL, &m, "") >= 0)
+                                sd_bus_message_unref(m);
+                        f.answers++;
+                }
+                printf("loop: %u answers\n", f.answers);
+        }
+        fflush(stdout);
+        sd_bus_close_unref(f.bus);
+        exit(0);
+}
+
+static int all_hostile(const char *address, double until)
+{
+        int status, failed = 0;
+
+        for (int i = 0; i < 10; i++)
+                if (fork() == 0)
+                        hostile(address, i, until);
+        while (wait(&status) > 0)
+                failed += status != 0;
+        return failed > 0;
+}
+
 static int by_value(const void *a, const void *b)
 {
         float x = *(const float *) a, y = *(const float *) b;
@@ -81,9 +255,13 @@ int main(int argc, char **argv)
         sd_bus *bus;
         int status;
 
+        if (argc == 3 && strcmp(argv[2], "polkit") == 0)
+                return polkit(argv[1]);
         if (argc != 4 || s == MAP_FAILED)
                 return 2;
         until = now_ms(CLOCK_MONOTONIC) + atof(argv[3]) * 1e3;
+        if (strcmp(argv[2], "hostile") == 0)
+                return all_hostile(argv[1], until);
         for (int i = 0; i < atoi(argv[2]); i++)
                 if (fork() == 0)
                         ask(argv[1], until, s);

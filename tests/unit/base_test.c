@@ -332,3 +332,51 @@ TEST(peer_urls_of_a_member_have_one_form)
                 CHECK(!url_is_loopback(&u));
         }
 }
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+        char path[256];
+        FILE *f;
+
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
+        f = fopen(path, "we");
+        CHECK(f);
+        fputs(text, f);
+        fclose(f);
+}
+
+/* Drop-ins: by name, whatever their folder; the earlier folder wins, an empty file hides. */
+TEST(drop_ins_are_read_in_the_order_of_their_names)
+{
+        struct both {
+                uint64_t a, b;
+                char *list;
+        } t = {0};
+        static const struct conf_option rows[] = {
+                {"S", "A", "a", CONF_UINT, offsetof(struct both, a), "1", "", 0, 100, true},
+                {"S", "B", "b", CONF_UINT, offsetof(struct both, b), "1", "", 0, 100, true},
+                {"S", "L", "l", CONF_LIST, offsetof(struct both, list), "x", "", 0, 0, true},
+        };
+        char one[] = "/tmp/tenure-conf-XXXXXX", two[] = "/tmp/tenure-conf-XXXXXX", cmd[128];
+        const char *folders[] = {one, "/nonexistent", two, NULL};
+        struct conf_error err = {""};
+
+        CHECK(mkdtemp(one) && mkdtemp(two));
+        put_file(one, "20-b.conf", "[S]\nA=2\nL=p\nL=q\n");
+        put_file(two, "10-a.conf", "[S]\nA=3\nB=3\n");
+        put_file(two, "20-b.conf", "[S]\nB=4\n"); /* hidden by its namesake */
+        put_file(one, "30-c.conf", "");
+        put_file(two, "30-c.conf", "[S]\nA=5\n"); /* by an empty one */
+        put_file(two, "40-d.txt", "nonsense");
+        CHECK_EQ(conf_defaults(rows, 3, &t), 0);
+        CHECK_EQ(conf_read_folders(rows, 3, &t, folders, &err), 0);
+        CHECK_EQ(t.a, 2);
+        CHECK_EQ(t.b, 3);
+        CHECK_STR(t.list, "p,q");
+        put_file(two, "50-e.conf", "[S]\nC=5\n");
+        CHECK_EQ(conf_read_folders(rows, 3, &t, folders, &err), -EINVAL);
+        CHECK(strstr(err.text, "50-e.conf:2: unknown key 'C' in [S]"));
+        conf_clear(rows, 3, &t);
+        snprintf(cmd, sizeof(cmd), "rm -r %s %s", one, two);
+        CHECK_EQ(system(cmd), 0);
+}

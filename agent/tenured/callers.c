@@ -1,0 +1,255 @@
+#include "callers.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+
+#define DBUS "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+
+/* For one user, and, before he is known, for one connection. */
+static const struct {
+        size_t most;
+        const char *what;
+} limits[N_CALL_KINDS] = {
+        [CALL_LISTING] = {256, "ask for lists"},
+        [CALL_REVISION] = {256, "wait for a revision"},
+        [CALL_PERMISSION] = {64, "wait for permission"},
+};
+
+struct user {
+        TAILQ_ENTRY(user) entry;
+        uid_t uid;
+        size_t n[N_CALL_KINDS];
+};
+
+/* A connection to the bus that has asked for something. */
+struct caller {
+        TAILQ_ENTRY(caller) entry;
+        struct callers *callers;
+        struct user *user; /* NULL: not known yet */
+        char name[256];
+        sd_bus_slot *asked;
+        struct kept_list calls;
+        size_t n;
+        bool busy; /* its calls are being gone through: it is freed after that */
+};
+
+static struct user *user_of(struct callers *c, uid_t uid)
+{
+        struct user *u;
+
+        TAILQ_FOREACH (u, &c->users, entry)
+                if (u->uid == uid)
+                        return u;
+        u = calloc(1, sizeof(*u));
+        if (!u)
+                abort();
+        u->uid = uid;
+        TAILQ_INSERT_TAIL(&c->users, u, entry);
+        return u;
+}
+
+static void drop_caller(struct caller *c)
+{
+        if (c->busy || !TAILQ_EMPTY(&c->calls))
+                return;
+        TAILQ_REMOVE(&c->callers->list, c, entry);
+        if (TAILQ_EMPTY(&c->callers->list))
+                c->callers->match = sd_bus_slot_unref(c->callers->match);
+        sd_bus_slot_unref(c->asked);
+        free(c);
+}
+
+void callers_drop(struct kept_call *k)
+{
+        struct caller *c = k->caller;
+
+        if (!c)
+                return;
+        k->caller = NULL;
+        TAILQ_REMOVE(&c->calls, k, of_caller);
+        c->n--;
+        if (k->counted)
+                c->user->n[k->kind]--;
+        k->counted = false;
+        k->m = sd_bus_message_unref(k->m);
+        drop_caller(c);
+}
+
+static void end_all(struct caller *c)
+{
+        struct kept_call *k;
+
+        c->busy = true;
+        while ((k = TAILQ_FIRST(&c->calls)))
+                k->end(k);
+        c->busy = false;
+        drop_caller(c);
+}
+
+static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        const char *name, *was, *is;
+        struct callers *cs = userdata;
+        struct caller *c;
+
+        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
+                return 0;
+        TAILQ_FOREACH (c, &cs->list, entry)
+                if (strcmp(c->name, name) == 0) {
+                        end_all(c);
+                        break;
+                }
+        return 0;
+}
+
+static void refuse(struct kept_call *k)
+{
+        (void) sd_bus_reply_method_errorf(k->m, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                          "%zu calls of this user %s already.",
+                                          limits[k->kind].most, limits[k->kind].what);
+        k->end(k);
+}
+
+/* The user is known. */
+static void admit(struct kept_call *k)
+{
+        struct user *u = k->caller->user;
+
+        if (u->n[k->kind] >= limits[k->kind].most)
+                return refuse(k);
+        u->n[k->kind]++;
+        k->counted = true;
+        k->go(k);
+}
+
+static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        struct caller *c = userdata;
+        struct kept_call *k, *after;
+        uint32_t uid;
+
+        c->asked = sd_bus_slot_unref(c->asked);
+        if (sd_bus_message_is_method_error(m, NULL) || sd_bus_message_read(m, "u", &uid) < 0) {
+                end_all(c); /* gone before the bus could say who it was */
+                return 0;
+        }
+        c->user = user_of(c->callers, uid);
+        c->busy = true;
+        TAILQ_FOREACH_SAFE (k, &c->calls, of_caller, after)
+                admit(k);
+        c->busy = false;
+        drop_caller(c);
+        return 0;
+}
+
+/* Without one, sd-bus ends the connection when the bus refuses the match. */
+static int on_match(sd_bus_message *m, void *userdata unused_, sd_bus_error *error unused_)
+{
+        if (sd_bus_message_is_method_error(m, NULL))
+                log_debug("D-Bus: cannot hear who leaves: %s.",
+                          sd_bus_message_get_error(m)->message);
+        return 0;
+}
+
+/* First the match, of whatever leaves the bus, then the question: one that goes in between is
+ * seen. */
+static int follow(struct caller *c, sd_bus *sd)
+{
+        struct callers *cs = c->callers;
+        int r = 0;
+
+        if (!cs->match)
+                r = sd_bus_add_match_async(sd, &cs->match,
+                                           "type='signal',sender='" DBUS "',path='" DBUS_PATH
+                                           "',interface='" DBUS
+                                           "',member='NameOwnerChanged',arg2=''",
+                                           on_gone, on_match, cs);
+        if (r >= 0)
+                r = sd_bus_call_method_async(sd, &c->asked, DBUS, DBUS_PATH, DBUS,
+                                             "GetConnectionUnixUser", on_uid, c, "s", c->name);
+        return r;
+}
+
+static int caller_of(struct callers *cs, sd_bus_message *m, struct caller **ret)
+{
+        const char *name = sd_bus_message_get_sender(m);
+        struct caller *c;
+        int r;
+
+        if (!name)
+                return -EPERM;
+        TAILQ_FOREACH (c, &cs->list, entry)
+                if (strcmp(c->name, name) == 0) {
+                        *ret = c;
+                        return 0;
+                }
+        c = calloc(1, sizeof(*c));
+        if (!c)
+                return -ENOMEM;
+        c->callers = cs;
+        snprintf(c->name, sizeof(c->name), "%s", name);
+        TAILQ_INIT(&c->calls);
+        TAILQ_INSERT_TAIL(&cs->list, c, entry);
+        r = follow(c, sd_bus_message_get_bus(m));
+        if (r < 0) {
+                drop_caller(c);
+                return r;
+        }
+        *ret = c;
+        return 0;
+}
+
+int callers_keep(struct callers *cs, struct kept_call *k, sd_bus_message *m,
+                 enum call_kind kind, void (*go)(struct kept_call *k),
+                 void (*end)(struct kept_call *k))
+{
+        struct caller *c;
+        int r = caller_of(cs, m, &c);
+
+        if (r < 0)
+                return r;
+        k->caller = c;
+        k->m = sd_bus_message_ref(m);
+        k->kind = kind;
+        k->go = go;
+        k->end = end;
+        TAILQ_INSERT_TAIL(&c->calls, k, of_caller);
+        if (++c->n > limits[kind].most && !c->user)
+                refuse(k);
+        else if (c->user)
+                admit(k);
+        return 1;
+}
+
+uid_t callers_uid(const struct kept_call *k)
+{
+        return k->caller->user->uid;
+}
+
+const char *callers_name(const struct kept_call *k)
+{
+        return k->caller->name;
+}
+
+void callers_init(struct callers *c)
+{
+        TAILQ_INIT(&c->list);
+        TAILQ_INIT(&c->users);
+}
+
+void callers_forget(struct callers *c)
+{
+        struct caller *n;
+        struct user *u;
+
+        if (!c->users.tqh_last)
+                return;
+        while ((n = TAILQ_FIRST(&c->list)))
+                end_all(n);
+        while ((u = TAILQ_FIRST(&c->users))) {
+                TAILQ_REMOVE(&c->users, u, entry);
+                free(u);
+        }
+}

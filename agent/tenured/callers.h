@@ -1,0 +1,55 @@
+/*
+ * Calls over D-Bus that are not answered at once: who asked, as which user, and whether he is
+ * still there. One user may keep us waiting so often and no more, whatever the number of his
+ * connections; what somebody waited for who is gone is dropped. Nothing here waits.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+#include <systemd/sd-bus.h>
+
+#include "base/base.h"
+
+/* What a call waits for, each with its own bound for one user. */
+enum call_kind { CALL_LISTING, CALL_REVISION, CALL_PERMISSION, N_CALL_KINDS };
+
+struct caller;
+struct kept_call;
+TAILQ_HEAD(kept_list, kept_call);
+
+/* Within a struct of whoever keeps the call. */
+struct kept_call {
+        TAILQ_ENTRY(kept_call) of_caller;
+        struct caller *caller;
+        sd_bus_message *m; /* owned */
+        enum call_kind kind;
+        bool counted; /* the user is known */
+        /* The user is known, and has a right to go on. */
+        void (*go)(struct kept_call *k);
+        /* He is gone, or refused: to be freed, after callers_drop(). */
+        void (*end)(struct kept_call *k);
+};
+
+struct callers {
+        sd_bus_slot *match; /* while somebody waits: who leaves the bus */
+        TAILQ_HEAD(caller_list, caller) list;
+        TAILQ_HEAD(user_list, user) users;
+};
+
+void callers_init(struct callers *c);
+
+/* The connection is about to go: ends all. */
+void callers_forget(struct callers *c);
+
+/* Keeps @m, a call of somebody on a bus; go() or end() follows, go() maybe from within. Returns
+ * 1, as a method's handler does, or a negative errno: then @k is not kept. */
+must_check_ int callers_keep(struct callers *c, struct kept_call *k, sd_bus_message *m,
+                             enum call_kind kind, void (*go)(struct kept_call *k),
+                             void (*end)(struct kept_call *k));
+
+/* It waits no more. */
+void callers_drop(struct kept_call *k);
+
+/* In go() and after it. */
+uid_t callers_uid(const struct kept_call *k);
+const char *callers_name(const struct kept_call *k);

@@ -1,0 +1,77 @@
+#include "maintenance.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define FILE_NAME "maintenance"
+
+static const char *const names[] = {"", "boot", "persistent"};
+
+const char *maintenance_name(enum maintenance m)
+{
+        return names[m];
+}
+
+/* As runtime_path(), of the directory that outlives a boot. */
+static bool state_path(char path[static RUNTIME_PATH_MAX])
+{
+        const char *dir = getenv("STATE_DIRECTORY");
+
+        path[0] = '\0';
+        if (!dir || !*dir || strchr(dir, ':'))
+                return false;
+        snprintf(path, RUNTIME_PATH_MAX, "%s/%s", dir, FILE_NAME);
+        return true;
+}
+
+static void write_text(const void *userdata, FILE *f)
+{
+        (void) userdata;
+        fputs("# This host stays out of the cluster until `tenurectl join`.\n", f);
+}
+
+static void forget(const char *path)
+{
+        if (*path && unlink(path) < 0 && errno != ENOENT)
+                log_error("%s: cannot remove it: %s. The next start stays out.", path,
+                          strerror(errno));
+}
+
+enum maintenance maintenance_load(void)
+{
+        char path[RUNTIME_PATH_MAX];
+
+        if (state_path(path) && access(path, F_OK) == 0)
+                return MAINTENANCE_PERSISTENT;
+        if (runtime_path(FILE_NAME, path) && access(path, F_OK) == 0)
+                return MAINTENANCE_BOOT;
+        return MAINTENANCE_NONE;
+}
+
+void maintenance_set(enum maintenance m)
+{
+        char path[RUNTIME_PATH_MAX];
+
+        if (!runtime_path(FILE_NAME, path))
+                return;
+        if (m == MAINTENANCE_NONE)
+                forget(path);
+        else
+                runtime_write(path, write_text, NULL, "join again");
+}
+
+void maintenance_persist(enum maintenance m)
+{
+        char path[RUNTIME_PATH_MAX];
+
+        if (!state_path(path)) {
+                if (m == MAINTENANCE_PERSISTENT)
+                        log_error("There is no $STATE_DIRECTORY: after the next boot this host "
+                                  "joins again.");
+        } else if (m == MAINTENANCE_PERSISTENT) {
+                runtime_write(path, write_text, NULL, "join again");
+        } else {
+                forget(path);
+        }
+}

@@ -1,0 +1,20 @@
+/*
+ * Out until told to join: kept over a crash, a restart and a stop of the agent, in
+ * $RUNTIME_DIRECTORY, which goes with the boot; over boots in $STATE_DIRECTORY as well.
+ */
+#pragma once
+
+#include "runtime.h"
+
+enum maintenance { MAINTENANCE_NONE, MAINTENANCE_BOOT, MAINTENANCE_PERSISTENT };
+
+/* What an earlier life was told. */
+enum maintenance maintenance_load(void);
+
+/* From now on. The file that outlives a boot is on a disk, which may hang: written once nothing
+ * is held any more, by maintenance_persist(). */
+void maintenance_set(enum maintenance m);
+void maintenance_persist(enum maintenance m);
+
+/* "", "boot" or "persistent". */
+const char *maintenance_name(enum maintenance m);

@@ -1,0 +1,31 @@
+/* The service manager's watchdog over our loop. */
+#include "agent.h"
+#include "bus/notify.h"
+
+#define WATCHDOG_MIN (250 * NSEC_PER_MSEC)
+
+/* Tied to the heartbeat: an agent whose loop does not come round in time, or that acts late on
+ * its own deadline, is not healthy, and the watchdog ends it. */
+void watchdog_beat(struct loop_timer *t)
+{
+        struct agent *a = container_of(t, struct agent, watchdog);
+
+        notify_watchdog();
+        if (loop_timer_arm(t, boot_add(boot_now(), a->watchdog_period / 3)) < 0)
+                abort();
+}
+
+/* An agent that hangs is ended early enough for its next life to renew, or to let go in time;
+ * by the TTL that is held and by the one that comes. */
+void watchdog_set(struct agent *a)
+{
+        const struct session *s = client_session(a->client);
+        nsec_t ttl = s->lease ? min_of(s->ttl, a->opt.ttl) : a->opt.ttl;
+        nsec_t period = min_of(a->watchdog_most, max_of(ttl / 4, WATCHDOG_MIN));
+
+        if (a->watchdog_most == 0 || period == a->watchdog_period)
+                return;
+        a->watchdog_period = period;
+        notify_watchdog_set(period);
+        watchdog_beat(&a->watchdog);
+}
