@@ -37,21 +37,40 @@ static void save_version(const struct kv_version *v, struct buf *out)
         buf_add_bytes(out, v->value, v->value_len);
 }
 
+#define LEASE_LEN 44 /* without its name */
+
+/* All at once, and there may be a million: hence by hand. */
+static void save_lease(const struct lease *l, struct lease_time end, struct buf *out)
+{
+        uint8_t *to = buf_reserve(out, LEASE_LEN + VARINT_MAX + l->name_len), *p = to;
+
+        if (!to)
+                return;
+        le32_put(p, l->slot);
+        le64_put(p + 4, (uint64_t) l->id);
+        le64_put(p + 12, (uint64_t) l->ttl_ms);
+        le64_put(p + 20, l->born);
+        le64_put(p + 28, l->renewed);
+        le64_put(p + 36, (uint64_t) end.ns);
+        p = varint_put(p + LEASE_LEN, l->name_len);
+        if (l->name_len > 0)
+                memcpy(p, l->name, l->name_len);
+        buf_commit(out, (size_t) (p - to) + l->name_len);
+}
+
+#define AHEAD 8 /* they lie all over the memory */
+
 static void save_leases(const struct state *s, struct buf *out)
 {
-        buf_add_u64(out, s->leases.n);
-        for (size_t i = 0; i < s->leases.n_slots; i++) {
-                const struct lease *l = s->leases.slots[i];
+        struct lease *const *slots = s->leases.slots;
+        size_t n = s->leases.n_slots;
 
-                if (!l)
-                        continue;
-                buf_add_u32(out, l->slot);
-                buf_add_u64(out, (uint64_t) l->id);
-                buf_add_u64(out, (uint64_t) l->ttl_ms);
-                buf_add_u64(out, l->born);
-                buf_add_u64(out, l->renewed);
-                buf_add_u64(out, (uint64_t) deadlines_get(&s->deadlines, l->slot).ns);
-                buf_add_bytes(out, l->name, l->name_len);
+        buf_add_u64(out, s->leases.n);
+        for (size_t i = 0; i < n; i++) {
+                if (i + AHEAD < n && slots[i + AHEAD])
+                        __builtin_prefetch(slots[i + AHEAD]);
+                if (slots[i])
+                        save_lease(slots[i], deadlines_get(&s->deadlines, (uint32_t) i), out);
         }
 }
 
