@@ -128,6 +128,9 @@ void keepalive_no_leader(struct api *a);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
 
+/* Lease/LeaseLeases. */
+void lease_list(struct request *q);
+
 /* KV/Range and RangeStream. */
 void range(struct request *q);
 void range_stream(struct request *q);

@@ -81,56 +81,6 @@ static void time_to_live(struct request *q)
         request_read(q, answer_time_to_live);
 }
 
-/* Who ends next comes first, as in etcd. */
-static int soonest(const void *a, const void *b)
-{
-        const Pb__LeaseStatus *x = *(Pb__LeaseStatus *const *) a,
-                              *y = *(Pb__LeaseStatus *const *) b;
-
-        if (x->ttl_ms != y->ttl_ms)
-                return x->ttl_ms < y->ttl_ms ? -1 : 1;
-        return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static void answer_leases(struct request *q)
-{
-        Pb__LeaseLeasesResponse p = PB__LEASE_LEASES_RESPONSE__INIT;
-        struct state *s = core_state(q->api->core);
-        cleanup_(arena_fini) struct arena a = {0};
-        Pb__ResponseHeader h;
-        struct lease *l;
-
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.leases = arena_alloc(&a, (s->leases.n + 1) * sizeof(*p.leases));
-        if (!p.leases)
-                return request_fail(q, status_nomem);
-        RB_FOREACH (l, lease_ids, &s->leases.by_id) {
-                Pb__LeaseStatus *st;
-
-                if (permit_lease(s, &q->who.user, l->id, PERMIT_READ) != STATE_OK)
-                        continue;
-                st = arena_alloc(&a, sizeof(*st));
-                if (!st)
-                        return request_fail(q, status_nomem);
-                pb__lease_status__init(st);
-                st->id = l->id;
-                st->name = pb_bytes(l->name, l->name_len);
-                st->granted_ttl_ms = l->ttl_ms;
-                st->ttl_ms = left_ms(q->api->core, l);
-                st->keys = l->n_keys;
-                p.leases[p.n_leases++] = st;
-        }
-        if (p.n_leases > 0)
-                qsort(p.leases, p.n_leases, sizeof(*p.leases), soonest);
-        request_reply(q, &p.base);
-}
-
-static void leases(struct request *q)
-{
-        request_read(q, answer_leases);
-}
-
 const struct method lease_methods[] = {
         {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant,
          FOR_USERS},
@@ -138,7 +88,7 @@ const struct method lease_methods[] = {
          FOR_USERS},
         {"/etcdserverpb.Lease/LeaseTimeToLive", &pb__lease_time_to_live_request__descriptor,
          time_to_live, FOR_USERS},
-        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, leases,
+        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, lease_list,
          FOR_USERS},
 };
 const size_t n_lease_methods = ARRAY_SIZE(lease_methods);
