@@ -104,7 +104,8 @@ static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_a
 }
 
 /* The oldest: of what was dropped, or, where nothing was, at the end of the chain. Versions
- * later than ours may be many, and those that are compacted are gone. */
+ * later than ours may be many, and those that are compacted are gone, but for the last of the
+ * chain: it never pauses there. */
 static bool seek(struct past *p, int64_t *steps)
 {
         const struct kv_version *v = p->at;
@@ -116,7 +117,7 @@ static bool seek(struct past *p, int64_t *steps)
         if (!v || (p->at_revision > p->revision && p->at_revision < p->kv->compacted))
                 v = p->key->newest;
         for (; v; v = v->older) {
-                if (*steps <= 0) {
+                if (*steps <= 0 && v->older) {
                         p->at = v;
                         p->at_revision = v->mod_revision;
                         return false;

@@ -144,6 +144,32 @@ TEST(snapshots_in_parts_end_whatever_is_compacted)
 }
 
 /* One key with a long history, of which a little is compacted between any two looks. */
+/* A key that came after it began, and of whose versions the compacted one is just where a slice
+ * ends: it was looked at from its newest on for ever. */
+TEST(a_slice_may_end_at_a_compacted_version)
+{
+        struct state_saver saver = {0};
+        struct state s;
+        struct kv_key *k;
+        unsigned slices = 0;
+        int64_t revision = 0;
+
+        state_init(&s);
+        CHECK_EQ(kv_put(&s.kv, ++revision, 0, "a", 1, "x", 1, 0, &k), 0);
+        s.revision = revision;
+        state_save_start(&saver, &s);
+        CHECK_EQ(kv_put(&s.kv, ++revision, 0, "k", 1, "x", 1, 0, &k), 0);
+        CHECK_EQ(kv_put(&s.kv, ++revision, 0, "a", 1, "x", 1, 0, &k), 0);
+        for (unsigned i = 0; i < 5; i++)
+                CHECK_EQ(kv_put(&s.kv, ++revision, 0, "k", 1, "x", 1, 0, &k), 0);
+        s.revision = revision;
+        kv_compact(&s.kv, 3);
+        while (state_save_more(&saver, 64) == 1)
+                CHECK(++slices < 100);
+        state_saver_fini(&saver);
+        state_fini(&s);
+}
+
 TEST(a_long_history_is_seen_whatever_is_compacted)
 {
         struct saved v = {0};
