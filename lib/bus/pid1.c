@@ -15,7 +15,7 @@ static const struct {
 } targets[] = {
         {"reboot.target", PID1_REBOOT},     {"kexec.target", PID1_REBOOT},
         {"poweroff.target", PID1_SHUTDOWN}, {"halt.target", PID1_SHUTDOWN},
-        {"exit.target", PID1_SHUTDOWN},
+        {"exit.target", PID1_SHUTDOWN},     {"soft-reboot.target", PID1_REBOOT},
 };
 
 struct pid1 {

@@ -201,6 +201,10 @@ is "nor the target" "$(on h4 systemctl start tenure-held.target >/dev/null 2>&1;
 on h4 tenurectl join; back "tenurectl join"
 peace "systemctl reboot" reboot on h4 systemctl --no-block reboot
 back "systemctl reboot"; waited "reboot"
+# As systemd 254 and later have it: all services end, the kernel stays. Here the target is made up.
+on h4 sh -c 'printf "[Unit]\nConflicts=tenured.service\nAfter=tenured.service\n" >/run/systemd/system/soft-reboot.target; systemctl daemon-reload'
+peace "systemctl soft-reboot" reboot on h4 systemctl --no-block start soft-reboot.target
+on h4 sh -c 'rm /run/systemd/system/soft-reboot.target; systemctl daemon-reload; systemctl start tenured'; back "systemctl soft-reboot"
 peace "systemctl poweroff" shutdown on h4 systemctl --no-block poweroff
 until_ok 10 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; back "systemctl poweroff"; waited "poweroff"
 
