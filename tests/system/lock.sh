@@ -136,7 +136,7 @@ until_ok 10 waiters 0
 is "no bus" "$("$BIN/tenurectl" --bus=unix:abstract=nobody-$$ lock job -- true 2>/dev/null; echo $?)" 125
 is "an option that is none" "$(ctl lock --bogus job -- true 2>/dev/null; echo $?)" 125
 is "the signal that ended it" "$(BIN="$BIN" BUS="$BUS" /usr/bin/python3 -c 'import os, subprocess; print(subprocess.run([os.environ["BIN"] + "/tenurectl", "--bus=" + os.environ["BUS"], "lock", "job", "--", "sh", "-c", "kill -TERM $$"]).returncode)')" -15
-is "its signals are the ones that tenurectl began with" "$(ctl lock job -- grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')" "$(grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')"
+is "its signals are the ones that tenurectl began with" "$(ctl lock job -- grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')" "$(timeout 20 grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')"
 
 # ---- a terminal ----
 if /usr/bin/python3 "$HERE/terminal.py" "$BIN/tenurectl --bus=$BUS" "$DIR" >"$DIR/terminal.log" 2>&1; then :; else echo "not ok terminal.py" >>"$DIR/terminal.log"; fi

@@ -8,6 +8,8 @@ import os, pty, re, select, signal, sys, time
 lock, scratch = sys.argv[1] + " lock tty -- ", sys.argv[2]
 pid, fd = pty.fork()
 if pid == 0:
+    for n in signal.SIGINT, signal.SIGQUIT:  # a shell that began us with & ignores them
+        signal.signal(n, signal.SIG_DFL)
     os.environ.update(PS1="ready> ", HISTFILE="/dev/null", TERM="dumb")
     os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
 seen = ""
