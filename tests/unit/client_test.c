@@ -96,6 +96,43 @@ TEST(a_record_is_read_as_it_was_written)
         CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);
 }
 
+/* Whatever somebody writes: sd-bus refuses a whole list for one text that is none. */
+TEST(a_record_has_texts_that_the_bus_takes)
+{
+        static const struct {
+                const char *written, *read;
+        } c[] = {{"\xc3\xa4", "\xc3\xa4"},
+                 {"\xf0\x9f\x98\x80!", "\xf0\x9f\x98\x80!"},
+                 {"\xff", "?"},
+                 {"a\xc3", "a?"},
+                 {"\xc0\x80", "??"},
+                 {"\xed\xa0\x80", "???"},
+                 {"\xef\xb7\x90\xef\xbf\xbe", "??????"},
+                 {"\xf0\x9f\xbf\xbf", "????"},
+                 {"\xf4\x90\x80\x80", "????"},
+                 {"\\uffff", "???"}};
+        char text[256], whole[sizeof(((struct node_record *) 0)->version)];
+        struct node_record r;
+
+        for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
+                snprintf(text, sizeof(text),
+                         "{\"id\":\"%s\",\"addresses\":[\"x\",\"%s\"],\"tags\":{\"t\":\"%s\"}}",
+                         c[i].written, c[i].written, c[i].written);
+                CHECK_EQ(node_record_read(&r, text, strlen(text)), 0);
+                CHECK_STR(r.id, c[i].read);
+                snprintf(text, sizeof(text), "x,%s", c[i].read);
+                CHECK_STR(r.addresses, text);
+                snprintf(text, sizeof(text), "t=%s", c[i].read);
+                CHECK_STR(r.tags, text);
+        }
+        /* What is too long is not cut within a character. */
+        memset(whole, 'x', sizeof(whole));
+        whole[sizeof(whole) - 2] = '\0';
+        snprintf(text, sizeof(text), "{\"version\":\"%s\xc3\xa4\"}", whole);
+        CHECK_EQ(node_record_read(&r, text, strlen(text)), 0);
+        CHECK_STR(r.version, whole);
+}
+
 TEST(a_place_is_read_as_it_was_written_or_not_at_all)
 {
         struct place a = {.cluster = "c",
