@@ -143,14 +143,14 @@ static enum session_action leave(struct session *s, struct boot_time now)
                 s->state = SESSION_LEFT;
                 return SESSION_WAIT;
         }
-        if (s->busy && boot_before(now, s->busy_until))
-                return SESSION_WAIT;
-        if (s->busy || !boot_before(now, session_deadline(s))) {
+        if (!boot_before(now, boot_min(s->leave_until, session_deadline(s)))) {
                 /* It will expire by itself; there is nobody to wait for. */
                 drop(s, SESSION_LEFT);
                 return SESSION_WAIT;
         }
-        return begin(s, now, SESSION_REVOKE, LEAVE_TIMEOUT);
+        if (s->busy || boot_before(now, s->retry_at))
+                return SESSION_WAIT;
+        return begin(s, now, SESSION_REVOKE, boot_diff(s->leave_until, now));
 }
 
 enum session_action session_next_action(struct session *s, struct boot_time now)
@@ -159,6 +159,9 @@ enum session_action session_next_action(struct session *s, struct boot_time now)
             s->state != SESSION_LOST) {
                 s->state = SESSION_LEAVING;
                 s->busy = false;
+                s->attempt = 0;
+                s->retry_at = (struct boot_time){0};
+                s->leave_until = boot_add(now, LEAVE_TIMEOUT);
         }
         switch (s->state) {
         case SESSION_JOINING:
@@ -187,7 +190,8 @@ struct boot_time session_wakeup(const struct session *s)
         case SESSION_JEOPARDY:
                 return boot_min(session_deadline(s), s->retry_at);
         case SESSION_LEAVING:
-                return s->busy ? s->busy_until : (struct boot_time){0};
+                return boot_min(s->busy ? s->busy_until : s->retry_at,
+                                boot_min(s->leave_until, session_deadline(s)));
         case SESSION_LOST:
         case SESSION_LEFT:
                 break;
@@ -229,11 +233,7 @@ void session_refused(struct session *s, struct boot_time now, nsec_t again)
 
 void session_failed(struct session *s, struct boot_time now)
 {
-        if (s->state == SESSION_LEAVING) {
-                drop(s, SESSION_LEFT);
-                return;
-        }
-        if (s->state != SESSION_JOINING)
+        if (s->state != SESSION_JOINING && s->state != SESSION_LEAVING)
                 return;
         s->busy = false;
         s->attempt++;

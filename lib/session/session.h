@@ -61,8 +61,9 @@ struct session {
                         TTL */
         struct boot_time doubted_at; /* only what was sent since then ends that */
         bool busy; /* an action is under way that session_next_action() waits for */
-        struct boot_time busy_until; /* it counts as failed after that */
-        struct boot_time renewed_at; /* send time of the last acknowledged renewal */
+        struct boot_time busy_until;  /* it counts as failed after that */
+        struct boot_time renewed_at;  /* send time of the last acknowledged renewal */
+        struct boot_time leave_until; /* the place expires by itself after that */
         struct boot_time retry_at;
         unsigned attempt;            /* since the last success */
         bool leave;                  /* asked to leave */

@@ -174,6 +174,23 @@ TEST(leaving_gives_back_or_lets_expire)
         CHECK_EQ(session_next_action(&s, T(100)), SESSION_REVOKE);
         CHECK_EQ(session_next_action(&s, T(1200)), SESSION_WAIT); /* nobody answered */
         CHECK_EQ(s.state, SESSION_LEFT);
+
+        /* No connection yet, as after a restart: the next one is asked. */
+        s = held_since(0);
+        session_leave(&s);
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_REVOKE);
+        session_failed(&s, T(100));
+        CHECK_EQ(s.state, SESSION_LEAVING);
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_WAIT);
+        CHECK(boot_before(T(100), session_wakeup(&s)));
+        session_hurry(&s, T(105)); /* there is one */
+        CHECK_EQ(session_next_action(&s, T(105)), SESSION_REVOKE);
+        session_failed(&s, T(110));
+        CHECK_EQ(session_next_action(&s, session_wakeup(&s)), SESSION_REVOKE);
+        CHECK_EQ(session_next_action(&s, T(1099)), SESSION_WAIT);
+        CHECK_EQ(session_wakeup(&s).ns, T(1100).ns); /* in all as long as one that hangs */
+        CHECK_EQ(session_next_action(&s, T(1100)), SESSION_WAIT);
+        CHECK_EQ(s.state, SESSION_LEFT);
 }
 
 TEST(who_has_left_may_join_again)
