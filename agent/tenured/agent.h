@@ -38,6 +38,7 @@ struct lists {
         uid_t last_uid;            /* who was served last, */
         char last_name[256];       /* and on which connection */
         struct boot_time next_at;  /* not before */
+        nsec_t spent;              /* that others have not had since */
         struct loop_timer timer;
 };
 
@@ -164,6 +165,8 @@ void lists_fini(struct agent *a);
 void lists_pump(struct agent *a, struct boot_time now);
 /* The object at @path has come, has changed, or has gone. */
 void lists_changed(struct agent *a, const char *path);
+/* Whether connection @name is still to be told what was told while its list was written. */
+bool lists_owe(const struct agent *a, const char *name);
 
 /* manager.c: the D-Bus face. */
 

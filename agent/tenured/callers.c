@@ -4,6 +4,11 @@
 
 #include "base/log.h"
 
+/* Who has asked once may ask again, page after page; he is known for so long, and of those so
+ * many. */
+#define IDLE_FOR (10 * NSEC_PER_SEC)
+#define IDLE_MAX 64
+
 #define DBUS "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
 
@@ -32,7 +37,9 @@ struct caller {
         sd_bus_slot *asked;
         struct kept_list calls;
         size_t n;
-        bool busy; /* its calls are being gone through: it is freed after that */
+        struct boot_time idle_since; /* while it has no call */
+        bool busy;                   /* its calls are being gone through */
+        bool gone;
 };
 
 static struct user *user_of(struct callers *c, uid_t uid)
@@ -50,15 +57,50 @@ static struct user *user_of(struct callers *c, uid_t uid)
         return u;
 }
 
-static void drop_caller(struct caller *c)
+static void forget_idle(struct caller *c)
 {
+        TAILQ_REMOVE(&c->callers->idle, c, entry);
+        c->callers->n_idle--;
+        free(c);
+}
+
+/* Forgets who has waited for nothing for long, or is one too many. */
+static void trim(struct callers *cs)
+{
+        struct boot_time now = boot_now();
+        struct caller *c;
+
+        while ((c = TAILQ_FIRST(&cs->idle)) &&
+               (cs->n_idle > IDLE_MAX || boot_diff(now, c->idle_since) >= IDLE_FOR))
+                forget_idle(c);
+        if (c && loop_timer_arm(&cs->timer, boot_add(c->idle_since, IDLE_FOR)) < 0)
+                abort();
+        if (!c && TAILQ_EMPTY(&cs->list))
+                cs->match = sd_bus_slot_unref(cs->match);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+        trim(container_of(t, struct callers, timer));
+}
+
+/* Maybe it has no call any more. */
+static void let_rest(struct caller *c)
+{
+        struct callers *cs = c->callers;
+
         if (c->busy || !TAILQ_EMPTY(&c->calls))
                 return;
-        TAILQ_REMOVE(&c->callers->list, c, entry);
-        if (TAILQ_EMPTY(&c->callers->list))
-                c->callers->match = sd_bus_slot_unref(c->callers->match);
-        sd_bus_slot_unref(c->asked);
-        free(c);
+        TAILQ_REMOVE(&cs->list, c, entry);
+        c->asked = sd_bus_slot_unref(c->asked);
+        if (c->gone || !c->user) {
+                free(c);
+        } else {
+                c->idle_since = boot_now();
+                TAILQ_INSERT_TAIL(&cs->idle, c, entry);
+                cs->n_idle++;
+        }
+        trim(cs);
 }
 
 void callers_drop(struct kept_call *k)
@@ -74,18 +116,28 @@ void callers_drop(struct kept_call *k)
                 c->user->n[k->kind]--;
         k->counted = false;
         k->m = sd_bus_message_unref(k->m);
-        drop_caller(c);
+        let_rest(c);
 }
 
 static void end_all(struct caller *c)
 {
         struct kept_call *k;
 
-        c->busy = true;
+        c->gone = c->busy = true;
         while ((k = TAILQ_FIRST(&c->calls)))
                 k->end(k);
         c->busy = false;
-        drop_caller(c);
+        let_rest(c);
+}
+
+static struct caller *find(struct caller_list *list, const char *name)
+{
+        struct caller *c;
+
+        TAILQ_FOREACH (c, list, entry)
+                if (strcmp(c->name, name) == 0)
+                        return c;
+        return NULL;
 }
 
 static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -96,11 +148,14 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused
 
         if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
                 return 0;
-        TAILQ_FOREACH (c, &cs->list, entry)
-                if (strcmp(c->name, name) == 0) {
-                        end_all(c);
-                        break;
-                }
+        c = find(&cs->list, name);
+        if (c)
+                end_all(c);
+        c = find(&cs->idle, name);
+        if (c) {
+                forget_idle(c);
+                trim(cs);
+        }
         return 0;
 }
 
@@ -140,7 +195,7 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
         TAILQ_FOREACH_SAFE (k, &c->calls, of_caller, after)
                 admit(k);
         c->busy = false;
-        drop_caller(c);
+        let_rest(c);
         return 0;
 }
 
@@ -180,11 +235,17 @@ static int caller_of(struct callers *cs, sd_bus_message *m, struct caller **ret)
 
         if (!name)
                 return -EPERM;
-        TAILQ_FOREACH (c, &cs->list, entry)
-                if (strcmp(c->name, name) == 0) {
-                        *ret = c;
-                        return 0;
-                }
+        *ret = find(&cs->list, name);
+        if (*ret)
+                return 0;
+        c = find(&cs->idle, name);
+        if (c) {
+                TAILQ_REMOVE(&cs->idle, c, entry);
+                cs->n_idle--;
+                TAILQ_INSERT_TAIL(&cs->list, c, entry);
+                *ret = c;
+                return 0;
+        }
         c = calloc(1, sizeof(*c));
         if (!c)
                 return -ENOMEM;
@@ -194,7 +255,7 @@ static int caller_of(struct callers *cs, sd_bus_message *m, struct caller **ret)
         TAILQ_INSERT_TAIL(&cs->list, c, entry);
         r = follow(c, sd_bus_message_get_bus(m));
         if (r < 0) {
-                drop_caller(c);
+                let_rest(c);
                 return r;
         }
         *ret = c;
@@ -233,10 +294,12 @@ const char *callers_name(const struct kept_call *k)
         return k->caller->name;
 }
 
-void callers_init(struct callers *c)
+void callers_init(struct callers *c, struct loop *l)
 {
         TAILQ_INIT(&c->list);
+        TAILQ_INIT(&c->idle);
         TAILQ_INIT(&c->users);
+        loop_timer_init(&c->timer, l, on_timer);
 }
 
 void callers_forget(struct callers *c)
@@ -244,10 +307,14 @@ void callers_forget(struct callers *c)
         struct caller *n;
         struct user *u;
 
-        if (!c->users.tqh_last)
+        if (!c->timer.loop)
                 return;
         while ((n = TAILQ_FIRST(&c->list)))
                 end_all(n);
+        while ((n = TAILQ_FIRST(&c->idle)))
+                forget_idle(n);
+        c->match = sd_bus_slot_unref(c->match);
+        loop_timer_disarm(&c->timer);
         while ((u = TAILQ_FIRST(&c->users))) {
                 TAILQ_REMOVE(&c->users, u, entry);
                 free(u);

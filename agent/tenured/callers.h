@@ -8,7 +8,7 @@
 #include <bsd/sys/queue.h>
 #include <systemd/sd-bus.h>
 
-#include "base/base.h"
+#include "loop/loop.h"
 
 /* What a call waits for, each with its own bound for one user. */
 enum call_kind { CALL_LISTING, CALL_REVISION, CALL_PERMISSION, N_CALL_KINDS };
@@ -31,12 +31,15 @@ struct kept_call {
 };
 
 struct callers {
-        sd_bus_slot *match; /* while somebody waits: who leaves the bus */
+        sd_bus_slot *match; /* while there is anybody: who leaves the bus */
         TAILQ_HEAD(caller_list, caller) list;
+        struct caller_list idle; /* asked lately, and wait for nothing now: longest first */
+        size_t n_idle;
+        struct loop_timer timer;
         TAILQ_HEAD(user_list, user) users;
 };
 
-void callers_init(struct callers *c);
+void callers_init(struct callers *c, struct loop *l);
 
 /* The connection is about to go: ends all. */
 void callers_forget(struct callers *c);

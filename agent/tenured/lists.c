@@ -9,50 +9,53 @@
 /* A piece; and what an answer may have, for a bus ends the connection of who sends more than
  * 32 MiB (dbus-daemon(1), max_message_size). */
 #define PIECE (2 * NSEC_PER_MSEC)
-#define REST_MAX \
-        (10 * NSEC_PER_MSEC)     /* a piece that others interrupted took no longer itself */
+#define PIECE_THINGS 500
 #define LOOK_AGAIN NSEC_PER_MSEC /* whether the bus has taken the last answer */
 #define ANSWER_MAX (24 << 20)
-#define OBJECT_BYTES 800 /* about what one has */
 
-struct changed {
-        TAILQ_ENTRY(changed) entry;
+/* Who asks once in a while has his answer without pauses; past this, as much time as a piece
+ * has taken is left to others. */
+#define AT_ONCE (200 * NSEC_PER_MSEC)
+#define REST_MAX \
+        (10 * NSEC_PER_MSEC) /* a piece that others interrupted took no longer itself */
+
+struct again {
+        TAILQ_ENTRY(again) entry;
+        sd_bus_message *signal; /* NULL: of the object at `path`, as it is by then */
         char path[];
 };
 
 struct list_call {
         struct kept_call call;
         TAILQ_ENTRY(list_call) entry;
-        struct agent *agent;
-        list_fn fn; /* NULL: all objects, piece by piece */
-
-        sd_bus_message *reply; /* NULL: not begun */
-        struct objects_at at;
-        size_t n;
-        TAILQ_HEAD(, changed) changes; /* while it was written */
+        const struct list_kind *kind;
+        struct list list;
+        bool begun, sent;
+        TAILQ_HEAD(, again) again; /* told since it was begun */
 };
 
-static void forget_changes(struct list_call *c)
+static void drop_first(struct list_call *c)
 {
-        struct changed *n;
+        struct again *n = TAILQ_FIRST(&c->again);
 
-        while ((n = TAILQ_FIRST(&c->changes))) {
-                TAILQ_REMOVE(&c->changes, n, entry);
-                free(n);
-        }
+        TAILQ_REMOVE(&c->again, n, entry);
+        sd_bus_message_unref(n->signal);
+        free(n);
 }
 
 static void forget(struct kept_call *k)
 {
         struct list_call *c = container_of(k, struct list_call, call);
-        struct lists *l = &c->agent->lists;
+        struct lists *l = &c->list.agent->lists;
 
         if (k->counted)
                 TAILQ_REMOVE(&l->waiting, c, entry);
         if (l->running == c)
                 l->running = NULL;
-        sd_bus_message_unref(c->reply);
-        forget_changes(c);
+        while (!TAILQ_EMPTY(&c->again))
+                drop_first(c);
+        sd_bus_message_unref(c->list.reply);
+        buf_fini(&c->list.text);
         callers_drop(k);
         free(c);
 }
@@ -79,119 +82,134 @@ void lists_fini(struct agent *a)
 static void on_caller(struct kept_call *k)
 {
         struct list_call *c = container_of(k, struct list_call, call);
+        struct lists *l = &c->list.agent->lists;
 
-        TAILQ_INSERT_TAIL(&c->agent->lists.waiting, c, entry);
-        if (loop_timer_arm(&c->agent->lists.timer,
-                           boot_max(boot_now(), c->agent->lists.next_at)) < 0)
+        TAILQ_INSERT_TAIL(&l->waiting, c, entry);
+        if (loop_timer_arm(&l->timer, boot_max(boot_now(), l->next_at)) < 0)
                 abort();
 }
 
-int lists_ask(struct agent *a, sd_bus_message *m, list_fn fn)
+int lists_ask(struct agent *a, sd_bus_message *m, const struct list_kind *kind)
 {
         struct list_call *c = calloc(1, sizeof(*c));
         int r;
 
         if (!c)
                 return -ENOMEM;
-        c->agent = a;
-        c->fn = fn;
-        TAILQ_INIT(&c->changes);
+        c->kind = kind;
+        c->list.agent = a;
+        c->list.call = m;
+        TAILQ_INIT(&c->again);
         r = callers_keep(&a->callers, &c->call, m, CALL_LISTING, on_caller, forget);
         if (r < 0)
                 free(c);
         return r;
 }
 
-int lists_on_root(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+/* ---- what is told meanwhile ---- */
+
+bool lists_repeats(const struct agent *a, enum list_of of)
 {
-        if (!sd_bus_message_is_method_call(m, OBJECT_MANAGER, "GetManagedObjects") ||
-            !sd_bus_message_has_signature(m, ""))
-                return 0;
-        return lists_ask(userdata, m, NULL);
+        return a->lists.running && a->lists.running->kind->of == of;
 }
 
-/* ---- all objects, piece by piece ---- */
-
-static int begin(struct list_call *c)
+bool lists_owe(const struct agent *a, const char *name)
 {
-        int r = sd_bus_message_new_method_return(c->call.m, &c->reply);
+        const struct list_call *c = a->lists.running;
 
-        return r < 0 ? r : sd_bus_message_open_container(c->reply, 'a', "{oa{sa{sv}}}");
+        return c && c->kind->of != OF_NOTHING && strcmp(callers_name(&c->call), name) == 0;
 }
 
-/* To who asked alone. */
-static int tell_again(struct list_call *c, const char *path)
+static void keep(struct list_call *c, const char *path, sd_bus_message *signal)
 {
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        sd_bus *bus = sd_bus_message_get_bus(c->reply);
-        const char *interface = objects_interface(path);
-        bool there = objects_has(c->agent, path);
-        int r = sd_bus_message_new_signal(bus, &m, ROOT, OBJECT_MANAGER,
+        struct again *n = malloc(sizeof(*n) + strlen(path) + 1);
+
+        if (!n)
+                abort();
+        n->signal = sd_bus_message_ref(signal);
+        strcpy(n->path, path);
+        TAILQ_INSERT_TAIL(&c->again, n, entry);
+}
+
+void lists_repeat(struct agent *a, sd_bus_message *m)
+{
+        keep(a->lists.running, "", m);
+}
+
+void lists_changed(struct agent *a, const char *path)
+{
+        if (lists_repeats(a, OF_OBJECTS))
+                keep(a->lists.running, path, NULL);
+}
+
+static int make_signal(struct agent *a, const char *path, sd_bus_message **ret)
+{
+        struct object o;
+        bool there = objects_find(a, path, &o);
+        int r = sd_bus_message_new_signal(bus_sd(a->bus), ret, ROOT, OBJECT_MANAGER,
                                           there ? "InterfacesAdded" : "InterfacesRemoved");
 
+        if (r < 0)
+                return r;
+        return there ? objects_append(*ret, path, &o)
+                     : sd_bus_message_append(*ret, "oas", path, 1, objects_interface(path));
+}
+
+static int tell_first(struct list_call *c)
+{
+        struct again *n = TAILQ_FIRST(&c->again);
+        struct agent *a = c->list.agent;
+        int r = n->signal ? 0 : make_signal(a, n->path, &n->signal);
+
         if (r >= 0)
-                r = there ? objects_append(c->agent, m, path)
-                          : sd_bus_message_append(m, "oas", path, 1, interface);
-        return r < 0 ? r : sd_bus_send_to(bus, m, callers_name(&c->call), NULL);
+                r = sd_bus_send_to(bus_sd(a->bus), n->signal, callers_name(&c->call), NULL);
+        drop_first(c);
+        return r;
+}
+
+/* ---- piece by piece ---- */
+
+static int begin(struct list_call *c, sd_bus_error *error)
+{
+        int r = c->begun ? 0 : c->kind->begin(&c->list, error);
+
+        c->begun = true;
+        return r;
 }
 
 static int finish(struct list_call *c)
 {
-        struct changed *n;
-        int r = sd_bus_message_close_container(c->reply);
+        int r = c->kind->end(&c->list);
 
         if (r >= 0)
-                r = sd_bus_send(NULL, c->reply, NULL);
-        TAILQ_FOREACH (n, &c->changes, entry)
-                if (r >= 0)
-                        r = tell_again(c, n->path);
+                r = sd_bus_send(NULL, c->list.reply, NULL);
+        c->sent = r >= 0;
         return r;
 }
 
 /* Returns 1 when it is done, 0 when there is more, or a negative errno. */
 static int write_piece(struct list_call *c, struct boot_time end, sd_bus_error *error)
 {
-        cleanup_(freep) char *path = NULL;
-        int r = c->reply ? 0 : begin(c);
+        int r = begin(c, error), n = 0;
 
-        while (r >= 0) {
-                if (c->n * OBJECT_BYTES > ANSWER_MAX)
+        while (r >= 0 && !c->sent) {
+                if (max_of(c->list.bytes, buf_len(&c->list.text)) > ANSWER_MAX)
                         return sd_bus_error_setf(
                                 error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                "There are too many objects for one message; ask GetNodes and "
+                                "There is too much for one message; ask GetNodes and "
                                 "GetServices.");
-                free(path);
-                path = NULL;
-                r = objects_next(c->agent, &c->at, &path);
-                if (r == 0) {
+                r = c->kind->next(&c->list);
+                if (r == 0)
                         r = finish(c);
-                        return r < 0 ? r : 1;
-                }
-                if (r > 0)
-                        r = sd_bus_message_open_container(c->reply, 'e', "oa{sa{sv}}");
-                if (r >= 0)
-                        r = objects_append(c->agent, c->reply, path);
-                if (r >= 0)
-                        r = sd_bus_message_close_container(c->reply);
-                c->n++;
+                if (r >= 0 && (++n == PIECE_THINGS || !boot_before(boot_now(), end)))
+                        return 0;
+        }
+        while (r >= 0 && !TAILQ_EMPTY(&c->again)) {
+                r = tell_first(c);
                 if (r >= 0 && !boot_before(boot_now(), end))
                         return 0;
         }
-        return r;
-}
-
-void lists_changed(struct agent *a, const char *path)
-{
-        struct list_call *c = a->lists.running;
-        struct changed *n;
-
-        if (!c)
-                return;
-        n = malloc(sizeof(*n) + strlen(path) + 1);
-        if (!n)
-                abort();
-        strcpy(n->path, path);
-        TAILQ_INSERT_TAIL(&c->changes, n, entry);
+        return r < 0 ? r : 1;
 }
 
 /* ---- whose turn it is ---- */
@@ -219,16 +237,11 @@ static void serve(struct agent *a, struct list_call *c, struct boot_time now)
 
         l->last_uid = callers_uid(&c->call);
         snprintf(l->last_name, sizeof(l->last_name), "%s", callers_name(&c->call));
-        if (c->fn) {
-                r = c->fn(c->call.m, a, &error);
-                r = r < 0 ? r : 1;
-        } else {
-                l->running = c;
-                r = write_piece(c, boot_add(now, PIECE), &error);
-        }
+        l->running = c;
+        r = write_piece(c, boot_add(now, PIECE), &error);
         if (r == 0)
                 return;
-        if (r < 0)
+        if (r < 0 && !c->sent)
                 (void) sd_bus_reply_method_errno(c->call.m, r, &error);
         forget(&c->call);
 }
@@ -242,16 +255,22 @@ void lists_pump(struct agent *a, struct boot_time now)
 
         if (!c || boot_before(now, l->next_at))
                 return;
-        if (!c->reply &&
+        if (!c->begun &&
             (sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) < 0 || unsent > 0)) {
                 /* What wakes us up for the bus to take more comes after us in a turn. */
                 if (loop_timer_arm(&l->timer, boot_add(now, LOOK_AGAIN)) < 0)
                         abort();
                 return;
         }
+        l->spent = max_of(l->spent - boot_diff(now, l->next_at), (nsec_t) 0);
         serve(a, c, now);
-        took = boot_diff(boot_now(), now);
-        l->next_at = boot_add(boot_now(), min_of(took, REST_MAX));
+        l->next_at = boot_now();
+        took = min_of(boot_diff(l->next_at, now), REST_MAX);
+        l->spent += took;
+        if (l->spent > AT_ONCE) {
+                l->spent -= took;
+                l->next_at = boot_add(l->next_at, took);
+        }
         if (!TAILQ_EMPTY(&l->waiting) && loop_timer_arm(&l->timer, l->next_at) < 0)
                 abort();
 }

@@ -626,7 +626,7 @@ static int run(struct agent *a)
         settings_steady(a);
         steady_init(&a->steady, a->loop, on_brake);
         held_keep_out(a);
-        callers_init(&a->callers);
+        callers_init(&a->callers, a->loop);
         waits_init(&a->waits, a->loop);
         lists_init(a);
         news_init(a);

@@ -14,103 +14,9 @@
 #include "objects.h"
 
 #define MANAGE NAME ".manage"
-#define PAGE_MAX 500
 #define LEAVE_PERSISTENT UINT64_C(1)
 
 /* ---- methods ---- */
-
-static int list_nodes(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        const struct membership *mb = client_membership(a->client);
-        struct member_node *n;
-        int r;
-
-        r = sd_bus_message_new_method_return(m, &reply);
-        if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(ssxo)");
-        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &mb->nodes) {
-                cleanup_(freep) char *path = NULL;
-
-                if (r < 0)
-                        break;
-                if (!node_path(n->record.name, &path))
-                        return -ENOMEM;
-                r = sd_bus_message_append(reply, "(ssxo)", n->record.name, n->record.id,
-                                          n->mod_revision, path);
-        }
-        if (r >= 0)
-                r = sd_bus_message_close_container(reply);
-        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
-}
-
-static int method_list_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        return lists_ask(userdata, m, list_nodes);
-}
-
-/* Pages of either kind. */
-static int list_page(sd_bus_message *m, struct agent *a, const char *interface,
-                     sd_bus_error *error)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        bool services = strcmp(interface, SERVICE) == 0;
-        cleanup_(freep) char *path = NULL;
-        struct objects_at at;
-        const char *behind;
-        uint32_t most;
-        int r = sd_bus_message_rewind(m, 1);
-
-        if (r >= 0)
-                r = sd_bus_message_read(m, "ou", &behind, &most);
-        if (r < 0)
-                return r;
-        r = objects_behind(interface, behind, &at);
-        if (r < 0)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "'%s' is no %s, nor '/'.", behind,
-                                         services ? "service" : "node");
-        if (most == 0 || most > PAGE_MAX)
-                most = PAGE_MAX;
-        r = sd_bus_message_new_method_return(m, &reply);
-        if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(oa{sv})");
-        for (; r >= 0 && most > 0; most--) {
-                free(path);
-                path = NULL;
-                r = objects_next(a, &at, &path);
-                if (r <= 0 || at.services != services)
-                        break;
-                r = sd_bus_message_open_container(reply, 'r', "oa{sv}");
-                if (r >= 0)
-                        r = objects_append_flat(a, reply, path);
-                if (r >= 0)
-                        r = sd_bus_message_close_container(reply);
-        }
-        if (r >= 0)
-                r = sd_bus_message_close_container(reply);
-        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
-}
-
-static int page_of_nodes(sd_bus_message *m, struct agent *a, sd_bus_error *error)
-{
-        return list_page(m, a, NODE, error);
-}
-
-static int page_of_services(sd_bus_message *m, struct agent *a, sd_bus_error *error)
-{
-        return list_page(m, a, SERVICE, error);
-}
-
-static int method_get_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        return lists_ask(userdata, m, page_of_nodes);
-}
-
-static int method_get_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        return lists_ask(userdata, m, page_of_services);
-}
 
 static int method_get_node(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -213,58 +119,6 @@ static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *
         r = sd_bus_reply_method_return(m, "h", fd); /* which keeps one of its own */
         close(fd);
         return r;
-}
-
-/* Everything, as JSON. Names and states need no escaping. */
-static int describe(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
-{
-        const struct session *s = client_session(a->client);
-        const struct membership *all = client_membership(a->client);
-        const struct links_counts kernel =
-                a->links ? links_counts(a->links) : (struct links_counts){0};
-        cleanup_(buf_fini) struct buf b = {0};
-        struct member_node *n;
-        bool first = true;
-
-        buf_printf(&b,
-                   "{\"state\":\"%s\",\"node\":\"%s\",\"id\":\"%s\",\"cluster\":\"%s\","
-                   "\"lease\":\"%016" PRIx64 "\",\"ttl_usec\":%" PRId64
-                   ",\"deadline_usec\":%" PRId64 ",\"revision\":%" PRId64 ",\"synced\":%s"
-                   ",\"core_endpoint\":\"%s\",\"nodes\":[",
-                   session_state_name(a->state), a->opt.node_name, a->opt.node_id,
-                   a->opt.cluster, (uint64_t) s->lease, s->ttl / NSEC_PER_USEC,
-                   s->lease ? boot_usec(session_deadline(s)) : 0, client_revision(a->client),
-                   client_synced(a->client) ? "true" : "false", client_endpoint(a->client));
-        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &all->nodes) {
-                buf_printf(&b, "%s", first ? "" : ",");
-                node_record_write(&n->record, &b);
-                first = false;
-        }
-        buf_printf(&b,
-                   "],\"netlink\":{\"dumps\":%" PRIu64 ",\"interrupted\":%" PRIu64
-                   ",\"overflows\":%" PRIu64 "},\"loop\":{\"longest_turn_usec\":%" PRId64
-                   "},\"services\":[",
-                   kernel.dumps, kernel.interrupted, kernel.overflows,
-                   loop_longest_turn(a->loop) / NSEC_PER_USEC);
-        for (struct service *v = services_from(client_services(a->client), ""); v;
-             v = services_next(v)) {
-                struct service_record r;
-
-                service_read(v, &r);
-                service_record_write(&r, &b);
-                if (services_next(v))
-                        buf_printf(&b, ",");
-        }
-        buf_printf(&b, "]}");
-        buf_add_u8(&b, 0);
-        if (buf_error(&b) < 0)
-                return -ENOMEM;
-        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
-}
-
-static int method_describe(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        return lists_ask(userdata, m, describe);
 }
 
 /* ---- properties ---- */

@@ -3,7 +3,6 @@
 
 #include "agent.h"
 
-int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int method_register_service(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int method_unregister_service(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -1,7 +1,6 @@
 /* Manager's methods about services and tags. */
 #include <stdio.h>
 
-#include "lists.h"
 #include "manager.h"
 #include "objects.h"
 
@@ -15,33 +14,6 @@
 #define BAD_TAGS                                                                           \
         "Tags' names are letters, digits and . _ -, their values without commas, at most " \
         "511 bytes in all."
-
-static int list_services(sd_bus_message *m, struct agent *a, sd_bus_error *error unused_)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        int r;
-
-        r = sd_bus_message_new_method_return(m, &reply);
-        if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(sssxo)");
-        for (struct service *s = services_from(client_services(a->client), ""); r >= 0 && s;
-             s = services_next(s)) {
-                cleanup_(freep) char *path = NULL;
-
-                if (!service_path(s, &path))
-                        return -ENOMEM;
-                r = sd_bus_message_append(reply, "(sssxo)", s->name, s->node, s->instance,
-                                          s->mod_revision, path);
-        }
-        if (r >= 0)
-                r = sd_bus_message_close_container(reply);
-        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
-}
-
-int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        return lists_ask(userdata, m, list_services);
-}
 
 int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "objects.h"
+#include "lists.h"
 
 /* Journal message ids, explained in conf/tenure.catalog. */
 #define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
@@ -141,27 +141,60 @@ static void check(int r, const char *what)
                 log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
 }
 
+static int make_signal(struct agent *a, const struct news *n, const char *path,
+                       sd_bus_message **ret)
+{
+        static const char *const names[] = {
+                [NEWS_NODE_JOINED] = "NodeJoined",
+                [NEWS_NODE_LEFT] = "NodeLeft",
+                [NEWS_NODE_CHANGED] = "NodeChanged",
+                [NEWS_SERVICE_ADDED] = "ServiceAdded",
+                [NEWS_SERVICE_REMOVED] = "ServiceRemoved",
+                [NEWS_SERVICE_CHANGED] = "ServiceChanged",
+        };
+        int r = sd_bus_message_new_signal(bus_sd(a->bus), ret, ROOT, MANAGER, names[n->kind]);
+
+        if (r >= 0)
+                r = sd_bus_message_append(*ret, "ss", n->name, n->of);
+        if (r >= 0 && n->kind > NEWS_NODE_CHANGED)
+                r = sd_bus_message_append(*ret, "s", n->instance);
+        if (r >= 0 && (n->kind == NEWS_NODE_LEFT || n->kind == NEWS_SERVICE_REMOVED))
+                r = sd_bus_message_append(*ret, "s", n->reason);
+        if (r >= 0)
+                r = sd_bus_message_append(*ret, "xo", n->revision, path);
+        return r;
+}
+
+/* To everybody; and to who is waiting for a list once more, behind it. */
+static void tell_manager(struct agent *a, const struct news *n, const char *path)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *again = NULL;
+        int r = make_signal(a, n, path, &m);
+
+        if (r >= 0)
+                r = sd_bus_send(bus_sd(a->bus), m, NULL);
+        if (r >= 0 && lists_repeats(a, n->kind <= NEWS_NODE_CHANGED ? OF_NODES : OF_SERVICES)) {
+                r = make_signal(a, n, path, &again);
+                if (r >= 0)
+                        lists_repeat(a, again);
+        }
+        check(r, "what became of a node or a service");
+}
+
 /* Others may have happened since: what is there now is told of objects that still are. */
 static void tell_node(struct agent *a, const struct news *n)
 {
         cleanup_(freep) char *path = NULL;
-        sd_bus *bus = bus_sd(a->bus);
+        struct object o;
 
         if (!node_path(n->name, &path))
                 return;
-        if (n->kind == NEWS_NODE_LEFT) {
-                check(sd_bus_emit_signal(bus, ROOT, MANAGER, "NodeLeft", "sssxo", n->name,
-                                         n->of, n->reason, n->revision, path),
-                      "NodeLeft");
-                return objects_removed(a, path, NODE);
-        }
-        if (n->kind == NEWS_NODE_JOINED && objects_has(a, path))
+        if (n->kind == NEWS_NODE_JOINED && objects_find(a, path, &o))
                 objects_added(a, path);
-        check(sd_bus_emit_signal(bus, ROOT, MANAGER,
-                                 n->kind == NEWS_NODE_JOINED ? "NodeJoined" : "NodeChanged",
-                                 "ssxo", n->name, n->of, n->revision, path),
-              "NodeJoined");
-        if (n->kind == NEWS_NODE_CHANGED && objects_has(a, path))
+        tell_manager(a, n, path);
+        if (n->kind == NEWS_NODE_LEFT)
+                objects_removed(a, path, NODE);
+        if (n->kind == NEWS_NODE_CHANGED && objects_find(a, path, &o))
                 objects_node_changed(a, path);
 }
 
@@ -169,25 +202,16 @@ static void tell_service(struct agent *a, const struct news *n)
 {
         const struct service s = {.name = n->name, .node = n->of, .instance = n->instance};
         cleanup_(freep) char *path = NULL;
-        sd_bus *bus = bus_sd(a->bus);
+        struct object o;
 
         if (!service_path(&s, &path))
                 return;
-        if (n->kind == NEWS_SERVICE_REMOVED) {
-                check(sd_bus_emit_signal(bus, ROOT, MANAGER, "ServiceRemoved", "ssssxo",
-                                         n->name, n->of, n->instance, n->reason, n->revision,
-                                         path),
-                      "ServiceRemoved");
-                return objects_removed(a, path, SERVICE);
-        }
-        if (n->kind == NEWS_SERVICE_ADDED && objects_has(a, path))
+        if (n->kind == NEWS_SERVICE_ADDED && objects_find(a, path, &o))
                 objects_added(a, path);
-        check(sd_bus_emit_signal(bus, ROOT, MANAGER,
-                                 n->kind == NEWS_SERVICE_ADDED ? "ServiceAdded"
-                                                               : "ServiceChanged",
-                                 "sssxo", n->name, n->of, n->instance, n->revision, path),
-              "ServiceAdded");
-        if (n->kind == NEWS_SERVICE_CHANGED && objects_has(a, path))
+        tell_manager(a, n, path);
+        if (n->kind == NEWS_SERVICE_REMOVED)
+                objects_removed(a, path, SERVICE);
+        if (n->kind == NEWS_SERVICE_CHANGED && objects_find(a, path, &o))
                 objects_service_changed(a, path);
 }
 

@@ -5,8 +5,6 @@
 #include "base/log.h"
 #include "lists.h"
 
-#define NODES ROOT "/node"
-#define SERVICES ROOT "/service"
 #define SERVICE_TEMPLATE SERVICES "/%/%/%" /* name, node, instance */
 
 #define CHANGES SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE
@@ -64,24 +62,6 @@ static int find_node(sd_bus *bus unused_, const char *path, const char *interfac
         if (!n)
                 return 0;
         *ret = n;
-        return 1;
-}
-
-static int list_nodes(sd_bus *bus unused_, const char *prefix unused_, void *userdata,
-                      char ***ret, sd_bus_error *error unused_)
-{
-        struct agent *a = userdata;
-        const struct membership *m = client_membership(a->client);
-        char **paths = calloc(m->n + 1, sizeof(char *));
-        struct member_node *n;
-        size_t i = 0;
-
-        if (!paths)
-                return -ENOMEM;
-        RB_FOREACH (n, member_tree, (struct member_tree *) (uintptr_t) &m->nodes)
-                if (node_path(n->record.name, &paths[i]))
-                        i++;
-        *ret = paths;
         return 1;
 }
 
@@ -162,23 +142,6 @@ static int find_service(sd_bus *bus unused_, const char *path, const char *inter
         if (!s)
                 return 0;
         *ret = s;
-        return 1;
-}
-
-static int list_services(sd_bus *bus unused_, const char *prefix unused_, void *userdata,
-                         char ***ret, sd_bus_error *error unused_)
-{
-        struct agent *a = userdata;
-        const struct services *all = client_services(a->client);
-        char **paths = calloc(all->n + 1, sizeof(char *));
-        size_t i = 0;
-
-        if (!paths)
-                return -ENOMEM;
-        for (struct service *s = services_from(all, ""); s; s = services_next(s))
-                if (service_path(s, &paths[i]))
-                        i++;
-        *ret = paths;
         return 1;
 }
 
@@ -264,7 +227,7 @@ const char *objects_interface(const char *path)
         return strncmp(path, NODES "/", strlen(NODES "/")) == 0 ? NODE : SERVICE;
 }
 
-static int next_node(const struct agent *a, struct objects_at *at, char **ret_path)
+static struct member_node *next_node(const struct agent *a, struct objects_at *at)
 {
         struct member_tree *nodes =
                 (struct member_tree *) (uintptr_t) &client_membership(a->client)->nodes;
@@ -274,13 +237,12 @@ static int next_node(const struct agent *a, struct objects_at *at, char **ret_pa
         n = RB_NFIND(member_tree, nodes, &key);
         if (n && strcmp(n->record.name, at->name) == 0)
                 n = RB_NEXT(member_tree, nodes, n);
-        if (!n)
-                return 0;
-        snprintf(at->name, sizeof(at->name), "%s", n->record.name);
-        return node_path(n->record.name, ret_path) ? 1 : -ENOMEM;
+        if (n)
+                snprintf(at->name, sizeof(at->name), "%s", n->record.name);
+        return n;
 }
 
-static int next_service(const struct agent *a, struct objects_at *at, char **ret_path)
+static struct service *next_service(const struct agent *a, struct objects_at *at)
 {
         struct service_names *names =
                 (struct service_names *) (uintptr_t) &client_services(a->client)->by_name;
@@ -291,22 +253,29 @@ static int next_service(const struct agent *a, struct objects_at *at, char **ret
             strcmp(s->instance, at->instance) == 0)
                 s = RB_NEXT(service_names, names, s);
         if (!s)
-                return 0;
+                return NULL;
         snprintf(at->name, sizeof(at->name), "%s", s->name);
         snprintf(at->node, sizeof(at->node), "%s", s->node);
         snprintf(at->instance, sizeof(at->instance), "%s", s->instance);
-        return service_path(s, ret_path) ? 1 : -ENOMEM;
+        return s;
 }
 
-int objects_next(const struct agent *a, struct objects_at *at, char **ret_path)
+bool objects_next(const struct agent *a, struct objects_at *at, struct object *ret)
 {
-        int r = at->services ? 0 : next_node(a, at, ret_path);
-
-        if (r != 0)
-                return r;
-        if (!at->services)
+        *ret = (struct object){0};
+        if (!at->services) {
+                ret->node = next_node(a, at);
+                if (ret->node)
+                        return true;
                 *at = (struct objects_at){.services = true};
-        return next_service(a, at, ret_path);
+        }
+        ret->service = next_service(a, at);
+        return ret->service;
+}
+
+const char *objects_path(const struct object *o, char **ret)
+{
+        return o->node ? node_path(o->node->record.name, ret) : service_path(o->service, ret);
 }
 
 int objects_behind(const char *interface, const char *path, struct objects_at *ret)
@@ -330,19 +299,15 @@ int objects_behind(const char *interface, const char *path, struct objects_at *r
 
 /* ---- as a whole ---- */
 
-static void *find(struct agent *a, const char *path)
+bool objects_find(struct agent *a, const char *path, struct object *ret)
 {
+        bool node = objects_interface(path)[strlen(NAME ".")] == 'N';
         void *found = NULL;
-        int r = objects_interface(path)[strlen(NAME ".")] == 'N'
-                        ? find_node(NULL, path, NODE, a, &found, NULL)
-                        : find_service(NULL, path, SERVICE, a, &found, NULL);
+        int r = node ? find_node(NULL, path, NODE, a, &found, NULL)
+                     : find_service(NULL, path, SERVICE, a, &found, NULL);
 
-        return r > 0 ? found : NULL;
-}
-
-bool objects_has(struct agent *a, const char *path)
-{
-        return find(a, path) != NULL;
+        *ret = (struct object){.node = node ? found : NULL, .service = node ? NULL : found};
+        return r > 0;
 }
 
 static int append_value(sd_bus_message *m, const struct sd_bus_vtable *v, const char *path,
@@ -359,13 +324,11 @@ static int append_value(sd_bus_message *m, const struct sd_bus_vtable *v, const 
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
-static int append_properties(struct agent *a, sd_bus_message *m, const char *path)
+static int append_properties(sd_bus_message *m, const char *path, const struct object *o)
 {
-        const char *interface = objects_interface(path);
-        const sd_bus_vtable *v =
-                interface[strlen(NAME ".")] == 'N' ? node_vtable : service_vtable;
-        void *object = find(a, path);
-        int r = object ? sd_bus_message_open_container(m, 'a', "{sv}") : -ENOENT;
+        const sd_bus_vtable *v = o->node ? node_vtable : service_vtable;
+        void *object = o->node ? (void *) o->node : o->service;
+        int r = sd_bus_message_open_container(m, 'a', "{sv}");
 
         for (; r >= 0 && v->type != _SD_BUS_VTABLE_END; v++) {
                 if (v->type != _SD_BUS_VTABLE_PROPERTY)
@@ -374,21 +337,21 @@ static int append_properties(struct agent *a, sd_bus_message *m, const char *pat
                 if (r >= 0)
                         r = sd_bus_message_append_basic(m, 's', v->x.property.member);
                 if (r >= 0)
-                        r = append_value(m, v, path, interface, object);
+                        r = append_value(m, v, path, o->node ? NODE : SERVICE, object);
                 if (r >= 0)
                         r = sd_bus_message_close_container(m);
         }
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
-int objects_append_flat(struct agent *a, sd_bus_message *m, const char *path)
+int objects_append_flat(sd_bus_message *m, const char *path, const struct object *o)
 {
         int r = sd_bus_message_append_basic(m, 'o', path);
 
-        return r < 0 ? r : append_properties(a, m, path);
+        return r < 0 ? r : append_properties(m, path, o);
 }
 
-int objects_append(struct agent *a, sd_bus_message *m, const char *path)
+int objects_append(sd_bus_message *m, const char *path, const struct object *o)
 {
         int r = sd_bus_message_append_basic(m, 'o', path);
 
@@ -397,9 +360,9 @@ int objects_append(struct agent *a, sd_bus_message *m, const char *path)
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'e', "sa{sv}");
         if (r >= 0)
-                r = sd_bus_message_append_basic(m, 's', objects_interface(path));
+                r = sd_bus_message_append_basic(m, 's', o->node ? NODE : SERVICE);
         if (r >= 0)
-                r = append_properties(a, m, path);
+                r = append_properties(m, path, o);
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         return r < 0 ? r : sd_bus_message_close_container(m);
@@ -414,14 +377,14 @@ int objects_attach(struct agent *a)
 
         r = sd_bus_add_fallback_vtable(bus, NULL, NODES, NODE, node_vtable, find_node, a);
         if (r >= 0)
-                r = sd_bus_add_node_enumerator(bus, NULL, NODES, list_nodes, a);
+                r = sd_bus_add_object(bus, NULL, NODES, answers_on_parent, a);
         if (r >= 0)
                 r = sd_bus_add_fallback_vtable(bus, NULL, SERVICES, SERVICE, service_vtable,
                                                find_service, a);
         if (r >= 0)
-                r = sd_bus_add_node_enumerator(bus, NULL, SERVICES, list_services, a);
+                r = sd_bus_add_object(bus, NULL, SERVICES, answers_on_parent, a);
         if (r >= 0)
-                r = sd_bus_add_object(bus, NULL, ROOT, lists_on_root, a);
+                r = sd_bus_add_object(bus, NULL, ROOT, answers_on_root, a);
         if (r >= 0)
                 r = sd_bus_add_object_manager(bus, NULL, ROOT);
         return r < 0 ? r : 0;

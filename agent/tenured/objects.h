@@ -8,6 +8,8 @@
 #define NODE NAME ".Node"
 #define SERVICE NAME ".Service"
 #define ROOT "/org/tenure/Membership1"
+#define NODES ROOT "/node"
+#define SERVICES ROOT "/service"
 
 /* Returns *@ret, owned by the caller, or NULL when out of memory. */
 const char *node_path(const char *name, char **ret);
@@ -24,6 +26,12 @@ void objects_service_changed(struct agent *a, const char *path);
 
 /* ---- what they are, for answers of our own ---- */
 
+/* One of them, lent until the loop goes round; the other one is NULL. */
+struct object {
+        struct member_node *node;
+        struct service *service;
+};
+
 /* Goes through all objects in an order of its own, nodes first; what comes or goes meanwhile
  * does no harm. Begins with all zeroes, or, of nodes or services alone, behind the object at a
  * path: "/" for the beginning. */
@@ -33,20 +41,23 @@ struct objects_at {
         char node[256], instance[128];
 };
 
-/* Returns 1 and *@ret_path, to be freed; 0 behind the last one, or -ENOMEM. */
-must_check_ int objects_next(const struct agent *a, struct objects_at *at, char **ret_path);
+/* Returns whether there is one more. */
+must_check_ bool objects_next(const struct agent *a, struct objects_at *at, struct object *ret);
 
 /* Returns 0, or -EINVAL where @path is none of @interface's. */
 must_check_ int objects_behind(const char *interface, const char *path, struct objects_at *ret);
 
-/* NODE or SERVICE; whether it is there. */
-const char *objects_interface(const char *path);
-bool objects_has(struct agent *a, const char *path);
+/* Returns *@ret, owned by the caller, or NULL when out of memory. */
+const char *objects_path(const struct object *o, char **ret);
 
-/* Appends the path and a{sa{sv}}, or the path and a{sv}; the object is there. Returns 0 or a
- * negative errno. */
-must_check_ int objects_append(struct agent *a, sd_bus_message *m, const char *path);
-must_check_ int objects_append_flat(struct agent *a, sd_bus_message *m, const char *path);
+/* NODE or SERVICE; whether there is one. */
+const char *objects_interface(const char *path);
+must_check_ bool objects_find(struct agent *a, const char *path, struct object *ret);
+
+/* Appends the path and a{sa{sv}}, or the path and a{sv}. Returns 0 or a negative errno. */
+must_check_ int objects_append(sd_bus_message *m, const char *path, const struct object *o);
+must_check_ int objects_append_flat(sd_bus_message *m, const char *path,
+                                    const struct object *o);
 
 /* A getter of a property, as sd-bus wants it. */
 #define GETTER(fn)                                                                 \

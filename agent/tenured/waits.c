@@ -10,6 +10,7 @@
 #define ASK_AGAIN (50 * NSEC_PER_MSEC)
 #define ASK_IN_A_ROW 10
 #define ASK_REFILL (500 * NSEC_PER_MSEC)
+#define OWED_AGAIN (5 * NSEC_PER_MSEC) /* whether his list is through */
 
 struct wait {
         struct kept_call call;
@@ -51,14 +52,17 @@ void waits_fini(struct waits *w)
 }
 
 /* Answers who has waited long enough, one way or the other. */
-static void answer(struct waits *w, int64_t revision, struct boot_time now)
+static void answer(struct agent *a, int64_t revision, struct boot_time now)
 {
+        struct waits *w = &a->waits;
         struct wait *n, *after;
 
         w->next = BOOT_TIME_NEVER;
         w->revision = revision;
         TAILQ_FOREACH_SAFE (n, &w->list, entry, after) {
-                if (revision >= n->revision) {
+                if (revision >= n->revision && lists_owe(a, callers_name(&n->call))) {
+                        w->next = boot_min(w->next, boot_add(now, OWED_AGAIN));
+                } else if (revision >= n->revision) {
                         (void) sd_bus_reply_method_return(n->call.m, "x", revision);
                         forget(&n->call);
                 } else if (!boot_before(now, n->until)) {
@@ -98,7 +102,7 @@ void waits_pump(struct agent *a, struct boot_time now)
         if (w->n == 0)
                 return;
         if (news_revision(a) != w->revision || !boot_before(now, w->next))
-                answer(w, news_revision(a), now);
+                answer(a, news_revision(a), now);
         if (w->n > 0 && !boot_before(now, w->ask_at))
                 ask(w, a->client, now);
         next = w->n > 0 ? boot_min(w->next, w->ask_at) : BOOT_TIME_NEVER;
@@ -136,7 +140,7 @@ int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *er
 
         if (r < 0)
                 return r;
-        if (news_revision(a) >= revision)
+        if (news_revision(a) >= revision && !lists_owe(a, sd_bus_message_get_sender(m)))
                 return sd_bus_reply_method_return(m, "x", news_revision(a));
         n = calloc(1, sizeof(*n));
         if (!n)
