@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 
+#define MESSAGE_CERTIFICATE "MESSAGE_ID=3e5f1c0b7a2d4968b1c47d90e2fa6c13"
+
 int certificates_read(struct certificates *c, const struct options *o)
 {
         struct tls_error err;
@@ -45,6 +47,33 @@ void certificates_replace(struct certificates *c, struct certificates *fresh)
                 tls_replace(c->peers_in, take_ptr(fresh->peers_in));
         if (fresh->peers_out)
                 tls_replace(c->peers_out, take_ptr(fresh->peers_out));
+        cert_end_look(&c->clients_end);
+        cert_end_look(&c->peers_end);
+}
+
+static void tell(const char *option, const char *text, const char *what)
+{
+        const char *fields[] = {MESSAGE_CERTIFICATE, NULL};
+
+        log_full(LOG_WARNING, fields,
+                 "The certificate of %s %s: renew it, and reload; without it %s.", option, text,
+                 what);
+}
+
+static void on_clients_end(struct cert_end *e unused_, const char *text)
+{
+        tell("--cert-file", text, "no client will talk to this member");
+}
+
+static void on_peers_end(struct cert_end *e unused_, const char *text)
+{
+        tell("--peer-cert-file", text, "no other member will");
+}
+
+void certificates_watch(struct certificates *c, struct loop *l)
+{
+        cert_end_start(&c->clients_end, l, c->clients, on_clients_end);
+        cert_end_start(&c->peers_end, l, c->peers_in, on_peers_end);
 }
 
 void certificates_fini(struct certificates *c)

@@ -1,18 +1,23 @@
 /* The certificates of tenure-core: read together, and replaced together. */
 #pragma once
 
-#include "loop/tls.h"
+#include "loop/cert_end.h"
 #include "options.h"
 
 struct certificates {
         struct tls *clients; /* each NULL where its URLs are http:// */
         struct tls *peers_in, *peers_out;
+        struct cert_end clients_end, peers_end;
 };
 
 /* Returns 0, or a negative errno that was told. */
 must_check_ int certificates_read(struct certificates *c, const struct options *o);
 
-/* Puts @fresh in the place of what @c was, for connections from now on. */
+/* Puts @fresh in the place of what @c was, for connections from now on, and looks at its end.
+ */
 void certificates_replace(struct certificates *c, struct certificates *fresh);
+
+/* Tells of the end of each weeks before, in the journal. */
+void certificates_watch(struct certificates *c, struct loop *l);
 
 void certificates_fini(struct certificates *c);

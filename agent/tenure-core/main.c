@@ -566,6 +566,7 @@ static int run(struct program *p)
                  ") serves clients on %s; data in %s.",
                  p->opt.name, p->member_id, p->cluster_id, p->opt.listen_client_urls,
                  p->opt.data_dir);
+        certificates_watch(&p->tls, p->loop);
         notify_ready();
         loop_watch_turns(p->loop, LONG_TURN, on_long_turn, p);
         loop_run(p->loop);

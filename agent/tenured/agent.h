@@ -11,6 +11,7 @@
 #include "holders.h"
 #include "keep.h"
 #include "link/link.h"
+#include "loop/cert_end.h"
 #include "loop/standstill.h"
 #include "maintenance.h"
 #include "names.h"
@@ -55,7 +56,8 @@ struct agent {
         struct client *client;
         struct bus *bus; /* NULL while there is none */
         bool bus_missing_told;
-        struct loop_timer bus_retry, watchdog, certificate;
+        struct loop_timer bus_retry, watchdog;
+        struct cert_end certificate;
         nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
         int argc;
@@ -125,8 +127,8 @@ void held_wait(struct agent *a, struct boot_time now); /* for what is bound, lea
 void watchdog_set(struct agent *a);
 void watchdog_beat(struct loop_timer *t);
 
-/* certificate.c: its timer's function. */
-void certificate_tell(struct loop_timer *t);
+/* certificate.c */
+void certificate_start(struct agent *a);
 
 /* publish.c: what this node says of itself and of its services. */
 must_check_ int publish_start(struct agent *a);

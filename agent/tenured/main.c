@@ -609,7 +609,6 @@ static int run(struct agent *a)
         loop_timer_init(&a->bus_retry, a->loop, on_bus_retry);
         loop_timer_init(&a->watchdog, a->loop, watchdog_beat);
         loop_timer_init(&a->ready_at, a->loop, on_ready_at);
-        loop_timer_init(&a->certificate, a->loop, certificate_tell);
         loop_timer_init(&a->let_go, a->loop, on_let_go);
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
@@ -654,7 +653,7 @@ static int run(struct agent *a)
         connect_bus(a);
         a->watchdog_most = notify_watchdog_period();
         watchdog_set(a);
-        certificate_tell(&a->certificate);
+        certificate_start(a);
         log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
                  a->opt.cluster, a->opt.node_name, a->opt.endpoints);
         tell_status(a);

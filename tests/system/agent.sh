@@ -390,6 +390,7 @@ is "with its place kept" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
 pkill -P $$ -f "endpoints https://127.0.0.1:$s"
 
 has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem ends on 20[0-9-]+, in [012] days: renew it"
+is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file ends on 20[0-9-]+, in [012] days: renew it.* no client will talk" "$DIR/tls-core.log")" 3
 
 # Drop-ins come after the file; what is wrong in them is named as well.
 mkdir "$DIR/agent.conf.d" && printf '[Agent]\nTTL=7s\n' >"$DIR/agent.conf.d/10-ttl.conf"

@@ -40,6 +40,7 @@ PEERS=()
 # ---- the rule: a certificate is for the host of the member's peer URL ----
 for n in 1 2 3; do replica $n m$n; done
 if until_ok 15 at 1 put k v && until_ok 15 at 3 get k; then ok "members, each with its own certificate"; else not_ok "members, each with its own certificate" "$(tail -n 3 n1.log)"; fi
+is "the end of a member's certificate is told, and of its clients' there is none" "$(grep -oE "The certificate of --(peer-)?cert-file ends on 20[0-9-]+, in [012] days: renew it" n1.log | sed 's/ ends on .*//')" "The certificate of --peer-cert-file"
 ID=$(at 1 member list | grep -oE '^[0-9a-f]+' | head -n 1)
 CID=$(grep -oE 'of cluster [0-9a-f]+' n1.log | tail -n 1 | cut -d' ' -f3)
 id_of() { at 1 member list | grep ", n$1, " | grep -oE '^[0-9a-f]+'; }
