@@ -51,3 +51,7 @@ has_left() { [ -n "$(told_left "$1")" ]; }
 back() { until_ok 20 all_there && until_ok 10 runs h4 || not_ok "$1: it comes back" "$(on h4 journalctl -u tenured -o cat --no-pager 2>/dev/null | tail -n 3)"; }
 lines() { wc -l <"$DIR/watch.h1.log" | awk '{print $1 + 1}'; }
 now_us() { echo "${EPOCHREALTIME/./}"; }
+
+# Units that failed, of all hosts. One that waits for a path needs one of the 128 inotify instances (fs.inotify.max_user_instances)
+# that all hosts share, another checkout's too.
+failed_units() { for h in h1 h2 h3 h4; do on $h systemctl --failed --no-legend --plain; done | grep -v '^systemd-ask-password-[a-z]*\.path'; }
