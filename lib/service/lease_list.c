@@ -7,9 +7,9 @@
  */
 #include "service/slow.h"
 
-#define LOOK_STEPS 8000   /* in one turn of the loop: some 2 ms */
-#define KEYS_PER_STEP 8  /* of a lease, where somebody must be allowed to read them */
-#define SEND_ITEMS 2000  /* each time the reader has taken what there was: in its own turn */
+#define LOOK_STEPS 8000 /* in one turn of the loop: some 2 ms */
+#define KEYS_PER_STEP 8 /* of a lease, where somebody must be allowed to read them */
+#define SEND_ITEMS 2000 /* each time the reader has taken what there was: in its own turn */
 #define SEND_HIGH ((size_t) 256 << 10) /* no more is made while so much waits */
 #define LEASES (2 << 3 | 2)            /* the field of LeaseLeasesResponse */
 
