@@ -326,6 +326,10 @@ static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, voi
         if (!c->server || frame->hd.type != NGHTTP2_HEADERS ||
             frame->headers.cat != NGHTTP2_HCAT_REQUEST)
                 return 0;
+        if ((frame->hd.flags & NGHTTP2_FLAG_PRIORITY) &&
+            (frame->headers.pri_spec.stream_id != 0 || frame->headers.pri_spec.exclusive) &&
+            !flow_priority(c))
+                return NGHTTP2_ERR_CALLBACK_FAILURE;
         k = call_new(c, frame->hd.stream_id);
         if (!k)
                 return NGHTTP2_ERR_CALLBACK_FAILURE;
@@ -415,9 +419,7 @@ static int on_data_chunk(nghttp2_session *h2, uint8_t flags, int32_t stream, con
 static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void *userdata)
 {
         (void) h2;
-        (void) hd;
-        flow_frame(userdata);
-        return 0;
+        return flow_frame(userdata, hd) ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 static void begin_call(struct rpc_conn *c, struct call *k)

