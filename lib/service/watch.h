@@ -28,9 +28,11 @@ struct watch {
         struct watch_group *group;
         int64_t id;
         struct kv_span span;   /* of `bytes` */
-        int64_t next_revision; /* it wants nothing before; nor what its feed has passed */
+        int64_t next_revision; /* it wants nothing before; nor what its feed has passed... */
+        size_t n_sent;         /* ...nor, of that revision, so many events of its group */
         uint64_t batch;        /* of its feed: the last that it was looked at for */
         bool prev_kv, no_put, no_delete, progress_notify, fragment;
+        bool in_parts;            /* the last response said that another part follows */
         struct boot_time told_at; /* when it last got a response */
         uint8_t bytes[];
 };
@@ -44,7 +46,9 @@ struct watch_group {
         struct watch_list watches;
         TAILQ_ENTRY(watch_group) next; /* while it has events */
         const struct kv_version **events;
-        size_t n_events, events_cap, bytes;
+        size_t n_events, events_cap;
+        size_t bytes, prev_bytes; /* of them, and of what was there before, where some... */
+        bool wants_prev;          /* ...watch wants that, or did */
 };
 
 enum watch_feed_state {
@@ -70,7 +74,7 @@ struct watch_feed {
         int64_t upto;      /* the end of the batch; who wants later ones only may join */
         int64_t at;        /* of the revision that is being gathered... */
         size_t at_n;       /* ...so many events have been */
-        size_t bytes;      /* of the events in the batch */
+        size_t bytes;      /* of the events in the batch, as far as they are wanted */
         uint64_t batch;    /* its number */
         int64_t compacted; /* of the history from which it was gathered, which must not... */
         uint64_t installs; /* ...have changed */
@@ -141,13 +145,22 @@ void watch_unplace(struct watch *w);
  * sent all there is, and sets h->next for what remains. */
 bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_budget *b);
 
+/* It wants nothing before @next. */
+void watch_pass(struct watch *w, int64_t next);
+
 /* ---- watch_send.c ---- */
 
+enum watch_sent {
+        WATCH_SENT,
+        WATCH_MORE, /* the budget did not last: the same call goes on with it */
+        WATCH_FULL, /* its client is to read first: w->next_revision says where it goes on */
+};
+
 /* Sends the events of @g from revision @from on to @w, one of its watches, as far as it wants
- * them. Charges the budget. Returns false when that did not last: the same call goes on with
- * it.
- */
-must_check_ bool watch_send(struct watch *w, struct watch_group *g, int64_t from,
-                            struct boot_time now, struct watch_budget *b);
+ * them. Charges the budget. */
+must_check_ enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
+                                       struct boot_time now, struct watch_budget *b);
+/* No more events into a stream that holds so much. */
+#define WATCH_QUEUED_HIGH ((size_t) 1 << 20)
 /* The responses packed so far are no good any more. */
 void watch_packs_clear(struct watch_feed *f);

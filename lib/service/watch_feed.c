@@ -1,9 +1,8 @@
 #include "service/watch.h"
 
-#define QUEUED_HIGH ((size_t) 1 << 20) /* no more events into a stream that holds so much */
-#define QUEUED_LOW (QUEUED_HIGH / 2)   /* and again, when it holds no more than this */
-#define BATCH_BYTES ((size_t) 1 << 20) /* a batch ends at the revision that reaches this */
-#define NEAR_EVENTS 4096               /* so far back is near */
+#define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* to one that was full again, below this */
+#define BATCH_BYTES ((size_t) 1 << 20)     /* a batch ends at the revision that reaches this */
+#define NEAR_EVENTS 4096                   /* so far back is near */
 #define BLOCKED_AGAIN (10 * NSEC_PER_MSEC)
 #define PASSES_AGAIN (2 * NSEC_PER_MSEC)
 #define LOOK_STEPS 2  /* to look at an event */
@@ -69,7 +68,7 @@ static void group_forget_events(struct watch_feed *f, struct watch_group *g)
         TAILQ_REMOVE(&f->touched, g, next);
         if (f->packs_of == g)
                 watch_packs_clear(f);
-        g->n_events = g->bytes = 0;
+        g->n_events = g->bytes = g->prev_bytes = 0;
         if (g->events_cap > WATCH_EVENTS_KEPT) {
                 free(g->events);
                 g->events = NULL;
@@ -130,9 +129,18 @@ static void join(struct watch_feed *f, struct watch *w)
         w->feed = f;
         w->group = g;
         w->batch = f->batch;
+        g->wants_prev = g->wants_prev || w->prev_kv;
         set_list(w, &g->watches);
         if (!up_to_date(w))
                 w->stream->n_behind++;
+}
+
+void watch_pass(struct watch *w, int64_t next)
+{
+        if (next <= w->next_revision)
+                return;
+        w->next_revision = next;
+        w->n_sent = 0;
 }
 
 void watch_place(struct watch *w)
@@ -167,7 +175,7 @@ static void block(struct watch *w, int64_t from)
         struct watch_stream *s = w->stream;
 
         watch_unplace(w);
-        w->next_revision = from;
+        watch_pass(w, from);
         s->n_behind++;
         if (TAILQ_EMPTY(&s->blocked))
                 LIST_INSERT_HEAD(&s->hub->blocked, s, by_blocked);
@@ -203,11 +211,19 @@ struct match {
         bool nomem;
 };
 
+/* What a response says of @v takes so much, or a little less. */
+static size_t size_of(const struct kv_version *v)
+{
+        return v->key->len + v->value_len + 64;
+}
+
 static void on_match(struct watch_range *r, void *arg)
 {
         struct watch_group *g = container_of(r, struct watch_group, range);
         struct match *m = arg;
-        size_t bytes = m->event->key->len + m->event->value_len + 64;
+        const struct kv_version *older = m->event->older;
+        size_t bytes = size_of(m->event),
+               prev = g->wants_prev && older && older->version > 0 ? size_of(older) : 0;
 
         if (array_reserve(&g->events, &g->events_cap, g->n_events + 1, sizeof(*g->events)) <
             0) {
@@ -218,7 +234,8 @@ static void on_match(struct watch_range *r, void *arg)
                 TAILQ_INSERT_TAIL(&m->feed->touched, g, next);
         g->events[g->n_events++] = m->event;
         g->bytes += bytes;
-        m->feed->bytes += bytes;
+        g->prev_bytes += prev;
+        m->feed->bytes += bytes + prev;
         m->budget->left -= MATCH_STEPS;
 }
 
@@ -294,18 +311,20 @@ static bool serve(struct watch_group *g, struct watch *w, struct boot_time now,
                 return true;
         }
         b->left -= MATCH_STEPS;
-        if (g->events[g->n_events - 1]->mod_revision >= from) {
-                if (rpc_call_queued_before(w->stream->call, g->bytes) > QUEUED_HIGH) {
+        if (g->events[g->n_events - 1]->mod_revision >= from)
+                switch (watch_send(w, g, from, now, b)) {
+                case WATCH_SENT:
+                        break;
+                case WATCH_MORE:
+                        return false;
+                case WATCH_FULL:
                         block(w, from);
                         return true;
                 }
-                if (!watch_send(w, g, from, now, b))
-                        return false;
-        }
         w->batch = f->batch;
         TAILQ_REMOVE(&g->watches, w, next);
         TAILQ_INSERT_TAIL(&g->watches, w, next);
-        w->next_revision = max_of(from, f->upto + 1);
+        watch_pass(w, max_of(from, f->upto + 1));
         return true;
 }
 
@@ -348,7 +367,7 @@ static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
                         cancel_compacted(w);
                 } else {
                         watch_unplace(w);
-                        w->next_revision = next;
+                        watch_pass(w, next);
                         wait_in(&f->hub->feeds[FEED_FAR], w);
                 }
         }
@@ -430,7 +449,7 @@ static void hand_over(struct watch_feed *f, struct watch_budget *b)
 
                 b->left -= MOVE_STEPS;
                 watch_unplace(w);
-                w->next_revision = max_of(w->next_revision, f->next);
+                watch_pass(w, f->next);
                 join(now, w);
         }
 }

@@ -1,7 +1,12 @@
 /* Events become responses, packed once for all watches of a group that want the same. */
 #include "service/watch.h"
 
+/* Of a part, for who asked for fragments. What is larger than a client takes, unless it was
+ * told otherwise, comes in such parts to all: one deletion may answer gigabytes of old values.
+ */
 #define FRAGMENT_BYTES ((size_t) 1536 << 10)
+#define WHOLE_MAX ((size_t) 4 << 20)
+#define PART_EVENTS 4096
 #define SEND_STEPS 8   /* of a response that is packed, beside its bytes */
 #define EVENT_STEPS 8  /* to make one */
 #define PACK_EVENTS 64 /* packed at once */
@@ -66,26 +71,23 @@ static int add_event(struct arena *a, const struct watch *w, const struct kv_ver
         return 0;
 }
 
-/* The events of @g that @w wants, from revision @from on, of those from @at to @end. Returns 0
- * or -ENOMEM. */
-static int wanted_events(const struct watch *w, const struct watch_group *g, int64_t from,
-                         size_t at, size_t end, struct arena *a, Pb__Event ***ret,
-                         size_t *ret_n)
+static bool wants(const struct watch *w, const struct kv_version *v)
+{
+        return !(v->version > 0 ? w->no_put : w->no_delete);
+}
+
+/* The events of @g that @w wants, of those from @at to @end. Returns 0 or -ENOMEM. */
+static int wanted_events(const struct watch *w, const struct watch_group *g, size_t at,
+                         size_t end, struct arena *a, Pb__Event ***ret, size_t *ret_n)
 {
         Pb__Event **events = arena_alloc(a, (end - at) * sizeof(Pb__Event *));
         size_t n = 0;
 
         if (!events)
                 return -ENOMEM;
-        for (size_t i = at; i < end; i++) {
-                const struct kv_version *v = g->events[i];
-
-                if (v->mod_revision < from || (v->version > 0 ? w->no_put : w->no_delete))
-                        continue;
-                if (add_event(a, w, v, &events[n]) < 0)
+        for (size_t i = at; i < end; i++)
+                if (wants(w, g->events[i]) && add_event(a, w, g->events[i], &events[n++]) < 0)
                         return -ENOMEM;
-                n++;
-        }
         *ret = events;
         *ret_n = n;
         return 0;
@@ -100,7 +102,7 @@ static int pack_more(const struct watch *w, const struct watch_group *g,
         size_t was = buf_len(&pack->bytes), end = min_of(pack->at + PACK_EVENTS, g->n_events);
         Pb__ResponseHeader h;
 
-        if (wanted_events(w, g, 0, pack->at, end, &a, &r.events, &r.n_events) < 0)
+        if (wanted_events(w, g, pack->at, end, &a, &r.events, &r.n_events) < 0)
                 return -ENOMEM;
         if (r.n_events > 0) {
                 if (!pack->begun) {
@@ -116,61 +118,97 @@ static int pack_more(const struct watch *w, const struct watch_group *g,
         return buf_error(&pack->bytes);
 }
 
-static size_t event_size(const Pb__Event *e)
+/* What @v takes in a response to @w, or so. */
+static size_t event_size(const struct watch *w, const struct kv_version *v)
 {
-        return e->kv->key.len + e->kv->value.len + (e->prev_kv ? e->prev_kv->value.len : 0) +
-               64;
+        size_t n = v->key->len + v->value_len + 64;
+
+        return n + (w->prev_kv && v->older ? v->key->len + v->older->value_len : 0);
 }
 
-/* As one response, or, for who asked for fragments, in parts that a client takes. */
-static void send_in_parts(struct watch *w, Pb__Event **events, size_t n)
+/* The first event of @g that @w has not been sent, of those from revision @from on. */
+static size_t first_of(const struct watch *w, const struct watch_group *g, int64_t from)
 {
-        for (size_t from = 0; from < n;) {
-                Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
-                size_t to = from + 1, bytes = event_size(events[from]);
+        size_t lo = 0, hi = g->n_events;
 
-                while (to < n &&
-                       (!w->fragment || bytes + event_size(events[to]) <= FRAGMENT_BYTES))
-                        bytes += event_size(events[to++]);
-                p.watch_id = w->id;
-                p.events = events + from;
-                p.n_events = to - from;
-                p.fragment = to < n;
-                watch_respond(w->stream, &p);
-                from = to;
+        while (lo < hi) {
+                size_t mid = lo + (hi - lo) / 2;
+
+                if (g->events[mid]->mod_revision < from)
+                        lo = mid + 1;
+                else
+                        hi = mid;
         }
+        return min_of(lo + (from == w->next_revision ? w->n_sent : 0), g->n_events);
 }
 
-static void send_alone(struct watch *w, const struct watch_group *g, int64_t from,
-                       struct boot_time now)
+/* It has all of @g before @at. */
+static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
 {
-        cleanup_(arena_fini) struct arena a = {0};
-        Pb__Event **events;
-        size_t n;
+        size_t n = 0;
 
-        if (wanted_events(w, g, from, 0, g->n_events, &a, &events, &n) < 0)
-                return out_of_memory(w);
-        send_in_parts(w, events, n);
-        if (n > 0)
-                watch_told(w, now);
+        while (n < at && g->events[at - n - 1]->mod_revision == g->events[at]->mod_revision)
+                n++;
+        watch_pass(w, g->events[at]->mod_revision);
+        w->n_sent = n;
 }
 
-bool watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boot_time now,
-                struct watch_budget *b)
+/* As one response, or in parts of @most bytes, each as its client takes them: a client that
+ * does not know of parts takes each as a response of its own. */
+static enum watch_sent send_alone(struct watch *w, const struct watch_group *g, int64_t from,
+                                  size_t most, struct boot_time now, struct watch_budget *b)
+{
+        for (size_t at = first_of(w, g, from), end; at < g->n_events; at = end) {
+                Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+                cleanup_(arena_fini) struct arena a = {0};
+                size_t bytes = 0, n_most = most < SIZE_MAX ? PART_EVENTS : SIZE_MAX;
+
+                for (end = at; end < g->n_events && end - at < n_most; end++) {
+                        size_t n = event_size(w, g->events[end]);
+
+                        if (end > at && bytes + n > most)
+                                break;
+                        bytes += wants(w, g->events[end]) ? n : 0;
+                }
+                b->left -= (int64_t) ((end - at) * EVENT_STEPS + bytes / STEP_BYTES);
+                if (rpc_call_queued_before(w->stream->call, bytes) > WATCH_QUEUED_HIGH)
+                        return WATCH_FULL;
+                if (wanted_events(w, g, at, end, &a, &p.events, &p.n_events) < 0) {
+                        out_of_memory(w);
+                        return WATCH_SENT;
+                }
+                p.watch_id = w->id;
+                p.fragment = end < g->n_events;
+                if (p.n_events > 0 || (w->in_parts && !p.fragment)) {
+                        watch_respond(w->stream, &p);
+                        watch_told(w, now);
+                        w->in_parts = p.fragment;
+                }
+                if (end == g->n_events)
+                        break;
+                note_sent(w, g, end);
+                if (b->left <= 0)
+                        return WATCH_MORE;
+        }
+        return WATCH_SENT;
+}
+
+enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
+                           struct boot_time now, struct watch_budget *b)
 {
         struct watch_feed *f = w->feed;
         struct watch_pack *p =
                 &f->packs[(w->prev_kv ? 4 : 0) | (w->no_put ? 2 : 0) | (w->no_delete ? 1 : 0)];
+        size_t bytes = g->bytes + (w->prev_kv ? g->prev_bytes : 0);
 
         b->left -= SEND_STEPS;
-        /* Its own begin, or parts of its own, are no other's. What was there before may be as
-         * large as what is. */
-        if (g->events[0]->mod_revision < from ||
-            (w->fragment && (w->prev_kv || g->bytes > FRAGMENT_BYTES))) {
-                b->left -= (int64_t) (g->n_events * EVENT_STEPS + g->bytes / STEP_BYTES);
-                send_alone(w, g, from, now);
-                return true;
-        }
+        /* Its own begin, or parts of its own, are no other's. */
+        if (bytes > (w->fragment ? FRAGMENT_BYTES : WHOLE_MAX))
+                return send_alone(w, g, from, FRAGMENT_BYTES, now, b);
+        if (g->events[0]->mod_revision < from || w->in_parts)
+                return send_alone(w, g, from, SIZE_MAX, now, b);
+        if (rpc_call_queued_before(w->stream->call, bytes) > WATCH_QUEUED_HIGH)
+                return WATCH_FULL;
         if (f->packs_of != g) {
                 watch_packs_clear(f);
                 f->packs_of = g;
@@ -179,15 +217,15 @@ bool watch_send(struct watch *w, struct watch_group *g, int64_t from, struct boo
                 if (pack_more(w, g, p, b) < 0) {
                         watch_packs_clear(f);
                         out_of_memory(w);
-                        return true;
+                        return WATCH_SENT;
                 }
                 if (b->left <= 0 && p->at < g->n_events)
-                        return false;
+                        return WATCH_MORE;
         }
         if (buf_len(&p->bytes) == 0)
-                return true;
+                return WATCH_SENT;
         b->left -= (int64_t) (buf_len(&p->bytes) / STEP_BYTES);
         send_with_id(w, &p->bytes);
         watch_told(w, now);
-        return true;
+        return WATCH_SENT;
 }

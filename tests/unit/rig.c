@@ -151,6 +151,8 @@ static void got_message(struct rpc_call *call, struct view m)
         r->bytes += m.len;
         buf_clear(&r->message);
         buf_add(&r->message, m.p, m.len);
+        if (r->got)
+                r->got(r, m);
 }
 
 static void got_status(struct rpc_call *call, enum rpc_code code, const char *text)

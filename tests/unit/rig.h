@@ -27,6 +27,8 @@ struct rig_call {
         enum rpc_code code;
         char text[128];
         struct rpc_call *call; /* NULL once it is over */
+        /* Of each message; may be NULL. Set after rig_open(). */
+        void (*got)(struct rig_call *call, struct view message);
 };
 
 struct rig {
