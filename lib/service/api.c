@@ -30,7 +30,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->passwords = passwords;
         a->token_ttl = token_ttl;
         LIST_INIT(&a->keepalives);
-        LIST_INIT(&a->slows);
+        TAILQ_INIT(&a->slow_turns);
         TAILQ_INIT(&a->password_jobs);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)

@@ -7,11 +7,14 @@
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "loop/worker.h"
 #include "rpc/conn.h"
 #include "service/core.h"
 
 struct api;
+struct slow;
 
 #define API_VERSION \
         "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
@@ -43,6 +46,11 @@ struct api_turn {
         struct api_turn *of; /* NULL: the address itself */
         uint64_t served;     /* the last time, or when it began to wait */
         size_t n_waiting;
+        /* Of calls that take many slices: who was served least lately is first. */
+        TAILQ_ENTRY(api_turn) next;   /* while there are any */
+        TAILQ_HEAD(, api_turn) turns; /* an address's */
+        TAILQ_HEAD(, slow) slows;     /* a connection's */
+        size_t n_slows;
 };
 
 /* What clients are and cost. */

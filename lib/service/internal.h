@@ -13,14 +13,13 @@ struct observe_hub;
 
 struct keepalive;
 struct password_job;
-struct slow;
 
 #define BLOCK 16 /* what a block of memory costs beside its bytes, where that is charged */
 
 struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
-        LIST_HEAD(, slow) slows;           /* calls that take many slices */
+        TAILQ_HEAD(, api_turn) slow_turns; /* addresses with calls that take many slices */
         size_t n_slow_keepers;             /* of these, who hold much for long */
         struct boot_time sweep_at;         /* what they have left */
         struct watch_hub *watches;

@@ -3,21 +3,76 @@
 
 #define PAUSE (2 * NSEC_PER_MSEC)
 #define AT_ONCE 2
+#define TOGETHER 4 /* calls of a connection */
 #define SWEEP 4000 /* versions, in one turn: a millisecond or so */
+
+/* ---- whose turn it is ---- */
+
+/* An address after the other has a slice, of its connections one after the other, and of the
+ * first few of their calls too: however many one of them makes, the others notice but one, and
+ * each comes to its end. */
+void slow_queue(struct slow *s)
+{
+        struct api *a = s->q->api;
+        struct api_turn *t, *of;
+
+        if (s->turn)
+                return;
+        s->turn = t = a->conns.turn(s->q->call->conn, a->conns_arg);
+        of = t->of;
+        if (of->n_slows++ == 0) {
+                TAILQ_INIT(&of->turns);
+                TAILQ_INSERT_TAIL(&a->slow_turns, of, next);
+        }
+        if (t->n_slows++ == 0) {
+                TAILQ_INIT(&t->slows);
+                TAILQ_INSERT_TAIL(&of->turns, t, next);
+        }
+        TAILQ_INSERT_TAIL(&t->slows, s, next);
+}
 
 void slow_rest(struct slow *s)
 {
-        if (s->queued)
-                LIST_REMOVE(s, next);
-        s->queued = false;
+        struct api_turn *t = s->turn, *of;
+
+        if (!t)
+                return;
+        of = t->of;
+        s->turn = NULL;
+        TAILQ_REMOVE(&t->slows, s, next);
+        if (--t->n_slows == 0)
+                TAILQ_REMOVE(&of->turns, t, next);
+        if (--of->n_slows == 0)
+                TAILQ_REMOVE(&s->q->api->slow_turns, of, next);
 }
 
-void slow_queue(struct slow *s)
+static struct slow *first(const struct api *a)
 {
-        if (!s->queued)
-                LIST_INSERT_HEAD(&s->q->api->slows, s, next);
-        s->queued = true;
+        const struct api_turn *of = TAILQ_FIRST(&a->slow_turns);
+
+        return of ? TAILQ_FIRST(&TAILQ_FIRST(&of->turns)->slows) : NULL;
 }
+
+/* It has had its turn. */
+static void rotate(struct slow *s)
+{
+        struct api_turn *t = s->turn, *of = t->of;
+        struct api *a = s->q->api;
+        struct slow *behind = s;
+
+        for (int i = 1; i < TOGETHER && TAILQ_NEXT(behind, next); i++)
+                behind = TAILQ_NEXT(behind, next);
+        if (behind != s) {
+                TAILQ_REMOVE(&t->slows, s, next);
+                TAILQ_INSERT_AFTER(&t->slows, behind, s, next);
+        }
+        TAILQ_REMOVE(&of->turns, t, next);
+        TAILQ_INSERT_TAIL(&of->turns, t, next);
+        TAILQ_REMOVE(&a->slow_turns, of, next);
+        TAILQ_INSERT_TAIL(&a->slow_turns, of, next);
+}
+
+/* ---- what it keeps ---- */
 
 static void let_go(struct slow *s)
 {
@@ -51,6 +106,8 @@ void slow_keep_less(struct slow *s, size_t bytes)
                 rpc_call_let_go(s->q->call, s->kept - bytes);
         s->kept = bytes;
 }
+
+/* ---- slices ---- */
 
 static void drop(struct request *q)
 {
@@ -94,22 +151,12 @@ static void run(struct slow *s, struct boot_time now)
         int r;
 
         s->at = boot_add(now, PAUSE);
+        rotate(s);
         r = s->ops->run(s);
         if (r == -ESTALE)
                 begin(s);
         else if (r < 0)
                 request_fail(s->q, status_nomem);
-}
-
-/* Whoever has waited longest. */
-static struct slow *first(const struct api *a)
-{
-        struct slow *s, *first = NULL;
-
-        LIST_FOREACH (s, &a->slows, next)
-                if (!first || boot_before(s->at, first->at))
-                        first = s;
-        return first;
 }
 
 /* What compactions dropped and nobody reads any more goes, bit by bit too. */

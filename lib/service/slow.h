@@ -19,14 +19,14 @@ struct slow_ops {
 
 /* Embedded in what the call keeps. */
 struct slow {
-        LIST_ENTRY(slow) next;
+        TAILQ_ENTRY(slow) next; /* of `turn` */
+        struct api_turn *turn;  /* of its connection, while it is queued; NULL: it is not */
         struct request *q;
         const struct slow_ops *ops;
         struct boot_time at;
         uint64_t installs;
         size_t kept; /* see slow_keep() */
         bool unkept; /* there was no room for it */
-        bool queued;
 };
 
 /* From now on @s goes with the request. slow_adopt() is the same for one that has begun: it is
