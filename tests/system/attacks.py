@@ -198,6 +198,18 @@ class Attack:
         self.calls("/etcdserverpb.KV/Txn", pb.TxnRequest(success=[
             pb.RequestOp(request_range=look), pb.RequestOp(request_put=pb.PutRequest(key=b"costly", value=b"x"))]).SerializeToString())
 
+    def hashes(self):
+        """As many as there may be at once, of all keys: each takes many slices."""
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.Maintenance/HashKV", b"")))
+
+    def lease_lists(self):
+        with channel_to(self.host, self.port, self.files) as c:
+            grants = c.unary_unary("/etcdserverpb.Lease/LeaseGrant", request_serializer=None, response_deserializer=None)
+            asked = [grants.future(pb.LeaseGrantRequest(TTL=20).SerializeToString(), timeout=10) for _ in range(20000)]
+            for a in asked:
+                self.refused += a.exception() is not None
+        self.calls("/etcdserverpb.Lease/LeaseLeases", b"")
+
     # -- what costs memory --
 
     def watches(self):
@@ -327,13 +339,14 @@ class Attack:
 
 COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
-             "small_calls", "renewals", "garbage", "deep_messages", "costly_txns"]
+             "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "hashes",
+             "lease_lists"]
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
                "refused_watches", "watches", "old_values"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 # That leave the keys alone, and are at their height at once.
-MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "logins")]
+MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "logins")]
 
 
 def attack(name, *where, there=None):
