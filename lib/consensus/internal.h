@@ -99,6 +99,10 @@ struct health {
         uint64_t id; /* 0: nobody's */
         struct boot_time heard, since;
         bool broken;
+        unsigned n_lacks;  /* leader: so often, and nothing else, it said that it lacks what it
+                              has acknowledged */
+        uint64_t lacks_of; /* the term of that */
+        struct boot_time lacks_told_at;
 };
 
 /* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
@@ -337,5 +341,9 @@ void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
 void members_heard(struct replica *r, uint64_t peer);
 void members_broke(struct replica *r, uint64_t peer);
+/* Leader: what a follower has answered, whether raft gets it or not. */
+void members_answered(struct replica *r, uint64_t peer,
+                      const struct raft_append_entries_result *p);
+uint64_t members_forgetful(const struct replica *r); /* see struct replica_status */
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);

@@ -6,11 +6,18 @@
  * A learner is what libraft calls a standby: it gets the log and does not count. Whoever was
  * removed is told by the first member that hears of it, since raft tells it nothing.
  */
+#include <inttypes.h>
+
+#include "base/log.h"
 #include "base/url.h"
 #include "consensus/internal.h"
 
 /* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
 #define BEHIND_MAX 64
+
+/* A late answer may say so once. */
+#define LACKS_SURE 20
+#define LACKS_AGAIN (60 * NSEC_PER_SEC)
 
 /* Who answers has to have done so for a while: as etcd, 5 s where the election timeout is 500
  * ms. */
@@ -55,6 +62,42 @@ void members_broke(struct replica *r, uint64_t peer)
 
         if (h)
                 h->broken = true;
+}
+
+/* raft takes what was acknowledged for there, and asks for nothing before it: a follower that
+ * has lost it takes nothing until another one leads, and votes as if nothing had been lost. */
+void members_answered(struct replica *r, uint64_t peer,
+                      const struct raft_append_entries_result *p)
+{
+        struct health *h = health_of(r, peer);
+        raft_index match;
+
+        if (!h || !replica_leads(r) || p->term != replica_term(r) ||
+            raft_match_index(&r->raft, peer, &match) != 0)
+                return;
+        if (p->rejected == 0 || p->last_log_index >= match || h->lacks_of != p->term)
+                h->n_lacks = 0;
+        h->lacks_of = p->term;
+        if (p->rejected == 0 || p->last_log_index >= match || ++h->n_lacks < LACKS_SURE ||
+            (h->lacks_told_at.ns > 0 && boot_diff(r->now, h->lacks_told_at) < LACKS_AGAIN))
+                return;
+        h->lacks_told_at = r->now;
+        log_error("Member %016" PRIx64 " ends at entry %" PRIu64
+                  " of the log and has acknowledged up to %" PRIu64
+                  ": files of its data directory are gone, or an older copy was put in their "
+                  "place. It takes nothing more: remove it from the cluster, and add it again "
+                  "with an empty data directory.",
+                  peer, (uint64_t) p->last_log_index, (uint64_t) match);
+}
+
+uint64_t members_forgetful(const struct replica *r)
+{
+        for (size_t i = 0; replica_leads(r) && i < ARRAY_SIZE(r->health); i++)
+                if (r->health[i].n_lacks >= LACKS_SURE &&
+                    r->health[i].lacks_of == replica_term(r) &&
+                    replica_position(r, r->health[i].id) >= 0)
+                        return r->health[i].id;
+        return 0;
 }
 
 /* Leader: whether @id answers, and has for so long. */

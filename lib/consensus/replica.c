@@ -101,6 +101,7 @@ struct replica_status replica_status(const struct replica *r)
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
+                .forgetful = members_forgetful(r),
         };
 }
 
@@ -571,6 +572,8 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
          * (Raft thesis, section 4.2.2), answers only from members. */
         if (i < 0 && m->type == RAFT_REQUEST_VOTE)
                 members_stranger(r, peer);
+        if (i >= 0 && m->type == RAFT_APPEND_ENTRIES_RESULT)
+                members_answered(r, peer, &m->append_entries_result);
         if ((i < 0 &&
              (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
             !wants(r, peer, m) ||

@@ -5,8 +5,11 @@
 static void status(struct request *q)
 {
         static char no_leader[] = "etcdserver: no leader", nospace[] = "alarm:NOSPACE ",
-                    corrupt[] = "alarm:CORRUPT ";
-        char *errors[3], version[] = API_VERSION, storage[] = "3.4.0";
+                    corrupt[] = "alarm:CORRUPT ",
+                    forgetful[] =
+                            "tenure: a member lacks entries that it has acknowledged: see "
+                            "the leader's log";
+        char *errors[4], version[] = API_VERSION, storage[] = "3.4.0";
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
@@ -40,6 +43,8 @@ static void status(struct request *q)
                 errors[p.n_errors++] = nospace;
         if (state_alarmed(state, PB__ALARM_TYPE__CORRUPT))
                 errors[p.n_errors++] = corrupt;
+        if (s.forgetful != 0)
+                errors[p.n_errors++] = forgetful;
         request_reply(q, &p.base);
 }
 

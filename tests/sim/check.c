@@ -122,6 +122,10 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
         if (index >= INDEX_MAX || index % 8 != 0)
                 return;
         index_end = max_of(index_end, index + 1);
+        /* Disks keep here what was synced: nobody lacks what it has acknowledged. */
+        if (core_status(n->core).forgetful != 0)
+                fail(w, "I5: replica %u says that member %llx has lost entries", n->i,
+                     (unsigned long long) core_status(n->core).forgetful);
         hash = state_hash(core_state(n->core));
         if (!story[index].known) {
                 story[index].known = true;

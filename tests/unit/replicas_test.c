@@ -202,10 +202,11 @@ static void pass(nsec_t time)
         }
 }
 
+static const struct replica_peer peers[N] = {
+        {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+
 static void start_with(size_t log_bytes)
 {
-        static const struct replica_peer peers[N] = {
-                {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
         struct store_error err = {""};
 
         memset(&net, 0, sizeof(net));
@@ -1003,5 +1004,72 @@ TEST(renewals_go_on_beside_a_frame_that_is_refused)
         }
         CHECK_EQ(replica_status(leader->replica).term, term);
         CHECK(sent > 150 && at_leader + 60 > sent); /* some are on their way */
+        stop();
+}
+
+static int copy_file(const char *name, uint64_t size, void *arg)
+{
+        struct disk **d = arg; /* from, to */
+        cleanup_(buf_fini) struct buf b = {0};
+
+        CHECK_EQ(d[0]->ops->read(d[0], name, &b), 0);
+        CHECK_EQ(d[1]->ops->create(d[1], name, (size_t) size), 0);
+        CHECK_EQ(d[1]->ops->write(d[1], name, 0, buf_head(&b), buf_len(&b)), 0);
+        return 0;
+}
+
+static void restart(struct node *n)
+{
+        struct store_error err = {""};
+
+        CHECK_EQ(replica_new(&n->replica,
+                             &(struct replica_config){
+                                     .id = id_of(n),
+                                     .cluster_id = 7,
+                                     .peers = peers,
+                                     .n_peers = N,
+                                     .election = 500 * MS,
+                                     .heartbeat = 50 * MS,
+                                     .seed = rnd(1, UINT32_MAX),
+                             },
+                             n->disk, &ops, n, net.now, &err),
+                 0);
+        CHECK_EQ(replica_start(n->replica), 0);
+}
+
+/* An older copy of its directory is put back under a follower: the leader says so, again and
+ * again, and not of one that was merely away. */
+TEST(who_has_lost_what_it_acknowledged_is_told_of)
+{
+        struct disk *copy[2];
+        struct node *leader, *f;
+
+        start();
+        leader = elect();
+        f = follower(leader);
+        CHECK_EQ(propose(leader, 100), 0);
+        pass(500 * MS);
+        copy[0] = f->disk;
+        copy[1] = sim_disk_new();
+        CHECK_EQ(f->disk->ops->list(f->disk, copy_file, copy), 0);
+        f->replica = replica_free(f->replica);
+        for (int i = 0; i < 5; i++)
+                CHECK_EQ(propose(leader, 100), 0);
+        pass(200 * MS);
+        restart(f);
+        pass(3000 * MS);
+        CHECK_EQ(replica_status(f->replica).last, replica_status(leader->replica).last);
+        CHECK_EQ(replica_status(leader->replica).forgetful, 0);
+
+        f->replica = replica_free(f->replica);
+        disk_free(f->disk);
+        f->disk = copy[1];
+        restart(f);
+        for (int i = 0; i < 5; i++)
+                CHECK_EQ(propose(leader, 100), 0);
+        pass(3000 * MS);
+        CHECK(replica_status(leader->replica).leader);
+        CHECK(replica_status(f->replica).last < replica_status(leader->replica).last);
+        CHECK_EQ(replica_status(leader->replica).forgetful, id_of(f));
         stop();
 }
