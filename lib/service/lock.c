@@ -51,7 +51,7 @@ struct lock_hub {
         struct api *api;
         struct lock_queues queues;
         TAILQ_HEAD(sessions, session) sessions; /* whose turn to be renewed is next is first */
-        int64_t seen; /* the revision up to which deletions were looked at */
+        bool more;                              /* deletions are to be looked at, at once */
 };
 
 static void woken(struct lock_place *p, enum lock_turn turn);
@@ -63,7 +63,7 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
         if (!h)
                 return -ENOMEM;
         h->api = a;
-        lock_queues_init(&h->queues, woken);
+        lock_queues_init(&h->queues, core_state(a->core)->revision, woken);
         TAILQ_INIT(&h->sessions);
         *ret = h;
         return 0;
@@ -133,6 +133,8 @@ struct boot_time lock_hub_next(const struct lock_hub *h)
 {
         const struct session *se = TAILQ_FIRST(&h->sessions);
 
+        if (h->more)
+                return core_now(h->api->core);
         return se ? se->renew_at : BOOT_TIME_NEVER;
 }
 
@@ -620,13 +622,8 @@ static void leader(struct request *q)
 
 void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {
-        int64_t revision = core_state(h->api->core)->revision;
-
         renew_sessions(h, now);
-        if (revision == h->seen)
-                return;
-        lock_queues_flush(&h->queues, kv_of(h), h->seen);
-        h->seen = revision;
+        h->more = !lock_queues_flush(&h->queues, kv_of(h), core_state(h->api->core)->revision);
 }
 
 const struct method lock_methods[] = {

@@ -23,10 +23,11 @@ struct lock_queue;
 struct lock_place {
         RB_ENTRY(lock_place) by_rev; /* while `waits` */
         TAILQ_ENTRY(lock_place) next;
-        struct lock_queue *queue; /* NULL: in none */
-        uint64_t id;              /* no other has it */
-        int64_t lease;            /* its key is the prefix and this in hex */
-        int64_t rev;              /* the create_revision of the key; 0: not known */
+        TAILQ_ENTRY(lock_place) of_all; /* while `waits` */
+        struct lock_queue *queue;       /* NULL: in none */
+        uint64_t id;                    /* no other has it */
+        int64_t lease;                  /* its key is the prefix and this in hex */
+        int64_t rev;                    /* the create_revision of the key; 0: not known */
         bool waits;
 };
 
@@ -60,11 +61,17 @@ typedef void (*lock_woken_fn)(struct lock_place *p, enum lock_turn turn);
 struct lock_queues {
         struct lock_by_prefix by_prefix;
         struct lock_by_before by_before;
+        TAILQ_HEAD(, lock_place) waiting; /* all who wait */
+        size_t n_waiting;
+        size_t n_to_look; /* of these, from the first on, may have missed something */
+        int64_t next;     /* the revision of the changes to be looked at next... */
+        size_t next_n;    /* ...of which so many were */
         uint64_t ids;
         lock_woken_fn woken;
 };
 
-void lock_queues_init(struct lock_queues *qs, lock_woken_fn woken);
+/* All up to @seen is known. */
+void lock_queues_init(struct lock_queues *qs, int64_t seen, lock_woken_fn woken);
 bool lock_queues_empty(const struct lock_queues *qs);
 
 /* @p, with its lease, is one of those under @name and a slash. Returns 0 or -ENOMEM. */
@@ -86,5 +93,7 @@ ProtobufCBinaryData lock_place_key(const struct lock_place *p);
 enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
                                struct lock_place *p);
 
-/* Wakes those who are next, or gone, by what was deleted after revision @seen. */
-void lock_queues_flush(struct lock_queues *qs, const struct kv *kv, int64_t seen);
+/* Wakes those who are next, or gone, by what was deleted up to @revision, which is now: as many
+ * as take a millisecond or two. Returns false when there is more to do. */
+must_check_ bool lock_queues_flush(struct lock_queues *qs, const struct kv *kv,
+                                   int64_t revision);

@@ -8,6 +8,7 @@
 #include "service/watch_index.h"
 
 #define TURN_MAX 2048 /* told in one turn of the loop */
+#define CHANGES 4000  /* looked at in one */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
 #define SHORT ((size_t) 64) /* bytes that a buffer has at least */
 
@@ -38,7 +39,8 @@ struct observe_hub {
         struct watch_index index;
         struct elections idle, touched, late; /* touched: something may be to be told */
         uint64_t rounds;
-        int64_t seen; /* the revision up to which changes were looked at */
+        int64_t next;  /* the revision of the changes to be looked at next... */
+        size_t next_n; /* ...of which so many were */
         struct boot_time late_at;
 };
 
@@ -193,29 +195,42 @@ static void touch_list(struct observe_hub *h, struct elections *list)
                 touch(&e->range, h);
 }
 
+static void pass(struct observe_hub *h, int64_t next)
+{
+        if (next == h->next)
+                return;
+        h->next = next;
+        h->next_n = 0;
+}
+
+/* A deletion may have had 100,000 keys. */
 static void look_at_changes(struct observe_hub *h)
 {
         const struct state *s = core_state(h->api->core);
         const struct kv *kv = &s->kv;
 
-        if (s->revision == h->seen)
+        if (h->next > s->revision)
                 return;
-        if (!watch_index_any(&h->index)) {
-                h->seen = s->revision;
-                return;
-        }
         /* Where history was cut off, anything may have changed. */
-        if (h->seen + 1 < kv->compacted) {
+        if (h->next < kv->compacted) {
                 touch_list(h, &h->idle);
                 touch_list(h, &h->late);
-        } else {
-                for (size_t i = kv_history_seek(kv, h->seen + 1); i < kv->history_to; i++) {
-                        const struct kv_key *k = kv->history[i]->key;
+        } else if (watch_index_any(&h->index)) {
+                size_t from = kv_history_seek(kv, h->next) + h->next_n,
+                       to = min_of(kv->history_to, from + CHANGES);
 
-                        watch_index_each(&h->index, (struct view){k->bytes, k->len}, touch, h);
+                for (size_t i = from; i < to; i++) {
+                        const struct kv_version *v = kv->history[i];
+
+                        pass(h, v->mod_revision);
+                        h->next_n++;
+                        watch_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
+                                         touch, h);
                 }
+                if (to < kv->history_to)
+                        return;
         }
-        h->seen = s->revision;
+        pass(h, s->revision + 1);
 }
 
 void observe_hub_flush(struct observe_hub *h, struct boot_time now)
@@ -236,7 +251,7 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
 
 struct boot_time observe_hub_next(const struct observe_hub *h)
 {
-        if (!TAILQ_EMPTY(&h->touched))
+        if (!TAILQ_EMPTY(&h->touched) || h->next <= core_state(h->api->core)->revision)
                 return core_now(h->api->core);
         return TAILQ_EMPTY(&h->late) ? BOOT_TIME_NEVER : h->late_at;
 }

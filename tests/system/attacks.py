@@ -210,6 +210,26 @@ class Attack:
                 self.refused += a.exception() is not None
         self.calls("/etcdserverpb.Lease/LeaseLeases", b"")
 
+    def lock_crowds(self):
+        """6,000 wait for a lock, while somebody deletes and compacts in one breath, so that it may be anybody's turn."""
+        path = b"/v3lockpb.Lock/Lock"
+        crowd = self.connect()
+        crowd.setblocking(True)
+        crowd.sendall(b"".join(call(1 + 2 * i, path, pb.LockRequest(name=b"crowd").SerializeToString()) for i in range(6000)))
+        threading.Thread(target=lambda: [None for _ in iter(lambda: crowd.recv(1 << 16), b"")], daemon=True).start()
+        with channel_to(self.host, self.port, self.files) as c:
+            def ask(name, m):
+                return c.unary_unary("/etcdserverpb.KV/" + name, request_serializer=None, response_deserializer=pb.PutResponse.FromString).future(
+                    m.SerializeToString(), timeout=5)
+
+            while True:
+                try:
+                    at = ask("Put", pb.PutRequest(key=b"crowded")).result().header.revision
+                    both = [ask("DeleteRange", pb.DeleteRangeRequest(key=b"crowded")), ask("Compact", pb.CompactionRequest(revision=at + 1))]
+                    self.refused += sum(x.exception() is not None for x in both)
+                except grpc.RpcError:
+                    self.refused += 1
+
     # -- what costs memory --
 
     def watches(self):
@@ -340,13 +360,13 @@ class Attack:
 COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
              "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "hashes",
-             "lease_lists"]
+             "lease_lists", "lock_crowds"]
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
                "refused_watches", "watches", "old_values"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 # That leave the keys alone, and are at their height at once.
-MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "logins")]
+MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "lock_crowds", "logins")]
 
 
 def attack(name, *where, there=None):

@@ -391,6 +391,65 @@ TEST(one_of_a_crowd_that_waits_does_not_look_at_all_of_it)
         end();
 }
 
+/* A deletion that is compacted in the same turn may be anybody's: 18,000 who waited were looked
+ * at in one go, each time. */
+TEST(a_compaction_does_not_look_at_a_crowd_at_once)
+{
+        struct ask gone = {0}, cut = {0};
+        uint64_t all, most = 0;
+
+        memset(crowd, 0, sizeof(crowd));
+        begin();
+        grant(1, CROWD);
+        (void) join(1, CROWD);
+        check_holds(&crowd[1], "l/1");
+        all = compares();
+        start_delete("l/1", &gone);
+        start_compact(revision() + 1, &cut);
+        for (unsigned quiet = 0; quiet < 5;) {
+                uint64_t from = compares();
+
+                quiet = turn() ? 0 : quiet + 1;
+                most = max_of(most, compares() - from);
+        }
+        all = compares() - all;
+        CHECK(cut.code == RPC_OK && gone.code == RPC_OK);
+        CHECK(all > 10 * CROWD); /* it was one of those */
+        CHECK(most < all / 4);
+        check_holds(&crowd[2], "l/2");
+        CHECK(!crowd[3].ended);
+        buf_fini(&gone.reply);
+        buf_fini(&cut.reply);
+        end();
+}
+
+/* All keys of a crowd go at once, and it is told so bit by bit. */
+TEST(a_crowd_that_loses_its_keys_is_told_bit_by_bit)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+        struct ask gone = {0};
+        unsigned turns = 0;
+
+        memset(crowd, 0, sizeof(crowd));
+        begin();
+        grant(1, CROWD);
+        (void) join(1, CROWD);
+        buf_fini(&crowd[1].reply);
+        q.key = text("l/");
+        q.range_end = text("l0");
+        start(1, "/etcdserverpb.KV/DeleteRange", &q.base, &gone);
+        while (!crowd[CROWD].ended || !crowd[2].ended || !crowd[CROWD / 2].ended) {
+                CHECK(turns++ < 5000);
+                (void) turn();
+        }
+        settle();
+        for (size_t i = 2; i <= CROWD; i++)
+                check_gone(&crowd[i]);
+        CHECK(turns >= 5);
+        buf_fini(&gone.reply);
+        end();
+}
+
 /* ---- who is next ---- */
 
 TEST(each_has_its_turn_in_the_order_of_the_keys)
