@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "bus/cgroup.h"
+#include "fence_known.h"
 #include "reboot.h"
 
 /* Explained in conf/tenure.catalog. */
@@ -258,6 +259,7 @@ static void on_changed(void *userdata)
 {
         struct fence *f = userdata;
 
+        fence_known_save(f->bound);
         if (f->changed)
                 f->changed(f);
 }
@@ -276,6 +278,7 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
         r = bound_new(&f->bound, l, target, on_changed, f);
         if (r < 0)
                 return r;
+        fence_known_load(f->bound);
         if (!cgroup_is_there())
                 log_warning(
                         "No control groups of version 2 here: what is bound to %s is stopped "

@@ -32,6 +32,14 @@ struct set {
         size_t n, size;
 };
 
+/* What a unit of the walk is like; no answer yet. */
+struct question {
+        struct question *next;
+        struct bound *bound;
+        size_t unit; /* in the walk */
+        sd_bus_slot *slot;
+};
+
 struct bound {
         struct loop *loop;
         const char *root;
@@ -44,9 +52,10 @@ struct bound {
         void *userdata;
 
         struct set walk; /* the next one, while it is asked for */
-        size_t at;       /* in it, what is asked for now */
-        sd_bus_slot *walk_slot;
+        size_t asked;    /* of it, the first so many were asked for */
+        struct question *open;
         bool walk_again;
+        bool news; /* since it was last asked for */
 
         sd_bus_slot *order_slot;
         bool refused_told;
@@ -133,9 +142,21 @@ static void arm(struct loop_timer *t, nsec_t in)
 
 /* ---- the connection ---- */
 
+static void close_question(struct question *q)
+{
+        struct question **at = &q->bound->open;
+
+        while (*at != q)
+                at = &(*at)->next;
+        *at = q->next;
+        sd_bus_slot_unref(q->slot);
+        free(q);
+}
+
 static void hang_up(struct bound *b)
 {
-        b->walk_slot = sd_bus_slot_unref(b->walk_slot);
+        while (b->open)
+                close_question(b->open);
         b->order_slot = sd_bus_slot_unref(b->order_slot);
         b->look_slot = sd_bus_slot_unref(b->look_slot);
         set_clear(&b->walk);
@@ -162,7 +183,7 @@ static void wait_for_answer(struct bound *b)
 
 static void got_answer(struct bound *b)
 {
-        if (b->walk_slot || b->order_slot || b->look_slot)
+        if (b->open || b->order_slot || b->look_slot)
                 arm(&b->limit, ANSWER);
         else
                 loop_timer_disarm(&b->limit);
@@ -173,14 +194,15 @@ static sd_bus *connected(struct bound *b)
         return b->bus && !b->broken ? bus_sd(b->bus) : NULL;
 }
 
-/* ---- the walk: from the root on, one unit after the other ---- */
+/* ---- the walk: from the root on; whatever is found is asked for at once ---- */
 
 static void walk_on(struct bound *b);
 static void connect(struct bound *b);
 
 /* Calls @fn with each string of a variant that holds an array of them. */
-static int read_names(sd_bus_message *m, void (*fn)(struct bound *b, const char *name),
-                      struct bound *b)
+static int read_names(sd_bus_message *m,
+                      void (*fn)(struct bound *b, size_t unit, const char *name),
+                      struct bound *b, size_t unit)
 {
         const char *name;
         int r = sd_bus_message_enter_container(m, 'v', "as");
@@ -188,20 +210,21 @@ static int read_names(sd_bus_message *m, void (*fn)(struct bound *b, const char 
         if (r >= 0)
                 r = sd_bus_message_enter_container(m, 'a', "s");
         while (r >= 0 && (r = sd_bus_message_read(m, "s", &name)) > 0)
-                fn(b, name);
+                fn(b, unit, name);
         if (r >= 0)
                 r = sd_bus_message_exit_container(m);
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-static void add_name(struct bound *b, const char *name)
+static void add_name(struct bound *b, size_t unit, const char *name)
 {
+        (void) unit;
         set_add(&b->walk, name);
 }
 
-static void add_after(struct bound *b, const char *name)
+static void add_after(struct bound *b, size_t unit, const char *name)
 {
-        struct bound_unit *u = &b->walk.units[b->at];
+        struct bound_unit *u = &b->walk.units[unit];
         size_t n = u->after ? strlen(u->after) : 0;
 
         u->after = fatal_null(realloc(u->after, n + strlen(name) + 3));
@@ -217,17 +240,18 @@ static bool is_edge(const char *key)
 }
 
 /* One property; @m stands before its value. */
-static int read_property(struct bound *b, sd_bus_message *m, const char *key, char **slice)
+static int read_property(struct bound *b, size_t unit, sd_bus_message *m, const char *key,
+                         char **slice)
 {
-        struct bound_unit *u = &b->walk.units[b->at];
+        struct bound_unit *u = &b->walk.units[unit];
         const char *text;
         uint64_t usec;
         int r;
 
         if (is_edge(key))
-                return read_names(m, add_name, b);
+                return read_names(m, add_name, b, unit);
         if (strcmp(key, "After") == 0)
-                return read_names(m, add_after, b);
+                return read_names(m, add_after, b, unit);
         if (strcmp(key, "ActiveState") == 0) {
                 r = sd_bus_message_read(m, "v", "s", &text);
                 if (r >= 0)
@@ -256,9 +280,16 @@ static int read_property(struct bound *b, sd_bus_message *m, const char *key, ch
         return r;
 }
 
-static int read_unit(struct bound *b, sd_bus_message *m)
+/* Who fences does not fence itself, nor what it is in, nor the service manager. */
+static bool is_ours(const struct bound *b, const char *group)
 {
-        const char *name = b->walk.units[b->at].name, *key;
+        return strlen(group) < 2 || cgroup_is_within("/init.scope", group) ||
+               cgroup_is_within(b->own, group);
+}
+
+static int read_unit(struct bound *b, size_t unit, sd_bus_message *m)
+{
+        const char *name = b->walk.units[unit].name, *key;
         char path[PATH_MAX];
         cleanup_(freep) char *slice = NULL;
         struct bound_unit *u;
@@ -267,13 +298,13 @@ static int read_unit(struct bound *b, sd_bus_message *m)
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
                 r = sd_bus_message_read(m, "s", &key);
                 if (r >= 0)
-                        r = read_property(b, m, key, &slice);
+                        r = read_property(b, unit, m, key, &slice);
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
         }
         if (r < 0)
                 return r;
-        u = &b->walk.units[b->at];
+        u = &b->walk.units[unit];
         /* It gets one when it starts, and nobody may have the time to say which. */
         if (!u->control_group && (slice || is_kind(name, ".slice")) &&
             cgroup_of_unit(is_kind(name, ".slice") ? NULL : slice, name, path, sizeof(path)) ==
@@ -282,10 +313,7 @@ static int read_unit(struct bound *b, sd_bus_message *m)
         /* A target has no processes, and may be wanted by much else. */
         if (is_kind(name, ".target") && strcmp(name, b->root) != 0)
                 u->is_down = true;
-        /* Who fences does not fence itself, nor what it is in, nor the service manager. */
-        if (u->control_group && (strlen(u->control_group) < 2 ||
-                                 cgroup_is_within("/init.scope", u->control_group) ||
-                                 cgroup_is_within(b->own, u->control_group))) {
+        if (u->control_group && is_ours(b, u->control_group)) {
                 free(u->control_group);
                 u->control_group = NULL;
                 u->is_down = true;
@@ -341,8 +369,8 @@ static void walk_end(struct bound *b)
                 b->changed(b->userdata);
         if (b->walk_again) {
                 b->walk_again = false;
+                b->asked = 0;
                 set_add(&b->walk, b->root);
-                b->at = 0;
                 walk_on(b);
         } else if (b->look_walks) {
                 answer(b, sight(&b->known));
@@ -358,47 +386,62 @@ static bool is_gone(sd_bus_message *m)
 
 static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
-        struct bound *b = userdata;
+        struct question *q = userdata;
+        struct bound *b = q->bound;
+        size_t unit = q->unit;
         int r = 0;
 
         (void) error;
-        b->walk_slot = sd_bus_slot_unref(b->walk_slot);
+        close_question(q);
+        if (b->broken)
+                return 0;
         got_answer(b);
         if (is_gone(m))
-                b->walk.units[b->at].is_down = true;
+                b->walk.units[unit].is_down = true;
         else if (sd_bus_message_is_method_error(m, NULL))
                 r = -sd_bus_message_get_errno(m);
         else
-                r = read_unit(b, m);
+                r = read_unit(b, unit, m);
         if (r < 0) {
-                log_debug("systemd: cannot tell what %s is: %s.", b->walk.units[b->at].name,
+                log_debug("systemd: cannot tell what %s is: %s.", b->walk.units[unit].name,
                           strerror(-r));
                 b->broken = true;
                 arm(&b->retry, RETRY);
                 return 0;
         }
-        b->at++;
         walk_on(b);
         return 0;
 }
 
-static void walk_on(struct bound *b)
+static int ask(struct bound *b, size_t unit)
 {
         cleanup_(freep) char *path = NULL;
+        struct question *q = fatal_null(malloc(sizeof(*q)));
         int r;
 
-        if (b->at == b->walk.n)
-                return walk_end(b);
-        r = sd_bus_path_encode(UNITS, b->walk.units[b->at].name, &path);
+        *q = (struct question){.next = b->open, .bound = b, .unit = unit};
+        b->open = q;
+        r = sd_bus_path_encode(UNITS, b->walk.units[unit].name, &path);
         if (r >= 0)
-                r = sd_bus_call_method_async(connected(b), &b->walk_slot, NAME, path,
-                                             PROPERTIES, "GetAll", on_unit, b, "s", "");
-        if (r < 0) {
-                b->broken = true;
-                arm(&b->retry, RETRY);
-                return;
-        }
-        wait_for_answer(b);
+                r = sd_bus_call_method_async(connected(b), &q->slot, NAME, path, PROPERTIES,
+                                             "GetAll", on_unit, q, "s", "");
+        if (r < 0)
+                close_question(q);
+        return r;
+}
+
+static void walk_on(struct bound *b)
+{
+        for (; b->asked < b->walk.n; b->asked++)
+                if (!connected(b) || ask(b, b->asked) < 0) {
+                        b->broken = true;
+                        arm(&b->retry, RETRY);
+                        return;
+                }
+        if (b->open)
+                wait_for_answer(b);
+        else
+                walk_end(b);
 }
 
 /* One that is under way may have passed what is new. */
@@ -411,14 +454,20 @@ static void walk(struct bound *b)
                 return;
         }
         b->walk_again = false;
-        b->at = 0;
+        b->asked = 0;
         set_add(&b->walk, b->root);
         walk_on(b);
 }
 
 static void on_settle(struct loop_timer *t)
 {
-        walk(container_of(t, struct bound, settle));
+        struct bound *b = container_of(t, struct bound, settle);
+
+        if (!b->news)
+                return;
+        b->news = false;
+        walk(b);
+        arm(&b->settle, SETTLE);
 }
 
 static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -433,8 +482,10 @@ static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
             sd_bus_message_read(m, "s", &unit) >= 0 &&
             (is_kind(unit, ".device") || set_find(&b->known, unit)))
                 return 0;
+        /* At once, for it may hang a moment later; and then once more for all that follows. */
+        b->news = true;
         if (!loop_timer_armed(&b->settle))
-                arm(&b->settle, SETTLE);
+                on_settle(&b->settle);
         return 0;
 }
 
@@ -650,6 +701,18 @@ struct bound *bound_free(struct bound *b)
         set_clear(&b->known);
         free(b);
         return NULL;
+}
+
+void bound_remember(struct bound *b, const char *name, const char *group)
+{
+        struct bound_unit *u;
+
+        set_add(&b->known, name);
+        u = set_find(&b->known, name);
+        if (!u || u->control_group || !group || is_ours(b, group))
+                return;
+        u->control_group = fatal_null(strdup(group));
+        u->is_after = true; /* nothing is said against it */
 }
 
 const char *bound_root(const struct bound *b)

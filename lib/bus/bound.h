@@ -33,6 +33,10 @@ DEFINE_CLEANUP(struct bound *, bound_free)
 
 const char *bound_root(const struct bound *b);
 
+/* What an earlier life knew, the root first; counts until the service manager has told all of
+ * it. @group: NULL if it has none. */
+void bound_remember(struct bound *b, const char *name, const char *group);
+
 /* The root is the first. Valid until the loop goes on. */
 const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
 

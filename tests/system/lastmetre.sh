@@ -90,6 +90,28 @@ case_pid1_stopped() {
 	end
 }
 
+# The agent's next life begins, and PID 1 stands still before it could tell it what is bound.
+case_next_life() {
+	begin "a next life that systemd tells nothing"
+	unit plain "Restart=always"; go
+	local init; init=$(rig_init h4); FROM=$(lines)
+	python3 - "$CG/h4/payload/system.slice/tenured.service/cgroup.procs" "$init" <<'END' || not_ok "$CASE: it begins"
+import os, signal, sys, time
+def agents():
+    try: return [int(p) for p in open(sys.argv[1]).read().split() if open(f"/proc/{p}/cmdline").read().startswith("/usr/bin/tenured")]
+    except OSError: return [] # it goes, or is not there yet
+old, end = agents(), time.monotonic() + 10
+for p in old: os.kill(p, signal.SIGKILL)
+while not set(agents()) - set(old):
+    if time.monotonic() > end: sys.exit(1)
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+END
+	rig cut h4
+	told plain only-one
+	kill -CONT "$init"
+	end
+}
+
 # A generator that takes 6 s under a daemon-reload: PID 1 does nothing else meanwhile.
 case_slow_generator() {
 	begin "a slow generator under daemon-reload"
@@ -259,7 +281,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped slow_generator reexec thaw starts leftovers leave_leftovers mount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped next_life slow_generator reexec thaw starts leftovers leave_leftovers mount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish
