@@ -69,24 +69,82 @@ const char *fence_still_up(const struct fence *f)
 
 /* ---- at the kernel ---- */
 
-/* Each control group once, the slice first. */
-static void each_group(const struct fence *f, void (*fn)(const char *group))
+/* In the group of a mount or a swap is who mounts it, and who unmounts it: killed, or frozen,
+ * it stays for ever. Once it is, when the place is lost, for the sake of a file system that is
+ * a process. */
+static bool is_mounted(const struct bound_unit *u)
 {
+        const char *dot = strrchr(u->name, '.');
+
+        return u->control_group && dot &&
+               (strcmp(dot, ".mount") == 0 || strcmp(dot, ".swap") == 0);
+}
+
+struct each {
+        struct fence *fence;
+        void (*fn)(struct fence *f, const char *group);
+};
+
+/* All of @group but what mounts are in. */
+static void all_but_mounts(void *userdata, const char *group)
+{
+        const struct each *e = userdata;
         const struct bound_unit *u;
         size_t n;
 
-        fn(slice_group());
-        u = bound_units(f->bound, &n);
+        u = bound_units(e->fence->bound, &n);
         for (size_t i = 0; i < n; i++)
-                if (u[i].control_group && !cgroup_is_within(u[i].control_group, slice_group()))
-                        fn(u[i].control_group);
+                if (is_mounted(&u[i])) {
+                        if (cgroup_is_within(group, u[i].control_group))
+                                return;
+                        if (cgroup_is_within(u[i].control_group, group))
+                                return cgroup_children(group, all_but_mounts, userdata);
+                }
+        e->fn(e->fence, group);
 }
 
-static void freeze(const char *group)
+/* Each control group once, the slice first. */
+static void each_group(struct fence *f, bool mounts,
+                       void (*fn)(struct fence *f, const char *group))
+{
+        struct each e = {.fence = f, .fn = fn};
+        const struct bound_unit *u;
+        size_t n;
+
+        if (mounts)
+                fn(f, slice_group());
+        else
+                all_but_mounts(&e, slice_group());
+        u = bound_units(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (u[i].control_group &&
+                    !cgroup_is_within(u[i].control_group, slice_group())) {
+                        if (mounts)
+                                fn(f, u[i].control_group);
+                        else
+                                all_but_mounts(&e, u[i].control_group);
+                }
+}
+
+/* What is frozen is thawed, though it is not bound any more by then. */
+static void remember_frozen(struct fence *f, const char *group)
+{
+        for (size_t i = 0; i < f->n_frozen; i++)
+                if (strcmp(f->frozen[i], group) == 0)
+                        return;
+        f->frozen = reallocarray(f->frozen, f->n_frozen + 1, sizeof(*f->frozen));
+        if (!f->frozen || !(f->frozen[f->n_frozen] = strdup(group)))
+                abort();
+        f->n_frozen++;
+}
+
+static void freeze(struct fence *f, const char *group)
 {
         int r = cgroup_freeze(group, true);
 
-        if (r < 0 && r != -ENOENT)
+        if (r == 0)
+                remember_frozen(f, group);
+        else if (r != -ENOENT)
                 log_error("Cannot freeze %s: %s.", group, strerror(-r));
 }
 
@@ -98,10 +156,28 @@ static void thaw(const char *group)
                 log_error("Cannot thaw %s: %s.", group, strerror(-r));
 }
 
-static void kill_all(const char *group)
+/* What an earlier life may have frozen as well. */
+static void thaw_all(struct fence *f)
+{
+        const struct bound_unit *u;
+        size_t n;
+
+        thaw(slice_group());
+        u = bound_units(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (u[i].control_group)
+                        thaw(u[i].control_group);
+        while (f->n_frozen > 0) {
+                thaw(f->frozen[--f->n_frozen]);
+                free(f->frozen[f->n_frozen]);
+        }
+}
+
+static void kill_all(struct fence *f, const char *group)
 {
         int r;
 
+        (void) f;
         if (cgroup_is_populated(group) == 0)
                 return;
         r = cgroup_kill(group);
@@ -199,9 +275,11 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
 {
         /* What counts first, what may take its time last. */
         if (acts & FENCING_FREEZE)
-                each_group(f, freeze);
-        if (acts & FENCING_KILL)
-                each_group(f, kill_all);
+                each_group(f, false, freeze);
+        if (acts & FENCING_KILL) {
+                each_group(f, f->machine.lost && !f->mounts_killed, kill_all);
+                f->mounts_killed = f->machine.lost;
+        }
         if (acts & FENCING_CLOSE)
                 close_gate();
         if (acts & FENCING_REBOOT)
@@ -213,7 +291,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
         if (acts & FENCING_CLOSE)
                 log_info("Stopping %s.", bound_root(f->bound));
         if (acts & FENCING_THAW)
-                each_group(f, thaw);
+                thaw_all(f);
         if (acts & FENCING_FORGET) {
                 tell_down(f, now);
                 unlink(FENCE_STOPPING_MARK);
@@ -279,6 +357,14 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
         if (r < 0)
                 return r;
         fence_known_load(f->bound);
+        if (f->machine.frozen) {
+                size_t n;
+                const struct bound_unit *u = bound_units(f->bound, &n);
+
+                for (size_t i = 0; i < n; i++)
+                        if (u[i].control_group)
+                                remember_frozen(f, u[i].control_group);
+        }
         if (!cgroup_is_there())
                 log_warning(
                         "No control groups of version 2 here: what is bound to %s is stopped "
@@ -297,6 +383,10 @@ void fence_fini(struct fence *f)
         if (f->timer.loop)
                 loop_timer_disarm(&f->timer);
         f->bound = bound_free(f->bound);
+        while (f->n_frozen > 0)
+                free(f->frozen[--f->n_frozen]);
+        free(f->frozen);
+        f->frozen = NULL;
         free(f->warnings);
         f->warnings = NULL;
 }

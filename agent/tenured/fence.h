@@ -30,7 +30,10 @@ struct fence {
         struct pid1 *pid1;
         const struct session *session; /* as fence_follow() had it last */
         bool leave;
-        bool stuck; /* the gate does not open; told once */
+        bool stuck;         /* the gate does not open; told once */
+        bool mounts_killed; /* since the place was lost */
+        char **frozen;      /* control groups, as they were when it was done */
+        size_t n_frozen;
         struct loop_timer timer;
         void (*changed)(struct fence *f); /* what is bound is another; may be NULL */
         char *warnings;                   /* by fence_check(); NULL: none yet */

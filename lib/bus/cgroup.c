@@ -1,5 +1,6 @@
 #include "bus/cgroup.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -80,6 +81,26 @@ int cgroup_is_populated(const char *path)
         close(fd);
         text[n] = '\0';
         return strstr(text, "populated 1") ? 1 : 0;
+}
+
+void cgroup_children(const char *path, void (*fn)(void *userdata, const char *child),
+                     void *userdata)
+{
+        const char *top = root();
+        char text[PATH_MAX];
+        const struct dirent *e;
+        DIR *d;
+
+        if (!top || snprintf(text, sizeof(text), "%s%s", top, path) >= (int) sizeof(text))
+                return;
+        d = opendir(text);
+        if (!d)
+                return;
+        while ((e = readdir(d)))
+                if (e->d_type == DT_DIR && e->d_name[0] != '.' &&
+                    snprintf(text, sizeof(text), "%s/%s", path, e->d_name) < (int) sizeof(text))
+                        fn(userdata, text);
+        closedir(d);
 }
 
 const char *cgroup_own(char *out, size_t size)

@@ -17,6 +17,10 @@ int cgroup_kill(const char *path);
 /* Whether a process is in it: 1, 0 (nor is a group), or a negative errno. */
 int cgroup_is_populated(const char *path);
 
+/* Calls @fn with each group right in @path, if there are any. */
+void cgroup_children(const char *path, void (*fn)(void *userdata, const char *child),
+                     void *userdata);
+
 /* Our own; "" if that cannot be told. */
 const char *cgroup_own(char *out, size_t size);
 

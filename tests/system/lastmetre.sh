@@ -176,6 +176,33 @@ case_starts() {
 	end
 }
 
+# A renewal that comes through after all, when what is left is frozen already: it is thawed, though it may be bound no more by then.
+# With a longer TTL, so that there is time to do that in.
+case_late_renewal() {
+	begin "a renewal that comes late"
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=32s/" /etc/tenure/tenured.conf; printf "[Fencing]\nFenceLead=8s\n" >>/etc/tenure/tenured.conf'
+	local u tries
+	for ((tries = 1; ; tries++)); do
+		on h4 sh -c 'systemctl stop tenured; systemctl start tenured'; until_ok 20 all_there
+		for u in late loose; do unit $u "TimeoutStopSec=9s"$'\n'"ExecStopPost=/usr/bin/says $u-post TERM"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says $u TERM"; done
+		go
+		FROM=$(lines); rig cut h4
+		frozen() { grep -q "frozen $2" "$CG/h4/payload/system.slice/$1.service/cgroup.events"; }
+		until_ok 40 frozen loose 1 && frozen late 1 || not_ok "$CASE: it is frozen"
+		on h4 sh -c 'sed -i "/=tenure-held.target/d" /run/systemd/system/loose.service; systemctl daemon-reload; while grep -q "^loose.service" /run/tenure/bound; do :; done'
+		rig heal
+		until_ok 2 frozen late 0
+		[ -n "$(told_left "$FROM")" ] || break
+		[ $tries -lt 4 ] || { not_ok "$CASE: in time"; break; }
+		back "$CASE"; on h4 systemctl kill -s KILL loose late; until_ok 10 on h4 systemctl stop loose late
+	done
+	is "$CASE: the place is kept" "$(told_left "$FROM")" ""
+	until_ok 2 says_now late-post && ok "$CASE: what was frozen goes on" || not_ok "$CASE: what was frozen goes on"
+	until_ok 2 says_now loose-post && ok "$CASE: so does what is not bound any more" || not_ok "$CASE: what is not bound any more stays frozen" "$(cat "$CG/h4/payload/system.slice/loose.service/cgroup.events")"
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/; /Fencing/d; /FenceLead/d" /etc/tenure/tenured.conf; systemctl kill -s KILL loose late; systemctl stop tenured; systemctl start tenured'
+	end
+}
+
 # Whatever is left of a unit, or is bound only by another, or hangs in a clean-up, counts.
 case_leftovers() {
 	begin "what is left over"
@@ -221,6 +248,24 @@ case_mount() {
 	is "$CASE: it is not mounted" "$(on h4 findmnt -n /srv/data)" ""
 	wait "$PID"; on h4 systemctl start tenured
 	end; on h4 rm -f /run/systemd/system/srv-data.mount
+}
+# A mount is not unmounted by who is killed for it: what unmounts is let be, in the slice and outside.
+case_unmount() {
+	begin "a mount that takes its time to be unmounted"
+	on h4 sh -c 'printf "#!/bin/sh\nsleep 0.3; exec umount -i \"\$1\"\n" >/sbin/umount.ramfs; chmod 755 /sbin/umount.ramfs; mkdir -p /srv/data /srv/more'
+	local m slice
+	for m in data more; do
+		slice=; [ $m = data ] || slice=$HOW_IN_SLICE
+		printf '[Unit]\nBindsTo=tenure-held.target\nAfter=tenure-held.target\n[Mount]\nWhat=ramfs\nWhere=/srv/%s\nType=ramfs\n%s\n' $m "$slice" | on h4 sh -c "cat >/run/systemd/system/srv-$m.mount"
+		unit user-$m "WorkingDirectory=/srv/$m"$'\n'"$slice" $'BindsTo=tenure-held.target\nAfter=tenure-held.target\nRequiresMountsFor=/srv/'$m
+	done
+	go
+	FROM=$(lines); rig freeze h4
+	until_ok 10 has_left "$FROM" || not_ok "$CASE: the others are told"
+	local t; t=$(now_us); rig thaw h4
+	until_ok 10 all_there && ok "$CASE: it is back after $((($(now_us) - t) / 1000)) ms" || not_ok "$CASE: it comes back" "$(on h4 findmnt -n -o TARGET /srv/data; on h4 findmnt -n -o TARGET /srv/more)"
+	for m in data more; do has "$CASE: /srv/$m was unmounted" "$(on h4 journalctl -u srv-$m.mount -o cat --no-pager)" "Unmounted srv-$m.mount"; done
+	end; on h4 sh -c 'systemctl stop srv-data.mount srv-more.mount; rm -f /run/systemd/system/srv-*.mount; systemctl daemon-reload'
 }
 renewal() { on h4 busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
 renewed_after() { local r; r=$(renewal); [ "${r:-0}" -gt "$1" ]; }
@@ -281,7 +326,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped next_life slow_generator reexec thaw starts leftovers leave_leftovers mount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish
