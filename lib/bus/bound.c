@@ -18,8 +18,10 @@
 /* A new unit may be bound; many come at a time. */
 #define SETTLE (100 * NSEC_PER_MSEC)
 
-/* An answer that has not come after this is not waited for. */
+/* An answer that has not come after this is not waited for, and the connection is made anew;
+ * one that nobody answers at all is left alone longer and longer. */
 #define ANSWER (2 * NSEC_PER_SEC)
+#define ANSWER_MOST (32 * NSEC_PER_SEC)
 
 #define UNITS_MAX 4096 /* of a set */
 
@@ -46,6 +48,7 @@ struct bound {
         struct bus *bus; /* NULL: not connected, or not any more */
         bool broken;     /* to be freed from the timer, not from its own callback */
         struct loop_timer retry, settle, limit;
+        nsec_t patience;    /* until the limit */
         char own[PATH_MAX]; /* our control group: never to be touched */
         struct set known;
         void (*changed)(void *userdata);
@@ -178,11 +181,12 @@ static void on_closed(void *userdata, int r)
 static void wait_for_answer(struct bound *b)
 {
         if (!loop_timer_armed(&b->limit))
-                arm(&b->limit, ANSWER);
+                arm(&b->limit, b->patience);
 }
 
 static void got_answer(struct bound *b)
 {
+        b->patience = ANSWER;
         if (b->open || b->order_slot || b->look_slot)
                 arm(&b->limit, ANSWER);
         else
@@ -529,7 +533,8 @@ static void on_limit(struct loop_timer *t)
         struct bound *b = container_of(t, struct bound, limit);
 
         log_debug("The service manager has not answered for %d ms.",
-                  (int) (ANSWER / NSEC_PER_MSEC));
+                  (int) (b->patience / NSEC_PER_MSEC));
+        b->patience = min_of(2 * b->patience, ANSWER_MOST);
         b->broken = true;
         on_retry(&b->retry);
 }
@@ -679,6 +684,7 @@ int bound_new(struct bound **ret, struct loop *l, const char *root,
         b->root = root;
         b->changed = changed;
         b->userdata = userdata;
+        b->patience = ANSWER;
         loop_timer_init(&b->retry, l, on_retry);
         loop_timer_init(&b->settle, l, on_settle);
         loop_timer_init(&b->limit, l, on_limit);
