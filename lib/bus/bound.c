@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "bus/bound_set.h"
 #include "bus/bus.h"
 #include "bus/cgroup.h"
 
@@ -23,17 +24,6 @@
 #define ANSWER (2 * NSEC_PER_SEC)
 #define ANSWER_MOST (32 * NSEC_PER_SEC)
 
-#define UNITS_MAX 4096 /* of a set */
-
-/* By these a stop goes on, src/core/unit-dependency-atom.c in systemd. */
-static const char *const edges[] = {"BoundBy",    "RequiredBy",       "RequisiteOf",
-                                    "ConsistsOf", "PropagatesStopTo", "SliceOf"};
-
-struct set {
-        struct bound_unit *units;
-        size_t n, size;
-};
-
 /* What a unit of the walk is like; no answer yet. */
 struct question {
         struct question *next;
@@ -50,12 +40,12 @@ struct bound {
         struct loop_timer retry, settle, limit;
         nsec_t patience;    /* until the limit */
         char own[PATH_MAX]; /* our control group: never to be touched */
-        struct set known;
+        struct bound_set known;
         void (*changed)(void *userdata);
         void *userdata;
 
-        struct set walk; /* the next one, while it is asked for */
-        size_t asked;    /* of it, the first so many were asked for */
+        struct bound_set walk; /* the next one, while it is asked for */
+        size_t asked;          /* of it, the first so many were asked for */
         struct question *open;
         bool walk_again;
         bool news; /* since it was last asked for */
@@ -68,63 +58,6 @@ struct bound {
         void *look_userdata;
         bool look_walks; /* the answer is what the walk finds */
 };
-
-static void *fatal_null(void *p)
-{
-        if (!p)
-                abort();
-        return p;
-}
-
-static void set_clear(struct set *s)
-{
-        for (size_t i = 0; i < s->n; i++) {
-                free(s->units[i].name);
-                free(s->units[i].control_group);
-                free(s->units[i].after);
-        }
-        free(s->units);
-        *s = (struct set){0};
-}
-
-static struct bound_unit *set_find(const struct set *s, const char *name)
-{
-        for (size_t i = 0; i < s->n; i++)
-                if (strcmp(s->units[i].name, name) == 0)
-                        return &s->units[i];
-        return NULL;
-}
-
-static void set_add(struct set *s, const char *name)
-{
-        if (set_find(s, name) || s->n == UNITS_MAX)
-                return;
-        if (s->n == s->size) {
-                s->size = s->size ? 2 * s->size : 16;
-                s->units = fatal_null(reallocarray(s->units, s->size, sizeof(*s->units)));
-        }
-        s->units[s->n++] = (struct bound_unit){.name = fatal_null(strdup(name))};
-}
-
-static bool is_down_state(const char *state)
-{
-        return strcmp(state, "inactive") == 0 || strcmp(state, "failed") == 0;
-}
-
-static bool is_kind(const char *unit, const char *suffix)
-{
-        size_t n = strlen(unit), k = strlen(suffix);
-
-        return n > k && strcmp(unit + n - k, suffix) == 0;
-}
-
-static enum bound_sight sight(const struct set *s)
-{
-        for (size_t i = 0; i < s->n; i++)
-                if (!s->units[i].is_down)
-                        return BOUND_SOME;
-        return s->n ? BOUND_NONE : BOUND_UNKNOWN;
-}
 
 static void answer(struct bound *b, enum bound_sight s)
 {
@@ -162,7 +95,7 @@ static void hang_up(struct bound *b)
                 close_question(b->open);
         b->order_slot = sd_bus_slot_unref(b->order_slot);
         b->look_slot = sd_bus_slot_unref(b->look_slot);
-        set_clear(&b->walk);
+        bound_set_clear(&b->walk);
         b->bus = bus_free(b->bus);
         b->broken = false;
         loop_timer_disarm(&b->limit);
@@ -203,181 +136,24 @@ static sd_bus *connected(struct bound *b)
 static void walk_on(struct bound *b);
 static void connect(struct bound *b);
 
-/* Calls @fn with each string of a variant that holds an array of them. */
-static int read_names(sd_bus_message *m,
-                      void (*fn)(struct bound *b, size_t unit, const char *name),
-                      struct bound *b, size_t unit)
-{
-        const char *name;
-        int r = sd_bus_message_enter_container(m, 'v', "as");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "s");
-        while (r >= 0 && (r = sd_bus_message_read(m, "s", &name)) > 0)
-                fn(b, unit, name);
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-static void add_name(struct bound *b, size_t unit, const char *name)
-{
-        (void) unit;
-        set_add(&b->walk, name);
-}
-
-static void add_after(struct bound *b, size_t unit, const char *name)
-{
-        struct bound_unit *u = &b->walk.units[unit];
-        size_t n = u->after ? strlen(u->after) : 0;
-
-        u->after = fatal_null(realloc(u->after, n + strlen(name) + 3));
-        sprintf(u->after + n, "%s%s\n", n ? "" : "\n", name);
-}
-
-static bool is_edge(const char *key)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(edges); i++)
-                if (strcmp(key, edges[i]) == 0)
-                        return true;
-        return false;
-}
-
-/* One property; @m stands before its value. */
-static int read_property(struct bound *b, size_t unit, sd_bus_message *m, const char *key,
-                         char **slice)
-{
-        struct bound_unit *u = &b->walk.units[unit];
-        const char *text;
-        uint64_t usec;
-        int r;
-
-        if (is_edge(key))
-                return read_names(m, add_name, b, unit);
-        if (strcmp(key, "After") == 0)
-                return read_names(m, add_after, b, unit);
-        if (strcmp(key, "ActiveState") == 0) {
-                r = sd_bus_message_read(m, "v", "s", &text);
-                if (r >= 0)
-                        u->is_down = is_down_state(text);
-        } else if (strcmp(key, "ControlGroup") == 0) {
-                r = sd_bus_message_read(m, "v", "s", &text);
-                if (r >= 0 && *text) {
-                        free(u->control_group);
-                        u->control_group = fatal_null(strdup(text));
-                }
-        } else if (strcmp(key, "Slice") == 0) {
-                r = sd_bus_message_read(m, "v", "s", &text);
-                if (r >= 0) {
-                        free(*slice);
-                        *slice = fatal_null(strdup(text));
-                }
-        } else if (strcmp(key, "TimeoutStopUSec") == 0 || strcmp(key, "TimeoutUSec") == 0) {
-                r = sd_bus_message_read(m, "v", "t", &usec);
-                if (r >= 0)
-                        u->stop_timeout = usec > INT64_MAX / NSEC_PER_USEC
-                                                  ? INT64_MAX
-                                                  : (nsec_t) usec * NSEC_PER_USEC;
-        } else {
-                r = sd_bus_message_skip(m, "v");
-        }
-        return r;
-}
-
-/* Who fences does not fence itself, nor what it is in, nor the service manager. */
-static bool is_ours(const struct bound *b, const char *group)
-{
-        return strlen(group) < 2 || cgroup_is_within("/init.scope", group) ||
-               cgroup_is_within(b->own, group);
-}
-
-static int read_unit(struct bound *b, size_t unit, sd_bus_message *m)
-{
-        const char *name = b->walk.units[unit].name, *key;
-        char path[PATH_MAX];
-        cleanup_(freep) char *slice = NULL;
-        struct bound_unit *u;
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
-
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                r = sd_bus_message_read(m, "s", &key);
-                if (r >= 0)
-                        r = read_property(b, unit, m, key, &slice);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
-        if (r < 0)
-                return r;
-        u = &b->walk.units[unit];
-        /* It gets one when it starts, and nobody may have the time to say which. */
-        if (!u->control_group && (slice || is_kind(name, ".slice")) &&
-            cgroup_of_unit(is_kind(name, ".slice") ? NULL : slice, name, path, sizeof(path)) ==
-                    0)
-                u->control_group = fatal_null(strdup(path));
-        /* A target has no processes, and may be wanted by much else. */
-        if (is_kind(name, ".target") && strcmp(name, b->root) != 0)
-                u->is_down = true;
-        if (u->control_group && is_ours(b, u->control_group)) {
-                free(u->control_group);
-                u->control_group = NULL;
-                u->is_down = true;
-        }
-        return 0;
-}
-
-/* Directly, or after another one of the set that is. */
-static void find_ordered(struct set *s)
-{
-        bool more = s->n > 0;
-
-        if (more)
-                s->units[0].is_after = true;
-        while (more) {
-                more = false;
-                for (size_t i = 1; i < s->n; i++)
-                        for (size_t k = 0; k < s->n && !s->units[i].is_after; k++) {
-                                char line[512];
-
-                                snprintf(line, sizeof(line), "\n%s\n", s->units[k].name);
-                                if (s->units[k].is_after && s->units[i].after &&
-                                    strstr(s->units[i].after, line))
-                                        more = s->units[i].is_after = true;
-                        }
-        }
-}
-
-static bool is_other(const struct set *a, const struct set *b)
-{
-        if (a->n != b->n)
-                return true;
-        for (size_t i = 0; i < a->n; i++)
-                if (strcmp(a->units[i].name, b->units[i].name) != 0 ||
-                    a->units[i].is_after != b->units[i].is_after ||
-                    a->units[i].stop_timeout != b->units[i].stop_timeout ||
-                    strcmp(a->units[i].control_group ? a->units[i].control_group : "",
-                           b->units[i].control_group ? b->units[i].control_group : "") != 0)
-                        return true;
-        return false;
-}
-
 static void walk_end(struct bound *b)
 {
         bool other;
 
-        find_ordered(&b->walk);
-        other = is_other(&b->walk, &b->known);
-        set_clear(&b->known);
+        bound_set_order(&b->walk);
+        other = bound_set_is_other(&b->walk, &b->known);
+        bound_set_clear(&b->known);
         b->known = b->walk;
-        b->walk = (struct set){0};
+        b->walk = (struct bound_set){0};
         if (other)
                 b->changed(b->userdata);
         if (b->walk_again) {
                 b->walk_again = false;
                 b->asked = 0;
-                set_add(&b->walk, b->root);
+                bound_set_add(&b->walk, b->root);
                 walk_on(b);
         } else if (b->look_walks) {
-                answer(b, sight(&b->known));
+                answer(b, bound_set_sight(&b->known));
         }
 }
 
@@ -405,7 +181,7 @@ static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
         else if (sd_bus_message_is_method_error(m, NULL))
                 r = -sd_bus_message_get_errno(m);
         else
-                r = read_unit(b, unit, m);
+                r = bound_set_read(&b->walk, unit, m, b->own);
         if (r < 0) {
                 log_debug("systemd: cannot tell what %s is: %s.", b->walk.units[unit].name,
                           strerror(-r));
@@ -420,9 +196,11 @@ static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
 static int ask(struct bound *b, size_t unit)
 {
         cleanup_(freep) char *path = NULL;
-        struct question *q = fatal_null(malloc(sizeof(*q)));
+        struct question *q = calloc(1, sizeof(*q));
         int r;
 
+        if (!q)
+                return -ENOMEM;
         *q = (struct question){.next = b->open, .bound = b, .unit = unit};
         b->open = q;
         r = sd_bus_path_encode(UNITS, b->walk.units[unit].name, &path);
@@ -459,7 +237,7 @@ static void walk(struct bound *b)
         }
         b->walk_again = false;
         b->asked = 0;
-        set_add(&b->walk, b->root);
+        bound_set_add(&b->walk, b->root);
         walk_on(b);
 }
 
@@ -484,7 +262,7 @@ static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
          * asking for it. */
         if (sd_bus_message_is_signal(m, MANAGER, "UnitNew") &&
             sd_bus_message_read(m, "s", &unit) >= 0 &&
-            (is_kind(unit, ".device") || set_find(&b->known, unit)))
+            (bound_is_kind(unit, ".device") || bound_set_find(&b->known, unit)))
                 return 0;
         /* At once, for it may hang a moment later; and then once more for all that follows. */
         b->news = true;
@@ -606,11 +384,11 @@ static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "ssssssouso")) > 0) {
                 r = sd_bus_message_read(m, "ssss", &name, NULL, NULL, &state);
                 if (r >= 0) {
-                        struct bound_unit *u = set_find(&b->known, name);
+                        struct bound_unit *u = bound_set_find(&b->known, name);
 
-                        if (u && (u->control_group || !is_kind(name, ".target") ||
+                        if (u && (u->control_group || !bound_is_kind(name, ".target") ||
                                   strcmp(name, b->root) == 0))
-                                u->is_down = is_down_state(state);
+                                u->is_down = bound_is_down_state(state);
                         if (strcmp(name, b->root) == 0)
                                 active = strcmp(state, "active") == 0;
                         r = sd_bus_message_skip(m, "ssouso");
@@ -623,7 +401,7 @@ static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 answer(b, BOUND_UNKNOWN);
         } else if (active) {
                 answer(b, BOUND_ACTIVE);
-        } else if (sight(&b->known) == BOUND_SOME) {
+        } else if (bound_set_sight(&b->known) == BOUND_SOME) {
                 answer(b, BOUND_SOME);
         } else {
                 /* What has been bound since the set was found counts as well. */
@@ -639,7 +417,7 @@ static int append_names(struct bound *b, sd_bus_message *m)
         int r = sd_bus_message_open_container(m, 'a', "s");
 
         for (size_t i = 0; r >= 0 && i < b->known.n; i++)
-                if (i == 0 || !is_kind(b->known.units[i].name, ".target"))
+                if (i == 0 || !bound_is_kind(b->known.units[i].name, ".target"))
                         r = sd_bus_message_append(m, "s", b->known.units[i].name);
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
@@ -704,7 +482,7 @@ struct bound *bound_free(struct bound *b)
         hang_up(b);
         loop_timer_disarm(&b->retry);
         loop_timer_disarm(&b->settle);
-        set_clear(&b->known);
+        bound_set_clear(&b->known);
         free(b);
         return NULL;
 }
@@ -713,11 +491,13 @@ void bound_remember(struct bound *b, const char *name, const char *group)
 {
         struct bound_unit *u;
 
-        set_add(&b->known, name);
-        u = set_find(&b->known, name);
-        if (!u || u->control_group || !group || is_ours(b, group))
+        bound_set_add(&b->known, name);
+        u = bound_set_find(&b->known, name);
+        if (!u || u->control_group || !group || bound_is_ours(group, b->own))
                 return;
-        u->control_group = fatal_null(strdup(group));
+        u->control_group = strdup(group);
+        if (!u->control_group)
+                abort();
         u->is_after = true; /* nothing is said against it */
 }
 
