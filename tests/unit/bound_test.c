@@ -1,0 +1,145 @@
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bus/bound_set.h"
+#include "test.h"
+
+/* A bus that nobody is on the other side of: messages need one. */
+static sd_bus *nobodys_bus(int *ret_other)
+{
+        sd_bus *bus = NULL;
+        int fds[2];
+
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+        CHECK(sd_bus_new(&bus) >= 0 && sd_bus_set_fd(bus, fds[0], fds[0]) >= 0 &&
+              sd_bus_start(bus) >= 0);
+        *ret_other = fds[1];
+        return bus;
+}
+
+static void add_text(sd_bus_message *m, const char *key, const char *value)
+{
+        CHECK(sd_bus_message_append(m, "{sv}", key, "s", value) >= 0);
+}
+
+static void add_list(sd_bus_message *m, const char *key, const char *a, const char *b)
+{
+        CHECK(sd_bus_message_append(m, "{sv}", key, "as", b ? 2 : 1, a, b) >= 0);
+}
+
+/* All properties of a unit, as @fn adds them. */
+static int read_one(sd_bus *bus, struct bound_set *s, size_t unit,
+                    void (*fn)(sd_bus_message *m))
+{
+        sd_bus_message *m = NULL;
+        int r;
+
+        CHECK(sd_bus_message_new_signal(bus, &m, "/a", "a.b", "C") >= 0);
+        CHECK(sd_bus_message_open_container(m, 'a', "{sv}") >= 0);
+        fn(m);
+        CHECK(sd_bus_message_close_container(m) >= 0);
+        CHECK(sd_bus_message_seal(m, 1, 0) >= 0 && sd_bus_message_rewind(m, true) >= 0);
+        r = bound_set_read(s, unit, m, "/system.slice/tenured.service");
+        sd_bus_message_unref(m);
+        return r;
+}
+
+static void root(sd_bus_message *m)
+{
+        add_text(m, "ActiveState", "inactive");
+        add_list(m, "BoundBy", "a.service", "own.service");
+        add_list(m, "WantedBy", "multi-user.target", NULL);
+        add_list(m, "RequiredBy", "other.target", "a.service");
+}
+
+static void a(sd_bus_message *m)
+{
+        add_text(m, "ActiveState", "deactivating");
+        add_text(m, "Slice", "x-y.slice");
+        add_text(m, "ControlGroup", "");
+        CHECK(sd_bus_message_append(m, "{sv}", "TimeoutStopUSec", "t", UINT64_MAX) >= 0);
+        add_list(m, "ConsistsOf", "part.service", NULL);
+        add_list(m, "After", "root.target", "basic.target");
+}
+
+static void own(sd_bus_message *m)
+{
+        add_text(m, "ActiveState", "active");
+        add_text(m, "ControlGroup", "/system.slice");
+}
+
+static void target(sd_bus_message *m)
+{
+        add_text(m, "ActiveState", "active");
+}
+
+static void part(sd_bus_message *m)
+{
+        add_text(m, "ActiveState", "failed");
+        add_text(m, "ControlGroup", "/system.slice/part.service");
+        CHECK(sd_bus_message_append(m, "{sv}", "TimeoutStopUSec", "t", (uint64_t) 1500000) >=
+              0);
+        add_list(m, "After", "a.service", NULL);
+}
+
+static void nonsense(sd_bus_message *m)
+{
+        CHECK(sd_bus_message_append(m, "{sv}", "BoundBy", "u", 1u) >= 0);
+}
+
+TEST(what_goes_down_with_a_unit)
+{
+        struct bound_set s = {0}, other = {0};
+        int fd;
+        sd_bus *bus = nobodys_bus(&fd);
+
+        CHECK_EQ(bound_set_sight(&s), BOUND_UNKNOWN);
+        bound_set_add(&s, "root.target");
+        CHECK_EQ(read_one(bus, &s, 0, root), 0);
+        /* Each once, in the order in which it is found; who wants it does not count. */
+        CHECK_EQ(s.n, 4);
+        CHECK_STR(s.units[1].name, "a.service");
+        CHECK_STR(s.units[2].name, "own.service");
+        CHECK_STR(s.units[3].name, "other.target");
+        CHECK_EQ(read_one(bus, &s, 1, a), 0);
+        CHECK_EQ(read_one(bus, &s, 2, own), 0);
+        CHECK_EQ(read_one(bus, &s, 3, target), 0);
+        CHECK_EQ(s.n, 5);
+        CHECK_EQ(bound_set_sight(&s), BOUND_SOME);
+        CHECK_EQ(read_one(bus, &s, 4, part), 0);
+        bound_set_order(&s);
+
+        /* Where it will be, since it is nowhere yet. */
+        CHECK_STR(s.units[1].control_group, "/x.slice/x-y.slice/a.service");
+        CHECK_EQ(s.units[1].stop_timeout, INT64_MAX);
+        CHECK(!s.units[1].is_down && s.units[1].is_after);
+        /* What we are in ourselves is left alone, and not waited for. */
+        CHECK(!s.units[2].control_group && s.units[2].is_down && !s.units[2].is_after);
+        CHECK(s.units[3].is_down);
+        CHECK_STR(s.units[4].control_group, "/system.slice/part.service");
+        CHECK_EQ(s.units[4].stop_timeout, 1500 * NSEC_PER_MSEC);
+        CHECK(s.units[4].is_down && s.units[4].is_after);
+
+        CHECK(!bound_set_is_other(&s, &s));
+        CHECK(bound_set_is_other(&s, &other));
+        CHECK(bound_set_find(&s, "part.service") == &s.units[4]);
+        CHECK(!bound_set_find(&s, "multi-user.target"));
+        CHECK(read_one(bus, &s, 0, nonsense) < 0);
+        bound_set_clear(&s);
+        CHECK_EQ(s.n, 0);
+        sd_bus_close(bus);
+        sd_bus_unref(bus);
+        close(fd);
+}
+
+TEST(what_is_never_fenced)
+{
+        const char *self = "/system.slice/tenured.service";
+
+        CHECK(bound_is_ours("/", self));
+        CHECK(bound_is_ours("/init.scope", self));
+        CHECK(bound_is_ours("/system.slice", self));
+        CHECK(bound_is_ours(self, self));
+        CHECK(!bound_is_ours("/system.slice/tenured.service-2", self));
+        CHECK(!bound_is_ours("/system.slice/a.service", self));
+}
