@@ -337,9 +337,10 @@ static void on_changed(void *userdata)
 {
         struct fence *f = userdata;
 
+        if (!f->changed) /* the guard goes by what the agent knew */
+                return;
         fence_known_save(f->bound);
-        if (f->changed)
-                f->changed(f);
+        f->changed(f);
 }
 
 int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,

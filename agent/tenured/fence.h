@@ -35,7 +35,7 @@ struct fence {
         char **frozen;      /* control groups, as they were when it was done */
         size_t n_frozen;
         struct loop_timer timer;
-        void (*changed)(struct fence *f); /* what is bound is another; may be NULL */
+        void (*changed)(struct fence *f); /* what is bound is another; NULL: nobody keeps it */
         char *warnings;                   /* by fence_check(); NULL: none yet */
 };
 

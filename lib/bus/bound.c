@@ -493,12 +493,14 @@ void bound_remember(struct bound *b, const char *name, const char *group)
 
         bound_set_add(&b->known, name);
         u = bound_set_find(&b->known, name);
-        if (!u || u->control_group || !group || bound_is_ours(group, b->own))
+        if (!u)
+                return;
+        u->is_after = true; /* nothing is said against it */
+        if (u->control_group || !group || bound_is_ours(group, b->own))
                 return;
         u->control_group = strdup(group);
         if (!u->control_group)
                 abort();
-        u->is_after = true; /* nothing is said against it */
 }
 
 const char *bound_root(const struct bound *b)
