@@ -6,28 +6,7 @@ said() { on h4 journalctl -u tenured -o cat --no-pager | grep -qE "$1"; }
 times_of_h4() { grep -c '"name":"h4"' "$DIR/watch.h1.log"; }
 
 # ---- the journal hangs, with all its sockets full
-on h4 sh -c 'cat >/run/fill.py' <<'END'
-import socket
-def fill(path, kind):
-    while True:  # each sender has a limit of its own
-        s = socket.socket(socket.AF_UNIX, kind)
-        s.setblocking(False)
-        kept.append(s)
-        n = 0
-        try:
-            s.connect(path)
-            while True:
-                s.send(b"MESSAGE=full\n" * 20)
-                n += 1
-        except (BlockingIOError, OSError):
-            if n == 0:
-                return
-kept = []
-for path in "/run/systemd/journal/socket", "/run/systemd/journal/dev-log": fill(path, socket.SOCK_DGRAM)
-print("full", flush=True)
-import time
-while True: time.sleep(100)
-END
+on h4 sh -c 'cat >/run/fill.py' <"$(dirname "$0")/fill_journal.py"
 l=$(lease h4) n=$(times_of_h4)
 on h4 systemctl kill -s STOP systemd-journald
 start fill env RIG="$NAME" "$RIG" exec h4 /usr/bin/python3 /run/fill.py; FILL=$PID
