@@ -37,6 +37,8 @@ go() { # starts the units of the case, and waits until each says that it runs
 	on h4 systemctl daemon-reload
 	on h4 systemctl start "${UNITS[@]}" || not_ok "$CASE: they start"
 	for u in "${UNITS[@]}"; do until_ok 10 says_now "${u%.service}" || not_ok "$CASE: $u runs"; done
+	# What counts is what the agent has been told of.
+	for u in "${UNITS[@]}"; do until_ok 10 on h4 grep -q "^$u " /run/tenure/bound || not_ok "$CASE: $u is known"; done
 }
 end() { # h4 is itself again, and its fence as well
 	rig heal
@@ -191,10 +193,15 @@ case_late_renewal() {
 		go
 		FROM=$(lines); rig cut h4
 		frozen() { grep -q "frozen $2" "$CG/h4/payload/system.slice/$1.service/cgroup.events"; }
-		until_ok 40 frozen loose 1 && frozen late 1 || not_ok "$CASE: it is frozen"
-		on h4 sh -c 'sed -i "/=tenure-held.target/d" /run/systemd/system/loose.service; systemctl daemon-reload; while grep -q "^loose.service" /run/tenure/bound; do :; done'
+		# The daemon-reload that unbinds one begins before, and ends after; it may take longer than there is time.
+		until_ok 40 says_now loose-post && until_ok 5 says_now late-post || not_ok "$CASE: they clean up"
+		on h4 sh -c 'sed -i "/=tenure-held.target/d" /run/systemd/system/loose.service; mkdir -p /run/systemd/system-generators; : >/run/slow; rm -f /run/slow.now
+			printf "#!/bin/sh\n[ -e /run/slow ] && : >/run/slow.now; n=0; while [ -e /run/slow ] && [ \$n -lt 400 ]; do sleep 0.02; n=\$((n + 1)); done\n" >/run/systemd/system-generators/slow; chmod 755 /run/systemd/system-generators/slow'
+		start reload env RIG="$NAME" "$RIG" exec h4 systemctl daemon-reload
+		until_ok 5 frozen loose 1 && frozen late 1 || not_ok "$CASE: it is frozen"
+		on h4 sh -c 'test -e /run/slow.now; rm -f /run/slow; n=0; while grep -q "^loose.service" /run/tenure/bound && [ $n -lt 200 ]; do sleep 0.01; n=$((n + 1)); done'
 		rig heal
-		until_ok 2 frozen late 0
+		until_ok 2 frozen late 0; wait "$PID"
 		[ -n "$(told_left "$FROM")" ] || break
 		[ $tries -lt 4 ] || { not_ok "$CASE: in time"; break; }
 		back "$CASE"; on h4 systemctl kill -s KILL loose late; until_ok 10 on h4 systemctl stop loose late
@@ -202,7 +209,7 @@ case_late_renewal() {
 	is "$CASE: the place is kept" "$(told_left "$FROM")" ""
 	until_ok 2 says_now late-post && ok "$CASE: what was frozen goes on" || not_ok "$CASE: what was frozen goes on"
 	until_ok 2 says_now loose-post && ok "$CASE: so does what is not bound any more" || not_ok "$CASE: what is not bound any more stays frozen" "$(cat "$CG/h4/payload/system.slice/loose.service/cgroup.events")"
-	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/; /Fencing/d; /FenceLead/d" /etc/tenure/tenured.conf; systemctl kill -s KILL loose late; systemctl stop tenured; systemctl start tenured'
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/; /Fencing/d; /FenceLead/d" /etc/tenure/tenured.conf; systemctl kill -s KILL loose late; rm -f /run/systemd/system-generators/slow; systemctl stop tenured; systemctl start tenured'
 	end
 }
 
