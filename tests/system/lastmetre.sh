@@ -185,18 +185,18 @@ case_starts() {
 # With a longer TTL, so that there is time to do that in.
 case_late_renewal() {
 	begin "a renewal that comes late"
-	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=32s/" /etc/tenure/tenured.conf; printf "[Fencing]\nFenceLead=8s\n" >>/etc/tenure/tenured.conf'
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=48s/" /etc/tenure/tenured.conf; printf "[Fencing]\nFenceLead=12s\n" >>/etc/tenure/tenured.conf'
 	local u tries
 	for ((tries = 1; ; tries++)); do
 		on h4 sh -c 'systemctl stop tenured; systemctl start tenured'; until_ok 20 all_there
-		for u in late loose; do unit $u "TimeoutStopSec=9s"$'\n'"ExecStopPost=/usr/bin/says $u-post TERM"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says $u TERM"; done
+		for u in late loose; do unit $u "TimeoutStopSec=14s"$'\n'"ExecStopPost=/usr/bin/says $u-post TERM"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says $u TERM"; done
 		go
 		FROM=$(lines); rig cut h4
 		frozen() { grep -q "frozen $2" "$CG/h4/payload/system.slice/$1.service/cgroup.events"; }
 		# The daemon-reload that unbinds one begins before, and ends after; it may take longer than there is time.
-		until_ok 40 says_now loose-post && until_ok 5 says_now late-post || not_ok "$CASE: they clean up"
+		until_ok 60 says_now loose-post && until_ok 5 says_now late-post || not_ok "$CASE: they clean up"
 		on h4 sh -c 'sed -i "/=tenure-held.target/d" /run/systemd/system/loose.service; mkdir -p /run/systemd/system-generators; : >/run/slow; rm -f /run/slow.now
-			printf "#!/bin/sh\n[ -e /run/slow ] && : >/run/slow.now; n=0; while [ -e /run/slow ] && [ \$n -lt 400 ]; do sleep 0.02; n=\$((n + 1)); done\n" >/run/systemd/system-generators/slow; chmod 755 /run/systemd/system-generators/slow'
+			printf "#!/bin/sh\n[ -e /run/slow ] && : >/run/slow.now; n=0; while [ -e /run/slow ] && [ \$n -lt 600 ]; do sleep 0.02; n=\$((n + 1)); done\n" >/run/systemd/system-generators/slow; chmod 755 /run/systemd/system-generators/slow'
 		start reload env RIG="$NAME" "$RIG" exec h4 systemctl daemon-reload
 		until_ok 5 frozen loose 1 && frozen late 1 || not_ok "$CASE: it is frozen"
 		on h4 sh -c 'test -e /run/slow.now; rm -f /run/slow; n=0; while grep -q "^loose.service" /run/tenure/bound && [ $n -lt 200 ]; do sleep 0.01; n=$((n + 1)); done'
