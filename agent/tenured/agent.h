@@ -86,8 +86,9 @@ struct agent {
         struct link_table no_links;
         char source[64];        /* the address that we publish for `core` */
         char published_at[320]; /* the endpoint that it was taken at */
-        char claimed_by[64];    /* the last other boot that wanted our place, as told */
-        struct units *units;    /* NULL where we are no unit of systemd */
+        char claimed_by[64];    /* the last other boot that wanted our place, as told, */
+        struct boot_time claim_told_at; /* and from when on another one is told of */
+        struct units *units;            /* NULL where we are no unit of systemd */
         struct health health;
         struct entries entries;
         struct registry registry;

@@ -30,6 +30,7 @@
 #define BUS_RETRY NSEC_PER_SEC
 #define LONG_TURN (100 * NSEC_PER_MSEC)     /* told of... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
+#define CLAIM_EVERY (60 * NSEC_PER_SEC)
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 #define RETRY_FIRST (50 * NSEC_PER_MSEC) /* as the core excuses after an outage */
 
@@ -214,15 +215,17 @@ static void on_synced(void *userdata, bool synced)
         tell_status(a);
 }
 
-/* It asks again all the time: told once of each boot. */
+/* It asks again all the time: told once of each boot, and not often of many. */
 static void on_claimed(void *userdata, const struct node_record *by)
 {
         struct agent *a = userdata;
         char f_id[80], f_boot[80], f_address[NODE_ADDRESSES_MAX + 16];
         const char *fields[] = {MESSAGE_CLAIMED, f_id, f_boot, f_address, NULL};
 
-        if (strcmp(a->claimed_by, by->boot_id) == 0)
+        if (strcmp(a->claimed_by, by->boot_id) == 0 ||
+            boot_before(boot_now(), a->claim_told_at))
                 return;
+        a->claim_told_at = boot_add(boot_now(), CLAIM_EVERY);
         strcpy(a->claimed_by, by->boot_id);
         snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
         snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);

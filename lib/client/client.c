@@ -77,7 +77,7 @@ static void tell_foreign(struct client *c, struct peer *p)
 
 void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const char *why)
 {
-        log_warning("%s What was known before is void.", why);
+        log_warning("%s. What was known before is void.", why);
         if (c->session.lease != 0)
                 snprintf(c->why, sizeof(c->why), "%s", why);
         session_gone(&c->session, c->session.lease);
@@ -108,7 +108,7 @@ enum world_word client_hear(struct client *c, struct peer *p, const Pb__Response
         if (word == WORLD_NEW) {
                 snprintf(why, sizeof(why),
                          "The core at %s is another one, with another cluster id (%016" PRIx64
-                         " instead of %016" PRIx64 ").",
+                         " instead of %016" PRIx64 ")",
                          endpoint_name(p->ep), h->cluster_id, c->world.cluster);
                 client_begin_world(c, h, why);
         }
@@ -155,12 +155,32 @@ void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
 
 /* ---- unary calls ---- */
 
+/* Each answer of a core begins with one: without it nobody knows whose word that is, and as of
+ * when. */
+static bool has_header(const struct unary *u)
+{
+        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(u->type, 1);
+        const Pb__ResponseHeader *h =
+                *(Pb__ResponseHeader *const *) ((const char *) u->reply + f->offset);
+
+        return client_header_is_sane(h);
+}
+
+bool client_header_is_sane(const Pb__ResponseHeader *h)
+{
+        return h && h->revision > 0 && h->revision < INT64_MAX;
+}
+
 static void unary_message(struct rpc_call *call, struct view m)
 {
         struct unary *u = call->userdata;
 
         u->reply = pb_free(u->reply);
         u->unread = pb_unpack(u->type, m, &u->reply);
+        if (u->unread == 0 && !has_header(u)) {
+                u->reply = pb_free(u->reply);
+                u->unread = -EBADMSG;
+        }
 }
 
 static void unary_status(struct rpc_call *call, enum rpc_code code, const char *message)
@@ -171,7 +191,7 @@ static void unary_status(struct rpc_call *call, enum rpc_code code, const char *
                 endpoint_log_in_again(u->peer->ep);
         if (code == RPC_OK && !u->reply)
                 u->done(u, RPC_INTERNAL,
-                        u->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
+                        u->unread == -ENOMEM ? "out of memory" : "the answer makes no sense");
         else
                 u->done(u, code, message);
 }
@@ -397,6 +417,9 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                 memcpy(c->self.since, cfg->resume->self.since, sizeof(c->self.since));
                 c->self.ttl_ms = cfg->resume->session.ttl / NSEC_PER_MSEC;
                 session_resume(&c->session, &cfg->resume->session);
+                /* Of another clock, whatever its boot id says: it may have ended long ago. */
+                if (boot_before(boot_now(), c->session.renewed_at))
+                        c->session.renewed_at = (struct boot_time){0};
                 claim_add(&c->claim, c->self.incarnation);
                 c->world.cluster = strtoull(cfg->resume->core, NULL, 16);
                 c->world.heard_at = boot_now();
@@ -563,7 +586,7 @@ void client_path_back(struct client *c)
         for (size_t i = 0; i < c->n_peers; i++) {
                 struct peer *p = &c->peers[i];
 
-                if (!endpoint_rpc(p->ep) || (trouble && p->n_sent > 0))
+                if (!endpoint_rpc(p->ep) || (trouble && hold_waits_for(p)))
                         endpoint_again(p->ep);
         }
         c->view_retry_at = (struct boot_time){0};

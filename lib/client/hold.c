@@ -13,6 +13,18 @@
 
 #define FOREIGN "it is of another cluster"
 
+/* What a core may say of a lease's length: no more is believed, and less is none. */
+#define TTL_MOST (86400 * NSEC_PER_SEC)
+#define TTL_LEAST (50 * NSEC_PER_MSEC)
+
+/* A core that does not know milliseconds says whole seconds. */
+static nsec_t told_ttl(int64_t ms, int64_t seconds)
+{
+        if (ms > 0)
+                return min_of(ms, TTL_MOST / NSEC_PER_MSEC) * NSEC_PER_MSEC;
+        return min_of(max_of(seconds, INT64_C(0)), TTL_MOST / NSEC_PER_SEC) * NSEC_PER_SEC;
+}
+
 static void announce(struct client *c)
 {
         if (c->session.state == c->told)
@@ -43,9 +55,8 @@ static void on_granted(struct unary *u, enum rpc_code code, const char *message)
                 return failed(c, "no lease", message);
         if (client_hear(c, u->peer, p->header) == WORLD_FOREIGN)
                 return failed(c, "no lease", FOREIGN);
-        /* A core that does not know milliseconds grants whole seconds. */
-        ttl = p->ttl_ms > 0 ? p->ttl_ms * NSEC_PER_MSEC : p->ttl * NSEC_PER_SEC;
-        if (p->id == 0 || ttl <= 0)
+        ttl = told_ttl(p->ttl_ms, p->ttl);
+        if (p->id <= 0 || ttl < TTL_LEAST)
                 return failed(c, "no lease", "the core's answer makes no sense");
         client_heard(c, u->peer, p->header);
         session_granted(&c->session, p->id, ttl, u->sent_at);
@@ -160,9 +171,8 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
         if (r->ttl < 0) /* it has ended meanwhile */
                 return session_failed(&c->session, boot_now());
         /* A core that does not know milliseconds tells whole seconds, rounded down. */
-        granted = r->granted_ttl_ms > 0 ? r->granted_ttl_ms * NSEC_PER_MSEC
-                                        : r->grantedttl * NSEC_PER_SEC;
-        left = r->granted_ttl_ms > 0 ? r->ttl_ms * NSEC_PER_MSEC : r->ttl * NSEC_PER_SEC;
+        granted = told_ttl(r->granted_ttl_ms, r->grantedttl);
+        left = told_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
         blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
         v = claim_judge(&c->claim, &c->self, &c->holder.record, granted - left - blur,
                         granted - left, boot_now());
@@ -351,14 +361,20 @@ static int register_node(struct client *c, struct peer *p)
 
 /* ---- renew ---- */
 
+static struct renewals *renewals_of(struct peer *p)
+{
+        return &p->renewals[p->renewing];
+}
+
 /* Another one has answered what was sent later: the one that our watch is on is gone, or as
  * good as that. */
 static void suspect_view(struct client *c, const struct peer *answered,
                          struct boot_time sent_at)
 {
         struct peer *v = &c->peers[c->view_peer];
+        const struct renewals *s = renewals_of(v);
 
-        if (v != answered && v->n_sent > 0 && boot_before(v->sent[0], sent_at))
+        if (v != answered && s->n > 0 && boot_before(s->sent[0], sent_at))
                 endpoint_suspect(v->ep);
 }
 
@@ -371,81 +387,122 @@ static void probe_view(struct client *c, const struct peer *renewed_on)
                                max_of(c->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
 }
 
-static void keepalive_message(struct rpc_call *call, struct view m)
+static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
 {
-        struct peer *p = call->userdata;
+        struct peer *p = s->peer;
         struct client *c = p->client;
-        Pb__LeaseKeepAliveResponse *r = NULL;
         struct boot_time sent_at;
 
-        /* One that cannot be read acknowledges nothing: the next counts for an older one. */
-        if (pb_unpack(&pb__lease_keep_alive_response__descriptor, m, &r) < 0 ||
-            p->n_sent == 0) {
-                pb_free(r);
-                return;
-        }
         /* The k-th answer on a stream acknowledges k requests: at least the k-th oldest. */
-        sent_at = p->sent[0];
-        memmove(p->sent, p->sent + 1, --p->n_sent * sizeof(p->sent[0]));
-        if (client_hear(c, p, r->header) == WORLD_FOREIGN) {
-                session_hurry(&c->session, boot_now());
-                pb_free(r);
-                return;
-        }
+        sent_at = s->sent[0];
+        memmove(s->sent, s->sent + 1, --s->n * sizeof(s->sent[0]));
+        s->answered = true;
+        if (client_hear(c, p, r->header) == WORLD_FOREIGN)
+                return session_hurry(&c->session, boot_now());
         client_heard(c, p, r->header);
         if (r->ttl > 0) {
-                session_renewed(&c->session, r->id, sent_at);
+                session_renewed(&c->session, r->id, told_ttl(r->ttl_ms, r->ttl), sent_at);
                 suspect_view(c, p, sent_at);
-        } else {
-                if (r->id == c->session.lease) /* not of an earlier one */
-                        snprintf(c->why, sizeof(c->why),
-                                 "the core says that the lease is gone");
-                session_gone(&c->session, r->id);
+                return;
         }
+        if (r->id == c->session.lease) /* not of an earlier one */
+                snprintf(c->why, sizeof(c->why), "the core says that the lease is gone");
+        session_gone(&c->session, r->id);
+}
+
+static void keepalive_message(struct rpc_call *call, struct view m)
+{
+        struct renewals *s = call->userdata;
+        Pb__LeaseKeepAliveResponse *r = NULL;
+
+        /* One that cannot be read acknowledges nothing: the next counts for an older one. */
+        if (pb_unpack(&pb__lease_keep_alive_response__descriptor, m, &r) == 0 && s->n > 0 &&
+            client_header_is_sane(r->header))
+                on_renewal(s, r);
         pb_free(r);
 }
 
 static void keepalive_status(struct rpc_call *call, enum rpc_code code, const char *message)
 {
-        struct peer *p = call->userdata;
+        struct renewals *s = call->userdata;
+        struct peer *p = s->peer;
 
         if (code == RPC_UNAUTHENTICATED)
                 endpoint_log_in_again(p->ep);
         if (code != RPC_OK)
                 snprintf(p->client->why, sizeof(p->client->why), "%s: %s", endpoint_name(p->ep),
                          message);
-        session_hurry(&p->client->session, boot_now());
+        /* One that was fine ends with its replica: on to another one. One that is refused
+         * waits. */
+        if (s->answered)
+                session_hurry(&p->client->session, boot_now());
 }
 
 static void keepalive_close(struct rpc_call *call)
 {
-        struct peer *p = call->userdata;
+        struct renewals *s = call->userdata;
 
-        p->keepalive = NULL;
-        p->n_sent = 0;
+        s->call = NULL;
+        s->n = 0;
+        s->answered = false;
 }
 
 static const struct rpc_handler keepalive_handler = {.on_message = keepalive_message,
                                                      .on_status = keepalive_status,
                                                      .on_close = keepalive_close};
 
+/* What was asked for the lease that is gone is of no interest, and a stream that has not
+ * answered may never do. */
+static void forget_renewals(struct client *c)
+{
+        for (size_t i = 0; i < c->n_peers; i++)
+                for (size_t k = 0; k < RENEWALS; k++) {
+                        struct renewals *s = &c->peers[i].renewals[k];
+
+                        if (s->call && s->n > 0)
+                                rpc_call_cancel(s->call);
+                }
+}
+
+/* A stream on which nothing has come for as long as from T1 to T2 is stuck, or its answer is
+ * still on its way: so it stays, and another one begins beside it. */
+static void begin_beside(struct peer *p, struct boot_time now)
+{
+        const struct renewals *s = renewals_of(p);
+
+        if (s->n == 0 || boot_diff(now, s->sent[0]) < p->client->session.ttl / 8 * 3)
+                return;
+        p->renewing = (p->renewing + 1) % RENEWALS;
+        s = renewals_of(p);
+        if (s->call)
+                rpc_call_cancel(s->call);
+}
+
 static void renew_on(struct client *c, struct peer *p, struct boot_time now)
 {
         Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
         cleanup_(buf_fini) struct buf b = {0};
+        struct renewals *s;
 
-        if (!p->keepalive &&
-            rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Lease/LeaseKeepAlive", false,
-                         &keepalive_handler, p, &p->keepalive) < 0)
+        begin_beside(p, now);
+        s = renewals_of(p);
+        s->peer = p;
+        if (!s->call && rpc_call_new(endpoint_rpc(p->ep), "/etcdserverpb.Lease/LeaseKeepAlive",
+                                     false, &keepalive_handler, s, &s->call) < 0)
                 return;
-        if (p->n_sent == KEEPALIVES_MAX)
+        if (s->n == RENEWALS_MAX)
                 return; /* enough is under way there */
         q.id = c->session.lease;
         pb_append(&b, &q.base);
-        if (buf_error(&b) < 0 || rpc_call_send(p->keepalive, b.data, buf_len(&b)) < 0)
+        if (buf_error(&b) < 0 || rpc_call_send(s->call, b.data, buf_len(&b)) < 0)
                 return;
-        p->sent[p->n_sent++] = now;
+        s->sent[s->n++] = now;
         endpoint_kick(p->ep);
+}
+
+bool hold_waits_for(const struct peer *p)
+{
+        return p->renewals[p->renewing].n > 0;
 }
 
 void hold_peer_down(struct client *c, struct peer *p)
@@ -558,6 +615,7 @@ void hold_pump(struct client *c, struct boot_time now)
                         c->ops->session(c->userdata, SESSION_LOST,
                                         *c->why ? c->why
                                                 : "no renewal was acknowledged in time");
+                        forget_renewals(c);
                         session_told_lost(&c->session);
                         break;
                 case SESSION_REVOKE:

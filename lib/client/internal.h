@@ -10,15 +10,24 @@
 #include "client/world.h"
 #include "wire/pb.h"
 
-#define KEEPALIVES_MAX 64
+#define RENEWALS_MAX 64
+#define RENEWALS 2 /* streams of them on an endpoint: the second beside one that is stuck */
 
-/* An endpoint and the keep-alive stream on it. */
+/* A keep-alive stream. */
+struct renewals {
+        struct peer *peer;
+        struct rpc_call *call;               /* NULL: none */
+        struct boot_time sent[RENEWALS_MAX]; /* send times not answered yet, oldest first */
+        size_t n;
+        bool answered; /* anything, so far */
+};
+
+/* An endpoint and the keep-alive streams on it. */
 struct peer {
         struct client *client;
         struct endpoint *ep;
-        struct rpc_call *keepalive;            /* NULL: none */
-        struct boot_time sent[KEEPALIVES_MAX]; /* send times not answered yet, oldest first */
-        size_t n_sent;
+        struct renewals renewals[RENEWALS];
+        size_t renewing;  /* the one that is used */
         uint64_t cluster; /* that answers on this connection; 0: no answer yet */
         uint64_t told;    /* another cluster than ours, which was logged */
         char ours_at[80]; /* the address where ours answered last; "": it never did */
@@ -111,8 +120,8 @@ struct client {
         struct membership members;
         struct services services;
         struct rpc_call *watch;
-        bool ranging, asking, synced;
-        struct boot_time answer_by; /* of the range, or the question, under way */
+        bool ranging, asking, creating, synced;
+        struct boot_time answer_by; /* of the range, the question, or the watch, under way */
         int64_t floor;              /* what was known when the question was asked */
         int64_t progress;           /* the core has said that nothing came up to it */
         uint64_t view_op;
@@ -146,6 +155,9 @@ struct boot_time discover_wakeup(const struct client *c);
 must_check_ enum world_word client_hear(struct client *c, struct peer *p,
                                         const Pb__ResponseHeader *h);
 
+/* Every answer has one, of a revision that can be. */
+bool client_header_is_sane(const Pb__ResponseHeader *h);
+
 /* It is known to be of another cluster, and not listened to. */
 bool client_is_foreign(const struct client *c, const struct peer *p);
 
@@ -158,6 +170,8 @@ void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const cha
 /* hold.c: carries out what the session wants. */
 void hold_pump(struct client *c, struct boot_time now);
 void hold_peer_down(struct client *c, struct peer *p);
+/* Renewals were sent there that are not answered yet. */
+bool hold_waits_for(const struct peer *p);
 void hold_own_key(const struct client *c, struct buf *key);
 /* Who refused us is gone: at once once more. */
 void hold_check_holder(struct client *c);

@@ -144,7 +144,8 @@ int services_put(struct services *v, struct view key, struct view value, int64_t
         copy = malloc(value.len + 1);
         if (!copy)
                 return -ENOMEM;
-        memcpy(copy, value.p, value.len);
+        if (value.len > 0)
+                memcpy(copy, value.p, value.len);
         copy[value.len] = '\0';
         if (!s) {
                 s = service_new(&names);

@@ -7,7 +7,8 @@
 #include "client/internal.h"
 
 #define RETRY (100 * NSEC_PER_MSEC)
-#define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* of a large cluster it is long */
+#define RANGE_TIMEOUT \
+        (10 * NSEC_PER_SEC) /* of a large cluster it is long; or until a watch is there */
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 
 static void set_synced(struct client *c, bool synced)
@@ -101,8 +102,8 @@ static void feed_events(struct client *c, Pb__Event **events, size_t n)
                 for (end = i + 1;
                      end < n && events[end]->kv && events[end]->kv->mod_revision == revision;)
                         end++;
-                if (revision <= c->members.revision)
-                        continue; /* told before (A41) */
+                if (!events[i]->kv || revision <= c->members.revision)
+                        continue; /* of nothing; or told before (A41) */
                 for (enum kind kind = NODES; kind < N_KINDS; kind++)
                         for (size_t k = i; k < end; k++)
                                 feed_event(c, events[k], kind);
@@ -117,15 +118,17 @@ static void feed_events(struct client *c, Pb__Event **events, size_t n)
 static void watch_message(struct rpc_call *call, struct view m)
 {
         struct client *c = call->userdata;
-        Pb__WatchResponse *r;
+        struct peer *asked = &c->peers[c->view_peer];
+        Pb__WatchResponse *r = NULL;
 
-        if (pb_unpack(&pb__watch_response__descriptor, m, &r) < 0) {
-                /* What it told is lost to us: from the top. */
+        if (pb_unpack(&pb__watch_response__descriptor, m, &r) == 0 && !r->header)
+                r = pb_free(r);
+        if (!r) { /* What it told is lost to us: from the top. */
                 c->members.revision = 0;
-                set_synced(c, false);
-                return rpc_call_cancel(call);
+                rpc_call_cancel(call);
+                return again(c, "what it told cannot be read");
         }
-        switch (client_hear(c, &c->peers[c->view_peer], r->header)) {
+        switch (client_hear(c, asked, r->header)) {
         case WORLD_FOREIGN:
                 pb_free(r);
                 return view_move(c, "it is of another cluster");
@@ -136,13 +139,14 @@ static void watch_message(struct rpc_call *call, struct view m)
                 break;
         }
         c->heard_at = boot_now();
+        c->creating = false;
         if (r->canceled) {
                 /* History was compacted under us, or the watch was refused: from the top. */
                 c->members.revision = 0;
-                set_synced(c, false);
                 rpc_call_cancel(call);
+                again(c, "the watch was canceled");
                 if (r->created) /* it may be our login that has ended: etcd does not say */
-                        endpoint_log_in_again(c->peers[c->view_peer].ep);
+                        endpoint_log_in_again(asked->ep);
         } else if (r->created) {
                 /* From a revision on that it does not have: it is late, or it has begun anew.
                  */
@@ -178,6 +182,7 @@ static void watch_close(struct rpc_call *call)
         struct client *c = call->userdata;
 
         c->watch = NULL;
+        c->creating = false;
 }
 
 static const struct rpc_handler watch_handler = {
@@ -201,7 +206,7 @@ static void start_watch(struct client *c, struct peer *p)
 
         create.key = pb_bytes(c->prefix, strlen(c->prefix));
         create.range_end = prefix_end(c, end);
-        create.start_revision = c->members.revision + 1;
+        create.start_revision = min_of(c->members.revision, INT64_MAX - 1) + 1;
         q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
         q.create_request = &create;
         pb_append(&b, &q.base);
@@ -209,6 +214,8 @@ static void start_watch(struct client *c, struct peer *p)
                                               true, &watch_handler, c, &c->watch) < 0)
                 return again(c, "the connection broke");
         (void) !rpc_call_send(c->watch, b.data, buf_len(&b));
+        c->creating = true;
+        c->answer_by = boot_add(boot_now(), RANGE_TIMEOUT);
         endpoint_kick(p->ep);
 }
 
@@ -294,7 +301,7 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
         }
         snprintf(why, sizeof(why),
                  "The core at %s was emptied or restored: it is at revision %" PRId64
-                 " and was at %" PRId64 ".",
+                 " and was at %" PRId64,
                  endpoint_name(u->peer->ep), r->header->revision, c->floor);
         client_begin_world(c, r->header, why);
 }
@@ -323,7 +330,7 @@ void view_doubt(struct client *c)
 static void stop(struct client *c)
 {
         c->view_op++;
-        c->ranging = c->asking = false;
+        c->ranging = c->asking = c->creating = false;
         if (c->watch)
                 rpc_call_cancel(c->watch);
 }
@@ -349,7 +356,7 @@ void view_restart(struct client *c)
 
 struct boot_time view_wakeup(const struct client *c)
 {
-        if (c->ranging || c->asking)
+        if (c->ranging || c->asking || c->creating)
                 return c->answer_by;
         return c->watch ? BOOT_TIME_NEVER : c->view_retry_at;
 }
@@ -358,7 +365,7 @@ void view_pump(struct client *c, struct boot_time now)
 {
         struct peer *p;
 
-        if ((c->ranging || c->asking) && !boot_before(now, c->answer_by))
+        if ((c->ranging || c->asking || c->creating) && !boot_before(now, c->answer_by))
                 view_move(c, "the replica does not answer");
         if (c->watch || c->ranging || boot_before(now, c->view_retry_at))
                 return;

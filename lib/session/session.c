@@ -4,6 +4,7 @@
         (2 *            \
          NSEC_PER_SEC) /* a grant or a registration not answered by then is tried elsewhere */
 #define LEAVE_TIMEOUT NSEC_PER_SEC
+#define IN_VAIN_MAX 16
 
 static const char *const names[] = {
         [SESSION_JOINING] = "joining",   [SESSION_HELD] = "held",
@@ -84,15 +85,29 @@ static nsec_t retry_interval(const struct session *s)
         return min_of(t, most);
 }
 
+/* Who loses at once what was granted, again and again, asks less and less often: from the retry
+ * interval up to half the TTL after the last one. */
+static struct boot_time not_before(const struct session *s)
+{
+        nsec_t most = max_of(s->ttl / 2, s->cfg.retry), t = s->cfg.retry;
+
+        for (unsigned i = 1; i < s->in_vain && t < most; i++)
+                t *= 2;
+        return boot_add(s->renewed_at, min_of(t, most));
+}
+
 static void drop(struct session *s, enum session_state next)
 {
+        bool again = next == SESSION_LOST || next == SESSION_JOINING;
+
         s->state = next;
         s->lease = 0;
+        s->in_vain += again && s->in_vain < IN_VAIN_MAX;
         s->registered = s->unsure = false;
         s->doubted_at = (struct boot_time){0};
         s->busy = false;
         s->attempt = 0;
-        s->retry_at = (struct boot_time){0};
+        s->retry_at = again ? not_before(s) : (struct boot_time){0};
 }
 
 static enum session_action begin(struct session *s, struct boot_time now, enum session_action a,
@@ -246,10 +261,12 @@ void session_sent(struct session *s, struct boot_time now)
         s->retry_at = boot_add(now, retry_interval(s));
 }
 
-void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at)
+void session_renewed(struct session *s, int64_t lease, nsec_t ttl, struct boot_time sent_at)
 {
         if (lease != s->lease || lease == 0)
                 return;
+        s->ttl = min_of(s->ttl, ttl);
+        s->in_vain = 0;
         s->renewed_at = boot_max(s->renewed_at, sent_at);
         /* An answer that was on its way while we stood still says nothing of now. */
         s->unsure &= boot_before(sent_at, s->doubted_at);
@@ -277,7 +294,8 @@ void session_told_lost(struct session *s)
 
 void session_left(struct session *s)
 {
-        drop(s, SESSION_LEFT);
+        if (s->state == SESSION_LEAVING) /* else it is an answer to an earlier life */
+                drop(s, SESSION_LEFT);
 }
 
 void session_hurry(struct session *s, struct boot_time now)

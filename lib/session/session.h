@@ -55,7 +55,7 @@ struct session {
         struct session_config cfg;
         enum session_state state;
         int64_t lease; /* 0: none */
-        nsec_t ttl;    /* as granted */
+        nsec_t ttl;    /* as granted, or less: as the core said since */
         bool registered;
         bool unsure; /* resumed or in doubt, and not renewed since: renew now, not at half the
                         TTL */
@@ -66,6 +66,7 @@ struct session {
         struct boot_time leave_until; /* the place expires by itself after that */
         struct boot_time retry_at;
         unsigned attempt;            /* since the last success */
+        unsigned in_vain;            /* leases that ended before a renewal was acknowledged */
         bool leave;                  /* asked to leave */
         struct boot_time rest_until; /* nothing is asked for before */
 };
@@ -101,7 +102,9 @@ void session_refused(struct session *s, struct boot_time now,
                      nsec_t again); /* the name is somebody else's; asked for anew after that */
 void session_failed(struct session *s, struct boot_time now);
 void session_sent(struct session *s, struct boot_time now);
-void session_renewed(struct session *s, int64_t lease, struct boot_time sent_at);
+void session_renewed(
+        struct session *s, int64_t lease, nsec_t ttl,
+        struct boot_time sent_at); /* @ttl: what the answer says; the least counts */
 void session_gone(struct session *s, int64_t lease); /* the core says that this lease ended */
 void session_told_lost(struct session *s);
 void session_left(struct session *s);

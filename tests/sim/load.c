@@ -364,7 +364,8 @@ void on_reply(struct world *w, struct request *q)
                 w->counts.renewals++;
                 check_renewed(w, q->lease, q->sent, q->ttl_ms);
                 if (q->ttl_ms > 0)
-                        session_renewed(&h->session, q->lease, q->sent_at);
+                        session_renewed(&h->session, q->lease, q->ttl_ms * NSEC_PER_MSEC,
+                                        q->sent_at);
                 else
                         session_gone(&h->session, q->lease);
                 break;

@@ -31,12 +31,64 @@ TEST(the_deadline_counts_from_the_send_time)
         CHECK(session_deadline(&s).ns > T(11000 - 11).ns);
         CHECK(session_holds(&s, T(10980)));
         CHECK(!session_holds(&s, T(10995)));
-        session_renewed(&s, 7, T(3000));
-        session_renewed(&s, 7,
+        session_renewed(&s, 7, TTL, T(3000));
+        session_renewed(&s, 7, TTL,
                         T(2000)); /* an older answer that comes late takes nothing away */
         CHECK(session_holds(&s, T(12980)));
-        session_renewed(&s, 8, T(9000)); /* another lease's */
+        session_renewed(&s, 8, TTL, T(9000)); /* another lease's */
         CHECK(!session_holds(&s, T(12995)));
+}
+
+/* The core may say less than it granted; then that is how long it is good for, from that
+ * renewal on. What it says of more is not believed. */
+TEST(the_least_ttl_that_was_told_counts)
+{
+        struct session s = held_since(0);
+
+        session_renewed(&s, 7, TTL / 2, T(1000));
+        CHECK(session_holds(&s, T(5990)));
+        CHECK(!session_holds(&s, T(6000)));
+        CHECK_EQ(session_wakeup(&s).ns, T(3500).ns);
+        session_renewed(&s, 7, 4 * TTL, T(2000));
+        CHECK(!session_holds(&s, T(7000)));
+}
+
+/* A place that is lost as soon as it is won, again and again, is asked for less and less often;
+ * one that was renewed is asked for at once. */
+TEST(who_loses_at_once_asks_less_often)
+{
+        struct session_config cfg = {
+                .ttl = TTL, .drift_ppm = 1000, .retry = 50 * NSEC_PER_MSEC};
+        struct boot_time now = T(0);
+        unsigned grants = 0;
+        struct session s;
+
+        session_init(&s, &cfg);
+        while (boot_before(now, T(60000))) {
+                enum session_action a = session_next_action(&s, now);
+
+                if (a == SESSION_GRANT) {
+                        session_granted(&s, ++grants, TTL, now);
+                } else if (a == SESSION_REGISTER) {
+                        if (grants % 2 == 0)
+                                session_registered(&s);
+                        session_gone(&s, grants);
+                } else if (a == SESSION_TELL_LOST) {
+                        session_told_lost(&s);
+                } else {
+                        CHECK_EQ(a, SESSION_WAIT);
+                        CHECK(boot_before(now, session_wakeup(&s)));
+                        now = session_wakeup(&s);
+                }
+        }
+        CHECK(grants > 10);
+        CHECK(grants < 30);
+        s = held_since(0);
+        session_renewed(&s, 7, TTL, T(5000));
+        session_gone(&s, 7);
+        CHECK_EQ(session_next_action(&s, T(6000)), SESSION_TELL_LOST);
+        session_told_lost(&s);
+        CHECK_EQ(session_next_action(&s, T(6000)), SESSION_GRANT);
 }
 
 /* A host that may have stood still asks at once, and believes only an answer to that; meanwhile
@@ -51,15 +103,15 @@ TEST(who_is_in_doubt_renews_at_once)
         session_sent(&s, T(1000));
         CHECK_EQ(session_next_action(&s, T(1000)), SESSION_WAIT);
         CHECK(session_holds(&s, T(1000)));
-        session_renewed(&s, 7, T(900)); /* on its way before we stood still */
+        session_renewed(&s, 7, TTL, T(900)); /* on its way before we stood still */
         CHECK_EQ(session_next_action(&s, T(1001)), SESSION_RENEW);
         session_sent(&s, T(1001));
         session_doubt(&s, T(1002)); /* again: the one under way may be too old as well */
         CHECK_EQ(session_next_action(&s, T(1002)), SESSION_WAIT);
-        session_renewed(&s, 7, T(1001));
+        session_renewed(&s, 7, TTL, T(1001));
         CHECK_EQ(session_next_action(&s, T(1003)), SESSION_RENEW);
         session_sent(&s, T(1003));
-        session_renewed(&s, 7, T(1003));
+        session_renewed(&s, 7, TTL, T(1003));
         CHECK_EQ(session_next_action(&s, T(1004)), SESSION_WAIT);
         CHECK_EQ(session_wakeup(&s).ns, T(6003).ns);
         session_doubt(&s, T(2000));
@@ -111,7 +163,7 @@ TEST(jeopardy_is_not_loss)
         CHECK_EQ(s.state, SESSION_JEOPARDY);
         session_sent(&s, T(8800));
         CHECK(session_holds(&s, T(8900)));
-        session_renewed(&s, 7, T(8800));
+        session_renewed(&s, 7, TTL, T(8800));
         CHECK_EQ(s.state, SESSION_HELD);
         session_gone(&s, 7);
         CHECK_EQ(s.state, SESSION_LOST);
@@ -144,7 +196,7 @@ TEST(a_later_life_goes_on_with_the_same_lease)
         CHECK_EQ(s.state, SESSION_HELD);
         session_sent(&s, T(1500));
         CHECK_EQ(session_next_action(&s, T(1500)), SESSION_WAIT);
-        session_renewed(&s, 7, T(1500));
+        session_renewed(&s, 7, TTL, T(1500));
         CHECK_EQ(session_wakeup(&s).ns, T(6500).ns);
 
         session_init(&s, &before.cfg);
@@ -204,6 +256,7 @@ TEST(who_has_left_may_join_again)
         session_left(&s);
         CHECK_EQ(session_next_action(&s, T(100)), SESSION_WAIT);
         session_join(&s);
+        session_left(&s); /* an answer that comes late is of the life before */
         CHECK_EQ(session_next_action(&s, T(3600000)), SESSION_GRANT);
         CHECK_EQ(s.cfg.drift_ppm, 1000);
 }

@@ -1,0 +1,750 @@
+#!/usr/bin/python3
+"""A core that lies to a real agent: answers late, twice, wrong, or not at all, and is good again afterwards.
+
+usage: liar.py --bin DIR --dir DIR --pb DIR [--random N] [--seed N] [CASE...]
+
+Whatever it is told, the agent lives, believes in its place no longer than was said, is not busy with it, says so in a few
+sentences, and holds a place again soon after the core is good. Cases by name; none: all, then N random ones.
+"""
+import argparse
+import copy
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent import futures
+
+import grpc
+
+ap = argparse.ArgumentParser()
+ap.add_argument("--bin", required=True)
+ap.add_argument("--dir", required=True)
+ap.add_argument("--pb", required=True)
+ap.add_argument("--random", type=int, default=10)
+ap.add_argument("--seed", type=int, default=int(time.time()))
+ap.add_argument("cases", nargs="*")
+args = ap.parse_args()
+sys.path.insert(0, args.pb)
+import rpc_pb2 as pb  # noqa: E402
+
+TTL = 2.0
+BACK = 15  # s within which it holds again, on a busy machine
+PREFIX = b"/tenure/default/"
+PASSED = FAILED = 0
+
+
+def report(ok, what, why=""):
+    global PASSED, FAILED
+    PASSED, FAILED = PASSED + ok, FAILED + (not ok)
+    print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
+
+
+class Core:
+    """As much of a core as an agent needs, in memory. lie(method, request, answer, core) may change each answer: returns what is
+    sent, a list of answers, or None for silence; or raises Refuse."""
+
+    def __init__(self):
+        self.lock = threading.Condition()
+        self.cluster, self.revision, self.next_lease = 0xC0, 1, 100
+        self.keys, self.leases, self.events = {}, {}, []
+        self.lie = None
+        self.calls = {}
+        self.opened = {"Watch": 0, "LeaseKeepAlive": 0}
+        self.over = False
+
+    def header(self):
+        return pb.ResponseHeader(cluster_id=self.cluster, member_id=1, revision=self.revision, raft_term=1)
+
+    def put(self, key, value, lease=0):
+        old = self.keys.get(key)
+        kv = pb.KeyValue(key=key, value=value, lease=lease, mod_revision=self.revision,
+                         create_revision=old.create_revision if old else self.revision, version=old.version + 1 if old else 1)
+        self.keys[key] = kv
+        self.events.append(pb.Event(type=pb.Event.PUT, kv=kv))
+
+    def delete(self, key):
+        if self.keys.pop(key, None):
+            self.events.append(pb.Event(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=self.revision)))
+
+    def drop(self, lease):
+        if self.leases.pop(lease, None):
+            self.revision += 1
+            for key in [k for k, v in self.keys.items() if v.lease == lease]:
+                self.delete(key)
+
+    def expire(self):
+        with self.lock:
+            for lease in [i for i, (ttl, at) in self.leases.items() if time.monotonic() > at + ttl]:
+                self.drop(lease)
+            self.lock.notify_all()
+
+    def range(self, q):
+        found = sorted(k for k in self.keys if k == q.key or q.range_end and q.key <= k < q.range_end)
+        a = pb.RangeResponse(header=self.header(), count=len(found), more=bool(q.limit) and len(found) > q.limit)
+        if not q.count_only:
+            a.kvs.extend(self.keys[k] for k in (found[:q.limit] if q.limit else found))
+        return a
+
+    # ---- the methods
+
+    def LeaseGrant(self, q):
+        ttl = q.ttl_ms / 1000 or q.TTL
+        self.next_lease += 1
+        self.leases[self.next_lease] = (ttl, time.monotonic())
+        return pb.LeaseGrantResponse(header=self.header(), ID=self.next_lease, TTL=int(ttl + .999), ttl_ms=int(ttl * 1000))
+
+    def LeaseRevoke(self, q):
+        self.drop(q.ID)
+        return pb.LeaseRevokeResponse(header=self.header())
+
+    def LeaseTimeToLive(self, q):
+        ttl, at = self.leases.get(q.ID, (0, 0))
+        left = int((at + ttl - time.monotonic()) * 1000) if ttl else -1000
+        return pb.LeaseTimeToLiveResponse(header=self.header(), ID=q.ID, TTL=left // 1000, ttl_ms=left, grantedTTL=int(ttl), granted_ttl_ms=int(ttl * 1000))
+
+    def LeaseKeepAlive(self, q):
+        ttl = self.leases.get(q.ID, (0, 0))[0]
+        if ttl:
+            self.leases[q.ID] = (ttl, time.monotonic())
+        return pb.LeaseKeepAliveResponse(header=self.header(), ID=q.ID, TTL=int(ttl + .999), ttl_ms=int(ttl * 1000))
+
+    def Range(self, q):
+        return self.range(q)
+
+    def Put(self, q):
+        self.revision += 1
+        self.put(q.key, q.value, q.lease)
+        return pb.PutResponse(header=self.header())
+
+    def Txn(self, q):
+        def is_so(c):
+            kv = self.keys.get(c.key, pb.KeyValue())
+            if c.target == pb.Compare.MOD:
+                return kv.mod_revision == c.mod_revision
+            return kv.lease == c.lease if c.target == pb.Compare.LEASE else kv.create_revision == c.create_revision
+        yes = all(is_so(c) for c in q.compare)
+        ops = q.success if yes else q.failure
+        if any(o.HasField("request_put") and o.request_put.lease not in self.leases for o in ops):
+            raise Refuse(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
+        a = pb.TxnResponse(succeeded=yes)
+        if any(not o.HasField("request_range") for o in ops):
+            self.revision += 1
+        for o in ops:
+            r = a.responses.add()
+            if o.HasField("request_put"):
+                self.put(o.request_put.key, o.request_put.value, o.request_put.lease)
+                r.response_put.SetInParent()
+            elif o.HasField("request_delete_range"):
+                self.delete(o.request_delete_range.key)
+                r.response_delete_range.SetInParent()
+            else:
+                r.response_range.CopyFrom(self.range(o.request_range))
+        a.header.CopyFrom(self.header())
+        return a
+
+    # ---- and how they are called
+
+    def answers(self, method, q, honest):
+        """What goes to the client for @honest, as a list."""
+        self.calls[method] = self.calls.get(method, 0) + 1
+        lie = self.lie
+        if not lie:
+            return [honest]
+        a = lie(method, q, copy.deepcopy(honest), self)
+        return [] if a is None else a if isinstance(a, list) else [a]
+
+    def unary(self, method, q, context):
+        try:
+            with self.lock:
+                out = self.answers(method, q, getattr(self, method)(q))
+                self.lock.notify_all()
+            if out:
+                return out[0]
+            while not self.over and context.is_active():
+                time.sleep(0.02)
+            return b""
+        except Refuse as e:
+            context.abort(*e.args)
+
+    def keep_alive(self, requests, context):
+        self.opened["LeaseKeepAlive"] += 1
+        number = self.opened["LeaseKeepAlive"]
+        try:
+            for q in requests:
+                with self.lock:
+                    self.stream = number
+                    out = self.answers("LeaseKeepAlive", q, self.LeaseKeepAlive(q))
+                yield from out
+        except Refuse as e:
+            context.abort(*e.args)
+
+    def watch(self, requests, context):
+        self.opened["Watch"] += 1
+        first = next(requests)
+        begin = first.create_request.start_revision
+        closed = threading.Event()
+        context.add_callback(closed.set)
+        asked = [0]
+
+        def read():
+            try:
+                for _ in requests:
+                    asked[0] += 1
+            except Exception:
+                pass
+        threading.Thread(target=read, daemon=True).start()
+        try:
+            with self.lock:
+                yield from self.answers("Watch", first, pb.WatchResponse(header=self.header(), created=True))
+                seen = 0
+                while not closed.is_set() and not self.over:
+                    fresh = [e for e in self.events[seen:] if e.kv.mod_revision >= begin]
+                    seen = len(self.events)
+                    if fresh:
+                        yield from self.answers("Watch", first, pb.WatchResponse(header=self.header(), events=fresh))
+                    elif asked[0]:
+                        asked[0] -= 1
+                        yield from self.answers("Watch", first, pb.WatchResponse(header=self.header()))
+                    self.lock.wait(0.05)
+        except Refuse as e:
+            context.abort(*e.args)
+
+
+class Refuse(Exception):
+    pass
+
+
+def encoded(m):
+    return m if isinstance(m, bytes) else m.SerializeToString()
+
+
+def serve(core, port=0):
+    s = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
+    for service, methods in {"Lease": ["LeaseGrant", "LeaseRevoke", "LeaseTimeToLive"], "KV": ["Range", "Put", "Txn"]}.items():
+        h = {m: grpc.unary_unary_rpc_method_handler(lambda q, c, m=m: core.unary(m, q, c), getattr(pb, m + "Request").FromString, encoded)
+             for m in methods}
+        if service == "Lease":
+            h["LeaseKeepAlive"] = grpc.stream_stream_rpc_method_handler(core.keep_alive, pb.LeaseKeepAliveRequest.FromString, encoded)
+        s.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("etcdserverpb." + service, h),))
+    s.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("etcdserverpb.Watch", {
+        "Watch": grpc.stream_stream_rpc_method_handler(core.watch, pb.WatchRequest.FromString, encoded)}),))
+    port = s.add_insecure_port(f"127.0.0.1:{port}")
+    s.start()
+    return s, port
+
+
+class Agent:
+    def __init__(self, name, port, level):
+        self.log = os.path.join(args.dir, f"{name}.log")
+        env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS="unix:path=/nonexistent/bus")
+        for k in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "STATE_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM"):
+            env.pop(k, None)
+        self.p = subprocess.Popen([f"{args.bin}/tenured", "--endpoints", f"http://127.0.0.1:{port}", "--node-name", "liar", "--node-id", "0" * 32,
+                                   "--ttl", f"{int(TTL * 1000)}ms", "--services-path", args.dir, "--log-level", level],
+                                  stdout=open(self.log, "w"), stderr=subprocess.STDOUT, env=env)
+
+    def text(self):
+        return open(self.log, errors="replace").read()
+
+    def lines(self):
+        return len(self.text().splitlines())
+
+    def holds(self):
+        """By what it has said last."""
+        said = re.findall(r"(holds its place|lost its place|Left\.)", self.text())
+        return bool(said) and said[-1] == "holds its place"
+
+    def cpu(self):
+        f = open(f"/proc/{self.p.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss(self):
+        return int(open(f"/proc/{self.p.pid}/statm").read().split()[1]) * 4096
+
+    def end(self):
+        if self.p.poll() is None:
+            self.p.terminate()
+            try:
+                self.p.wait(10)
+            except subprocess.TimeoutExpired:
+                self.p.kill()
+                self.p.wait()
+        return self.p.returncode
+
+
+def until(seconds, what):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+CASES = {}
+
+
+def case(f):
+    CASES[f.__name__] = f
+    return f
+
+
+def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info"):
+    """The core is good; then lies as f(core, agent) says, for so long; then is good again."""
+    core = Core()
+    server, port = serve(core)
+    over = threading.Event()
+
+    def ticks():
+        while not over.wait(0.05):
+            core.expire()
+    threading.Thread(target=ticks, daemon=True).start()
+    agent = Agent(name, port, level)
+    try:
+        if not until(BACK, agent.holds):
+            return report(False, name, "it never held: " + agent.text()[-400:])
+        said, busy, before, asked = agent.lines(), agent.cpu(), agent.rss(), sum(core.calls.values())
+        why = f(core, agent)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and agent.p.poll() is None:
+            time.sleep(0.05)
+        if agent.p.poll() is None:
+            busy, said = agent.cpu() - busy, agent.lines() - said
+            if callable(why):
+                why = why()
+            if busy > cpu * seconds:
+                why = why or f"it was busy for {busy:.1f} s of {seconds:.0f}"
+            if said > lines:
+                why = why or f"it said {said} lines"
+            asked = sum(core.calls.values()) - asked
+            if asked > calls * seconds:
+                why = why or f"it asked {asked} times: {core.calls}"
+            if agent.rss() - before > memory << 20:
+                why = why or f"it took {(agent.rss() - before) >> 20} MiB"
+        with core.lock:
+            core.lie = None
+            core.cluster = 0xC0
+        if not why and agent.p.poll() is None:
+            def back():
+                key = core.keys.get(PREFIX + b"nodes/liar")
+                return agent.p.poll() is not None or agent.holds() and key is not None and key.lease in core.leases
+            stays = [0, 0.0]
+
+            def for_good():  # what was said before may cost it one more
+                n = agent.text().count("lost its place")
+                if n != stays[0] or not back():
+                    stays[:] = [n, time.monotonic()]
+                return time.monotonic() > stays[1] + 1.5 * TTL
+            if not until(BACK, for_good):
+                why = "it is not back though the core is good: " + agent.text()[-300:]
+        if agent.p.poll() is not None:
+            why = f"it ended ({agent.p.returncode}): " + agent.text()[-600:]
+        code = agent.end()
+        if not why and code != 0:
+            why = f"it exits with {code}: " + agent.text()[-600:]
+        if not why and "runtime error" in agent.text():
+            why = re.search(r".*runtime error.*", agent.text()).group(0)
+        report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
+    finally:
+        agent.end()
+        core.over = True
+        over.set()
+        server.stop(0)
+
+
+def lies(agent_core, change, *methods):
+    """change(answer, core) on the answers of those methods, of all if none."""
+    def lie(method, q, a, core):
+        return change(a, core) if not methods or method in methods else a
+    with agent_core.lock:
+        agent_core.lie = lie
+
+
+def lose(core):
+    """The place goes, so that the agent asks for another one."""
+    with core.lock:
+        for lease in list(core.leases):
+            core.drop(lease)
+        core.lock.notify_all()
+
+
+def without_header(a, core):
+    a.ClearField("header")
+    return a
+
+
+@case
+def no_header(core, agent):
+    """answers without a header"""
+    lies(core, without_header)
+    lose(core)
+
+
+def other(field, value):
+    def change(a, core):
+        if a.HasField("header"):
+            setattr(a.header, field, value)
+        return a
+    return change
+
+
+@case
+def revision_0(core, agent):
+    """the revision is 0"""
+    lies(core, other("revision", 0))
+    lose(core)
+
+
+@case
+def revision_negative(core, agent):
+    """the revision is negative, and events have no key"""
+    def change(a, core):
+        other("revision", -5)(a, core)
+        if isinstance(a, pb.WatchResponse):
+            a.events.add()
+            a.events.add(type=pb.Event.DELETE)
+        return a
+    lies(core, change)
+    lose(core)
+
+
+@case
+def revision_huge(core, agent):
+    """the revision is as high as can be"""
+    lies(core, other("revision", (1 << 63) - 1))
+    lose(core)
+
+
+@case
+def revision_flaps(core, agent):
+    """the revision goes back and forth"""
+    lies(core, lambda a, core: other("revision", random.choice([1, 2, core.revision, core.revision + 1000]))(a, core))
+
+
+@case
+def cluster_flaps(core, agent):
+    """every answer is of another cluster"""
+    lies(core, lambda a, core: other("cluster_id", random.choice([0xC0, 0xC1]))(a, core))
+
+
+def keep_alive_says(seconds, ms):
+    def change(a, core):
+        a.TTL, a.ttl_ms = seconds, ms
+        return a
+    return change
+
+
+@case
+def ttl_huge(core, agent):
+    """leases of 292 years and more"""
+    n = [0]
+
+    def change(a, core):
+        n[0] += 1
+        a.TTL, a.ttl_ms = random.choice([((1 << 63) - 1, 0), (9223372037, 0), (0, (1 << 63) - 1), (0, 9223372036855), (-1, -1), (18446744074, 0)])
+        return a
+    lies(core, change, "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive")
+    lose(core)
+
+
+@case
+def ttl_negative(core, agent):
+    """a renewal is answered with TTL -1"""
+    lies(core, keep_alive_says(-1, -1), "LeaseKeepAlive")
+
+
+@case
+def ttl_lowered(core, agent):
+    """renewals say 1 s of what was granted for 2 s, and then nothing"""
+    n = agent.text().count("lost its place")
+    state = {"at": 0.0}
+
+    def lie(method, q, a, core):
+        if method != "LeaseKeepAlive":
+            return a
+        if state["at"] and time.monotonic() - state["at"] > TTL / 2 - .2:
+            return None
+        state["at"] = state["at"] or time.monotonic()
+        a.TTL, a.ttl_ms = 1, 1000
+        state["last"] = time.monotonic()
+        return a
+    with core.lock:
+        core.lie = lie
+    if not until(10, lambda: agent.text().count("lost its place") > n):
+        return "it never let go"
+    late = time.monotonic() - state["last"]
+    if late > 1.4:
+        return f"it believed for {late:.1f} s in what was renewed for 1 s"
+
+
+@case
+def ttl_tiny(core, agent):
+    """a lease of a millisecond"""
+    lies(core, keep_alive_says(0, 1), "LeaseGrant")
+    lose(core)
+
+
+@case
+def lease_gone_at_once(core, agent):
+    """whatever was granted is not there when the key is put on it"""
+    def lie(method, q, a, core):
+        if method == "Txn":
+            raise Refuse(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
+        return a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
+def key_deleted_at_once(core, agent):
+    """somebody deletes our key whenever it is there"""
+    def lie(method, q, a, core):
+        if method == "Txn" and PREFIX + b"nodes/liar" in core.keys:
+            core.revision += 1
+            core.delete(PREFIX + b"nodes/liar")
+        return a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
+def stream_stuck(core, agent):
+    """the stream of renewals is stuck, and another one would not be"""
+    until(BACK, lambda: core.opened["LeaseKeepAlive"] > 0)
+    stuck, n = core.opened["LeaseKeepAlive"], agent.text().count("lost its place")
+
+    def lie(method, q, a, core):
+        return None if method == "LeaseKeepAlive" and core.stream == stuck else a
+    with core.lock:
+        core.lie = lie
+    return lambda: "it lost its place" if agent.text().count("lost its place") > n else None
+
+
+@case
+def watch_never_created(core, agent):
+    """a watch is asked for and nothing comes"""
+    n = core.opened["Watch"]
+    lies(core, lambda a, core: None, "Watch")
+    with core.lock:
+        core.cluster = 0xC1  # so that it asks anew
+    return lambda: None if until(12, lambda: core.opened["Watch"] > n + 1) else "it waits for it for ever"
+
+
+@case
+def silent(core, agent):
+    """it takes everything and answers nothing"""
+    lies(core, lambda a, core: None)
+
+
+@case
+def renewals_unheard(core, agent):
+    """renewals are swallowed for many lives of the place, on a connection that is fine"""
+    lies(core, lambda a, core: None, "LeaseKeepAlive")
+    return lambda: None
+
+
+@case
+def twice(core, agent):
+    """every answer comes twice"""
+    def lie(method, q, a, core):
+        return [a, a]
+    with core.lock:
+        core.lie = lie
+
+
+@case
+def late(core, agent):
+    """every answer takes most of the TTL"""
+    def lie(method, q, a, core):
+        core.lock.release()
+        try:
+            time.sleep(TTL * .8)
+        finally:
+            core.lock.acquire()
+        return a
+    with core.lock:
+        core.lie = lie
+
+
+@case
+def refused(core, agent):
+    """every call and stream ends with an error"""
+    def lie(method, q, a, core):
+        raise Refuse(random.choice([grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED,
+                                    grpc.StatusCode.INTERNAL, grpc.StatusCode.NOT_FOUND]), "no \x1b[2J" + "x" * 500)
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
+def watch_canceled(core, agent):
+    """a watch is canceled as soon as it is asked for"""
+    def change(a, core):
+        a.canceled, a.cancel_reason = True, "no"
+        return a
+    lies(core, change, "Watch")
+    lose(core)
+
+
+@case
+def watch_compacted(core, agent):
+    """a watch is created, and canceled: compacted"""
+    def lie(method, q, a, core):
+        return [a, pb.WatchResponse(header=core.header(), canceled=True, compact_revision=core.revision)] if method == "Watch" else a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
+def watch_garbage(core, agent):
+    """what comes on a watch cannot be read"""
+    lies(core, lambda a, core: b"\xff\xff\xff\xff garbage", "Watch")
+    lose(core)
+
+
+@case
+def garbage(core, agent):
+    """no answer can be read"""
+    lies(core, lambda a, core: os.urandom(random.randrange(1, 200)))
+
+
+@case
+def events_of_others(core, agent):
+    """events of keys that nobody asked for, of odd names, and deleted twice"""
+    def change(a, core):
+        for key in b"", b"/", b"/tenure/default/nodes/", b"/tenure/default/nodes/\xff\xfe", b"/tenure/default/nodes/a/b", b"/tenure/other/nodes/liar", \
+                b"/tenure/default/services/x", b"/tenure/default/services/x/y/z/w", b"/tenure/default/claims/", PREFIX + b"nodes/" + b"n" * 5000:
+            a.events.add(kv=pb.KeyValue(key=key, value=b"{}", mod_revision=core.revision + 1))
+            a.events.add(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=core.revision + 1))
+        return a
+    lies(core, change, "Watch")
+    lose(core)
+
+
+ODD_VALUES = [b"", b"null", b"[", b"{" * 5000, b"[" * 100000, b'{"id":' * 2000, b'{"id":1,"tags":[1,{}],"addresses":{"a":1},"ttl_ms":"x"}',
+              b'{"id":"\xff\xfe\xc0","since":"\\u0000\\ud800","degraded":"\xed\xa0\x80"}', b'{"ttl_ms":1e999}', b'{"ttl_ms":99999999999999999999}',
+              b'{"tags":{"a":"' + b"x" * 100000 + b'"}}', b'{"leaving":"' + b"y" * 1000 + b'"}', b"x" * (2 << 20)]
+
+
+@case
+def odd_records(core, agent):
+    """nodes and services whose records make no sense"""
+    with core.lock:
+        core.revision += 1
+        for i, v in enumerate(ODD_VALUES):
+            core.put(PREFIX + b"nodes/odd%d" % i, v)
+            core.put(PREFIX + b"services/s%d/liar" % i, v)
+            core.put(PREFIX + b"services/s/odd%d/i" % i, v)
+        core.lock.notify_all()
+    lies(core, lambda a, core: a)
+    lose(core)
+
+
+@case
+def own_key_odd(core, agent):
+    """our own key holds what nobody wrote, under another lease"""
+    with core.lock:
+        core.revision += 1
+        core.leases[7] = (2, time.monotonic())
+        core.put(PREFIX + b"nodes/liar", b"{" * 100, 7)
+        core.lock.notify_all()
+
+
+@case
+def many_claims(core, agent):
+    """somebody claims our place a thousand times, of a thousand boots"""
+    with core.lock:
+        for i in range(1000):
+            core.revision += 1
+            core.put(PREFIX + b"claims/liar", b'{"id":"x","boot_id":"%d"}' % i)
+        core.lock.notify_all()
+
+
+@case
+def busy_values(core, agent):
+    """a record that changes a thousand times a second"""
+    over = time.monotonic() + 3
+
+    def change():
+        i = 0
+        while time.monotonic() < over:
+            with core.lock:
+                for _ in range(50):
+                    i += 1
+                    core.revision += 1
+                    core.put(PREFIX + b"nodes/busy", b'{"id":"x","ttl_ms":%d}' % i)
+                core.events = core.events[-100000:]
+                core.lock.notify_all()
+            time.sleep(.05)
+    threading.Thread(target=change, daemon=True).start()
+
+
+def random_lies(r, core):
+    """Changes of all kinds, each for a part of the answers."""
+    share, what = r.random(), [r.randrange(12) for _ in range(4)]
+
+    def lie(method, q, a, core):
+        if r.random() > share:
+            return a
+        k = r.choice(what)
+        if k == 0:
+            return None if method in ("LeaseKeepAlive", "Watch") else a
+        if k == 1 and method in ("LeaseKeepAlive", "Watch"):
+            return [a] * r.randrange(5)
+        if k == 2:
+            raise Refuse(r.choice(list(grpc.StatusCode)[1:]), "x" * r.randrange(300))
+        if k == 3:
+            raw = bytearray(a.SerializeToString())
+            for _ in range(r.randrange(1, 8)):
+                if raw:
+                    raw[r.randrange(len(raw))] = r.randrange(256)
+            return bytes(raw)
+        if k == 4:
+            raw = a.SerializeToString()
+            return raw[:r.randrange(len(raw) + 1)]
+        fields = [f for f in a.DESCRIPTOR.fields]
+        if k < 8 and fields:
+            a.ClearField(r.choice(fields).name)
+        elif k < 10 and a.HasField("header"):
+            f = r.choice(["cluster_id", "revision", "member_id"])
+            setattr(a.header, f, r.choice([0, 1, r.randrange(1 << 62), core.revision - 1 if core.revision > 1 else 1]))
+        else:
+            for f in fields:
+                if f.cpp_type == f.CPPTYPE_INT64 and f.label != f.LABEL_REPEATED and r.random() < .5:
+                    setattr(a, f.name, r.choice([0, -1, 1, (1 << 63) - 1, -(1 << 63), r.randrange(1 << 40)]))
+        return a
+    with core.lock:
+        core.lie = lie
+
+
+OF_ITS_OWN = {"renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}}
+
+
+def main():
+    for name in args.cases:
+        if name not in CASES:
+            sys.exit(f"liar.py: no case '{name}'; there are: {' '.join(CASES)}")
+    with futures.ThreadPoolExecutor(4) as pool:  # most of them wait most of the time
+        done = [pool.submit(run, name, CASES[name], **OF_ITS_OWN.get(name, {})) for name in args.cases or CASES]
+        for seed in range(args.seed, args.seed + (0 if args.cases else args.random)):
+            def lie(core, agent, seed=seed):
+                r = random.Random(seed)
+                random_lies(r, core)
+                if r.random() < .5:
+                    lose(core)
+            lie.__doc__ = f"lies of seed {seed}"
+            done.append(pool.submit(run, f"random{seed}", lie, lines=100, calls=200))
+        for d in done:
+            d.result()
+    print(f"{PASSED} passed, {FAILED} failed")
+    return FAILED > 0
+
+
+sys.exit(main())
