@@ -488,6 +488,7 @@ struct client *client_free(struct client *c)
         discover_fini(c);
         resolver_free(c->resolver);
         offer_fini(&c->offers);
+        buf_fini(&c->range_from);
         membership_fini(&c->members);
         services_fini(&c->services);
         free(c->cluster);

@@ -122,6 +122,9 @@ struct client {
         struct rpc_call *watch;
         bool ranging, asking, creating, synced;
         struct boot_time answer_by; /* of the range, the question, or the watch, under way */
+        struct buf range_from;      /* the key with which the next page of the range begins */
+        int64_t range_revision;     /* of which its pages are; 0: the first one is to come */
+        int64_t page;               /* keys of one */
         int64_t floor;              /* what was known when the question was asked */
         int64_t progress;           /* the core has said that nothing came up to it */
         uint64_t view_op;

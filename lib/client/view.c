@@ -1,5 +1,5 @@
-/* The membership, kept current: one range, then a watch from the revision after it; resumed
- * after a break, from where it ended. */
+/* The membership, kept current: one range, page by page, then a watch from the revision after
+ * it; resumed after a break, from where it ended. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -7,8 +7,8 @@
 #include "client/internal.h"
 
 #define RETRY (100 * NSEC_PER_MSEC)
-#define RANGE_TIMEOUT \
-        (10 * NSEC_PER_SEC) /* of a large cluster it is long; or until a watch is there */
+#define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
+#define PAGE 2000                         /* keys */
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 
 static void set_synced(struct client *c, bool synced)
@@ -241,40 +241,85 @@ void client_ask_revision(struct client *c)
 
 /* ---- range ---- */
 
+static void send_range(struct client *c, struct peer *p);
+
+/* The rest is asked for in a later turn: a large cluster's range delays no heartbeat. */
+static void next_page(struct client *c, struct peer *p, const Pb__KeyValue *last)
+{
+        buf_clear(&c->range_from);
+        buf_add(&c->range_from, last->key.data, last->key.len);
+        buf_add_u8(&c->range_from, 0);
+        if (buf_error(&c->range_from) < 0)
+                abort();
+        if (!endpoint_rpc(p->ep))
+                return again(c, "the connection broke");
+        send_range(c, p);
+}
+
 static void on_range(struct unary *u, enum rpc_code code, const char *message)
 {
         struct client *c = u->client;
         const Pb__RangeResponse *r = u->reply;
+        bool first = c->range_revision == 0;
+        enum world_word word;
 
         if (u->op != c->view_op)
                 return;
         c->ranging = false;
-        if (code != RPC_OK || !r->header)
+        if (code == RPC_RESOURCE_EXHAUSTED && strcmp(message, RPC_ANSWER_TOO_LARGE) == 0 &&
+            c->page > 1 && endpoint_rpc(u->peer->ep)) {
+                c->page = max_of(c->page / 8, INT64_C(1));
+                return send_range(c, u->peer);
+        }
+        if (code != RPC_OK)
                 return again(c, message);
-        if (client_hear(c, u->peer, r->header) == WORLD_FOREIGN)
+        word = client_hear(c, u->peer, r->header);
+        if (word == WORLD_FOREIGN)
                 return again(c, "it is of another cluster");
+        if (word == WORLD_NEW && !first)
+                return; /* begins with the first page */
         c->heard_at = boot_now();
-        membership_resync_begin(&c->members);
-        services_resync_begin(&c->services);
+        if (first) {
+                membership_resync_begin(&c->members);
+                services_resync_begin(&c->services);
+                c->range_revision = r->header->revision;
+        }
         for (enum kind kind = NODES; kind < N_KINDS; kind++)
                 for (size_t i = 0; i < r->n_kvs; i++)
                         feed(c, r->kvs[i], kind);
-        membership_resync_end(&c->members, r->header->revision);
-        services_resync_end(&c->services, r->header->revision);
+        c->page = min_of(2 * c->page, (int64_t) PAGE);
+        if (r->more && r->n_kvs > 0)
+                return next_page(c, u->peer, r->kvs[r->n_kvs - 1]);
+        membership_resync_end(&c->members, c->range_revision);
+        services_resync_end(&c->services, c->range_revision);
 }
 
-static void start_range(struct client *c, struct peer *p)
+static void send_range(struct client *c, struct peer *p)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
         uint8_t end[1024];
 
-        q.key = pb_bytes(c->prefix, strlen(c->prefix));
+        q.key = pb_bytes(buf_head(&c->range_from), buf_len(&c->range_from));
         q.range_end = prefix_end(c, end);
+        q.limit = c->page;
+        q.revision = c->range_revision;
         if (client_call(p, ++c->view_op, "/etcdserverpb.KV/Range", &q.base,
                         &pb__range_response__descriptor, on_range) < 0)
                 return again(c, "the connection broke");
         c->ranging = true;
         c->answer_by = boot_add(boot_now(), RANGE_TIMEOUT);
+}
+
+static void start_range(struct client *c, struct peer *p)
+{
+        if (c->page == 0)
+                c->page = PAGE;
+        c->range_revision = 0;
+        buf_clear(&c->range_from);
+        buf_add(&c->range_from, c->prefix, strlen(c->prefix));
+        if (buf_error(&c->range_from) < 0)
+                abort();
+        send_range(c, p);
 }
 
 /* ---- has it begun anew? ---- */

@@ -591,7 +591,7 @@ int rpc_conn_new_client(struct rpc_conn **ret, const char *authority, bool tls)
         if (r < 0)
                 return r;
         c->limits.message_max = 64 * 1024 * 1024;
-        c->limits.too_large = "the answer is too large";
+        c->limits.too_large = RPC_ANSWER_TOO_LARGE;
         c->tls = tls;
         c->authority = strdup(authority);
         if (!c->authority)

@@ -152,6 +152,9 @@ must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_lea
                              const struct rpc_handler *handler, void *userdata,
                              struct rpc_call **ret);
 
+/* Client: the text of RPC_RESOURCE_EXHAUSTED where we, not the server, refuse the answer. */
+#define RPC_ANSWER_TOO_LARGE "the answer is too large"
+
 /* What a message may come to: gRPC's own bound in Go. Its length has 32 bits on the wire. */
 #define RPC_MESSAGE_MAX INT32_MAX
 

@@ -536,6 +536,26 @@ def watch_never_created(core, agent):
 
 
 @case
+def many_nodes(core, agent):
+    """a cluster of 20,000 nodes, some of which have large values, is read in pieces"""
+    largest = [0]
+
+    def lie(method, q, a, core):
+        if method == "Range":
+            largest[0] = max(largest[0], a.ByteSize())
+        return a
+    with core.lock:
+        core.revision += 1
+        for i in range(20000):
+            core.keys[PREFIX + b"nodes/n%d" % i] = pb.KeyValue(key=PREFIX + b"nodes/n%d" % i, value=b'{"id":"%d"}' % i, mod_revision=core.revision, create_revision=core.revision)
+        for i in range(100):
+            core.keys[PREFIX + b"nodes/z%d" % i] = pb.KeyValue(key=PREFIX + b"nodes/z%d" % i, value=b"x" * (1 << 20), mod_revision=core.revision, create_revision=core.revision)
+        core.lie = lie
+        core.cluster = 0xC1
+    return lambda: None if until(20, lambda: agent.text().count(" joined.") >= 20100) else f"it knows {agent.text().count(' joined.')}; {largest[0]} bytes"
+
+
+@case
 def silent(core, agent):
     """it takes everything and answers nothing"""
     lies(core, lambda a, core: None)
@@ -724,7 +744,7 @@ def random_lies(r, core):
         core.lie = lie
 
 
-OF_ITS_OWN = {"renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}}
+OF_ITS_OWN = {"renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
 
 
 def main():
