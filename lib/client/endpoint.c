@@ -7,6 +7,9 @@
 
 #define OUTPUT_CHUNK (256 * 1024)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
+/* A core to which all hosts of a site come back at once has thousands of them to greet: who gives
+ * up too early comes again, for nothing, and so does everybody. */
+#define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* passwords are slow on purpose */
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX NSEC_PER_SEC
@@ -25,6 +28,7 @@ struct endpoint {
         struct rpc_conn *rpc;
         bool up;
         bool wanted;
+        bool greeting;           /* TLS has more time than to be accepted */
         bool closing;            /* what calls end now, ends with the connection */
         char failing[256];       /* why the connection ends as soon as the timer comes */
         struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
@@ -211,7 +215,7 @@ static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on
 
 static void connect_now(struct endpoint *e)
 {
-        e->wanted = false;
+        e->wanted = e->greeting = false;
         arm(e, CONNECT_TIMEOUT);
         dial_start(&e->dial, &e->url, e->tls);
 }
@@ -246,6 +250,10 @@ static void on_timer(struct loop_timer *t)
                 return fail(e, why);
         }
         if (!e->up) {
+                if (dial_is_greeting(&e->dial) && !e->greeting) {
+                        e->greeting = true;
+                        return arm(e, GREETING_TIMEOUT);
+                }
                 if (e->stream || dial_is_trying(&e->dial))
                         return fail(e, "no connection in time");
                 if (e->wanted)

@@ -156,6 +156,14 @@ void dial_stop(struct dial *d)
                 loop_timer_disarm(&d->timer);
 }
 
+bool dial_is_greeting(const struct dial *d)
+{
+        for (size_t i = 0; i < ADDRESSES_MAX; i++)
+                if (d->tries[i] && stream_is_greeting(d->tries[i]))
+                        return true;
+        return false;
+}
+
 bool dial_is_trying(const struct dial *d)
 {
         return d->trying;

@@ -43,6 +43,8 @@ void dial_init(struct dial *d, struct loop *l, struct resolver *rv, const struct
 void dial_start(struct dial *d, const struct url *u, struct tls *tls);
 void dial_stop(struct dial *d);
 bool dial_is_trying(const struct dial *d);
+/* Somebody has accepted a connection, and TLS is being agreed on. */
+bool dial_is_greeting(const struct dial *d);
 
 /* How long to wait for one of @n addresses before the next one is tried beside it: 250 ms
  * (RFC 8305, section 5), less where many are to be tried within a second. */

@@ -610,6 +610,11 @@ void stream_source(const struct stream *s, char *out, size_t size)
         out[strcspn(out, "%")] = '\0'; /* a link-local one names its link */
 }
 
+bool stream_is_greeting(const struct stream *s)
+{
+        return s->state == STREAM_HANDSHAKE;
+}
+
 bool stream_is_secure(const struct stream *s)
 {
         return s->ssl != NULL;

@@ -79,6 +79,9 @@ const char *stream_peer(const struct stream *s);
 /* The address, without a port, that we reach the other side from; "" while unknown. */
 void stream_source(const struct stream *s, char *out, size_t size);
 
+/* The other side has accepted it, and TLS is being agreed on. */
+bool stream_is_greeting(const struct stream *s);
+
 /* Whether it is TLS. */
 bool stream_is_secure(const struct stream *s);
 

@@ -389,6 +389,29 @@ at=$(renewals); until_ok 10 renewed "$at" && ok "and goes on with them once it h
 is "with its place kept" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
 pkill -P $$ -f "endpoints https://127.0.0.1:$s"
 
+# A core that greets late, as one does to which thousands of hosts come back at once.
+cat >"$DIR/late.py" <<'END'
+import asyncio, sys
+async def late(r, w):
+    core_r, core_w = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    async def pass_on(r, w, after):
+        while data := await r.read(65536):
+            await asyncio.sleep(after)
+            after = 0
+            w.write(data)
+        w.close()
+    await asyncio.gather(pass_on(r, core_w, 0), pass_on(core_r, w, 1.5), return_exceptions=True)
+async def main():
+    await (await asyncio.start_server(late, "127.0.0.1", int(sys.argv[1]))).serve_forever()
+asyncio.run(main())
+END
+read -r late < <(free_ports 1)
+start late /usr/bin/python3 "$DIR/late.py" "$late" "$s"
+start late-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$late" \
+	--node-name late --cert-file cert.pem --key-file key.pem --trusted-ca-file "$DIR/ca.pem" --ttl 10s; LATE=$PID
+until_ok 15 grep -q "Node late holds its place" "$DIR/late-agent.log" && ok "a core that greets late" || not_ok "a core that greets late" "$(tail -n 2 "$DIR/late-agent.log")"
+kill "$LATE"; wait "$LATE"
+
 has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem ends on 20[0-9-]+, in [012] days: renew it"
 is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file ends on 20[0-9-]+, in [012] days: renew it.* no client will talk" "$DIR/tls-core.log")" 3
 
