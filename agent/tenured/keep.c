@@ -101,20 +101,26 @@ void keep_save(struct keep *k, const struct place *p)
 {
         cleanup_(buf_fini) struct buf b = {0};
 
-        if (k->fd < 0 || (k->has && p->session.lease == k->kept.session.lease &&
+        if (k->fd < 0 || ((k->has || k->failing) && p->session.lease == k->kept.session.lease &&
                           p->session.renewed_at.ns == k->kept.session.renewed_at.ns))
                 return;
+        k->kept = *p;
+        errno = ENOSPC; /* what less than all of it means */
         place_write(p, &b);
         /* One write within a page: who is killed has written all of it, or nothing. A shorter
          * text than before leaves lines behind its checksum, which nobody reads. */
         if (buf_error(&b) < 0 || buf_len(&b) > PLACE_BYTES_MAX ||
             pwrite(k->fd, b.data, buf_len(&b), 0) != (ssize_t) buf_len(&b)) {
-                log_warning("Cannot keep the place for a restart: %s.", strerror(errno));
+                if (!k->failing)
+                        log_warning("Cannot keep the place for a restart: %s. It is tried "
+                                    "again with each renewal.",
+                                    strerror(errno));
                 keep_clear(k);
+                k->failing = true;
                 return;
         }
-        k->kept = *p;
         k->has = true;
+        k->failing = false;
 }
 
 void keep_clear(struct keep *k)

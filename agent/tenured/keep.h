@@ -12,6 +12,7 @@ struct keep {
         int fd; /* -1: nothing can be kept */
         struct place kept;
         bool has;
+        bool failing; /* to write it, which was told */
 };
 
 /* Takes the file from the service manager, or opens the one in $RUNTIME_DIRECTORY, or goes

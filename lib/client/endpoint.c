@@ -7,13 +7,14 @@
 
 #define OUTPUT_CHUNK (256 * 1024)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
-/* A core to which all hosts of a site come back at once has thousands of them to greet: who gives
- * up too early comes again, for nothing, and so does everybody. */
+/* A core to which all hosts of a site come back at once has thousands of them to greet: who
+ * gives up too early comes again, for nothing, and so does everybody. */
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* passwords are slow on purpose */
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX NSEC_PER_SEC
 #define PING_EVERY (5 * NSEC_PER_SEC)
+#define TELL_EVERY (60 * NSEC_PER_SEC)
 
 struct endpoint {
         struct loop *loop;
@@ -36,6 +37,8 @@ struct endpoint {
         uint64_t pings;
         bool probing; /* the timer is the end of a probe's time */
         bool silent;
+        char refused[256]; /* why the last login was; "": it was not */
+        struct boot_time tell_at;
 };
 
 static void arm(struct endpoint *e, nsec_t after)
@@ -79,6 +82,7 @@ static void fail_soon(struct endpoint *e, const char *why)
 static void set_up(struct endpoint *e)
 {
         e->up = true;
+        e->refused[0] = '\0';
         e->backoff = RETRY_MIN;
         e->pings = 0;
         e->probing = e->silent = false;
@@ -103,6 +107,20 @@ static void login_message(struct rpc_call *call, struct view m)
         pb_free(p);
 }
 
+/* It tries again without end: told when it is news, and now and then. */
+static void tell_refused(struct endpoint *e, const char *message)
+{
+        struct boot_time now = boot_now();
+
+        if (strncmp(e->refused, message, sizeof(e->refused) - 1) == 0 &&
+            boot_before(now, e->tell_at))
+                return;
+        snprintf(e->refused, sizeof(e->refused), "%s", message);
+        e->tell_at = boot_add(now, TELL_EVERY);
+        log_warning("The core at %s does not let the user %s in: %s.", e->name, e->login->user,
+                    message);
+}
+
 static void login_status(struct rpc_call *call, enum rpc_code code, const char *message)
 {
         struct endpoint *e = call->userdata;
@@ -112,8 +130,7 @@ static void login_status(struct rpc_call *call, enum rpc_code code, const char *
         /* A core that asks nobody who they are takes us as well. */
         if (code == RPC_OK || strstr(message, "authentication is not enabled"))
                 return set_up(e);
-        log_warning("The core at %s does not let the user %s in: %s.", e->name, e->login->user,
-                    message);
+        tell_refused(e, message);
         fail_soon(e, message);
 }
 

@@ -11,6 +11,7 @@ import copy
 import os
 import random
 import re
+import stat
 import subprocess
 import sys
 import threading
@@ -54,6 +55,7 @@ class Core:
         self.calls = {}
         self.opened = {"Watch": 0, "LeaseKeepAlive": 0}
         self.over = False
+        self.tokens = None  # that are good: until when; None: nobody has to log in
 
     def header(self):
         return pb.ResponseHeader(cluster_id=self.cluster, member_id=1, revision=self.revision, raft_term=1)
@@ -145,7 +147,18 @@ class Core:
         a.header.CopyFrom(self.header())
         return a
 
+    def Authenticate(self, q):
+        token = f"{q.name}.{len(self.tokens)}"
+        self.tokens[token] = time.monotonic() + self.token_s
+        return pb.AuthenticateResponse(header=self.header(), token=token)
+
     # ---- and how they are called
+
+    def check(self, method, context):
+        if self.tokens is None or method == "Authenticate":
+            return
+        if self.tokens.get(dict(context.invocation_metadata()).get("token"), 0) < time.monotonic():
+            raise Refuse(grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token")
 
     def answers(self, method, q, honest):
         """What goes to the client for @honest, as a list."""
@@ -159,6 +172,7 @@ class Core:
     def unary(self, method, q, context):
         try:
             with self.lock:
+                self.check(method, context)
                 out = self.answers(method, q, getattr(self, method)(q))
                 self.lock.notify_all()
             if out:
@@ -175,6 +189,7 @@ class Core:
         try:
             for q in requests:
                 with self.lock:
+                    self.check("LeaseKeepAlive", context)
                     self.stream = number
                     out = self.answers("LeaseKeepAlive", q, self.LeaseKeepAlive(q))
                 yield from out
@@ -198,6 +213,7 @@ class Core:
         threading.Thread(target=read, daemon=True).start()
         try:
             with self.lock:
+                self.check("Watch", context)
                 yield from self.answers("Watch", first, pb.WatchResponse(header=self.header(), created=True))
                 seen = 0
                 while not closed.is_set() and not self.over:
@@ -223,7 +239,7 @@ def encoded(m):
 
 def serve(core, port=0):
     s = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
-    for service, methods in {"Lease": ["LeaseGrant", "LeaseRevoke", "LeaseTimeToLive"], "KV": ["Range", "Put", "Txn"]}.items():
+    for service, methods in {"Lease": ["LeaseGrant", "LeaseRevoke", "LeaseTimeToLive"], "KV": ["Range", "Put", "Txn"], "Auth": ["Authenticate"]}.items():
         h = {m: grpc.unary_unary_rpc_method_handler(lambda q, c, m=m: core.unary(m, q, c), getattr(pb, m + "Request").FromString, encoded)
              for m in methods}
         if service == "Lease":
@@ -237,13 +253,20 @@ def serve(core, port=0):
 
 
 class Agent:
-    def __init__(self, name, port, level):
-        self.log = os.path.join(args.dir, f"{name}.log")
+    def __init__(self, name, port, level, login=False, run=None):
+        self.log, self.port = os.path.join(args.dir, f"{name}.log"), port
         env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS="unix:path=/nonexistent/bus")
-        for k in ("NOTIFY_SOCKET", "RUNTIME_DIRECTORY", "STATE_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM"):
+        env.pop("RUNTIME_DIRECTORY", None)
+        if run:
+            env["RUNTIME_DIRECTORY"] = run
+        for k in ("NOTIFY_SOCKET", "STATE_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM"):
             env.pop(k, None)
+        if login:
+            with open(os.path.join(args.dir, "password"), "w") as f:
+                f.write("secret")
+        more = ["--user", "u", "--password-file", os.path.join(args.dir, "password")] if login else []
         self.p = subprocess.Popen([f"{args.bin}/tenured", "--endpoints", f"http://127.0.0.1:{port}", "--node-name", "liar", "--node-id", "0" * 32,
-                                   "--ttl", f"{int(TTL * 1000)}ms", "--services-path", args.dir, "--log-level", level],
+                                   "--ttl", f"{int(TTL * 1000)}ms", "--services-path", args.dir, "--log-level", level] + more,
                                   stdout=open(self.log, "w"), stderr=subprocess.STDOUT, env=env)
 
     def text(self):
@@ -292,17 +315,24 @@ def case(f):
     return f
 
 
-def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info"):
+def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info", login=False, run_full=False):
     """The core is good; then lies as f(core, agent) says, for so long; then is good again."""
     core = Core()
     server, port = serve(core)
+    if login:
+        core.tokens, core.token_s = {}, 1e9
     over = threading.Event()
 
     def ticks():
         while not over.wait(0.05):
             core.expire()
     threading.Thread(target=ticks, daemon=True).start()
-    agent = Agent(name, port, level)
+    full = None
+    if run_full:  # a place file that takes nothing
+        full = os.path.join(args.dir, "full")
+        os.makedirs(full, exist_ok=True)
+        os.mknod(os.path.join(full, "place"), 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+    agent = Agent(name, port, level, login, full)
     try:
         if not until(BACK, agent.holds):
             return report(False, name, "it never held: " + agent.text()[-400:])
@@ -327,6 +357,7 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
         with core.lock:
             core.lie = None
             core.cluster = 0xC0
+            core.token_s = 1e9
         if not why and agent.p.poll() is None:
             def back():
                 key = core.keys.get(PREFIX + b"nodes/liar")
@@ -603,6 +634,35 @@ def refused(core, agent):
 
 
 @case
+def run_is_full(core, agent):
+    """what is kept for a restart cannot be written"""
+    n = agent.text().count("Cannot keep the place")
+    return None if n == 1 else f"told {n} times at once"
+
+
+@case
+def login_refused(core, agent):
+    """the user is gone, and comes back"""
+    def lie(method, q, a, core):
+        if method == "Authenticate":
+            raise Refuse(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password")
+        return a
+    with core.lock:
+        core.lie = lie
+        core.tokens.clear()
+
+
+@case
+def tokens_end(core, agent):
+    """a login is good for half a second"""
+    n = agent.text().count("lost its place")
+    with core.lock:
+        core.tokens.clear()
+        core.token_s = .5
+    return lambda: "it lost its place" if agent.text().count("lost its place") > n else None
+
+
+@case
 def watch_canceled(core, agent):
     """a watch is canceled as soon as it is asked for"""
     def change(a, core):
@@ -744,7 +804,7 @@ def random_lies(r, core):
         core.lie = lie
 
 
-OF_ITS_OWN = {"renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
+OF_ITS_OWN = {"run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6}, "renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
 
 
 def main():
