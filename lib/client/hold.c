@@ -546,8 +546,10 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
                         session_failed(&c->session, boot_now());
                 return;
         }
-        if (!endpoint_rpc(p->ep) || c->session.lease == 0)
+        if (c->session.lease == 0)
                 return;
+        if (!endpoint_rpc(p->ep))
+                return session_failed(&c->session, boot_now());
         q.id = c->session.lease;
         if (client_call(p, ++c->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
                         &pb__lease_revoke_response__descriptor, on_revoked) < 0)

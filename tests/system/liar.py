@@ -634,6 +634,30 @@ def refused(core, agent):
 
 
 @case
+def revoke_refused(core, agent):
+    """the first words of who leaves are refused, and it gives its place back all the same"""
+    n = {"Txn": 0, "LeaseRevoke": 0}
+
+    def lie(method, q, a, core):
+        if method in n:
+            n[method] += 1
+            if n[method] == 1:
+                raise Refuse(grpc.StatusCode.UNAVAILABLE, "not now")
+        return a
+    with core.lock:
+        before = dict(core.leases)  # what the refused call did is undone: it was not done
+        core.lie = lie
+        core.LeaseRevoke = lambda q: pb.LeaseRevokeResponse(header=core.header()) if n["LeaseRevoke"] == 0 else Core.LeaseRevoke(core, q)
+    agent.p.terminate()
+    agent.p.wait(10)
+    with core.lock:
+        left = PREFIX + b"nodes/liar" in core.keys
+    agent.__init__("revoke_refused", agent.port, "info")
+    until(BACK, agent.holds)
+    return "its key is still there, of " + str(before) if left else None
+
+
+@case
 def run_is_full(core, agent):
     """what is kept for a restart cannot be written"""
     n = agent.text().count("Cannot keep the place")
