@@ -28,6 +28,7 @@ struct endpoint {
         struct stream *stream; /* NULL until it is connected */
         struct rpc_conn *rpc;
         bool up;
+        struct boot_time up_at;
         bool wanted;
         bool greeting;           /* TLS has more time than to be accepted */
         bool closing;            /* what calls end now, ends with the connection */
@@ -63,6 +64,9 @@ static void fail(struct endpoint *e, const char *why)
         e->up = false;
         e->failing[0] = '\0';
         close_connection(e);
+        /* Who accepts us and closes at once is no better than who does not accept. */
+        if (was_up && boot_diff(boot_now(), e->up_at) >= RETRY_MAX)
+                e->backoff = RETRY_MIN;
         arm(e, e->backoff);
         e->backoff = min_of(2 * e->backoff, RETRY_MAX);
         if (was_up)
@@ -83,7 +87,7 @@ static void set_up(struct endpoint *e)
 {
         e->up = true;
         e->refused[0] = '\0';
-        e->backoff = RETRY_MIN;
+        e->up_at = boot_now();
         e->pings = 0;
         e->probing = e->silent = false;
         arm(e, PING_EVERY);

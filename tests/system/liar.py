@@ -7,11 +7,14 @@ Whatever it is told, the agent lives, believes in its place no longer than was s
 sentences, and holds a place again soon after the core is good. Cases by name; none: all, then N random ones.
 """
 import argparse
+import contextlib
 import copy
 import os
 import random
 import re
+import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -252,6 +255,65 @@ def serve(core, port=0):
     return s, port
 
 
+class Wire:
+    """Between an agent and a core: passes on what comes, or lies on the level below messages. lie(back) is called for each connection
+    while there is one, instead of passing on: back(bytes) sends to the agent."""
+
+    def __init__(self, to):
+        self.to, self.lie, self.over, self.pairs = to, None, False, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port, self.accepted = self.listener.getsockname()[1], 0
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while not self.over:
+            try:
+                s = self.listener.accept()[0]
+            except OSError:
+                return
+            self.accepted += 1
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self.serve, args=(s, self.lie), daemon=True).start()
+
+    def serve(self, s, lie):
+        try:
+            if lie:
+                def back(data):
+                    s.sendall(data)
+                    if self.lie is not lie:
+                        raise ConnectionError
+                lie(back)
+            else:
+                with socket.create_connection(("127.0.0.1", self.to)) as core:
+                    self.pairs.append((s, core))
+                    threading.Thread(target=self.pump, args=(s, core), daemon=True).start()
+                    self.pump(core, s)
+        except OSError:
+            pass
+        finally:
+            s.close()
+
+    @staticmethod
+    def pump(a, b):
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def begin(self, lie):
+        self.lie = lie
+        self.cut()
+
+    def cut(self):
+        for pair in self.pairs:
+            for s in pair:
+                with contextlib.suppress(OSError):
+                    s.shutdown(socket.SHUT_RDWR)
+        self.pairs = []
+
+
 class Agent:
     def __init__(self, name, port, level, login=False, run=None):
         self.log, self.port = os.path.join(args.dir, f"{name}.log"), port
@@ -332,7 +394,8 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
         full = os.path.join(args.dir, "full")
         os.makedirs(full, exist_ok=True)
         os.mknod(os.path.join(full, "place"), 0o600 | stat.S_IFCHR, os.makedev(1, 7))
-    agent = Agent(name, port, level, login, full)
+    core.wire = Wire(port)
+    agent = Agent(name, core.wire.port, level, login, full)
     try:
         if not until(BACK, agent.holds):
             return report(False, name, "it never held: " + agent.text()[-400:])
@@ -354,6 +417,7 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
                 why = why or f"it asked {asked} times: {core.calls}"
             if agent.rss() - before > memory << 20:
                 why = why or f"it took {(agent.rss() - before) >> 20} MiB"
+        core.wire.begin(None)
         with core.lock:
             core.lie = None
             core.cluster = 0xC0
@@ -383,6 +447,9 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
         agent.end()
         core.over = True
         over.set()
+        core.wire.over = True
+        core.wire.listener.close()
+        core.wire.cut()
         server.stop(0)
 
 
@@ -732,6 +799,55 @@ def events_of_others(core, agent):
     lose(core)
 
 
+def frame(kind, flags=0, stream=0, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+HEADERS, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = 1, 3, 4, 5, 6, 7, 8, 9
+HELLO = frame(SETTINGS) + frame(SETTINGS, 1)
+
+
+def on_wire(what, first, more=None, pause=0.0, cpu=.5, memory=256):
+    """Bytes instead of a core: some, then more of them without end."""
+    def lie(back):
+        back(first() if callable(first) else first)
+        while True:
+            if more is not None:
+                back(more() if callable(more) else more)
+            if pause:
+                time.sleep(pause)
+
+    def f(core, agent):
+        core.wire.begin(lie if more is not None or pause else lambda back: back(first() if callable(first) else first))
+        return lambda: f"{core.wire.accepted} connections" if core.wire.accepted > 30 else None
+    f.__doc__ = what
+    CASES["wire_" + what.replace(" ", "_").replace(",", "")] = f
+    OF_ITS_OWN["wire_" + what.replace(" ", "_").replace(",", "")] = {"cpu": cpu, "memory": memory}
+
+
+OF_ITS_OWN = {"run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
+              "renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
+
+on_wire("closed at once", b"")
+on_wire("silence", b"", pause=.05)
+on_wire("garbage", lambda: os.urandom(1000))
+on_wire("http 1", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789", pause=.05)
+on_wire("a hello and silence", HELLO, pause=.05)
+on_wire("goodbye at once", HELLO + frame(GOAWAY, payload=bytes(8)), pause=.05)
+on_wire("a byte at a time", b"", HELLO[:1], pause=.01)
+on_wire("every stream reset", HELLO, b"".join(frame(RST, 0, n, struct.pack(">I", 7)) for n in range(1, 40, 2)), pause=.01)
+on_wire("answers without an end", HELLO, lambda: frame(0, 0, 1, bytes(16000)), pause=.001, cpu=1)
+on_wire("headers without end", HELLO + frame(HEADERS, 0, 1, b"\x88"), frame(CONTINUATION, 0, 1, b"\x00\x04name\x7f\x81\x7e" + b"v" * 253) * 20, pause=.001, cpu=1)
+on_wire("pings without end", HELLO, frame(PING, payload=bytes(8)) * 50, pause=.001, cpu=1)
+on_wire("settings without end", HELLO, frame(SETTINGS) * 50, pause=.001, cpu=1)
+on_wire("empty frames without end", HELLO, frame(0, 0, 1) * 100, pause=.001, cpu=1)
+on_wire("no window", frame(SETTINGS, payload=struct.pack(">HI", 4, 0)) + frame(SETTINGS, 1), pause=.05)
+on_wire("pushes", HELLO, frame(PUSH, 4, 1, struct.pack(">I", 2) + b"\x82\x86\x84"), pause=.01)
+on_wire("messages of 2 GiB", HELLO + frame(HEADERS, 4, 1, b"\x88\x5f\x10application/grpc"), frame(0, 0, 1, b"\0\x7f\xff\xff\xff" + bytes(16000)), pause=.001, cpu=1)
+on_wire("a compressed message", HELLO + frame(HEADERS, 4, 1, b"\x88") + frame(0, 0, 1, b"\1\0\0\0\1x"), pause=.05)
+on_wire("a status that is none", HELLO + frame(HEADERS, 5, 1, b"\x88\x00\x0bgrpc-status\x02-5\x00\x0cgrpc-message\x04%zz%"), pause=.05)
+
+
 ODD_VALUES = [b"", b"null", b"[", b"{" * 5000, b"[" * 100000, b'{"id":' * 2000, b'{"id":1,"tags":[1,{}],"addresses":{"a":1},"ttl_ms":"x"}',
               b'{"id":"\xff\xfe\xc0","since":"\\u0000\\ud800","degraded":"\xed\xa0\x80"}', b'{"ttl_ms":1e999}', b'{"ttl_ms":99999999999999999999}',
               b'{"tags":{"a":"' + b"x" * 100000 + b'"}}', b'{"leaving":"' + b"y" * 1000 + b'"}', b"x" * (2 << 20)]
@@ -826,9 +942,6 @@ def random_lies(r, core):
         return a
     with core.lock:
         core.lie = lie
-
-
-OF_ITS_OWN = {"run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6}, "renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
 
 
 def main():
