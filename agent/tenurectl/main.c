@@ -315,7 +315,13 @@ static int check(struct ctl *c, int argc, char **argv)
         if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
                 return -1;
         list = json_object_object_get(o, "FenceWarnings");
-        n = list ? json_object_array_length(list) : 0;
+        if (!json_object_is_type(list, json_type_array)) { /* no word of it is no promise */
+                json_object_put(o);
+                return ctl_fail("the agent does not say what can be fenced; restart it, if it "
+                                "is of an earlier version",
+                                -ENODATA, NULL);
+        }
+        n = json_object_array_length(list);
         if (c->json != JSON_OFF) {
                 ctl_print(c, json_object_get(list));
         } else {

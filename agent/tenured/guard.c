@@ -90,7 +90,7 @@ static int guard(const struct options *o)
         session_init(&g.session, &cfg);
         /* Without a place that can be read nothing may be up. */
         if (keep_peek(&g.keep, &p))
-                session_resume(&g.session, &p.session);
+                session_resume(&g.session, &p.session, boot_now());
         g.loop = l;
         loop_timer_init(&g.look, l, on_look);
         loop_hook_start(&g.hook, l, on_hook);

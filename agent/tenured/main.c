@@ -510,6 +510,8 @@ static void on_hook(struct loop_hook *h)
         else if (a->keep.has)
                 keep_clear(&a->keep);
         holders_tell(&a->holders, client_session(a->client), boot_now());
+        if (a->state == SESSION_HELD)
+                watchdog_set(a); /* the core may have lowered the TTL */
         if (client_membership(a->client)->n != a->told_nodes)
                 tell_status(a);
         publish_follow(a);

@@ -416,10 +416,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                        sizeof(c->self.incarnation));
                 memcpy(c->self.since, cfg->resume->self.since, sizeof(c->self.since));
                 c->self.ttl_ms = cfg->resume->session.ttl / NSEC_PER_MSEC;
-                session_resume(&c->session, &cfg->resume->session);
-                /* Of another clock, whatever its boot id says: it may have ended long ago. */
-                if (boot_before(boot_now(), c->session.renewed_at))
-                        c->session.renewed_at = (struct boot_time){0};
+                session_resume(&c->session, &cfg->resume->session, boot_now());
                 claim_add(&c->claim, c->self.incarnation);
                 c->world.cluster = strtoull(cfg->resume->core, NULL, 16);
                 c->world.heard_at = boot_now();

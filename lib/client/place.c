@@ -33,6 +33,7 @@ static const struct field {
         NUMBER("LEASE", session.lease, 16),
         NUMBER("TTL_NSEC", session.ttl, 10),
         NUMBER("RENEWED_RAW_NSEC", session.renewed_at.ns, 10),
+        NUMBER("DRIFT_PPM", session.drift_ppm, 10),
 };
 
 void place_write(const struct place *p, struct buf *out)

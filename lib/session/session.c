@@ -5,6 +5,7 @@
          NSEC_PER_SEC) /* a grant or a registration not answered by then is tried elsewhere */
 #define LEAVE_TIMEOUT NSEC_PER_SEC
 #define IN_VAIN_MAX 16
+#define PPM INT64_C(1000000)
 
 static const char *const names[] = {
         [SESSION_JOINING] = "joining",   [SESSION_HELD] = "held",
@@ -22,13 +23,16 @@ void session_init(struct session *s, const struct session_config *cfg)
         *s = (struct session){.cfg = *cfg, .state = SESSION_JOINING};
 }
 
-void session_resume(struct session *s, const struct session_place *p)
+void session_resume(struct session *s, const struct session_place *p, struct boot_time now)
 {
         if (s->state != SESSION_JOINING || s->lease != 0)
                 return;
         s->lease = p->lease;
         s->ttl = p->ttl;
         s->renewed_at = p->renewed_at;
+        if (boot_before(now, p->renewed_at))
+                s->renewed_at = boot_add((struct boot_time){0}, -p->ttl);
+        s->drift_ppm = min_of(max_of(p->drift_ppm, (int64_t) s->cfg.drift_ppm), PPM);
         s->registered = s->unsure = true;
         s->state = SESSION_HELD;
 }
@@ -37,15 +41,14 @@ bool session_place(const struct session *s, struct session_place *ret)
 {
         if (s->lease == 0 || !s->registered || s->leave)
                 return false;
-        *ret = (struct session_place){s->lease, s->ttl, s->renewed_at};
+        *ret = (struct session_place){s->lease, s->ttl, s->renewed_at, s->drift_ppm};
         return true;
 }
 
 /* The holder rounds down: TTL less the drift, whole nanoseconds. */
 struct boot_time session_deadline(const struct session *s)
 {
-        nsec_t margin = s->ttl / 1000000 * s->cfg.drift_ppm +
-                        s->ttl % 1000000 * s->cfg.drift_ppm / 1000000 + 1;
+        nsec_t margin = s->ttl / PPM * s->drift_ppm + s->ttl % PPM * s->drift_ppm / PPM + 1;
 
         return boot_add(s->renewed_at, s->ttl - margin);
 }
@@ -223,6 +226,7 @@ void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_t
         s->retry_at = (struct boot_time){0};
         s->lease = lease;
         s->ttl = ttl;
+        s->drift_ppm = s->cfg.drift_ppm;
         s->renewed_at = sent_at;
 }
 

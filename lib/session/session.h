@@ -49,13 +49,15 @@ struct session_place {
         int64_t lease;
         nsec_t ttl;
         struct boot_time renewed_at;
+        int64_t drift_ppm; /* the margin under which it was held */
 };
 
 struct session {
         struct session_config cfg;
         enum session_state state;
-        int64_t lease; /* 0: none */
-        nsec_t ttl;    /* as granted, or less: as the core said since */
+        int64_t lease;     /* 0: none */
+        int64_t drift_ppm; /* of this lease */
+        nsec_t ttl;        /* as granted, or less: as the core said since */
         bool registered;
         bool unsure; /* resumed or in doubt, and not renewed since: renew now, not at half the
                         TTL */
@@ -73,9 +75,11 @@ struct session {
 
 void session_init(struct session *s, const struct session_config *cfg);
 
-/* Goes on with what session_place() had told an earlier life of this holder, on the same clock.
- * Holds at once, if the deadline has not passed; else SESSION_TELL_LOST is the first action. */
-void session_resume(struct session *s, const struct session_place *p);
+/* Goes on at @now with what session_place() had told an earlier life of this holder, on the
+ * same clock. Holds at once, if the deadline has not passed; else SESSION_TELL_LOST is the
+ * first action. The larger of that life's margin and ours counts; and what was renewed after
+ * @now, by another clock than ours, is over. */
+void session_resume(struct session *s, const struct session_place *p, struct boot_time now);
 
 /* False while nothing is held. */
 bool session_place(const struct session *s, struct session_place *ret);

@@ -215,7 +215,7 @@ void disturb_holder(struct world *w)
         /* A restarted agent has what its earlier life left behind. */
         if (held && chance(w, 70)) {
                 w->counts.resumed++;
-                session_resume(&h->session, &p);
+                session_resume(&h->session, &p, clock_of(w, h->ppm));
                 /* It may have to live on that place to its end. */
                 if (chance(w, 50))
                         h->cut_until = w->now + some_time(w, 500 * MSEC, 5000 * MSEC);

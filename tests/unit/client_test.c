@@ -137,7 +137,7 @@ TEST(a_place_is_read_as_it_was_written_or_not_at_all)
 {
         struct place a = {.cluster = "c",
                           .self = {.name = "n", .id = "i", .boot_id = "b", .since = "s"},
-                          .session = {-2, 10 * NSEC_PER_SEC, {77}}},
+                          .session = {-2, 10 * NSEC_PER_SEC, {77}, 100000}},
                      b;
         cleanup_(buf_fini) struct buf text = {0};
         size_t n;

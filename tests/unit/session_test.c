@@ -188,7 +188,7 @@ TEST(a_later_life_goes_on_with_the_same_lease)
         session_init(&s, &before.cfg);
         CHECK(!session_place(&s, &p)); /* joining: nothing to go on with */
         CHECK(session_place(&before, &p));
-        session_resume(&s, &p);
+        session_resume(&s, &p, T(1400));
         CHECK_EQ(session_deadline(&s).ns, session_deadline(&before).ns);
         CHECK(session_holds(&s, T(1500)));
         CHECK_EQ(session_wakeup(&s).ns, T(1000).ns);
@@ -200,7 +200,7 @@ TEST(a_later_life_goes_on_with_the_same_lease)
         CHECK_EQ(session_wakeup(&s).ns, T(6500).ns);
 
         session_init(&s, &before.cfg);
-        session_resume(&s, &p); /* too late */
+        session_resume(&s, &p, T(10990)); /* too late */
         CHECK(!session_holds(&s, T(10995)));
         CHECK_EQ(session_next_action(&s, T(10995)), SESSION_TELL_LOST);
         session_told_lost(&s);
@@ -209,6 +209,40 @@ TEST(a_later_life_goes_on_with_the_same_lease)
 
         session_leave(&before);
         CHECK(!session_place(&before, &p)); /* who leaves, leaves nothing to go on with */
+}
+
+/* Its settings may be broken or others by now: an agent that was started with a margin of 10 %
+ * leaves a guard, or a next life, that knows only of 0.1 %, and that must not believe longer.
+ * Nor in what is of another clock. */
+TEST(a_later_life_believes_no_longer_than_the_one_before)
+{
+        struct session before = held_since(1000), s;
+        struct session_config cfg = before.cfg;
+        struct session_place p;
+
+        cfg.drift_ppm = 100000;
+        session_init(&before, &cfg);
+        CHECK_EQ(session_next_action(&before, T(1000)), SESSION_GRANT);
+        session_granted(&before, 7, TTL, T(1000));
+        session_registered(&before);
+        CHECK(session_place(&before, &p));
+        cfg.drift_ppm = 1000;
+        session_init(&s, &cfg);
+        session_resume(&s, &p, T(2000));
+        CHECK_EQ(session_deadline(&s).ns, session_deadline(&before).ns);
+        CHECK(!session_holds(&s, T(10000)));
+        session_gone(&s, 7);
+        CHECK_EQ(session_next_action(&s, T(2001)), SESSION_TELL_LOST);
+        session_told_lost(&s);
+        CHECK_EQ(session_next_action(&s, T(2001)), SESSION_GRANT);
+        session_granted(&s, 8, TTL, T(2001));
+        session_registered(&s);
+        CHECK(session_holds(&s, T(11990))); /* the next one is by the settings */
+
+        session_init(&s, &cfg);
+        session_resume(&s, &p, T(999));
+        CHECK(!session_holds(&s, T(999)));
+        CHECK_EQ(session_next_action(&s, T(999)), SESSION_TELL_LOST);
 }
 
 TEST(leaving_gives_back_or_lets_expire)
