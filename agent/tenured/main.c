@@ -96,6 +96,7 @@ static void on_brake(struct steady *s)
 static void tell_status(struct agent *a)
 {
         const struct session *s = client_session(a->client);
+        const char *why = *a->why ? a->why : client_trouble(a->client);
         size_t n = client_membership(a->client)->n;
 
         a->told_nodes = n;
@@ -117,7 +118,7 @@ static void tell_status(struct agent *a)
                         break;
                 }
                 notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
-                              *a->why ? ": " : "", a->why);
+                              *why ? ": " : "", why);
                 break;
         case SESSION_HELD:
                 notify_status("Holding lease %016" PRIx64 " as %s in cluster %s of %zu nodes.",
@@ -477,9 +478,12 @@ static void on_ready_at(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, ready_at);
 
+        const char *why = client_trouble(a->client);
+
         log_notice("No place yet after %" PRId64
-                   " s; going on trying. What is bound to it starts when it is there.",
-                   a->opt.ready_after / NSEC_PER_SEC);
+                   " s%s%s; going on trying. What is bound to it starts when it is there.",
+                   a->opt.ready_after / NSEC_PER_SEC, *why ? ": " : "", why);
+        tell_status(a);
         be_ready(a);
 }
 

@@ -604,3 +604,8 @@ uint64_t client_replica(const struct client *c)
 {
         return c->replica;
 }
+
+const char *client_trouble(const struct client *c)
+{
+        return c->why;
+}

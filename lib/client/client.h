@@ -112,3 +112,6 @@ void client_doubt(struct client *c);
  */
 const char *client_endpoint(const struct client *c);
 uint64_t client_replica(const struct client *c);
+
+/* What went wrong last, since an answer came, for a person; "": nothing. */
+const char *client_trouble(const struct client *c);

@@ -412,6 +412,19 @@ start late-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR"
 until_ok 15 grep -q "Node late holds its place" "$DIR/late-agent.log" && ok "a core that greets late" || not_ok "a core that greets late" "$(tail -n 2 "$DIR/late-agent.log")"
 kill "$LATE"; wait "$LATE"
 
+# Why there is no place stands in the log, and in STATUS=.
+nowhere() { # NAME ENDPOINT WHY OPTION...
+	local name=$1 at=$2 why=$3
+	shift 3
+	start "$name" env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" NOTIFY_SOCKET="$DIR/notify" "$BIN/tenured" -c "$DIR/agent.conf" \
+		--endpoints "$at" --node-name "$name" --ready-after 300ms "$@"
+	until_ok 5 grep -qE "No place yet after 0 s: $at: $why; going on" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
+		&& ok "why there is no place: $why" || not_ok "why there is no place: $why" "$(tail -n 2 "$DIR/$name.log")"
+	kill "$PID"; wait "$PID"
+}
+nowhere closed http://127.0.0.1:1 "Connection refused"
+nowhere stranger "https://127.0.0.1:$s" ".*certificate.*" --trusted-ca-file /etc/ssl/certs/ca-certificates.crt
+
 has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem ends on 20[0-9-]+, in [012] days: renew it"
 is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file ends on 20[0-9-]+, in [012] days: renew it.* no client will talk" "$DIR/tls-core.log")" 3
 
