@@ -644,6 +644,15 @@ static bool core_option(struct core_options *o, const char *arg)
         return false;
 }
 
+/* What was not written was not told. */
+static int finish(int r, int failed)
+{
+        if (fflush(stdout) == 0 && !ferror(stdout))
+                return r < 0 ? failed : r;
+        fprintf(stderr, "tenurectl: cannot write to standard output: %s.\n", strerror(errno));
+        return failed;
+}
+
 int main(int argc, char **argv)
 {
         const char *env = getenv("TENURE_ENDPOINTS");
@@ -693,7 +702,7 @@ int main(int argc, char **argv)
         if (strcmp(verb, "core") == 0) {
                 core.json = (int) c.json;
                 core.legend = c.legend;
-                return core_main(&core, n - 1, argv + 1);
+                return finish(core_main(&core, n - 1, argv + 1), failed);
         }
         if (strcmp(verb, "lock") == 0 || strcmp(verb, "unlock") == 0) {
                 r = open_bus(&c, address);
@@ -709,7 +718,7 @@ int main(int argc, char **argv)
                         if (r == 0)
                                 r = verbs[k].fn(&c, max_of(n - 1, 0), argv + 1);
                         sd_bus_flush_close_unref(c.bus);
-                        return r < 0 ? 1 : r;
+                        return finish(r, failed);
                 }
         fprintf(stderr, "tenurectl: unknown command '%s'; see tenurectl --help.\n", verb);
         return 1;

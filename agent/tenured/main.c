@@ -358,6 +358,20 @@ static void leave(struct agent *a)
                 on_shutdown_known(a, PID1_NO_SHUTDOWN);
 }
 
+/* Whoever asked for it is told that it will not last. */
+static void persist(struct agent *a)
+{
+        int r = maintenance_persist(a->maintenance);
+
+        if (r == 0 || !a->leave_call)
+                return;
+        (void) sd_bus_reply_method_errorf(a->leave_call, SD_BUS_ERROR_IO_ERROR,
+                                          "this host has left, and joins again with its next "
+                                          "boot: that it shall stay out cannot be written (%s)",
+                                          strerror(-r));
+        a->leave_call = sd_bus_message_unref(a->leave_call);
+}
+
 /* The place is given back once nothing that needs it runs any more. */
 static void go_on_leaving(struct agent *a)
 {
@@ -378,7 +392,7 @@ static void go_on_leaving(struct agent *a)
                 return loop_stop(a->loop);
         case THEN_REST:
                 if (!a->persisted)
-                        maintenance_persist(a->maintenance);
+                        persist(a);
                 a->persisted = true;
                 logind_release(&a->logind);
                 return manager_left(a);
@@ -441,7 +455,7 @@ bool agent_join(struct agent *a)
         if (a->maintenance != MAINTENANCE_NONE) {
                 a->maintenance = MAINTENANCE_NONE;
                 maintenance_set(MAINTENANCE_NONE);
-                maintenance_persist(MAINTENANCE_NONE);
+                (void) maintenance_persist(MAINTENANCE_NONE);
                 manager_changed(a, "Maintenance");
         }
         steady_forgive(&a->steady);

@@ -1,5 +1,6 @@
 #include "maintenance.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -23,6 +24,18 @@ static bool state_path(char path[static RUNTIME_PATH_MAX])
                 return false;
         snprintf(path, RUNTIME_PATH_MAX, "%s/%s", dir, FILE_NAME);
         return true;
+}
+
+/* That the file is there, or is not, is all that counts: a power failure may follow at once. */
+static int settle(void)
+{
+        int fd = open(getenv("STATE_DIRECTORY"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+
+        if (fd < 0 || fsync(fd) < 0)
+                r = -errno;
+        if (fd >= 0)
+                close(fd);
+        return r;
 }
 
 static void write_text(const void *userdata, FILE *f)
@@ -61,17 +74,22 @@ void maintenance_set(enum maintenance m)
                 runtime_write(path, write_text, NULL, "join again");
 }
 
-void maintenance_persist(enum maintenance m)
+int maintenance_persist(enum maintenance m)
 {
         char path[RUNTIME_PATH_MAX];
+        bool known = state_path(path), wanted = m == MAINTENANCE_PERSISTENT;
 
-        if (!state_path(path)) {
-                if (m == MAINTENANCE_PERSISTENT)
+        if (!known) {
+                if (wanted)
                         log_error("There is no $STATE_DIRECTORY: after the next boot this host "
                                   "joins again.");
-        } else if (m == MAINTENANCE_PERSISTENT) {
-                runtime_write(path, write_text, NULL, "join again");
-        } else {
-                forget(path);
+                return wanted ? -ENOENT : 0;
         }
+        if (wanted)
+                runtime_write(path, write_text, NULL, "join again");
+        else if (access(path, F_OK) < 0)
+                return 0;
+        else
+                forget(path);
+        return wanted && access(path, F_OK) < 0 ? -errno : settle();
 }

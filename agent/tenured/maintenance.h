@@ -14,7 +14,8 @@ enum maintenance maintenance_load(void);
 /* From now on. The file that outlives a boot is on a disk, which may hang: written once nothing
  * is held any more, by maintenance_persist(). */
 void maintenance_set(enum maintenance m);
-void maintenance_persist(enum maintenance m);
+/* Returns 0, or a negative errno where a boot will not find it so; that is told as well. */
+int maintenance_persist(enum maintenance m);
 
 /* "", "boot" or "persistent". */
 const char *maintenance_name(enum maintenance m);

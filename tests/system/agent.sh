@@ -206,6 +206,11 @@ kill $AGENT; wait $AGENT; mkdir "$DIR/state"; export STATE_DIRECTORY="$DIR/state
 ctl leave --persistent; kill $AGENT; wait $AGENT; rm -r "$DIR/run"; mkdir "$DIR/run"; agent # as after a boot
 until_ok 5 stays_out persistent && ok "leave --persistent: after a boot, too" || not_ok "leave --persistent" "$(ctl status)"
 ctl join; kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status && ok "until join" || not_ok "until join" "$(ctl status)"
+mv "$DIR/state" "$DIR/state.away"
+has "leave --persistent, and nothing can be written: it says that it will not last" "$(ctl leave --persistent 2>&1; echo " $?")" "joins again with its next boot: .*No such file or directory"
+is "and has left" "$(call get-property $M State)" 's "left"'
+mv "$DIR/state.away" "$DIR/state"; ctl join; until_ok 5 ctl status
+is "what cannot be written was not told" "$(ctl nodes 2>&1 >/dev/full; echo $?)" "$(printf 'tenurectl: cannot write to standard output: No space left on device.\n1')"
 has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "Of flags there is 1"
 is "join, when it holds" "$(ctl join; echo $?)" 0
 
