@@ -315,7 +315,7 @@ class Wire:
 
 
 class Agent:
-    def __init__(self, name, port, level, login=False, run=None):
+    def __init__(self, name, port, level, login=False, run=None, ttl=TTL):
         self.log, self.port = os.path.join(args.dir, f"{name}.log"), port
         env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS="unix:path=/nonexistent/bus")
         env.pop("RUNTIME_DIRECTORY", None)
@@ -328,7 +328,7 @@ class Agent:
                 f.write("secret")
         more = ["--user", "u", "--password-file", os.path.join(args.dir, "password")] if login else []
         self.p = subprocess.Popen([f"{args.bin}/tenured", "--endpoints", f"http://127.0.0.1:{port}", "--node-name", "liar", "--node-id", "0" * 32,
-                                   "--ttl", f"{int(TTL * 1000)}ms", "--services-path", args.dir, "--log-level", level] + more,
+                                   "--ttl", f"{int(ttl * 1000)}ms", "--services-path", args.dir, "--log-level", level] + more,
                                   stdout=open(self.log, "w"), stderr=subprocess.STDOUT, env=env)
 
     def text(self):
@@ -377,7 +377,7 @@ def case(f):
     return f
 
 
-def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info", login=False, run_full=False):
+def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info", login=False, run_full=False, ttl=TTL):
     """The core is good; then lies as f(core, agent) says, for so long; then is good again."""
     core = Core()
     server, port = serve(core)
@@ -395,7 +395,7 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
         os.makedirs(full, exist_ok=True)
         os.mknod(os.path.join(full, "place"), 0o600 | stat.S_IFCHR, os.makedev(1, 7))
     core.wire = Wire(port)
-    agent = Agent(name, core.wire.port, level, login, full)
+    agent = Agent(name, core.wire.port, level, login, full, ttl)
     try:
         if not until(BACK, agent.holds):
             return report(False, name, "it never held: " + agent.text()[-400:])
@@ -825,7 +825,7 @@ def on_wire(what, first, more=None, pause=0.0, cpu=.5, memory=256):
     OF_ITS_OWN["wire_" + what.replace(" ", "_").replace(",", "")] = {"cpu": cpu, "memory": memory}
 
 
-OF_ITS_OWN = {"run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
+OF_ITS_OWN = {"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
               "renewals_unheard": {"seconds": 8 * TTL}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
 
 on_wire("closed at once", b"")
