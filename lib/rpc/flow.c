@@ -262,6 +262,16 @@ size_t rpc_call_queued(const struct rpc_call *pub)
         return rpc_call_queued_before(pub, 0);
 }
 
+bool rpc_call_floods(const struct rpc_call *pub, size_t more)
+{
+        if (more <= SMALL)
+                return false;
+        for (const struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
+                if (a->held / 2 + more / 2 > a->max)
+                        return true;
+        return false;
+}
+
 static bool has_room(const struct rpc_conn *c)
 {
         return !sends_much(c) && charged(c) <= CHARGE_HIGH;

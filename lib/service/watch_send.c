@@ -153,6 +153,15 @@ static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
         w->n_sent = n;
 }
 
+/* Its client is to read first, or, where very much is held, others are. */
+static bool is_full(const struct watch *w, size_t bytes)
+{
+        const struct rpc_call *call = w->stream->call;
+
+        return rpc_call_queued_before(call, bytes) > WATCH_QUEUED_HIGH ||
+               rpc_call_floods(call, bytes);
+}
+
 /* As one response, or in parts of @most bytes, each as its client takes them: a client that
  * does not know of parts takes each as a response of its own. */
 static enum watch_sent send_alone(struct watch *w, const struct watch_group *g, int64_t from,
@@ -171,7 +180,7 @@ static enum watch_sent send_alone(struct watch *w, const struct watch_group *g, 
                         bytes += wants(w, g->events[end]) ? n : 0;
                 }
                 b->left -= (int64_t) ((end - at) * EVENT_STEPS + bytes / STEP_BYTES);
-                if (rpc_call_queued_before(w->stream->call, bytes) > WATCH_QUEUED_HIGH)
+                if (is_full(w, bytes))
                         return WATCH_FULL;
                 if (wanted_events(w, g, at, end, &a, &p.events, &p.n_events) < 0) {
                         out_of_memory(w);
@@ -207,7 +216,7 @@ enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
                 return send_alone(w, g, from, FRAGMENT_BYTES, now, b);
         if (g->events[0]->mod_revision < from || w->in_parts)
                 return send_alone(w, g, from, SIZE_MAX, now, b);
-        if (rpc_call_queued_before(w->stream->call, bytes) > WATCH_QUEUED_HIGH)
+        if (is_full(w, bytes))
                 return WATCH_FULL;
         if (f->packs_of != g) {
                 watch_packs_clear(f);

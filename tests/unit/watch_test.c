@@ -163,3 +163,38 @@ TEST(a_compaction_leaves_the_events_of_what_is_told_in_parts)
         rig_forget(&w.call);
         rig_end();
 }
+
+/* Many connections that read nothing, and have nothing unread at first: each would get one
+ * response, all together have a bound. Later they have it. */
+TEST(many_who_do_not_read_hold_no_more_than_they_may)
+{
+        static struct watcher deaf[100];
+        struct watcher other;
+
+        rig_begin();
+        rig.account.max = 4 << 20;
+        for (size_t i = 0; i < ARRAY_SIZE(deaf); i++) {
+                begin_watch(&deaf[i], (unsigned) i % 4, false, 0);
+                deaf[i].conn->takes = 0;
+        }
+        rig.most_held = 0;
+        rig_put("k00000", VALUE);
+        for (int i = 0; i < 100; i++)
+                rig_turn();
+        CHECK(rig.most_held > 4 << 20 && rig.most_held < 9 << 20);
+        /* One that is small reaches who waits for nothing. */
+        begin_watch(&other, 4, false, 0);
+        other.events = 1;
+        rig_put("k00001", 10);
+        wait_for_events(&other, 2);
+        for (size_t i = 0; i < ARRAY_SIZE(deaf); i++)
+                deaf[i].conn->takes = 1 << 20;
+        for (size_t i = 0; i < ARRAY_SIZE(deaf); i++) {
+                wait_for_events(&deaf[i], 2);
+                rig_forget(&deaf[i].call);
+        }
+        CHECK(rig.most_held < 9 << 20);
+        rig_forget(&other.call);
+        rig.account.max = SIZE_MAX;
+        rig_end();
+}
