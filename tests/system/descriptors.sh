@@ -64,8 +64,9 @@ kill -9 "${PID_OF[b]}"
 if until_ok 10 etc "127.0.0.1:$c3" put k of-c; then ok "an honest client of another replica is served"; else not_ok "an honest client of another replica is served"; fi
 is "it reads what it wrote" "$(etc "127.0.0.1:$c3" get k --print-value-only)" of-c
 
+# A circle takes all of a processor, or its share of a busy one; the writes above take 2 to 6 %.
 PERCENT=$((($(ticks) - SPENT) * 1000000000 * 100 / $(getconf CLK_TCK) / ($(date +%s%N) - SINCE)))
-if [ "$PERCENT" -lt 6 ]; then ok "it does not turn in a circle meanwhile"; else not_ok "it does not turn in a circle meanwhile" "$PERCENT % of a processor"; fi
+if [ "$PERCENT" -lt 20 ]; then ok "it does not turn in a circle meanwhile"; else not_ok "it does not turn in a circle meanwhile" "$PERCENT % of a processor"; fi
 echo "# $PERCENT % of a processor; $(fds) descriptors of $LIMIT, $BEFORE before"
 if kill -0 "$TAKER" && [ "$(fds)" -ge $((BEFORE + 5)) ]; then ok "clients still have all there is"; else not_ok "clients still have all there is" "$(fds)"; fi
 kill "$TAKER"
