@@ -46,6 +46,7 @@ cat >"$root/usr/lib/systemd/system/only-one.service" <<'END'
 [Unit]
 BindsTo=tenure-held.target
 After=tenure-held.target
+StartLimitIntervalSec=0
 [Service]
 ExecStart=/usr/bin/only-one
 END
