@@ -109,6 +109,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
 {
         struct buf *b = &s->snapshot_bytes;
         uint64_t conf_len, data_len;
+        char own_name[32];
         const uint8_t *p;
         int r;
 
@@ -127,6 +128,10 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
                 return refuse(err, name, 0, "its checksum does not match");
         if (le32_get(p + 4) != FORMAT)
                 return refuse(err, name, 4, "its format is of another version");
+        /* The names say which is the latest: by a wrong one those to come would be older. */
+        snprintf(own_name, sizeof(own_name), "snapshot-%016" PRIx64, le64_get(p + 8));
+        if (strcmp(name, own_name) != 0)
+                return refuse(err, name, 8, "it is of another index than its name says");
         s->rec.snapshot = (struct store_snapshot){
                 .index = le64_get(p + 8),
                 .term = le64_get(p + 16),

@@ -229,6 +229,32 @@ TEST(a_snapshot_replaces_what_came_before)
         CHECK_EQ(failures, 0);
 }
 
+/* By hand, or by another program. The next snapshot would have counted as older than this one
+ * (found by the fuzzer of files). */
+TEST(a_snapshot_under_another_name_is_refused)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+        struct store_snapshot snap = {.index = 20,
+                                      .term = 1,
+                                      .conf_index = 1,
+                                      .conf = {(const uint8_t *) "conf", 4},
+                                      .data = {(const uint8_t *) "state", 5}};
+        struct store_error err;
+
+        append(s, 1, 30, 1, 10);
+        finish(d);
+        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+        finish(d);
+        store_free(s);
+        CHECK_EQ(d->ops->rename(d, "snapshot-0000000000000014", "snapshot-0000000000000019"),
+                 0);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK(strstr(err.text, "snapshot-0000000000000019 is damaged"));
+        store_free(s);
+}
+
 /* A first start that is cut short anywhere is a first start again. */
 TEST(a_first_start_that_was_cut_short_begins_anew)
 {
