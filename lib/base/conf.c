@@ -242,6 +242,9 @@ void conf_clear(const struct conf_option *o, size_t n_o, void *target)
                 }
 }
 
+/* inih's INI_MAX_LINE, less the end of the line. */
+#define LINE_MOST 198
+
 struct reading {
         const struct conf_option *o;
         size_t n_o;
@@ -251,6 +254,7 @@ struct reading {
         bool *seen; /* per option: has this file assigned it yet? The first assignment replaces
                        a list */
         int line;
+        bool is_part; /* of a line that inih cannot take as a whole */
         int r;
 };
 
@@ -280,6 +284,11 @@ static int on_setting(void *userdata, const char *section, const char *name, con
                 known_section = true;
                 if (strcmp(rd->o[i].key, name) != 0)
                         continue;
+                if (rd->is_part && rd->o[i].type != CONF_LIST) {
+                        complain(rd, "%s= stands in a line of more than %d characters", name,
+                                 LINE_MOST);
+                        return 0;
+                }
                 r = set_option(&rd->o[i], rd->target, value, rd->seen[i], why, sizeof(why));
                 rd->seen[i] = true;
                 if (r == -EINVAL)
@@ -297,11 +306,77 @@ static int on_setting(void *userdata, const char *section, const char *name, con
         return 0;
 }
 
+/* One line through inih, under the section seen last: its own reader tells the line of the
+ * first error only after the callback, and we want it in the message. */
+static void read_line(struct reading *rd, const struct buf *section, const char *line, size_t n)
+{
+        cleanup_(buf_fini) struct buf piece = {0};
+
+        buf_add(&piece, section->data, buf_len(section));
+        buf_add_u8(&piece, '\n');
+        buf_add(&piece, line, n);
+        buf_add_u8(&piece, 0);
+        if (buf_error(&piece) < 0)
+                rd->r = -ENOMEM;
+        else if (ini_parse_string((char *) piece.data, on_setting, rd) != 0 && rd->r == 0)
+                complain(rd, "neither a [Section], nor Key=value, nor a comment");
+}
+
+/* How much of a list's words, of @n characters, goes into one of @most. */
+static size_t words(const char *list, size_t n, size_t most)
+{
+        if (n <= most)
+                return n;
+        while (most > 0 && !strchr(", \t", list[most]))
+                most--;
+        return most;
+}
+
+/* A list may be as long as it likes: it is read as if its words came in several lines. */
+static void read_long_line(struct reading *rd, const struct buf *section, const char *line,
+                           size_t n)
+{
+        const char *value = memchr(line, '=', n);
+        size_t key = value ? (size_t) (value - line) + 1 : 0;
+
+        rd->is_part = true;
+        if (key == 0 || key > LINE_MOST / 2)
+                complain(rd, "the line has %zu characters, more than %d", n, LINE_MOST);
+        for (size_t at = key, k; rd->r == 0 && at < n; at += k) {
+                cleanup_(buf_fini) struct buf part = {0};
+
+                k = words(line + at, n - at, LINE_MOST - key);
+                if (k == 0) {
+                        complain(rd, "a word has more than %zu characters", LINE_MOST - key);
+                        break;
+                }
+                buf_add(&part, line, key);
+                buf_add(&part, line + at, k);
+                if (buf_error(&part) < 0)
+                        rd->r = -ENOMEM;
+                else
+                        read_line(rd, section, (char *) buf_head(&part), buf_len(&part));
+                at += at + k < n; /* what is between the words */
+        }
+        rd->is_part = false;
+}
+
+/* Without a comment behind it, which begins with a semicolon after a blank. */
+static size_t line_len(const char *line)
+{
+        size_t n = strcspn(line, "\r\n");
+
+        for (size_t i = 1; i < n; i++)
+                if (line[i] == ';' && (line[i - 1] == ' ' || line[i - 1] == '\t'))
+                        return i;
+        return n;
+}
+
 int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const char *path,
                    struct conf_error *err)
 {
         cleanup_(freep) bool *seen = calloc(n_o, sizeof(*seen));
-        struct reading rd = {o, n_o, target, path, err, seen, 0, 0};
+        struct reading rd = {o, n_o, target, path, err, seen, 0, false, 0};
         cleanup_(freep) char *line = NULL;
         cleanup_(buf_fini) struct buf section = {0};
         size_t cap = 0;
@@ -317,29 +392,26 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
                          strerror(errno));
                 return r;
         }
-        /* One line at a time through inih, under the section seen last: its own reader tells
-         * the line of the first error only after the callback, and we want it in the message.
-         */
         while (rd.r == 0 && getline(&line, &cap, f) > 0) {
-                cleanup_(buf_fini) struct buf piece = {0};
-                size_t skip = strspn(line, " \t");
+                const char *text = line + strspn(line, " \t");
+                size_t n = line_len(text);
 
                 rd.line++;
-                if (line[skip] == '[') {
+                if (*text == '#' || *text == ';')
+                        continue;
+                if (n > LINE_MOST) {
+                        read_long_line(&rd, &section, text, n);
+                        continue;
+                }
+                if (*text == '[') {
                         buf_clear(&section);
-                        buf_add(&section, line + skip, strlen(line + skip));
+                        buf_add(&section, text, n);
+                        if (buf_error(&section) < 0)
+                                rd.r = -ENOMEM;
+                        n = 0;
                 }
-                buf_add(&piece, section.data, buf_len(&section));
-                buf_add(&piece, "\n", 1);
-                if (line[skip] != '[')
-                        buf_add(&piece, line + skip, strlen(line + skip));
-                buf_add_u8(&piece, 0);
-                if (buf_error(&piece) < 0 || buf_error(&section) < 0) {
-                        rd.r = -ENOMEM;
-                        break;
-                }
-                if (ini_parse_string((char *) piece.data, on_setting, &rd) != 0 && rd.r == 0)
-                        complain(&rd, "neither a [Section], nor Key=value, nor a comment");
+                if (rd.r == 0)
+                        read_line(&rd, &section, text, n);
         }
         fclose(f);
         return rd.r;

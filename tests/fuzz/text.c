@@ -235,19 +235,6 @@ static int read_text(struct view text, struct settings *ret)
         return r;
 }
 
-/* inih takes lines of less than 200 bytes; lists of several lines are printed as one. */
-static bool has_long_line(const struct buf *text)
-{
-        size_t n = 0;
-
-        for (size_t i = 0; i < buf_len(text); i++) {
-                n = text->data[i] == '\n' ? 0 : n + 1;
-                if (n > 190)
-                        return true;
-        }
-        return false;
-}
-
 static void run_conf(struct view in)
 {
         cleanup_(buf_fini) struct buf printed = {0}, again = {0};
@@ -255,10 +242,6 @@ static void run_conf(struct view in)
 
         if (read_text(in, &a) == 0) {
                 conf_print(options, N, &a, &printed);
-                if (has_long_line(&printed)) {
-                        conf_clear(options, N, &a);
-                        return;
-                }
                 HOLDS(read_text((struct view){printed.data, buf_len(&printed)}, &b) == 0);
                 conf_print(options, N, &b, &again);
                 HOLDS(buf_len(&printed) == buf_len(&again) &&

@@ -173,6 +173,52 @@ TEST(a_wrong_line_is_named)
         }
 }
 
+/* inih reads 198 characters of a line: a list of many endpoints has more. */
+TEST(a_long_line_is_a_list_or_refused)
+{
+        cleanup_(buf_fini) struct buf text = {0}, want = {0}, printed = {0};
+        struct settings s = {0}, again = {0};
+        struct conf_error err;
+
+        buf_printf(&text, "# %0300d\n[A]\nName=y ; %0300d\nList = ", 7, 7);
+        for (int i = 0; i < 40; i++) {
+                buf_printf(&text, "%shttp://core%d:2379", i % 3 ? "," : i ? ", " : "", i);
+                buf_printf(&want, "%shttp://core%d:2379", i ? "," : "", i);
+        }
+        buf_printf(&text, " ; all of them\nList=last\n");
+        buf_printf(&want, ",last");
+        buf_add_u8(&text, 0);
+        buf_add_u8(&want, 0);
+        CHECK_EQ(read_text((char *) buf_head(&text), &s, &err), 0);
+        CHECK_STR(s.name, "y");
+        CHECK_STR(s.list, (char *) buf_head(&want));
+        conf_print(table, ARRAY_SIZE(table), &s, &printed);
+        buf_add_u8(&printed, 0);
+        CHECK_EQ(read_text((char *) buf_head(&printed), &again, &err), 0);
+        CHECK_STR(again.list, s.list);
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        conf_clear(table, ARRAY_SIZE(table), &again);
+
+        buf_clear(&text);
+        buf_printf(&text, "[A]\nName=%0300d\n", 7);
+        buf_add_u8(&text, 0);
+        CHECK_EQ(read_text((char *) buf_head(&text), &s, &err), -EINVAL);
+        CHECK(strstr(err.text, ":2: a word has more than 193 characters"));
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        buf_clear(&text);
+        buf_printf(&text, "[A]\nName=two words, of which%*sone is far away\n", 200, "");
+        buf_add_u8(&text, 0);
+        CHECK_EQ(read_text((char *) buf_head(&text), &s, &err), -EINVAL);
+        CHECK(strstr(err.text, ":2: Name= stands in a line of more than 198 characters"));
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        buf_clear(&text);
+        buf_printf(&text, "[A]\n%0300d\n", 7);
+        buf_add_u8(&text, 0);
+        CHECK_EQ(read_text((char *) buf_head(&text), &s, &err), -EINVAL);
+        CHECK(strstr(err.text, ":2: the line has 300 characters, more than 198"));
+        conf_clear(table, ARRAY_SIZE(table), &s);
+}
+
 TEST(the_arena_gives_memory_that_is_zero_and_apart)
 {
         cleanup_(arena_fini) struct arena a = {0};
