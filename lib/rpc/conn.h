@@ -179,10 +179,10 @@ size_t rpc_call_queued(const struct rpc_call *call);
 /* The same for one who has @more to send: what is large is a part, too. */
 size_t rpc_call_queued_before(const struct rpc_call *call, size_t more);
 
-/* Server: true where those who share its account, or all, hold twice as much as they may, with
- * @more for the call: then what can wait does, though its connection has nothing unread, unless
- * it is small. */
-bool rpc_call_floods(const struct rpc_call *call, size_t more);
+/* The same for one who can wait though nothing of his is unread, as events can: SIZE_MAX, too,
+ * where those who share his account, or all, would hold twice as much as they may, unless @more
+ * is small. */
+size_t rpc_call_queued_patient(const struct rpc_call *call, size_t more);
 
 /* Server: takes no message for now; what the client sends waits in its window. The next
  * on_message after the release comes from rpc_conn_output(). */

@@ -262,14 +262,12 @@ size_t rpc_call_queued(const struct rpc_call *pub)
         return rpc_call_queued_before(pub, 0);
 }
 
-bool rpc_call_floods(const struct rpc_call *pub, size_t more)
+size_t rpc_call_queued_patient(const struct rpc_call *pub, size_t more)
 {
-        if (more <= SMALL)
-                return false;
         for (const struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
-                if (a->held / 2 + more / 2 > a->max)
-                        return true;
-        return false;
+                if (more > SMALL && a->held / 2 + more / 2 > a->max)
+                        return SIZE_MAX;
+        return rpc_call_queued_before(pub, more);
 }
 
 static bool has_room(const struct rpc_conn *c)

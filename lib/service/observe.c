@@ -135,8 +135,7 @@ static void tell(struct observer *o, const struct kv_key *k)
 
         if (k->newest->mod_revision == o->told)
                 return;
-        if (rpc_call_queued_before(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX ||
-            rpc_call_floods(o->call, k->len + k->newest->value_len)) {
+        if (rpc_call_queued_patient(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX) {
                 o->election->late = true;
                 return;
         }

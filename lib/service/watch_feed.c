@@ -190,9 +190,8 @@ static void unblock(struct watch_hub *h, struct boot_time now, struct watch_budg
                 return;
         h->blocked_at = boot_add(now, BLOCKED_AGAIN);
         LIST_FOREACH_SAFE (s, &h->blocked, by_blocked, next) {
-                size_t queued = s->call && !rpc_call_floods(s->call, QUEUED_LOW)
-                                        ? rpc_call_queued_before(s->call, QUEUED_LOW)
-                                        : SIZE_MAX;
+                size_t queued =
+                        s->call ? rpc_call_queued_patient(s->call, QUEUED_LOW) : SIZE_MAX;
                 struct watch *w;
 
                 while (queued <= QUEUED_LOW && b->left > 0 && (w = TAILQ_FIRST(&s->blocked))) {

@@ -156,10 +156,7 @@ static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
 /* Its client is to read first, or, where very much is held, others are. */
 static bool is_full(const struct watch *w, size_t bytes)
 {
-        const struct rpc_call *call = w->stream->call;
-
-        return rpc_call_queued_before(call, bytes) > WATCH_QUEUED_HIGH ||
-               rpc_call_floods(call, bytes);
+        return rpc_call_queued_patient(w->stream->call, bytes) > WATCH_QUEUED_HIGH;
 }
 
 /* As one response, or in parts of @most bytes, each as its client takes them: a client that
