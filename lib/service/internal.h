@@ -127,6 +127,8 @@ void keepalive_no_leader(struct api *a);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
 
+/* What is left of it at @now. */
+int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);
 /* Lease/LeaseLeases. */
 void lease_list(struct request *q);
 

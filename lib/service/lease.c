@@ -34,10 +34,9 @@ static void revoke_lease(struct request *q)
         request_write(q, CMD_REVOKE, q->msg);
 }
 
-static int64_t left_ms(struct core *core, const struct lease *l)
+int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now)
 {
-        nsec_t left = lease_diff(deadlines_get(&core_state(core)->deadlines, l->slot),
-                                 core_lease_time(core));
+        nsec_t left = lease_diff(deadlines_get(&s->deadlines, l->slot), now);
 
         return max_of(left, (nsec_t) 0) / NSEC_PER_MSEC;
 }
@@ -56,7 +55,7 @@ static void answer_time_to_live(struct request *q)
         p.id = m->id;
         p.ttl = -1;
         if (l) {
-                p.ttl_ms = left_ms(q->api->core, l);
+                p.ttl_ms = lease_left_ms(s, l, core_lease_time(q->api->core));
                 p.ttl = p.ttl_ms / 1000;
                 p.grantedttl = (l->ttl_ms + 999) / 1000;
                 p.granted_ttl_ms = l->ttl_ms;

@@ -20,7 +20,6 @@ struct item {
 
 struct lease_list {
         struct slow slow;
-        struct request *q;
         struct lease_time now; /* when it began */
         size_t slot;           /* the next to look at */
         struct item *heap;     /* the soonest first; owned */
@@ -75,17 +74,11 @@ static struct item heap_pop(struct lease_list *l)
 
 /* ---- looking ---- */
 
-static int64_t left_ms(const struct lease_list *l, const struct lease *x)
-{
-        const struct deadlines *d = &core_state(l->q->api->core)->deadlines;
-
-        return max_of(lease_diff(deadlines_get(d, x->slot), l->now), (nsec_t) 0) /
-               NSEC_PER_MSEC;
-}
-
 static int add(struct lease_list *l, const struct lease *x)
 {
-        struct item i = {.left_ms = left_ms(l, x), .id = x->id, .at = buf_len(&l->parts)};
+        const struct state *s = core_state(l->slow.q->api->core);
+        struct item i = {
+                .left_ms = lease_left_ms(s, x, l->now), .id = x->id, .at = buf_len(&l->parts)};
         Pb__LeaseStatus st = PB__LEASE_STATUS__INIT;
 
         st.id = x->id;
@@ -101,7 +94,7 @@ static int add(struct lease_list *l, const struct lease *x)
 /* Returns 0 when all have been looked at, 1 when there are more, or -ENOMEM. */
 static int look(struct lease_list *l)
 {
-        struct state *s = core_state(l->q->api->core);
+        struct state *s = core_state(l->slow.q->api->core);
         int64_t steps = LOOK_STEPS;
 
         for (; l->slot < s->leases.n_slots; l->slot++) {
@@ -113,7 +106,7 @@ static int look(struct lease_list *l)
                         continue;
                 if (s->auth.enabled)
                         steps -= x->n_keys / KEYS_PER_STEP;
-                if (permit_lease(s, &l->q->who.user, x->id, PERMIT_READ) == STATE_OK &&
+                if (permit_lease(s, &l->slow.q->who.user, x->id, PERMIT_READ) == STATE_OK &&
                     add(l, x) < 0)
                         return -ENOMEM;
         }
@@ -147,7 +140,7 @@ static int send_some(struct lease_list *l, struct buf *out)
                 return -ENOMEM;
         assert(buf_len(out) <= l->left);
         l->left -= buf_len(out);
-        return rpc_call_add(l->q->call, buf_head(out), buf_len(out));
+        return rpc_call_add(l->slow.q->call, buf_head(out), buf_len(out));
 }
 
 static void send_more(struct request *q)
@@ -170,7 +163,7 @@ static void send_first(struct lease_list *l)
 {
         Pb__LeaseLeasesResponse p = PB__LEASE_LEASES_RESPONSE__INIT;
         cleanup_(buf_fini) struct buf head = {0};
-        struct request *q = l->q;
+        struct request *q = l->slow.q;
         Pb__ResponseHeader h;
 
         slow_rest(&l->slow);
@@ -195,7 +188,7 @@ static void list_begin(struct slow *s)
         struct lease_list *l = container_of(s, struct lease_list, slow);
 
         list_clear(l);
-        l->now = core_lease_time(l->q->api->core);
+        l->now = core_lease_time(l->slow.q->api->core);
 }
 
 static int list_run(struct slow *s)
@@ -228,7 +221,6 @@ static void answer(struct request *q)
 
         if (!l)
                 return request_fail(q, status_nomem);
-        l->q = q;
         slow_start(&l->slow, q, &list_ops);
         r = list_run(&l->slow); /* mostly there are few */
         if (r < 0)
