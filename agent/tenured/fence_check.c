@@ -16,13 +16,6 @@ static nsec_t ms(nsec_t t)
         return t / NSEC_PER_MSEC;
 }
 
-static bool is_kind(const char *unit, const char *suffix)
-{
-        size_t n = strlen(unit), k = strlen(suffix);
-
-        return n > k && strcmp(unit + n - k, suffix) == 0;
-}
-
 /* FenceLead= beside the TTL. */
 static void check_times(const struct fencing_config *cfg, nsec_t ttl, struct buf *out)
 {
@@ -55,14 +48,14 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
                            "%s is not ordered after %s: it may start before the place is held, "
                            "and a stop does not wait for it; say After=%s.\n",
                            u->name, target, target);
-        if (is_kind(u->name, ".mount") || is_kind(u->name, ".swap")) {
+        if (bound_is_kind(u->name, ".mount") || bound_is_kind(u->name, ".swap")) {
                 buf_printf(out,
                            "%s can be neither frozen nor killed, and stays while somebody uses "
                            "it: what uses it should be bound as well, or FenceAction=reboot.\n",
                            u->name);
                 return;
         }
-        if (!u->control_group || is_kind(u->name, ".slice"))
+        if (!u->control_group || bound_is_kind(u->name, ".slice"))
                 return;
         if (cgroup_of_unit(NULL, FENCE_SLICE, slice, sizeof(slice)) == 0 &&
             !cgroup_is_within(u->control_group, slice))
@@ -111,7 +104,7 @@ bool fence_check(struct fence *f, nsec_t ttl)
         check_times(cfg, ttl, &b);
         u = bound_units(f->bound, &n);
         for (size_t i = 1; i < n; i++)
-                if (!is_kind(u[i].name, ".target"))
+                if (!bound_is_kind(u[i].name, ".target"))
                         check_unit(&u[i], bound_root(f->bound), fencing_lead(cfg, ttl) / 2, &b);
         buf_add_u8(&b, 0);
         text = buf_error(&b) < 0 ? NULL : strdup((const char *) buf_head(&b));

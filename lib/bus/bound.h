@@ -32,6 +32,7 @@ struct bound *bound_free(struct bound *b);
 DEFINE_CLEANUP(struct bound *, bound_free)
 
 const char *bound_root(const struct bound *b);
+bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
 
 /* What an earlier life knew, the root first; counts until the service manager has told all of
  * it. @group: NULL if it has none. */

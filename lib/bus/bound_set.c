@@ -191,20 +191,20 @@ int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const ch
 
 void bound_set_order(struct bound_set *s)
 {
-        bool more = s->n > 0;
+        cleanup_(freep) size_t *found = fatal_null(calloc(s->n + 1, sizeof(*found)));
+        size_t n = s->n > 0; /* the root, then all that are */
 
-        if (more)
+        if (n > 0)
                 s->units[0].is_after = true;
-        while (more) {
-                more = false;
-                for (size_t i = 1; i < s->n; i++)
-                        for (size_t k = 0; k < s->n && !s->units[i].is_after; k++) {
-                                char line[512];
+        for (size_t k = 0; k < n && n < s->n; k++) {
+                char line[512];
 
-                                snprintf(line, sizeof(line), "\n%s\n", s->units[k].name);
-                                if (s->units[k].is_after && s->units[i].after &&
-                                    strstr(s->units[i].after, line))
-                                        more = s->units[i].is_after = true;
+                snprintf(line, sizeof(line), "\n%s\n", s->units[found[k]].name);
+                for (size_t i = 1; i < s->n; i++)
+                        if (!s->units[i].is_after && s->units[i].after &&
+                            strstr(s->units[i].after, line)) {
+                                s->units[i].is_after = true;
+                                found[n++] = i;
                         }
         }
 }

@@ -34,4 +34,3 @@ enum bound_sight bound_set_sight(const struct bound_set *s);
 bool bound_is_ours(const char *group, const char *own);
 
 bool bound_is_down_state(const char *state);
-bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
