@@ -461,6 +461,12 @@ def lies(agent_core, change, *methods):
         agent_core.lie = lie
 
 
+def refusing(code, text):
+    def change(a, core):
+        raise Refuse(code, text)
+    return change
+
+
 def lose(core):
     """The place goes, so that the agent asks for another one."""
     with core.lock:
@@ -588,12 +594,7 @@ def ttl_tiny(core, agent):
 @case
 def lease_gone_at_once(core, agent):
     """whatever was granted is not there when the key is put on it"""
-    def lie(method, q, a, core):
-        if method == "Txn":
-            raise Refuse(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
-        return a
-    with core.lock:
-        core.lie = lie
+    lies(core, refusing(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found"), "Txn")
     lose(core)
 
 
@@ -734,12 +735,8 @@ def run_is_full(core, agent):
 @case
 def login_refused(core, agent):
     """the user is gone, and comes back"""
-    def lie(method, q, a, core):
-        if method == "Authenticate":
-            raise Refuse(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password")
-        return a
+    lies(core, refusing(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password"), "Authenticate")
     with core.lock:
-        core.lie = lie
         core.tokens.clear()
 
 

@@ -205,10 +205,28 @@ static void pass(nsec_t time)
 static const struct replica_peer peers[N] = {
         {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
 
-static void start_with(size_t log_bytes)
+static void start_node(struct node *n, size_t log_bytes)
 {
         struct store_error err = {""};
 
+        CHECK_EQ(replica_new(&n->replica,
+                             &(struct replica_config){
+                                     .id = id_of(n),
+                                     .cluster_id = 7,
+                                     .peers = peers,
+                                     .n_peers = N,
+                                     .election = 500 * MS,
+                                     .heartbeat = 50 * MS,
+                                     .seed = rnd(1, UINT32_MAX),
+                                     .log_bytes = log_bytes,
+                             },
+                             n->disk, &ops, n, net.now, &err),
+                 0);
+        CHECK_EQ(replica_start(n->replica), 0);
+}
+
+static void start_with(size_t log_bytes)
+{
         memset(&net, 0, sizeof(net));
         slices = 0;
         padding = 0;
@@ -216,20 +234,7 @@ static void start_with(size_t log_bytes)
         net.now.ns = 1000 * NSEC_PER_SEC;
         for (unsigned i = 0; i < N; i++) {
                 net.node[i].disk = sim_disk_new();
-                CHECK_EQ(replica_new(&net.node[i].replica,
-                                     &(struct replica_config){
-                                             .id = i + 1,
-                                             .cluster_id = 7,
-                                             .peers = peers,
-                                             .n_peers = N,
-                                             .election = 500 * MS,
-                                             .heartbeat = 50 * MS,
-                                             .seed = rnd(1, UINT32_MAX),
-                                             .log_bytes = log_bytes,
-                                     },
-                                     net.node[i].disk, &ops, &net.node[i], net.now, &err),
-                         0);
-                CHECK_EQ(replica_start(net.node[i].replica), 0);
+                start_node(&net.node[i], log_bytes);
         }
 }
 
@@ -1018,25 +1023,6 @@ static int copy_file(const char *name, uint64_t size, void *arg)
         return 0;
 }
 
-static void restart(struct node *n)
-{
-        struct store_error err = {""};
-
-        CHECK_EQ(replica_new(&n->replica,
-                             &(struct replica_config){
-                                     .id = id_of(n),
-                                     .cluster_id = 7,
-                                     .peers = peers,
-                                     .n_peers = N,
-                                     .election = 500 * MS,
-                                     .heartbeat = 50 * MS,
-                                     .seed = rnd(1, UINT32_MAX),
-                             },
-                             n->disk, &ops, n, net.now, &err),
-                 0);
-        CHECK_EQ(replica_start(n->replica), 0);
-}
-
 /* An older copy of its directory is put back under a follower: the leader says so, again and
  * again, and not of one that was merely away. */
 TEST(who_has_lost_what_it_acknowledged_is_told_of)
@@ -1056,7 +1042,7 @@ TEST(who_has_lost_what_it_acknowledged_is_told_of)
         for (int i = 0; i < 5; i++)
                 CHECK_EQ(propose(leader, 100), 0);
         pass(200 * MS);
-        restart(f);
+        start_node(f, 0);
         pass(3000 * MS);
         CHECK_EQ(replica_status(f->replica).last, replica_status(leader->replica).last);
         CHECK_EQ(replica_status(leader->replica).forgetful, 0);
@@ -1064,7 +1050,7 @@ TEST(who_has_lost_what_it_acknowledged_is_told_of)
         f->replica = replica_free(f->replica);
         disk_free(f->disk);
         f->disk = copy[1];
-        restart(f);
+        start_node(f, 0);
         for (int i = 0; i < 5; i++)
                 CHECK_EQ(propose(leader, 100), 0);
         pass(3000 * MS);
