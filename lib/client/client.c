@@ -8,6 +8,8 @@
 #include "base/secret.h"
 #include "client/internal.h"
 
+#define WORLD_TELL (10 * NSEC_PER_SEC)
+
 static void on_up(struct endpoint *e, void *userdata)
 {
         struct peer *p = userdata;
@@ -75,9 +77,28 @@ static void tell_foreign(struct client *c, struct peer *p)
                     endpoint_name(p->ep), p->cluster, c->world.cluster);
 }
 
+/* An address behind which two clusters answer in turns would fill the log. */
+static void tell_world(struct client *c, const char *why)
+{
+        struct boot_time now = boot_now();
+
+        if (c->world_told_at.ns != 0 && boot_diff(now, c->world_told_at) < WORLD_TELL) {
+                c->worlds_untold++;
+                return;
+        }
+        if (c->worlds_untold > 0)
+                log_warning("%s. What was known before is void; so it was %u times since this "
+                            "was last said.",
+                            why, c->worlds_untold);
+        else
+                log_warning("%s. What was known before is void.", why);
+        c->world_told_at = now;
+        c->worlds_untold = 0;
+}
+
 void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const char *why)
 {
-        log_warning("%s. What was known before is void.", why);
+        tell_world(c, why);
         if (c->session.lease != 0)
                 snprintf(c->why, sizeof(c->why), "%s", why);
         session_gone(&c->session, c->session.lease);

@@ -101,6 +101,8 @@ struct client {
         uint64_t replica; /* member id of who answered last */
 
         struct world world;
+        struct boot_time world_told_at;
+        unsigned worlds_untold; /* since then */
         struct session session;
         enum session_state told;
         char why[512];

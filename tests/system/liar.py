@@ -533,6 +533,11 @@ def cluster_flaps(core, agent):
     """every answer is of another cluster"""
     lies(core, lambda a, core: other("cluster_id", random.choice([0xC0, 0xC1]))(a, core))
 
+    def why():
+        n = agent.text().count("is void")
+        return "" if n <= 2 else f"it said {n} times that a core is another one"
+    return why
+
 
 def keep_alive_says(seconds, ms):
     def change(a, core):
