@@ -20,6 +20,7 @@ struct loop {
         struct ev_check check;
         struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
         TAILQ_HEAD(, loop_hook) hooks;
+        struct loop_hook *next_hook; /* after the one that runs */
         struct loop_laters inputs, laters, kept;
 
         struct boot_time turn_at; /* when this turn began */
@@ -278,14 +279,15 @@ static void run_laters(struct loop *l)
 static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
 {
         struct loop *l = container_of(w, struct loop, prepare);
-        struct loop_hook *h, *h_next;
+        struct loop_hook *h;
 
         (void) events;
         run_inputs(l);
-        TAILQ_FOREACH_SAFE (h, &l->hooks, next, h_next) {
+        for (h = TAILQ_FIRST(&l->hooks); h; h = l->next_hook) {
                 const char *what = h->what;
 
-                h->fn(h); /* which may be the end of @h */
+                l->next_hook = TAILQ_NEXT(h, next);
+                h->fn(h); /* which may be the end of @h, and of others */
                 if (what)
                         loop_lap(l, what, NULL);
         }
@@ -430,6 +432,8 @@ void loop_hook_stop(struct loop_hook *h)
 {
         if (!h->loop)
                 return;
+        if (h->loop->next_hook == h)
+                h->loop->next_hook = TAILQ_NEXT(h, next);
         TAILQ_REMOVE(&h->loop->hooks, h, next);
         h->loop = NULL;
 }

@@ -347,3 +347,47 @@ TEST(another_generation_id_is_a_sign_and_nothing_else_is)
         CHECK(!standstill_is_sign("", 0));
         CHECK(!standstill_is_sign("", 1));
 }
+
+/* ---- hooks that end hooks ---- */
+
+static struct loop_hook first, *others[3];
+static unsigned ran[3];
+
+static void on_other(struct loop_hook *h)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+                ran[i] += others[i] == h;
+}
+
+static void end_others(struct loop_hook *h)
+{
+        (void) h;
+        for (size_t i = 0; i < 2; i++) {
+                if (!others[i])
+                        continue;
+                loop_hook_stop(others[i]);
+                free(others[i]);
+                others[i] = NULL;
+        }
+        loop_stop(w.loop);
+}
+
+/* Those behind it, which are freed. */
+TEST(loop_hook_ends_the_next)
+{
+        memset(ran, 0, sizeof(ran));
+        begin();
+        loop_hook_start(&first, w.loop, end_others);
+        for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+                others[i] = calloc(1, sizeof(*others[i]));
+                loop_hook_start(others[i], w.loop, on_other);
+        }
+        loop_run(w.loop);
+        CHECK_EQ(ran[0], 0);
+        CHECK_EQ(ran[1], 0);
+        CHECK_EQ(ran[2], 1);
+        loop_hook_stop(others[2]);
+        free(others[2]);
+        loop_hook_stop(&first);
+        end();
+}
