@@ -1,9 +1,7 @@
 #include "fence.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "bus/cgroup.h"
@@ -173,6 +171,12 @@ static void thaw_all(struct fence *f)
         }
 }
 
+void fence_release(struct fence *f)
+{
+        if (f->bound && f->n_frozen > 0)
+                thaw_all(f);
+}
+
 static void kill_all(struct fence *f, const char *group)
 {
         int r;
@@ -185,6 +189,18 @@ static void kill_all(struct fence *f, const char *group)
                 log_error("Cannot kill what is in %s: %s.", group, strerror(-r));
         else if (r == 0)
                 log_warning("Killing what is left in %s.", group);
+}
+
+void fence_freeze(struct fence *f)
+{
+        if (f->bound)
+                each_group(f, false, freeze);
+}
+
+void fence_kill(struct fence *f)
+{
+        if (f->bound)
+                each_group(f, false, kill_all);
 }
 
 static bool has_processes(const struct fence *f)
@@ -205,23 +221,13 @@ static bool has_processes(const struct fence *f)
 
 static bool open_gate(struct fence *f)
 {
-        int fd = open(FENCE_GATE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        int r = f->changed ? gate_open(&f->gate) : gate_keep_open();
 
-        if (fd < 0 && !f->stuck)
-                log_error("%s: cannot make it: %s. %s stays down.", FENCE_GATE, strerror(errno),
+        if (r < 0 && !f->stuck)
+                log_error("%s: cannot make it: %s. %s stays down.", GATE_OPEN, strerror(-r),
                           bound_root(f->bound));
-        f->stuck = fd < 0;
-        if (fd >= 0)
-                close(fd);
-        return fd >= 0;
-}
-
-static void close_gate(void)
-{
-        if (rename(FENCE_GATE, FENCE_STOPPING_MARK) == 0 || errno == ENOENT)
-                return;
-        if (unlink(FENCE_GATE) < 0)
-                log_error("%s: cannot remove it: %s.", FENCE_GATE, strerror(errno));
+        f->stuck = r < 0;
+        return r == 0;
 }
 
 /* ---- the acts ---- */
@@ -281,7 +287,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
                 f->mounts_killed = f->machine.lost;
         }
         if (acts & FENCING_CLOSE)
-                close_gate();
+                gate_close();
         if (acts & FENCING_REBOOT)
                 reboot_now(f->pid1);
         if (acts & FENCING_STOP)
@@ -294,7 +300,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
                 thaw_all(f);
         if (acts & FENCING_FORGET) {
                 tell_down(f, now);
-                unlink(FENCE_STOPPING_MARK);
+                gate_forget(&f->gate);
         }
         if (acts & FENCING_OPEN) {
                 if (!open_gate(f)) {
@@ -337,27 +343,30 @@ static void on_changed(void *userdata)
 {
         struct fence *f = userdata;
 
-        if (!f->changed) /* the guard goes by what the agent knew */
+        if (!f->changed)
                 return;
         fence_known_save(f->bound);
         f->changed(f);
 }
 
 int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
-               const struct fencing_config *cfg)
+               const struct fencing_config *cfg, void (*changed)(struct fence *f))
 {
         int r;
 
-        *f = (struct fence){.pid1 = pid1};
+        *f = (struct fence){.pid1 = pid1, .gate = {-1}, .changed = changed};
         loop_timer_init(&f->timer, l, on_timer);
         if (!*target || !pid1)
                 return 0;
-        fencing_init(&f->machine, cfg, access(FENCE_GATE, F_OK) == 0,
-                     access(FENCE_STOPPING_MARK, F_OK) == 0);
+        fencing_init(&f->machine, cfg, gate_is_open(), gate_is_stopping());
         r = bound_new(&f->bound, l, target, on_changed, f);
         if (r < 0)
                 return r;
         fence_known_load(f->bound);
+        if (changed) {
+                gate_take(&f->gate);
+                bound_follow(f->bound);
+        }
         if (f->machine.frozen) {
                 size_t n;
                 const struct bound_unit *u = bound_units(f->bound, &n);

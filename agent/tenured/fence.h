@@ -6,21 +6,16 @@
  * the service manager where it may.
  *
  * Whoever starts something that is bound to the target starts the target, too (Requires= in
- * systemd.unit(5)). So there is a gate, a file that is there exactly while the target may be
- * up, and the target asserts it. From its closing on until all is down it bears another name,
- * which an agent's next life, and the guard, go by.
+ * systemd.unit(5)). So there is a gate, which the target asserts (gate.h).
  */
 #pragma once
 
 #include "bus/bound.h"
 #include "bus/pid1.h"
+#include "gate.h"
 #include "loop/loop.h"
 #include "session/fencing.h"
 #include "session/session.h"
-
-/* As AssertPathExists= of units/tenure-held.target has it, and units/tenure-guard.service. */
-#define FENCE_GATE "/run/tenure/held"
-#define FENCE_STOPPING_MARK "/run/tenure/stopping"
 
 #define FENCE_SLICE "tenure-held.slice"
 
@@ -28,6 +23,7 @@ struct fence {
         struct fencing machine;
         struct bound *bound; /* NULL: there is nothing to fence */
         struct pid1 *pid1;
+        struct gate gate;
         const struct session *session; /* as fence_follow() had it last */
         bool leave;
         bool stuck;         /* the gate does not open; told once */
@@ -35,20 +31,31 @@ struct fence {
         char **frozen;      /* control groups, as they were when it was done */
         size_t n_frozen;
         struct loop_timer timer;
-        void (*changed)(struct fence *f); /* what is bound is another; NULL: nobody keeps it */
+        void (*changed)(struct fence *f); /* see fence_init() */
         char *warnings;                   /* by fence_check(); NULL: none yet */
 };
 
 /* @target: the unit, borrowed; "" or no systemd: nothing is fenced. @pid1 is borrowed. What an
- * earlier life left up counts as up. Returns 0 or a negative errno: nothing is fenced. */
+ * earlier life left up counts as up. @changed: what is bound is another; NULL: for the guard,
+ * which goes by what the agent knew, asks the service manager when it has to, and does not
+ * answer for the gate. Returns 0 or a negative errno: nothing is fenced. */
 must_check_ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1,
-                           const char *target, const struct fencing_config *cfg);
+                           const char *target, const struct fencing_config *cfg,
+                           void (*changed)(struct fence *f));
 void fence_fini(struct fence *f);
 void fence_set(struct fence *f, const struct fencing_config *cfg);
 
 /* Makes the target follow the session; in every iteration of the loop, and first of all when
  * the session is lost. @leave: bring it down, though the place is still held. */
 void fence_follow(struct fence *f, const struct session *s, bool leave, struct boot_time now);
+
+/* For when who answers for the gate may hang: what is known is frozen at the kernel, or killed,
+ * and nothing else. Not what mounts are in, see fence.c. */
+void fence_freeze(struct fence *f);
+void fence_kill(struct fence *f);
+
+/* Somebody else decides from now on: thaws what this one has frozen. */
+void fence_release(struct fence *f);
 
 /* Where the place is held the target may be up, or there is none. */
 bool fence_is_settled(const struct fence *f);

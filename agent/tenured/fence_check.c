@@ -32,6 +32,9 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, struct buf
         if (cfg->reboot && !reboot_is_ready())
                 buf_printf(out, "FenceAction=reboot, and tenure-reboot.service is not up: only "
                                 "systemd could reboot this host; enable it.\n");
+        if (!gate_is_guarded())
+                buf_printf(out, "tenure-guard.service is not up: nobody stops what is bound "
+                                "should tenured and systemd hang together; start it.\n");
         if (!cgroup_is_there())
                 buf_printf(out, "There are no control groups of version 2: while systemd does "
                                 "not answer nothing can be stopped; boot with "

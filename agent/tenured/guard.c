@@ -1,117 +1,294 @@
 #include "guard.h"
 
 #include <stdio.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "fence.h"
 #include "keep.h"
+#include "memory.h"
 #include "names.h"
 #include "options.h"
 
-struct guard {
-        struct loop *loop;
-        struct keep keep;
-        struct session session; /* as the agent left it */
-        struct fence fence;
-        struct loop_hook hook;
-        struct loop_timer look;
-};
-
-/* How soon an agent that has come back is believed in. */
+/* How soon an agent that has come back is believed in, and a place that could not be read is
+ * read again. */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
-static void on_look(struct loop_timer *t)
+/* An agent that lives has so long, from the deadline on, to bring down by itself what the
+ * kernel alone does not. */
+#define TAKE_OVER (200 * NSEC_PER_MSEC)
+#define STRIKE_AGAIN (20 * NSEC_PER_MSEC)
+
+struct guard {
+        struct loop *loop;
+        struct pid1 *pid1;
+        struct options opt;
+        struct {
+                struct loop_io io; /* its pidfd */
+                int fd;            /* -1: nobody answers for the gate */
+                pid_t pid;
+        } agent;
+        bool has_place;         /* it could be read */
+        struct session session; /* as the agent has written it last */
+        struct fence fence;
+        char target[256];
+        bool striking, acting; /* there is a fence */
+        bool ending;
+        struct loop_io news;
+        struct loop_timer timer;
+        struct loop_hook hook;
+        struct loop_signal sigterm, sighup;
+};
+
+/* ---- what the agent leaves where we find it ---- */
+
+static void read_settings(struct guard *g)
 {
-        (void) t; /* the hook does the work */
+        struct options fresh = {0};
+        struct conf_error err = {""};
+        int r = conf_defaults(options_table, n_options, &fresh);
+
+        if (r == 0)
+                r = options_read(&fresh, NULL, &err);
+        if (r < 0) {
+                conf_clear(options_table, n_options, &fresh);
+                log_warning("%s. Going on with %s settings.", err.text,
+                            g->opt.held_target ? "the earlier" : "the default");
+                if (g->opt.held_target || conf_defaults(options_table, n_options, &fresh) < 0)
+                        return;
+        }
+        conf_clear(options_table, n_options, &g->opt);
+        g->opt = fresh;
+}
+
+/* What is held; without a place that can be read, nothing. */
+static void read_place(struct guard *g)
+{
+        struct session_config cfg = {.ttl = g->opt.ttl,
+                                     .drift_ppm = (uint32_t) g->opt.drift_ppm,
+                                     .retry = NSEC_PER_SEC};
+        struct place p;
+
+        session_init(&g->session, &cfg);
+        g->has_place = keep_peek(&p);
+        if (g->has_place)
+                session_resume(&g->session, &p.session, boot_now());
+}
+
+static void forget_agent(struct guard *g)
+{
+        loop_io_stop(&g->agent.io);
+        if (g->agent.fd >= 0)
+                close(g->agent.fd);
+        g->agent.fd = -1;
+        g->agent.pid = 0;
+}
+
+/* It has ended; the hook looks for another one. */
+static void on_agent_end(struct loop_io *io, int events)
+{
+        (void) events;
+        forget_agent(container_of(io, struct guard, agent.io));
+}
+
+static bool find_agent(struct guard *g)
+{
+        pid_t pid = gate_keeper();
+
+        if (pid == g->agent.pid)
+                return pid != 0;
+        forget_agent(g);
+        if (pid == 0)
+                return false;
+        g->agent.fd = pidfd_open(pid, 0);
+        /* Another process may have its number by now. */
+        if (g->agent.fd < 0 || gate_keeper() != pid) {
+                forget_agent(g);
+                return false;
+        }
+        g->agent.pid = pid;
+        loop_io_start(&g->agent.io, g->loop, g->agent.fd, EV_READ, on_agent_end);
+        read_settings(g); /* as this one has them */
+        return true;
+}
+
+/* ---- the fence ---- */
+
+static void put_down(struct guard *g)
+{
+        if (g->striking || g->acting) {
+                fence_release(&g->fence);
+                fence_fini(&g->fence);
+        }
+        g->striking = g->acting = false;
+}
+
+static bool take_up(struct guard *g)
+{
+        struct fencing_config fencing = options_fencing(&g->opt);
+        int r;
+
+        if (g->striking || g->acting)
+                return true;
+        /* The settings may have changed since. */
+        if (!names_target(NAMES_TARGET, g->target))
+                snprintf(g->target, sizeof(g->target), "%s", g->opt.held_target);
+        r = fence_init(&g->fence, g->loop, g->pid1, g->target, &fencing, NULL);
+        if (r < 0)
+                log_error("Cannot reach the service manager: %s.", strerror(-r));
+        return r == 0;
+}
+
+/* ---- what is to be done ---- */
+
+static void wake(struct guard *g, struct boot_time when)
+{
+        if (loop_timer_arm(&g->timer, when) < 0)
+                abort();
+}
+
+/* The agent lives: it decides. But what must not run past the deadline does not: it stands
+ * still and ends as the agent's own fence has it, which is nothing new where that works. */
+static void watch(struct guard *g, struct boot_time now)
+{
+        struct fencing_config fencing = options_fencing(&g->opt);
+        struct boot_time deadline, freeze_at;
+
+        if (!g->has_place) /* it may be written just now; or there is no room for it in /run */
+                return wake(g, boot_add(now, LOOK_AGAIN));
+        deadline = session_deadline(&g->session);
+        freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
+        if (boot_before(now, freeze_at)) {
+                put_down(g);
+                return wake(g, freeze_at);
+        }
+        if (!take_up(g))
+                return wake(g, boot_add(now, LOOK_AGAIN));
+        g->striking = true;
+        fence_freeze(&g->fence);
+        if (session_holds(&g->session, now))
+                return wake(g, boot_min(deadline, boot_add(now, STRIKE_AGAIN)));
+        fence_kill(&g->fence);
+        g->acting = !boot_before(now, boot_add(deadline, TAKE_OVER));
+        wake(g, boot_add(now, STRIKE_AGAIN));
+}
+
+static void act(struct guard *g, struct boot_time now)
+{
+        fence_follow(&g->fence, &g->session, false, now);
+        if (fence_is_down(&g->fence))
+                return put_down(g);
+        if (session_holds(&g->session, now))
+                wake(g, boot_add(now, LOOK_AGAIN));
 }
 
 static void on_hook(struct loop_hook *h)
 {
         struct guard *g = container_of(h, struct guard, hook);
-        struct boot_time now = boot_now();
-        bool held = session_holds(&g->session, now);
+        struct boot_time now;
+        bool lives;
 
-        /* Its next life is the one to decide from now on. */
-        if (g->fence.machine.state == FENCING_UP && keep_is_used(&g->keep)) {
+        if (!gate_is_open() && !gate_is_stopping()) {
+                /* All is down. */
+                put_down(g);
+                forget_agent(g);
+                loop_timer_disarm(&g->timer);
+                if (g->ending)
+                        loop_stop(g->loop);
+                return;
+        }
+        lives = find_agent(g);
+        if (lives && g->ending)
+                return loop_stop(g->loop);
+        read_place(g);
+        now = boot_now();
+        /* An agent that has opened the gate anew, or goes on renewing, is the one to decide. */
+        if (lives && g->acting && gate_is_open() && session_holds(&g->session, now)) {
                 log_debug("The agent is back.");
-                return loop_stop(g->loop);
+                put_down(g);
         }
-        fence_follow(&g->fence, &g->session, false, now);
-        if (fence_is_down(&g->fence))
-                return loop_stop(g->loop);
-        if (held && loop_timer_arm(&g->look, boot_add(now, LOOK_AGAIN)) < 0)
-                abort();
+        if (lives && !g->acting)
+                return watch(g, now);
+        if (!take_up(g))
+                return wake(g, boot_add(now, LOOK_AGAIN));
+        g->acting = true;
+        act(g, now);
 }
 
-static int read_settings(struct options *o)
+static void on_timer(struct loop_timer *t)
 {
-        struct conf_error err = {""};
-        int r = conf_defaults(options_table, n_options, o);
-
-        if (r == 0)
-                r = options_read(o, NULL, &err);
-        if (r == 0)
-                return 0;
-        log_warning("%s. Going on with the default settings.", err.text);
-        conf_clear(options_table, n_options, o);
-        return conf_defaults(options_table, n_options, o);
+        (void) t; /* the hook does the work */
 }
 
-static int guard(const struct options *o)
+static void on_news(struct loop_io *io, int events)
 {
-        struct session_config cfg = {
-                .ttl = o->ttl, .drift_ppm = (uint32_t) o->drift_ppm, .retry = NSEC_PER_SEC};
-        struct fencing_config fencing = options_fencing(o);
-        cleanup_(loop_freep) struct loop *l = NULL;
-        cleanup_(pid1_freep) struct pid1 *pid1 = NULL;
-        struct guard g = {.keep = {.fd = -1}};
-        char target[256];
-        struct place p;
-        int r;
+        char word[8];
 
-        /* The settings may have changed since. */
-        if (!names_target(NAMES_TARGET, target))
-                snprintf(target, sizeof(target), "%s", o->held_target);
-        if (!*target) {
-                notify_ready();
-                return 0;
+        (void) events;
+        while (recv(io->ev.fd, word, sizeof(word), MSG_DONTWAIT) >= 0)
+                ;
+}
+
+static void on_sigterm(struct loop_signal *s)
+{
+        container_of(s, struct guard, sigterm)->ending = true;
+}
+
+static void on_sighup(struct loop_signal *s)
+{
+        read_settings(container_of(s, struct guard, sighup));
+}
+
+/* ---- ---- */
+
+static int guard(struct guard *g)
+{
+        int fd, r;
+
+        fd = gate_listen();
+        if (fd < 0) {
+                log_error("%s: cannot listen: %s.", GATE_GUARD, strerror(-fd));
+                return fd;
         }
-        r = loop_new(&l);
+        r = loop_new(&g->loop);
         if (r == 0)
-                r = pid1_new(&pid1, l);
-        if (r == 0)
-                r = fence_init(&g.fence, l, pid1, target, &fencing);
+                r = pid1_new(&g->pid1, g->loop);
         if (r < 0) {
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
+                close(fd);
                 return r;
         }
-        session_init(&g.session, &cfg);
-        /* Without a place that can be read nothing may be up. */
-        if (keep_peek(&g.keep, &p))
-                session_resume(&g.session, &p.session, boot_now());
-        g.loop = l;
-        loop_timer_init(&g.look, l, on_look);
-        loop_hook_start(&g.hook, l, on_hook);
+        read_settings(g);
+        loop_timer_init(&g->timer, g->loop, on_timer);
+        loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
+        loop_hook_start(&g->hook, g->loop, on_hook);
+        loop_signal_start(&g->sigterm, g->loop, SIGTERM, on_sigterm);
+        loop_signal_start(&g->sighup, g->loop, SIGHUP, on_sighup);
+        memory_lock();
         notify_ready();
-        loop_run(l);
-        loop_timer_disarm(&g.look);
-        loop_hook_stop(&g.hook);
-        fence_fini(&g.fence);
-        keep_close(&g.keep);
+        loop_run(g->loop);
+        put_down(g);
+        forget_agent(g);
+        loop_timer_disarm(&g->timer);
+        loop_hook_stop(&g->hook);
+        loop_io_stop(&g->news);
+        close(fd);
         return 0;
 }
 
 int guard_run(void)
 {
-        struct options o = {0};
+        struct guard g = {.agent.fd = -1};
         int r;
 
         journal_use();
-        r = read_settings(&o);
-        if (r == 0)
-                r = guard(&o);
-        conf_clear(options_table, n_options, &o);
+        r = guard(&g);
+        pid1_free(g.pid1);
+        loop_free(g.loop);
+        conf_clear(options_table, n_options, &g.opt);
         return r;
 }

@@ -1,13 +1,13 @@
 /*
- * tenured --guard: what stops tenure-held.target in time when the agent cannot. Started
- * whenever an agent has ended that held a place (ExecStopPost= of its unit): until another one
- * has taken over, or the deadline comes, or nothing is up any more. It renews nothing.
+ * tenured --guard: what stops tenure-held.target in time when the agent cannot, because it
+ * hangs, has ended or does not come back; the service manager may hang as well. It runs beside
+ * the agent and sleeps until the deadline that the agent has written last. It renews nothing.
  */
 #pragma once
 
 #include "base/base.h"
 
-/* Returns 0 when it was not needed any more, or the target is down; or a negative errno.
+/* Runs until SIGTERM, and then until nothing is left to guard. Returns 0 or a negative errno.
  * Settings that cannot be read, perhaps the very reason why the agent does not come back, are
- * the default ones. */
+ * those of before, or the default ones. */
 must_check_ int guard_run(void);

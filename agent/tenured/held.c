@@ -36,11 +36,10 @@ void held_make(struct agent *a)
         int r = notify_is_unit("tenured") ? pid1_new(&a->pid1, a->loop) : -ENOENT;
 
         if (r == 0 || r == -ENOENT)
-                r = fence_init(&a->fence, a->loop, a->pid1, a->opt.held_target, &cfg);
+                r = fence_init(&a->fence, a->loop, a->pid1, a->opt.held_target, &cfg, on_bound);
         if (r < 0 && r != -ENOENT)
                 log_error("Cannot reach the service manager: %s. Nothing is fenced.",
                           strerror(-r));
-        a->fence.changed = on_bound;
 }
 
 void held_set(struct agent *a)

@@ -84,17 +84,13 @@ bool keep_read(const struct keep *k, struct place *ret)
         return n > 0 && place_read(ret, text, (size_t) n) == 0;
 }
 
-bool keep_peek(struct keep *k, struct place *ret)
+bool keep_peek(struct place *ret)
 {
-        *k = (struct keep){.fd = open(PLACE, O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
-        return keep_read(k, ret);
-}
+        struct keep k = {.fd = open(PLACE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
+        bool r = keep_read(&k, ret);
 
-bool keep_is_used(const struct keep *k)
-{
-        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
-        return k->fd >= 0 && fcntl(k->fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+        keep_close(&k);
+        return r;
 }
 
 void keep_save(struct keep *k, const struct place *p)

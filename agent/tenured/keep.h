@@ -27,10 +27,8 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
 /* What is there, whoever's it is. */
 bool keep_read(const struct keep *k, struct place *ret);
 
-/* For one that only looks: what the agent has left in /run, whoever it was; and whether an
- * agent has the file now. */
-bool keep_peek(struct keep *k, struct place *ret);
-bool keep_is_used(const struct keep *k);
+/* For one that only looks: what an agent has left in /run, whoever it was. */
+bool keep_peek(struct place *ret);
 
 /* Writes it, if it differs from what is there. */
 void keep_save(struct keep *k, const struct place *p);

@@ -5,9 +5,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -17,6 +15,7 @@
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "guard.h"
+#include "memory.h"
 #include "reboot.h"
 #include "settings.h"
 
@@ -519,13 +518,16 @@ static void on_hook(struct loop_hook *h)
 {
         struct agent *a = container_of(h, struct agent, hook);
         struct place p;
+        bool has_place;
 
+        /* The guard goes by it as soon as the gate is open. */
+        has_place = client_place(a->client, &p);
+        if (has_place)
+                keep_save(&a->keep, &p);
         /* What the lease protects comes first: all else can wait for it, not the other way. */
         fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
         names_follow(&a->names, &a->opt, !fence_is_down(&a->fence));
-        if (client_place(a->client, &p))
-                keep_save(&a->keep, &p);
-        else if (a->keep.has)
+        if (!has_place && a->keep.has)
                 keep_clear(&a->keep);
         holders_tell(&a->holders, client_session(a->client), boot_now());
         if (a->state == SESSION_HELD)
@@ -573,18 +575,6 @@ static void on_sigint(struct loop_signal *s)
 static void on_sighup(struct loop_signal *s)
 {
         settings_reload(container_of(s, struct agent, sighup));
-}
-
-/* What is paged out comes back too late, when memory is short. The unit's LimitMEMLOCK= says
- * whether it may be locked; of what is never touched nothing is. */
-static void lock_memory(void)
-{
-        struct rlimit most;
-
-        if (getrlimit(RLIMIT_MEMLOCK, &most) < 0 || most.rlim_cur != RLIM_INFINITY)
-                return;
-        if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
-                log_warning("Cannot lock memory: %s.", strerror(errno));
 }
 
 static int run(struct agent *a)
@@ -643,7 +633,7 @@ static int run(struct agent *a)
                 log_error("%s.", err);
                 return r;
         }
-        lock_memory();
+        memory_lock();
         held_make(a);
         settings_steady(a);
         steady_init(&a->steady, a->loop, on_brake);

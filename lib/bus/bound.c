@@ -469,9 +469,13 @@ int bound_new(struct bound **ret, struct loop *l, const char *root,
         cgroup_own(b->own, sizeof(b->own));
         if (!bus_manager_is_there())
                 return -ENOENT;
-        connect(b);
         *ret = take_ptr(b);
         return 0;
+}
+
+void bound_follow(struct bound *b)
+{
+        connect(b);
 }
 
 struct bound *bound_free(struct bound *b)

@@ -24,12 +24,15 @@ struct bound_unit {
         nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
 };
 
-/* @changed: another set is known. @root, a unit's name, is borrowed. -ENOENT where systemd does
- * not run. */
+/* @changed: another set is known. @root, a unit's name, is borrowed. Asks nothing before the
+ * first order, look, or bound_follow(). -ENOENT where systemd does not run. */
 must_check_ int bound_new(struct bound **ret, struct loop *l, const char *root,
                           void (*changed)(void *userdata), void *userdata);
 struct bound *bound_free(struct bound *b);
 DEFINE_CLEANUP(struct bound *, bound_free)
+
+/* Asks at once, and each time that something may be bound that was not. */
+void bound_follow(struct bound *b);
 
 const char *bound_root(const struct bound *b);
 bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */

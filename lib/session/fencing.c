@@ -41,6 +41,13 @@ nsec_t fencing_lead(const struct fencing_config *cfg, nsec_t ttl)
         return min_of(cfg->lead, ttl / LEAD_SHARE);
 }
 
+nsec_t fencing_stillness(const struct fencing_config *cfg, nsec_t ttl)
+{
+        nsec_t lead = fencing_lead(cfg, ttl);
+
+        return min_of(max_of(lead / FREEZE_SHARE, FREEZE_LEAST), lead / KILL_SHARE);
+}
+
 static bool due(struct boot_time now, struct boot_time when)
 {
         return !boot_before(now, when);
@@ -105,11 +112,10 @@ static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
 static void set_times(struct fencing *f, const struct fencing_place *p)
 {
         nsec_t lead = fencing_lead(&f->cfg, p->ttl);
-        nsec_t still = min_of(max_of(lead / FREEZE_SHARE, FREEZE_LEAST), lead / KILL_SHARE);
 
         f->deadline = p->deadline;
         f->kill_at = boot_add(p->deadline, -lead / KILL_SHARE);
-        f->freeze_at = boot_add(p->deadline, -still);
+        f->freeze_at = boot_add(p->deadline, -fencing_stillness(&f->cfg, p->ttl));
 }
 
 static unsigned press(struct fencing *f, const struct fencing_place *p, struct boot_time now)

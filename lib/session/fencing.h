@@ -88,5 +88,7 @@ void fencing_barred(struct fencing *f);
  * or asked for. */
 bool fencing_is_down(const struct fencing *f);
 
-/* How much of @cfg's lead counts at this TTL. */
+/* How much of @cfg's lead counts at this TTL, and how long before the deadline all is frozen.
+ */
 nsec_t fencing_lead(const struct fencing_config *cfg, nsec_t ttl);
+nsec_t fencing_stillness(const struct fencing_config *cfg, nsec_t ttl);

@@ -82,13 +82,13 @@ clear_way() {
 }
 CLOCK=0
 
-# Two faults at a time, of which one would have answered for the other, are more than is promised: whoever restarts the agent, or
-# starts its guard, is PID 1; and who leaves waits until PID 1 says that all is down.
+# What cannot be done, or comes to nothing: who leaves waits until PID 1 says that all is down, by the bus; and of a host that is
+# frozen nobody does anything.
 fits() { # LOSS WAY
 	case $2 in
-	"PID 1 stands still" | "a slow generator under daemon-reload") case $1 in "the agent "* | "tenurectl leave"* | "every process is frozen") return 1 ;; esac ;;
-	"PID 1 executes itself anew") case $1 in "the agent hangs"* | "the agent dies"* | "the agent does not"* | "the agent restarts"* | "every process is frozen") return 1 ;; esac ;;
-	"the bus is stopped" | "the bus is restarted") case $1 in "tenurectl leave"* | "every process is frozen") return 1 ;; esac ;; # nobody to ask, or to do it
+	"PID 1 stands still" | "a slow generator under daemon-reload") case $1 in *", the cable is pulled") ;; "the agent is stopped" | "tenurectl leave" | "every process is frozen") return 1 ;; esac ;;
+	"PID 1 executes itself anew") [ "$1" != "every process is frozen" ] || return 1 ;;
+	"the bus is stopped" | "the bus is restarted") case $1 in "tenurectl leave"* | "every process is frozen") return 1 ;; esac ;;
 	esac
 }
 draw() {

@@ -95,6 +95,57 @@ case_pid1_stopped() {
 	end
 }
 
+# Nobody is left but the guard: neither the agent nor who would start it anew does anything.
+case_both() {
+	local init how
+	for how in STOP KILL; do
+		begin "PID 1 stands still, and the agent gets SIG$how"
+		unit plain "Restart=always"
+		unit inside "KillMode=process"$'\n'"$HOW_IN_SLICE" ""
+		go
+		init=$(rig_init h4); FROM=$(lines)
+		kill -STOP "$init"; kill "-$how" "$(cat "$CG/h4/payload/system.slice/tenured.service/cgroup.procs")"; rig cut h4
+		told plain inside only-one
+		rig heal
+		kill -CONT "$init"
+		end
+	done
+	# Who hangs for good, and is not ended by a watchdog either, is found to be held up: all is brought down in its stead.
+	begin "the agent hangs, and has no watchdog"
+	on h4 sh -c 'mkdir -p /run/systemd/system/tenured.service.d; printf "[Service]\nWatchdogSec=0\n" >/run/systemd/system/tenured.service.d/no-watchdog.conf; systemctl daemon-reload; systemctl restart tenured'
+	until_ok 20 held h4; until_ok 20 says_now only-one
+	unit plain "Restart=always"; go
+	FROM=$(lines)
+	on h4 systemctl kill -s STOP tenured
+	told plain only-one
+	until_ok 10 on h4 test ! -e /run/tenure/held -a ! -e /run/tenure/stopping && ok "$CASE: the guard brings all down" || not_ok "$CASE: the gate is open" "$(journal)"
+	on h4 sh -c 'rm /run/systemd/system/tenured.service.d/no-watchdog.conf; systemctl daemon-reload; systemctl kill -s KILL tenured'
+	end
+}
+
+# The guard comes and goes with the agent, over its restarts, and is not missed for long.
+case_guard() {
+	local pid
+	begin "the guard"
+	guard_pid() { prop h4 tenure-guard MainPID; }
+	pid=$(guard_pid)
+	[ "$pid" != 0 ] && ok "$CASE: it runs beside the agent" || not_ok "$CASE: it runs"
+	on h4 systemctl restart tenured; until_ok 20 held h4
+	is "$CASE: a restart of the agent is none of its own" "$(guard_pid)" "$pid"
+	on h4 systemctl kill -s KILL tenured; until_ok 20 held h4
+	is "$CASE: nor is its end" "$(guard_pid)" "$pid"
+	on h4 systemctl kill -s KILL tenure-guard
+	another() { local p; p=$(guard_pid); [ "$p" != 0 ] && [ "$p" != "$pid" ] && [ "$(prop h4 tenure-guard ActiveState)" = active ]; }
+	until_ok 10 another && ok "$CASE: killed, it is started again" || not_ok "$CASE: killed, it is gone"
+	is "$CASE: and nothing has been stopped" "$(prop h4 tenure-held.target ActiveState) $(says_now only-one && echo runs)" "active runs"
+	on h4 systemctl stop tenured
+	until_ok 10 is_inactive tenure-guard && ok "$CASE: it is gone when the agent is stopped" || not_ok "$CASE: it stays"
+	on h4 systemctl start tenured
+	end
+	is "$CASE: it is back with the agent" "$(prop h4 tenure-guard ActiveState)" active
+}
+is_inactive() { [ "$(prop h4 "$1" ActiveState)" = inactive ]; }
+
 # The agent's next life begins, and PID 1 stands still before it could tell it what is bound.
 case_next_life() {
 	begin "a next life that systemd tells nothing"
@@ -336,7 +387,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped both guard next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish

@@ -1,0 +1,167 @@
+#include "gate.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static const struct sockaddr_un guard = {.sun_family = AF_UNIX, .sun_path = GATE_GUARD};
+
+bool gate_is_open(void)
+{
+        return access(GATE_OPEN, F_OK) == 0;
+}
+
+bool gate_is_stopping(void)
+{
+        return access(GATE_STOPPING, F_OK) == 0;
+}
+
+/* ---- the guard is told ---- */
+
+static int reach_guard(void)
+{
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        if (fd >= 0 && connect(fd, (const struct sockaddr *) &guard, sizeof(guard)) < 0) {
+                close(fd);
+                fd = -1;
+        }
+        return fd;
+}
+
+bool gate_is_guarded(void)
+{
+        int fd = reach_guard();
+
+        if (fd >= 0)
+                close(fd);
+        return fd >= 0;
+}
+
+/* One that is not there looks when it begins; one whose queue is full has not looked yet. */
+static void tell_guard(void)
+{
+        int fd = reach_guard();
+
+        if (fd < 0)
+                return;
+        (void) !send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        close(fd);
+}
+
+int gate_listen(void)
+{
+        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+
+        if (fd < 0)
+                return -errno;
+        unlink(guard.sun_path);
+        if (bind(fd, (const struct sockaddr *) &guard, sizeof(guard)) == 0)
+                return fd;
+        r = -errno;
+        close(fd);
+        return r;
+}
+
+/* ---- who answers for it ---- */
+
+/* Only root may lock it: another one's lock would look like an agent's. The lock is the
+ * process's, and goes with the first descriptor of the file that it closes. */
+static int open_file(const char *path, int flags)
+{
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+
+        if (fd >= 0 && fchmod(fd, 0600) < 0)
+                log_debug("%s: cannot change its mode: %s.", path, strerror(errno));
+        return fd;
+}
+
+static void answer_for(struct gate *g, int fd)
+{
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+        if (g->fd >= 0)
+                close(g->fd);
+        g->fd = fd;
+        if (fcntl(fd, F_SETLK, &l) < 0)
+                log_warning("%s: cannot lock it: %s. The guard may take us for dead.",
+                            GATE_OPEN, strerror(errno));
+        tell_guard();
+}
+
+void gate_take(struct gate *g)
+{
+        int fd = open_file(GATE_OPEN, 0);
+
+        if (fd < 0)
+                fd = open_file(GATE_STOPPING, 0);
+        if (fd >= 0)
+                answer_for(g, fd);
+}
+
+static bool is_ours(const struct gate *g)
+{
+        struct stat ours, there;
+
+        return g->fd >= 0 && fstat(g->fd, &ours) == 0 && lstat(GATE_OPEN, &there) == 0 &&
+               ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+}
+
+int gate_open(struct gate *g)
+{
+        int fd;
+
+        if (is_ours(g))
+                return 0;
+        fd = open_file(GATE_OPEN, O_CREAT);
+        if (fd < 0)
+                return -errno;
+        answer_for(g, fd);
+        return 0;
+}
+
+int gate_keep_open(void)
+{
+        int fd = open_file(GATE_OPEN, O_CREAT);
+
+        if (fd < 0)
+                return -errno;
+        close(fd);
+        return 0;
+}
+
+void gate_close(void)
+{
+        if (rename(GATE_OPEN, GATE_STOPPING) == 0 || errno == ENOENT)
+                return;
+        if (unlink(GATE_OPEN) < 0)
+                log_error("%s: cannot remove it: %s.", GATE_OPEN, strerror(errno));
+}
+
+void gate_forget(struct gate *g)
+{
+        unlink(GATE_STOPPING);
+        if (g->fd >= 0)
+                close(g->fd);
+        g->fd = -1;
+}
+
+pid_t gate_keeper(void)
+{
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int fd = open(GATE_OPEN, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+        if (fd < 0)
+                fd = open(GATE_STOPPING, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+                return 0;
+        if (fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK)
+                l.l_pid = 0;
+        close(fd);
+        return l.l_pid;
+}

@@ -1,0 +1,48 @@
+/*
+ * Whether what is bound to the place may be up: a file that is there exactly while it may
+ * (AssertPathExists= of units/tenure-held.target). From its closing on until all is down it
+ * bears another name, which the agent's next life, and the guard, go by. The agent that answers
+ * for it keeps it locked; the guard only looks, and is told when there is something to see.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+#define GATE_OPEN "/run/tenure/held"
+#define GATE_STOPPING "/run/tenure/stopping"
+#define GATE_GUARD "/run/tenure/guard" /* the guard's socket */
+
+bool gate_is_open(void);
+bool gate_is_stopping(void);
+
+/* The agent's. */
+struct gate {
+        int fd; /* -1: it answers for none */
+};
+
+/* Answers for what an earlier life has left, if it has left any. */
+void gate_take(struct gate *g);
+
+/* Returns 0 or a negative errno. */
+must_check_ int gate_open(struct gate *g);
+
+/* All is down: an earlier life's word that it stops is over. */
+void gate_forget(struct gate *g);
+
+/* Whoever answers for it; the guard too, when nobody does. */
+void gate_close(void);
+
+/* The guard's: makes the file, but does not answer for it. */
+must_check_ int gate_keep_open(void);
+
+/* The agent that answers for it; 0: nobody does, or there is none. */
+pid_t gate_keeper(void);
+
+/* Whether a guard listens. */
+bool gate_is_guarded(void);
+
+/* For the guard: a socket that can be read when there is something to see. Returns it or a
+ * negative errno. */
+must_check_ int gate_listen(void);

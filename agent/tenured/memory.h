@@ -1,0 +1,6 @@
+/* What is paged out comes back too late, when memory is short. */
+#pragma once
+
+/* Locks all of ours, where the unit's LimitMEMLOCK= says that it may be; of what is never
+ * touched nothing is. */
+void memory_lock(void);
