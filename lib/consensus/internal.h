@@ -102,6 +102,8 @@ struct health {
         unsigned n_lacks;  /* leader: so often, and nothing else, it said that it lacks what it
                               has acknowledged */
         uint64_t lacks_of; /* the term of that */
+        raft_index installs; /* up to where a snapshot is on its way, or on its way to the disk:
+                                meanwhile raft answers as if the log were gone; 0: none */
         struct boot_time lacks_told_at;
 };
 
@@ -341,6 +343,8 @@ void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
 void members_heard(struct replica *r, uint64_t peer);
 void members_broke(struct replica *r, uint64_t peer);
+/* Leader: a snapshot up to @index is sent to it. */
+void members_restores(struct replica *r, uint64_t peer, raft_index index);
 /* Leader: what a follower has answered, whether raft gets it or not. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);

@@ -64,6 +64,14 @@ void members_broke(struct replica *r, uint64_t peer)
                 h->broken = true;
 }
 
+void members_restores(struct replica *r, uint64_t peer, raft_index index)
+{
+        struct health *h = health_of(r, peer);
+
+        if (h)
+                h->installs = index;
+}
+
 /* raft takes what was acknowledged for there, and asks for nothing before it: a follower that
  * has lost it takes nothing until another one leads, and votes as if nothing had been lost. */
 void members_answered(struct replica *r, uint64_t peer,
@@ -71,14 +79,18 @@ void members_answered(struct replica *r, uint64_t peer,
 {
         struct health *h = health_of(r, peer);
         raft_index match;
+        bool lacks;
 
         if (!h || !replica_leads(r) || p->term != replica_term(r) ||
             raft_match_index(&r->raft, peer, &match) != 0)
                 return;
-        if (p->rejected == 0 || p->last_log_index >= match || h->lacks_of != p->term)
+        if (p->rejected == 0 && p->last_log_index >= h->installs)
+                h->installs = 0;
+        lacks = p->rejected != 0 && p->last_log_index < match && h->installs == 0;
+        if (!lacks || h->lacks_of != p->term)
                 h->n_lacks = 0;
         h->lacks_of = p->term;
-        if (p->rejected == 0 || p->last_log_index >= match || ++h->n_lacks < LACKS_SURE ||
+        if (!lacks || ++h->n_lacks < LACKS_SURE ||
             (h->lacks_told_at.ns > 0 && boot_diff(r->now, h->lacks_told_at) < LACKS_AGAIN))
                 return;
         h->lacks_told_at = r->now;

@@ -216,6 +216,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
         o->at = o->timed_at = o->sent_at = r->now;
         begin_window(r, o);
+        members_restores(r, o->peer, o->index);
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
                   o->index, o->total, o->peer);
         send_parts(r, o);
