@@ -63,6 +63,7 @@ static void read_settings(struct guard *g)
         }
         conf_clear(options_table, n_options, &g->opt);
         g->opt = fresh;
+        log_set_level(log_level_from_string(g->opt.log_level));
 }
 
 /* What is held; without a place that can be read, nothing. */

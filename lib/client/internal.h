@@ -7,6 +7,7 @@
 #include "client/claim.h"
 #include "client/client.h"
 #include "client/endpoint.h"
+#include "client/pace.h"
 #include "client/world.h"
 #include "wire/pb.h"
 
@@ -67,6 +68,7 @@ struct offers {
         uint64_t op;           /* the call under way; late answers to older ones are dropped */
         bool calling;
         struct boot_time retry_at; /* a call may begin; or one under way is given up */
+        struct pace pace;
         uint64_t self_version, self_sent, self_stored; /* of our node's record */
 };
 
@@ -132,6 +134,7 @@ struct client {
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;
+        struct pace view_pace;
 };
 
 /* The endpoint to use, from number @from on, that is up; NULL when none is, and then those are

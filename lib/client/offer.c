@@ -183,7 +183,7 @@ static void on_offered(struct unary *u, enum rpc_code code, const char *message)
                 /* Where the place is gone, the session learns it by itself. */
                 log_debug("Cannot tell our services: %s.",
                           code != RPC_OK ? message : "the place is not ours now");
-                o->retry_at = boot_add(boot_now(), RETRY);
+                o->retry_at = boot_add(boot_now(), pace_next(&o->pace, c->n_peers, boot_now()));
                 return;
         }
         client_heard(c, u->peer, t->header);

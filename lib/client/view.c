@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "client/internal.h"
 
-#define RETRY (100 * NSEC_PER_MSEC)
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* for an endpoint that speaks */
 #define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
 #define PAGE 2000                         /* keys */
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
@@ -24,7 +24,8 @@ static void again(struct client *c, const char *why)
         log_debug("The membership is not followed: %s.", why);
         set_synced(c, false);
         c->view_peer = (c->view_peer + 1) % c->n_peers;
-        c->view_retry_at = boot_add(boot_now(), RETRY);
+        c->view_retry_at =
+                boot_add(boot_now(), pace_next(&c->view_pace, c->n_peers, boot_now()));
 }
 
 enum kind { NODES, SERVICES, N_KINDS };
@@ -322,6 +323,14 @@ static void start_range(struct client *c, struct peer *p)
         send_range(c, p);
 }
 
+static void stop(struct client *c)
+{
+        c->view_op++;
+        c->ranging = c->asking = c->creating = false;
+        if (c->watch)
+                rpc_call_cancel(c->watch);
+}
+
 /* ---- has it begun anew? ---- */
 
 static void on_answer(struct unary *u, enum rpc_code code, const char *message)
@@ -334,9 +343,8 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
                 return;
         c->asking = false;
         if (code != RPC_OK || !r->header) {
-                view_move(c, message);
-                c->view_retry_at = boot_add(boot_now(), RETRY);
-                return;
+                stop(c);
+                return again(c, message);
         }
         if (client_hear(c, u->peer, r->header) != WORLD_OURS)
                 return view_move(c, "it is of another cluster");
@@ -372,21 +380,15 @@ void view_doubt(struct client *c)
 
 /* ---- ---- */
 
-static void stop(struct client *c)
-{
-        c->view_op++;
-        c->ranging = c->asking = c->creating = false;
-        if (c->watch)
-                rpc_call_cancel(c->watch);
-}
-
 void view_move(struct client *c, const char *why)
 {
         if (!c->watch && !c->ranging)
                 return;
         stop(c);
         again(c, why);
-        c->view_retry_at = boot_now();
+        /* The next one may do better. */
+        if (!pace_is_round(&c->view_pace, c->n_peers))
+                c->view_retry_at = boot_now();
 }
 
 void view_restart(struct client *c)
@@ -417,7 +419,7 @@ void view_pump(struct client *c, struct boot_time now)
         p = client_speaking_peer(c, c->view_peer);
         if (!p) { /* then another one: a connection that is not needed is not made */
                 c->view_peer = (c->view_peer + 1) % c->n_peers;
-                c->view_retry_at = boot_add(now, RETRY);
+                c->view_retry_at = boot_add(now, LOOK_AGAIN);
                 return;
         }
         c->view_peer = (size_t) (p - c->peers);

@@ -539,6 +539,13 @@ def cluster_flaps(core, agent):
     return why
 
 
+@case
+def nothing_to_read(core, agent):
+    """renewals go on, and every range and watch is refused"""
+    core.wire.cut()
+    lies(core, refusing(grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied"), "Range", "Watch")
+
+
 def keep_alive_says(seconds, ms):
     def change(a, core):
         a.TTL, a.ttl_ms = seconds, ms
@@ -828,7 +835,7 @@ def on_wire(what, first, more=None, pause=0.0, cpu=.5, memory=256):
 
 
 OF_ITS_OWN = {"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
-              "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
+              "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
 
 on_wire("closed at once", b"")
 on_wire("silence", b"", pause=.05)

@@ -1,4 +1,5 @@
 #include "client/membership.h"
+#include "client/pace.h"
 #include "client/place.h"
 #include "client/tenancy.h"
 #include "consensus/message.h"
@@ -200,4 +201,26 @@ TEST(a_tenancy_is_read_as_it_was_written_or_refused)
                 bytes[at] ^= (uint8_t) (1 << rnd(0, 7));
                 CHECK_EQ(tenancy_read(&got, bytes, sizeof(bytes)), -EBADMSG);
         }
+}
+
+/* ---- what has failed is tried again ---- */
+
+TEST(each_endpoint_is_tried_before_it_takes_longer)
+{
+        static const int ms[] = {100, 100, 100, 200, 200, 200, 400};
+        struct boot_time now = {.ns = NSEC_PER_SEC};
+        struct pace p = {0};
+
+        for (size_t i = 0; i < ARRAY_SIZE(ms); i++) {
+                CHECK_EQ(pace_is_round(&p, 3), i >= 3);
+                CHECK_EQ(pace_next(&p, 3, now), ms[i] * NSEC_PER_MSEC);
+                now = boot_add(now, ms[i] * NSEC_PER_MSEC);
+        }
+        for (int i = 0; i < 1000; i++)
+                CHECK(pace_next(&p, 3, now) <= 5 * NSEC_PER_SEC);
+        CHECK_EQ(pace_next(&p, 3, now), 5 * NSEC_PER_SEC);
+        /* It has gone well for a while. */
+        now = boot_add(now, 11 * NSEC_PER_SEC);
+        CHECK_EQ(pace_next(&p, 3, now), 100 * NSEC_PER_MSEC);
+        CHECK_EQ(pace_next(&p, 0, now), 200 * NSEC_PER_MSEC);
 }
