@@ -17,6 +17,7 @@
 #include "names.h"
 #include "options.h"
 #include "registry.h"
+#include "session/leaving.h"
 #include "steady.h"
 
 struct wait;
@@ -72,15 +73,11 @@ struct agent {
         struct pid1 *pid1; /* NULL where we are no unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
-        bool kept_out;            /* from joining, by what is not down yet */
-        bool leaving;             /* asked to; the reason follows, then what is fenced stops, */
-        const char *leave_reason; /* then the place is given back */
-        bool left;
-        enum { THEN_EXIT, THEN_REST, THEN_JOIN } then; /* when it has left */
-        bool asleep;                                   /* to rest until the host wakes up */
-        enum maintenance maintenance;                  /* to rest until somebody says join */
-        bool persisted;                                /* as the disk has it */
-        sd_bus_message *leave_call;                    /* who waits for that; NULL: nobody */
+        bool kept_out; /* from joining, by what is not down yet */
+        struct leaving leaving;
+        enum maintenance maintenance; /* to stay out until somebody says join */
+        bool persisted;               /* as the disk has it */
+        sd_bus_message *leave_call;   /* who waits for that; NULL: nobody */
         struct logind logind;
         struct links *links; /* NULL where the kernel tells nothing */
         struct link_table no_links;
@@ -112,10 +109,18 @@ struct agent {
 void agent_bus_ready(struct agent *a);
 void agent_bus_refused(struct agent *a, const char *why);
 
-/* main.c: leaves, and stays out, for this boot or over boots; joins again. False when it is
+/* events.c: the journal, STATUS= and the bus are told. */
+extern const struct client_ops agent_events;
+void agent_tell_status(struct agent *a);
+void agent_brake(struct steady *s);
+
+/* leave.c: leaves, and stays out, for this boot or over boots; joins again. False when it is
  * about to exit. */
-bool agent_rest(struct agent *a, enum maintenance m);
+bool agent_leave(struct agent *a, enum maintenance m);
 bool agent_join(struct agent *a);
+void agent_exit(struct agent *a); /* leaves, and ends; asked twice: at once */
+void leave_init(struct agent *a);
+void leave_run(struct agent *a); /* after each turn of the loop */
 
 /* held.c: what may be up while the place is held. */
 void held_make(struct agent *a);

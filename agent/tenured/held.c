@@ -54,7 +54,7 @@ void held_set(struct agent *a)
  * bound may take longer than that. */
 void held_wait(struct agent *a, struct boot_time now)
 {
-        if (!a->leaving || a->then != THEN_EXIT || fence_is_down(&a->fence) ||
+        if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence) ||
             boot_before(now, a->extend_at))
                 return;
         a->extend_at = boot_add(now, EXTEND_EACH);

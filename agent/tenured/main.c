@@ -19,239 +19,10 @@
 #include "reboot.h"
 #include "settings.h"
 
-/* Journal message ids, explained in conf/tenure.catalog. */
-#define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
-#define MESSAGE_JEOPARDY "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a002"
-#define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
-#define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
-#define MESSAGE_CLAIMED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00d"
-
 #define BUS_RETRY NSEC_PER_SEC
 #define LONG_TURN (100 * NSEC_PER_MSEC)     /* told of... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
-#define CLAIM_EVERY (60 * NSEC_PER_SEC)
-#define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
-#define RETRY_FIRST (50 * NSEC_PER_MSEC) /* as the core excuses after an outage */
-
-/* ---- membership ---- */
-
-static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
-{
-        struct agent *a = userdata;
-
-        news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
-        steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
-}
-
-static void on_left(const struct member_node *n, const char *reason, int64_t revision,
-                    void *userdata)
-{
-        struct agent *a = userdata;
-
-        news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
-        steady_nodes(&a->steady, client_membership(a->client)->n,
-                     strcmp(reason, "expired") == 0, boot_now());
-}
-
-static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
-{
-        news_add(userdata, NEWS_NODE_CHANGED, n->record.name, n->record.id, "", "", revision);
-}
-
-static void on_service_added(const struct service *s, int64_t revision, void *userdata)
-{
-        news_add(userdata, NEWS_SERVICE_ADDED, s->name, s->node, s->instance, "", revision);
-}
-
-static void on_service_removed(const struct service *s, const char *reason, int64_t revision,
-                               void *userdata)
-{
-        news_add(userdata, NEWS_SERVICE_REMOVED, s->name, s->node, s->instance, reason,
-                 revision);
-}
-
-static void on_service_changed(const struct service *s, int64_t revision, void *userdata)
-{
-        news_add(userdata, NEWS_SERVICE_CHANGED, s->name, s->node, s->instance, "", revision);
-}
-
-static void on_brake(struct steady *s)
-{
-        struct agent *a = container_of(s, struct agent, steady);
-        const char *fields[] = {MESSAGE_MASS, NULL};
-
-        if (s->brake.on)
-                log_full(LOG_WARNING, fields,
-                         "%u %% of the nodes or more are gone within %" PRId64
-                         " s; what moves work should wait.",
-                         s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
-        else
-                log_notice("The nodes that are there are most of the nodes again.");
-        manager_changed(a, "MassFailure");
-}
-
-/* ---- our own place ---- */
-
-static void tell_status(struct agent *a)
-{
-        const struct session *s = client_session(a->client);
-        const char *why = *a->why ? a->why : client_trouble(a->client);
-        size_t n = client_membership(a->client)->n;
-
-        a->told_nodes = n;
-        switch (a->state) {
-        case SESSION_JOINING:
-                if (!fence_is_down(&a->fence)) {
-                        const char *what = fence_still_up(&a->fence);
-
-                        notify_status("Not joining before %s is down.",
-                                      *what ? what : a->opt.held_target);
-                        break;
-                }
-                if (boot_before(boot_now(), a->steady.damping.until)) {
-                        notify_status("Staying out for %" PRId64 " s after %" PRIu64
-                                      " losses; tenurectl join ends that.",
-                                      boot_diff(a->steady.damping.until, boot_now()) /
-                                              NSEC_PER_SEC,
-                                      a->opt.flap_limit);
-                        break;
-                }
-                notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
-                              *why ? ": " : "", why);
-                break;
-        case SESSION_HELD:
-                notify_status("Holding lease %016" PRIx64 " as %s in cluster %s of %zu nodes.",
-                              (uint64_t) s->lease, a->opt.node_name, a->opt.cluster, n);
-                break;
-        case SESSION_JEOPARDY:
-                notify_status("Lease in jeopardy: renewals fail%s%s.", *a->why ? ": " : "",
-                              a->why);
-                break;
-        case SESSION_LOST:
-                notify_status("Lost the lease: %s.", a->why);
-                break;
-        case SESSION_LEAVING:
-                notify_status("Leaving.");
-                break;
-        case SESSION_LEFT:
-                if (a->then == THEN_REST && a->maintenance != MAINTENANCE_NONE)
-                        notify_status("Staying out%s; tenurectl join ends that.",
-                                      a->maintenance == MAINTENANCE_PERSISTENT ? ", over boots"
-                                                                               : "");
-                else
-                        notify_status("Left.");
-                break;
-        }
-}
-
-static void on_session(void *userdata, enum session_state state, const char *why)
-{
-        struct agent *a = userdata;
-        const struct session *s = client_session(a->client);
-        bool again = state == a->state && state == SESSION_JOINING && strcmp(why, a->why) == 0;
-        char lease[48];
-        const char *fields[] = {NULL, lease, NULL};
-
-        /* Before a word of it. */
-        if (state == SESSION_LOST)
-                fence_follow(&a->fence, s, a->leaving, boot_now());
-        snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
-        snprintf(a->why, sizeof(a->why), "%s", why);
-        a->state = state;
-        switch (state) {
-        case SESSION_HELD:
-                watchdog_set(a);
-                fields[0] = MESSAGE_HELD;
-                log_full(LOG_NOTICE, fields,
-                         "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
-                         a->opt.node_name,
-                         a->resumed && !a->ready ? "goes on holding" : "holds",
-                         (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
-                break;
-        case SESSION_JEOPARDY:
-                fields[0] = MESSAGE_JEOPARDY;
-                log_full(LOG_WARNING, fields,
-                         "Renewals fail; the place is lost in %" PRId64
-                         " ms unless one comes through%s%s.",
-                         boot_diff(session_deadline(s), boot_now()) / NSEC_PER_MSEC,
-                         *why ? ": " : "", why);
-                break;
-        case SESSION_LOST:
-                fields[0] = MESSAGE_LOST;
-                if (steady_lost(&a->steady, boot_now())) {
-                        held_keep_out(a);
-                        log_full(LOG_ERR, fields,
-                                 "Node %s lost its place: %s; %" PRIu64
-                                 " times by now, so it stays out for %" PRId64 " s.",
-                                 a->opt.node_name, why, a->opt.flap_limit,
-                                 a->opt.flap_rest / NSEC_PER_SEC);
-                } else {
-                        log_full(LOG_ERR, fields, "Node %s lost its place: %s; joining again.",
-                                 a->opt.node_name, why);
-                }
-                break;
-        case SESSION_JOINING:
-                if (*why && !again)
-                        log_warning("Cannot join yet: %s.", why);
-                break;
-        case SESSION_LEFT:
-                log_info("Left.");
-                break;
-        case SESSION_LEAVING:
-                break;
-        }
-        manager_session_changed(a, state, why);
-        tell_status(a);
-        if (state == SESSION_HELD)
-                held_check(a);
-}
-
-static void on_synced(void *userdata, bool synced)
-{
-        struct agent *a = userdata;
-
-        (void) synced;
-        manager_session_changed(a, SESSION_JOINING, ""); /* the properties only */
-        tell_status(a);
-}
-
-/* It asks again all the time: told once of each boot, and not often of many. */
-static void on_claimed(void *userdata, const struct node_record *by)
-{
-        struct agent *a = userdata;
-        char f_id[80], f_boot[80], f_address[NODE_ADDRESSES_MAX + 16];
-        const char *fields[] = {MESSAGE_CLAIMED, f_id, f_boot, f_address, NULL};
-
-        if (strcmp(a->claimed_by, by->boot_id) == 0 ||
-            boot_before(boot_now(), a->claim_told_at))
-                return;
-        a->claim_told_at = boot_add(boot_now(), CLAIM_EVERY);
-        strcpy(a->claimed_by, by->boot_id);
-        snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
-        snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);
-        snprintf(f_address, sizeof(f_address), "ADDRESS=%s", by->addresses);
-        log_full(
-                LOG_ERR, fields,
-                "Another host claims to be node %s, with %s node id (boot %s, at %s). It is "
-                "refused while we hold the place; %s.",
-                a->opt.node_name, strcmp(by->id, a->opt.node_id) == 0 ? "our" : "another",
-                *by->boot_id ? by->boot_id : "unknown",
-                *by->addresses ? by->addresses : "an unknown address",
-                strcmp(by->id, a->opt.node_id) == 0
-                        ? "if one is a clone of the other, give it a machine id of its own and "
-                          "another NodeName="
-                        : "give it another NodeName=");
-}
-
-static const struct client_ops client_ops = {
-        .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
-        .services = {.added = on_service_added,
-                     .removed = on_service_removed,
-                     .changed = on_service_changed},
-        .session = on_session,
-        .synced = on_synced,
-        .claimed = on_claimed,
-};
+#define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* as the core excuses after an outage */
 
 /* ---- a host that stood still, and its clocks with it ---- */
 
@@ -321,150 +92,9 @@ static void on_bus_retry(struct loop_timer *t)
 
 /* ---- ---- */
 
-/* While those who depend on the place have not let go: so often. */
-#define LET_GO_AGAIN (10 * NSEC_PER_MSEC)
-
-static void on_let_go(struct loop_timer *t)
-{
-        (void) t; /* the hook looks */
-}
-
-static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
-{
-        struct agent *a = userdata;
-
-        a->leave_reason = what == PID1_REBOOT     ? "reboot"
-                          : what == PID1_SHUTDOWN ? "shutdown"
-                                                  : "left";
-}
-
-static void leave(struct agent *a)
-{
-        if (a->leaving && a->then == THEN_EXIT) { /* asked twice: at once */
-                loop_stop(a->loop);
-                return;
-        }
-        a->leaving = true;
-        a->then = THEN_EXIT;
-        if (a->left) { /* for the sleep that it is woken from */
-                notify_stopping();
-                return;
-        }
-        notify_stopping();
-        if (a->pid1)
-                pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
-        else
-                on_shutdown_known(a, PID1_NO_SHUTDOWN);
-}
-
-/* Whoever asked for it is told that it will not last. */
-static void persist(struct agent *a)
-{
-        int r = maintenance_persist(a->maintenance);
-
-        if (r == 0 || !a->leave_call)
-                return;
-        (void) sd_bus_reply_method_errorf(a->leave_call, SD_BUS_ERROR_IO_ERROR,
-                                          "this host has left, and joins again with its next "
-                                          "boot: that it shall stay out cannot be written (%s)",
-                                          strerror(-r));
-        a->leave_call = sd_bus_message_unref(a->leave_call);
-}
-
-/* The place is given back once nothing that needs it runs any more. */
-static void go_on_leaving(struct agent *a)
-{
-        if (!a->leaving || !a->leave_reason || !fence_is_down(&a->fence))
-                return;
-        if (!a->left && !holders_let_go(&a->holders, client_session(a->client), boot_now())) {
-                if (loop_timer_arm(&a->let_go, boot_add(boot_now(), LET_GO_AGAIN)) < 0)
-                        abort();
-                return;
-        }
-        if (!a->left)
-                client_leave(a->client, a->leave_reason);
-        a->left = true;
-        if (a->state != SESSION_LEFT)
-                return;
-        switch (a->then) {
-        case THEN_EXIT:
-                return loop_stop(a->loop);
-        case THEN_REST:
-                if (!a->persisted)
-                        persist(a);
-                a->persisted = true;
-                logind_release(&a->logind);
-                return manager_left(a);
-        case THEN_JOIN:
-                a->leaving = a->left = false;
-                a->leave_reason = NULL;
-                a->state = SESSION_JOINING;
-                a->then = THEN_EXIT;
-                manager_left(a);
-                client_join(a->client);
-                logind_inhibit(&a->logind);
-        }
-}
-
-/* A host that sleeps cannot renew: it leaves before, and what it fenced is down. One that was
- * put to sleep without a word finds out by its clock. */
-static void on_sleep(void *userdata, bool begins)
-{
-        struct agent *a = userdata;
-
-        if (begins && !a->leaving) {
-                log_info("The host is going to sleep.");
-                a->leaving = true;
-                a->leave_reason = "suspend";
-                a->then = THEN_REST;
-                a->asleep = a->persisted = true;
-        } else if (!begins && a->asleep) {
-                log_info("The host is awake; joining again.");
-                a->asleep = false;
-                if (a->then == THEN_REST && a->maintenance == MAINTENANCE_NONE)
-                        a->then = THEN_JOIN;
-        }
-}
-
-bool agent_rest(struct agent *a, enum maintenance m)
-{
-        if (a->leaving && a->then != THEN_REST)
-                return false;
-        /* First of all: should we not live to see the end of it, the next life goes on. */
-        a->maintenance = m;
-        a->persisted = false;
-        maintenance_set(m);
-        manager_changed(a, "Maintenance");
-        if (!a->leaving)
-                log_info("Leaving until told to join.");
-        a->leaving = true;
-        a->asleep = false;
-        if (!a->leave_reason)
-                a->leave_reason = "left";
-        a->then = THEN_REST;
-        return true;
-}
-
-bool agent_join(struct agent *a)
-{
-        if (a->leaving && a->then == THEN_EXIT)
-                return false;
-        if (a->leaving)
-                a->then = THEN_JOIN;
-        if (a->maintenance != MAINTENANCE_NONE) {
-                a->maintenance = MAINTENANCE_NONE;
-                maintenance_set(MAINTENANCE_NONE);
-                (void) maintenance_persist(MAINTENANCE_NONE);
-                manager_changed(a, "Maintenance");
-        }
-        steady_forgive(&a->steady);
-        held_keep_out(a);
-        return true;
-}
-
 static void on_sigterm(struct loop_signal *s)
 {
-        leave(container_of(s, struct agent, sigterm));
+        agent_exit(container_of(s, struct agent, sigterm));
 }
 
 /* RestartKillSignal= of the unit: another life follows, and goes on with the place. */
@@ -496,7 +126,7 @@ static void on_ready_at(struct loop_timer *t)
         log_notice("No place yet after %" PRId64
                    " s%s%s; going on trying. What is bound to it starts when it is there.",
                    a->opt.ready_after / NSEC_PER_SEC, *why ? ": " : "", why);
-        tell_status(a);
+        agent_tell_status(a);
         be_ready(a);
 }
 
@@ -504,7 +134,7 @@ static void on_ready_at(struct loop_timer *t)
 static void begin_anew(struct agent *a)
 {
         if (!a->names.waiting || client_session(a->client)->lease != 0 ||
-            !fence_is_down(&a->fence) || a->leaving)
+            !fence_is_down(&a->fence) || leaving_is_under_way(&a->leaving))
                 return;
         log_notice(
                 "The place is over; starting again, with the settings that waited for that.");
@@ -525,7 +155,8 @@ static void on_hook(struct loop_hook *h)
         if (has_place)
                 keep_save(&a->keep, &p);
         /* What the lease protects comes first: all else can wait for it, not the other way. */
-        fence_follow(&a->fence, client_session(a->client), a->leaving, boot_now());
+        fence_follow(&a->fence, client_session(a->client), leaving_is_under_way(&a->leaving),
+                     boot_now());
         names_follow(&a->names, &a->opt, !fence_is_down(&a->fence));
         if (!has_place && a->keep.has)
                 keep_clear(&a->keep);
@@ -533,14 +164,14 @@ static void on_hook(struct loop_hook *h)
         if (a->state == SESSION_HELD)
                 watchdog_set(a); /* the core may have lowered the TTL */
         if (client_membership(a->client)->n != a->told_nodes)
-                tell_status(a);
+                agent_tell_status(a);
         publish_follow(a);
         news_pump(a);
         waits_pump(a, boot_now());
         lists_pump(a, boot_now());
         if (a->kept_out == fence_is_down(&a->fence)) {
                 held_keep_out(a);
-                tell_status(a);
+                agent_tell_status(a);
         }
         held_wait(a, boot_now());
         /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
@@ -548,7 +179,7 @@ static void on_hook(struct loop_hook *h)
         if ((a->state == SESSION_HELD && fence_is_settled(&a->fence)) ||
             a->state == SESSION_LEFT)
                 be_ready(a);
-        go_on_leaving(a);
+        leave_run(a);
         begin_anew(a);
         notify_flush();
 }
@@ -569,7 +200,7 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
 
 static void on_sigint(struct loop_signal *s)
 {
-        leave(container_of(s, struct agent, sigint));
+        agent_exit(container_of(s, struct agent, sigint));
 }
 
 static void on_sighup(struct loop_signal *s)
@@ -622,12 +253,11 @@ static int run(struct agent *a)
         loop_timer_init(&a->bus_retry, a->loop, on_bus_retry);
         loop_timer_init(&a->watchdog, a->loop, watchdog_beat);
         loop_timer_init(&a->ready_at, a->loop, on_ready_at);
-        loop_timer_init(&a->let_go, a->loop, on_let_go);
         loop_signal_start(&a->sigterm, a->loop, SIGTERM, on_sigterm);
         loop_signal_start(&a->sigint, a->loop, SIGINT, on_sigint);
         loop_signal_start(&a->sigusr1, a->loop, SIGUSR1, on_sigusr1);
         loop_signal_start(&a->sighup, a->loop, SIGHUP, on_sighup);
-        r = client_new(&a->client, a->loop, &cfg, &client_ops, a, err, sizeof(err));
+        r = client_new(&a->client, a->loop, &cfg, &agent_events, a, err, sizeof(err));
         explicit_bzero(password, sizeof(password));
         if (r < 0) {
                 log_error("%s.", err);
@@ -636,7 +266,7 @@ static int run(struct agent *a)
         memory_lock();
         held_make(a);
         settings_steady(a);
-        steady_init(&a->steady, a->loop, on_brake);
+        steady_init(&a->steady, a->loop, agent_brake);
         held_keep_out(a);
         callers_init(&a->callers, a->loop);
         waits_init(&a->waits, a->loop);
@@ -645,31 +275,19 @@ static int run(struct agent *a)
         r = publish_start(a);
         if (r < 0)
                 return r;
-        logind_init(&a->logind, on_sleep, a);
+        leave_init(a);
         standstill_start(&a->standstill, a->loop, on_standstill);
         a->hook.what = "the place, and lists that are asked for";
         loop_hook_start(&a->hook, a->loop, on_hook);
         if (loop_timer_arm(&a->ready_at, boot_add(boot_now(), a->opt.ready_after)) < 0)
                 return -ENOMEM;
-        a->maintenance = maintenance_load();
-        if (a->maintenance != MAINTENANCE_NONE) {
-                log_notice("This host stays out until tenurectl join, as it was told%s.",
-                           a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
-                a->leaving = a->persisted = true;
-                a->leave_reason = "left";
-                a->then = THEN_REST;
-                /* What an earlier life holds is given back in order; else nothing is taken. */
-                if (!a->resumed)
-                        client_leave(a->client, a->leave_reason);
-                a->left = !a->resumed;
-        }
         connect_bus(a);
         a->watchdog_most = notify_watchdog_period();
         watchdog_set(a);
         certificate_start(a);
         log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
                  a->opt.cluster, a->opt.node_name, a->opt.endpoints);
-        tell_status(a);
+        agent_tell_status(a);
         loop_watch_turns(a->loop, LONG_TURN, on_long_turn, a);
         loop_run(a->loop);
         return 0;

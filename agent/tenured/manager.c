@@ -55,8 +55,8 @@ static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 if (r < 0)
                         return r;
         }
-        if (a->leave_call || !agent_rest(a, flags & LEAVE_PERSISTENT ? MAINTENANCE_PERSISTENT
-                                                                     : MAINTENANCE_BOOT))
+        if (a->leave_call || !agent_leave(a, flags & LEAVE_PERSISTENT ? MAINTENANCE_PERSISTENT
+                                                                      : MAINTENANCE_BOOT))
                 return refuse(error);
         a->leave_call = sd_bus_message_ref(m);
         return 1;

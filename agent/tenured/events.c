@@ -1,0 +1,237 @@
+/* What becomes of the nodes, the services and our own place: for the journal, for systemd's
+ * status line, and for the bus. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "agent.h"
+#include "base/log.h"
+#include "bus/notify.h"
+
+/* Journal message ids, explained in conf/tenure.catalog. */
+#define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
+#define MESSAGE_JEOPARDY "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a002"
+#define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
+#define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
+#define MESSAGE_CLAIMED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00d"
+
+#define CLAIM_EVERY (60 * NSEC_PER_SEC)
+
+/* ---- membership ---- */
+
+static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
+{
+        struct agent *a = userdata;
+
+        news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
+        steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
+}
+
+static void on_left(const struct member_node *n, const char *reason, int64_t revision,
+                    void *userdata)
+{
+        struct agent *a = userdata;
+
+        news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
+        steady_nodes(&a->steady, client_membership(a->client)->n,
+                     strcmp(reason, "expired") == 0, boot_now());
+}
+
+static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
+{
+        news_add(userdata, NEWS_NODE_CHANGED, n->record.name, n->record.id, "", "", revision);
+}
+
+static void on_service_added(const struct service *s, int64_t revision, void *userdata)
+{
+        news_add(userdata, NEWS_SERVICE_ADDED, s->name, s->node, s->instance, "", revision);
+}
+
+static void on_service_removed(const struct service *s, const char *reason, int64_t revision,
+                               void *userdata)
+{
+        news_add(userdata, NEWS_SERVICE_REMOVED, s->name, s->node, s->instance, reason,
+                 revision);
+}
+
+static void on_service_changed(const struct service *s, int64_t revision, void *userdata)
+{
+        news_add(userdata, NEWS_SERVICE_CHANGED, s->name, s->node, s->instance, "", revision);
+}
+
+void agent_brake(struct steady *s)
+{
+        struct agent *a = container_of(s, struct agent, steady);
+        const char *fields[] = {MESSAGE_MASS, NULL};
+
+        if (s->brake.on)
+                log_full(LOG_WARNING, fields,
+                         "%u %% of the nodes or more are gone within %" PRId64
+                         " s; what moves work should wait.",
+                         s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
+        else
+                log_notice("The nodes that are there are most of the nodes again.");
+        manager_changed(a, "MassFailure");
+}
+
+/* ---- our own place ---- */
+
+void agent_tell_status(struct agent *a)
+{
+        const struct session *s = client_session(a->client);
+        const char *why = *a->why ? a->why : client_trouble(a->client);
+        size_t n = client_membership(a->client)->n;
+
+        a->told_nodes = n;
+        switch (a->state) {
+        case SESSION_JOINING:
+                if (!fence_is_down(&a->fence)) {
+                        const char *what = fence_still_up(&a->fence);
+
+                        notify_status("Not joining before %s is down.",
+                                      *what ? what : a->opt.held_target);
+                        break;
+                }
+                if (boot_before(boot_now(), a->steady.damping.until)) {
+                        notify_status("Staying out for %" PRId64 " s after %" PRIu64
+                                      " losses; tenurectl join ends that.",
+                                      boot_diff(a->steady.damping.until, boot_now()) /
+                                              NSEC_PER_SEC,
+                                      a->opt.flap_limit);
+                        break;
+                }
+                notify_status("Joining cluster %s as %s%s%s.", a->opt.cluster, a->opt.node_name,
+                              *why ? ": " : "", why);
+                break;
+        case SESSION_HELD:
+                notify_status("Holding lease %016" PRIx64 " as %s in cluster %s of %zu nodes.",
+                              (uint64_t) s->lease, a->opt.node_name, a->opt.cluster, n);
+                break;
+        case SESSION_JEOPARDY:
+                notify_status("Lease in jeopardy: renewals fail%s%s.", *a->why ? ": " : "",
+                              a->why);
+                break;
+        case SESSION_LOST:
+                notify_status("Lost the lease: %s.", a->why);
+                break;
+        case SESSION_LEAVING:
+                notify_status("Leaving.");
+                break;
+        case SESSION_LEFT:
+                if (a->maintenance != MAINTENANCE_NONE && !(a->leaving.causes & LEAVING_EXIT))
+                        notify_status("Staying out%s; tenurectl join ends that.",
+                                      a->maintenance == MAINTENANCE_PERSISTENT ? ", over boots"
+                                                                               : "");
+                else
+                        notify_status("Left.");
+                break;
+        }
+}
+
+static void on_session(void *userdata, enum session_state state, const char *why)
+{
+        struct agent *a = userdata;
+        const struct session *s = client_session(a->client);
+        bool again = state == a->state && state == SESSION_JOINING && strcmp(why, a->why) == 0;
+        char lease[48];
+        const char *fields[] = {NULL, lease, NULL};
+
+        /* Before a word of it. */
+        if (state == SESSION_LOST)
+                fence_follow(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
+        snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
+        snprintf(a->why, sizeof(a->why), "%s", why);
+        a->state = state;
+        switch (state) {
+        case SESSION_HELD:
+                watchdog_set(a);
+                fields[0] = MESSAGE_HELD;
+                log_full(LOG_NOTICE, fields,
+                         "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
+                         a->opt.node_name,
+                         a->resumed && !a->ready ? "goes on holding" : "holds",
+                         (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
+                break;
+        case SESSION_JEOPARDY:
+                fields[0] = MESSAGE_JEOPARDY;
+                log_full(LOG_WARNING, fields,
+                         "Renewals fail; the place is lost in %" PRId64
+                         " ms unless one comes through%s%s.",
+                         boot_diff(session_deadline(s), boot_now()) / NSEC_PER_MSEC,
+                         *why ? ": " : "", why);
+                break;
+        case SESSION_LOST:
+                fields[0] = MESSAGE_LOST;
+                if (steady_lost(&a->steady, boot_now())) {
+                        held_keep_out(a);
+                        log_full(LOG_ERR, fields,
+                                 "Node %s lost its place: %s; %" PRIu64
+                                 " times by now, so it stays out for %" PRId64 " s.",
+                                 a->opt.node_name, why, a->opt.flap_limit,
+                                 a->opt.flap_rest / NSEC_PER_SEC);
+                } else {
+                        log_full(LOG_ERR, fields, "Node %s lost its place: %s; joining again.",
+                                 a->opt.node_name, why);
+                }
+                break;
+        case SESSION_JOINING:
+                if (*why && !again)
+                        log_warning("Cannot join yet: %s.", why);
+                break;
+        case SESSION_LEFT:
+                log_info("Left.");
+                break;
+        case SESSION_LEAVING:
+                break;
+        }
+        manager_session_changed(a, state, why);
+        agent_tell_status(a);
+        if (state == SESSION_HELD)
+                held_check(a);
+}
+
+static void on_synced(void *userdata, bool synced)
+{
+        struct agent *a = userdata;
+
+        (void) synced;
+        manager_session_changed(a, SESSION_JOINING, ""); /* the properties only */
+        agent_tell_status(a);
+}
+
+/* It asks again all the time: told once of each boot, and not often of many. */
+static void on_claimed(void *userdata, const struct node_record *by)
+{
+        struct agent *a = userdata;
+        char f_id[80], f_boot[80], f_address[NODE_ADDRESSES_MAX + 16];
+        const char *fields[] = {MESSAGE_CLAIMED, f_id, f_boot, f_address, NULL};
+
+        if (strcmp(a->claimed_by, by->boot_id) == 0 ||
+            boot_before(boot_now(), a->claim_told_at))
+                return;
+        a->claim_told_at = boot_add(boot_now(), CLAIM_EVERY);
+        strcpy(a->claimed_by, by->boot_id);
+        snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
+        snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);
+        snprintf(f_address, sizeof(f_address), "ADDRESS=%s", by->addresses);
+        log_full(
+                LOG_ERR, fields,
+                "Another host claims to be node %s, with %s node id (boot %s, at %s). It is "
+                "refused while we hold the place; %s.",
+                a->opt.node_name, strcmp(by->id, a->opt.node_id) == 0 ? "our" : "another",
+                *by->boot_id ? by->boot_id : "unknown",
+                *by->addresses ? by->addresses : "an unknown address",
+                strcmp(by->id, a->opt.node_id) == 0
+                        ? "if one is a clone of the other, give it a machine id of its own and "
+                          "another NodeName="
+                        : "give it another NodeName=");
+}
+
+const struct client_ops agent_events = {
+        .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
+        .services = {.added = on_service_added,
+                     .removed = on_service_removed,
+                     .changed = on_service_changed},
+        .session = on_session,
+        .synced = on_synced,
+        .claimed = on_claimed,
+};

@@ -1,0 +1,159 @@
+/* Leaves the cluster on purpose, and comes back: when and in what order, session/leaving.h
+ * decides. */
+#include "agent.h"
+#include "base/log.h"
+#include "bus/notify.h"
+
+#define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
+
+/* While those who depend on the place have not let go: so often. */
+#define ASK_AGAIN (10 * NSEC_PER_MSEC)
+
+/* ---- why ---- */
+
+static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
+{
+        struct agent *a = userdata;
+
+        leaving_tell(&a->leaving, what == PID1_REBOOT     ? "reboot"
+                                  : what == PID1_SHUTDOWN ? "shutdown"
+                                                          : "left");
+}
+
+void agent_exit(struct agent *a)
+{
+        if (a->leaving.causes & LEAVING_EXIT) /* asked twice: at once */
+                return loop_stop(a->loop);
+        notify_stopping();
+        leaving_begin(&a->leaving, LEAVING_EXIT, NULL);
+        if (a->leaving.state != LEAVING_LETTING_GO) /* the others have been told why */
+                return;
+        if (a->pid1)
+                pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
+        else
+                on_shutdown_known(a, PID1_NO_SHUTDOWN);
+}
+
+bool agent_leave(struct agent *a, enum maintenance m)
+{
+        if (a->leaving.causes & LEAVING_EXIT)
+                return false;
+        /* First of all: should we not live to see the end of it, the next life goes on. */
+        a->maintenance = m;
+        a->persisted = false;
+        maintenance_set(m);
+        manager_changed(a, "Maintenance");
+        if (!leaving_is_under_way(&a->leaving))
+                log_info("Leaving until told to join.");
+        leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
+        return true;
+}
+
+bool agent_join(struct agent *a)
+{
+        if (a->leaving.causes & LEAVING_EXIT)
+                return false;
+        leaving_end(&a->leaving, LEAVING_MAINTENANCE | LEAVING_SLEEP);
+        if (a->maintenance != MAINTENANCE_NONE) {
+                a->maintenance = MAINTENANCE_NONE;
+                maintenance_set(MAINTENANCE_NONE);
+                (void) maintenance_persist(MAINTENANCE_NONE);
+                manager_changed(a, "Maintenance");
+        }
+        steady_forgive(&a->steady);
+        held_keep_out(a);
+        return true;
+}
+
+/* A host that sleeps cannot renew: it leaves before, and what it fenced is down. One that was
+ * put to sleep without a word finds out by its clock. */
+static void on_sleep(void *userdata, bool begins)
+{
+        struct agent *a = userdata;
+
+        if (begins && !leaving_is_under_way(&a->leaving)) {
+                log_info("The host is going to sleep.");
+                a->persisted = true;
+                leaving_begin(&a->leaving, LEAVING_SLEEP, "suspend");
+        } else if (!begins && (a->leaving.causes & LEAVING_SLEEP)) {
+                leaving_end(&a->leaving, LEAVING_SLEEP);
+                log_info("The host is awake%s.", a->leaving.causes ? "" : "; joining again");
+        }
+}
+
+/* ---- the acts ---- */
+
+/* Whoever asked for it is told that it will not last. */
+static void persist(struct agent *a)
+{
+        int r;
+
+        if (a->persisted)
+                return;
+        a->persisted = true;
+        r = maintenance_persist(a->maintenance);
+        if (r == 0 || !a->leave_call)
+                return;
+        (void) sd_bus_reply_method_errorf(a->leave_call, SD_BUS_ERROR_IO_ERROR,
+                                          "this host has left, and joins again with its next "
+                                          "boot: that it shall stay out cannot be written (%s)",
+                                          strerror(-r));
+        a->leave_call = sd_bus_message_unref(a->leave_call);
+}
+
+static void act(struct agent *a, unsigned acts)
+{
+        if ((acts & LEAVING_ASK_HOLDERS) &&
+            loop_timer_arm(&a->let_go, boot_add(boot_now(), ASK_AGAIN)) < 0)
+                abort();
+        if (acts & LEAVING_GIVE_BACK)
+                client_leave(a->client, a->leaving.reason);
+        if (acts & LEAVING_SETTLE) {
+                if (!(acts & LEAVING_JOIN)) {
+                        persist(a);
+                        logind_release(&a->logind);
+                }
+                manager_left(a);
+        }
+        if (acts & LEAVING_JOIN) {
+                a->state = SESSION_JOINING;
+                client_join(a->client);
+                logind_inhibit(&a->logind);
+        }
+        if (acts & LEAVING_END)
+                loop_stop(a->loop);
+}
+
+void leave_run(struct agent *a)
+{
+        struct leaving_sight s = {.down = fence_is_down(&a->fence),
+                                  .left = a->state == SESSION_LEFT};
+
+        /* They hear of it with the first question. */
+        if (a->leaving.state == LEAVING_LETTING_GO && a->leaving.reason && s.down)
+                s.let_go = holders_let_go(&a->holders, client_session(a->client), boot_now());
+        act(a, leaving_next(&a->leaving, &s));
+}
+
+static void on_let_go(struct loop_timer *t)
+{
+        (void) t; /* the hook looks */
+}
+
+void leave_init(struct agent *a)
+{
+        loop_timer_init(&a->let_go, a->loop, on_let_go);
+        logind_init(&a->logind, on_sleep, a);
+        a->maintenance = maintenance_load();
+        if (a->maintenance == MAINTENANCE_NONE)
+                return;
+        log_notice("This host stays out until tenurectl join, as it was told%s.",
+                   a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
+        a->persisted = true;
+        leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
+        /* What an earlier life holds is given back in order; else nothing is taken. */
+        if (!a->resumed) {
+                client_leave(a->client, a->leaving.reason);
+                leaving_is_out(&a->leaving);
+        }
+}

@@ -1,0 +1,69 @@
+/*
+ * Leaving the cluster on purpose, and what comes after:
+ *
+ *     staying -> letting go -> giving back -> out -> staying, or the end
+ *
+ * A host stays out for as long as there is a cause for it. First what needs the place comes
+ * down and its holders let go, then the lease is revoked, by the reason that the others are
+ * told. As a pure function of (causes, what was seen); who carries the acts out is
+ * agent/tenured/leave.c.
+ */
+#pragma once
+
+#include "base/base.h"
+
+enum leaving_cause {
+        LEAVING_EXIT = 1 << 0,        /* the program ends: for good */
+        LEAVING_MAINTENANCE = 1 << 1, /* told to stay out, until told to join */
+        LEAVING_SLEEP = 1 << 2,       /* until the host is awake */
+};
+
+enum leaving_state {
+        LEAVING_STAYING,
+        LEAVING_LETTING_GO,
+        LEAVING_GIVING_BACK,
+        LEAVING_OUT,
+};
+
+/* What is to be done, in this order; several at a time. */
+enum leaving_act {
+        LEAVING_ASK_HOLDERS = 1 << 0, /* to let go; ask again until they have */
+        LEAVING_GIVE_BACK = 1 << 1,   /* the lease, for `reason` */
+        LEAVING_SETTLE = 1 << 2, /* it is out: who waits for that is told, a sleep may go on */
+        LEAVING_JOIN = 1 << 3,
+        LEAVING_END = 1 << 4,
+};
+
+struct leaving {
+        enum leaving_state state;
+        unsigned causes;
+        const char *reason; /* borrowed; NULL: it is not known yet, and waited for */
+};
+
+/* What was seen. */
+struct leaving_sight {
+        bool down;   /* nothing that needs the place runs */
+        bool let_go; /* nor has anybody else a claim on it */
+        bool left;   /* the lease is given back, or over */
+};
+
+/* For @cause, as the others are told by @reason; one that is known already stays. NULL:
+ * leaving_tell() follows. */
+void leaving_begin(struct leaving *l, enum leaving_cause cause, const char *reason);
+
+/* It was found out, or is another one. */
+void leaving_tell(struct leaving *l, const char *reason);
+
+/* These are none any more; without any it joins again, once it is out. */
+void leaving_end(struct leaving *l, unsigned causes);
+
+/* At the start of a program that has nothing to give back. */
+void leaving_is_out(struct leaving *l);
+
+/* What to do. Call again whenever something else is seen. */
+unsigned leaving_next(struct leaving *l, const struct leaving_sight *s);
+
+static inline bool leaving_is_under_way(const struct leaving *l)
+{
+        return l->state != LEAVING_STAYING;
+}
