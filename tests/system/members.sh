@@ -91,14 +91,14 @@ is "HashKV is equal on all replicas" "$(sort -u <<<"$HASHES" | wc -l)" 1
 SURVIVOR=d
 start no_leader /usr/bin/python3 "$ROOT/tests/system/no_leader.py" "$DIR/pb" "127.0.0.1:$c4"
 until_ok 10 grep -q open "$DIR/no_leader.log" || not_ok "streams that ask for a leader" "$(cat "$DIR/no_leader.log")"
-for p in "${PIDS[@]}"; do grep -qz -- "--name" "/proc/$p/cmdline" 2>/dev/null && ! tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -- "--name $SURVIVOR " && kill -9 "$p"; done
+for p in "${PIDS[@]}"; do is_ours "$p" && grep -qz -- "--name" "/proc/$p/cmdline" 2>/dev/null && ! tr '\0' ' ' <"/proc/$p/cmdline" | grep -q -- "--name $SURVIVOR " && kill -9 "$p"; done
 EP="$A:$c4"
 until_ok 20 grep -q "goes on" "$DIR/no_leader.log"
 is "streams that asked for a leader end when there is none, and no others" "$(tail -n +2 "$DIR/no_leader.log" | tr '\n' ';')" \
 	"UNAVAILABLE: etcdserver: no leader;UNAVAILABLE: etcdserver: no leader;the other goes on;"
 has "a snapshot of the one that is left" "$(ctl core snapshot save "$DIR/snap" 2>&1)" "^Saved"
 has "etcdctl's snapshot of it" "$(etc "127.0.0.1:$c4" snapshot save "$DIR/snap2" 2>&1)" "Snapshot saved"
-for p in "${PIDS[@]}"; do kill -9 "$p" 2>/dev/null; done
+for p in "${PIDS[@]}"; do is_ours "$p" && kill -9 "$p" 2>/dev/null; done
 read -r n1 n2 n3 q1 q2 q3 < <(free_ports 6)
 NEW="x=$A:$q1,y=$A:$q2,z=$A:$q3"
 head -c 200 "$DIR/snap" >"$DIR/cut"
