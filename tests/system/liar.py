@@ -35,7 +35,7 @@ sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 
 TTL = 2.0
-BACK = 15  # s within which it holds again, on a busy machine
+BACK = 60  # s within which it holds again, on a busy machine
 PREFIX = b"/tenure/default/"
 PASSED = FAILED = 0
 
@@ -663,7 +663,7 @@ def many_nodes(core, agent):
             core.keys[PREFIX + b"nodes/z%d" % i] = pb.KeyValue(key=PREFIX + b"nodes/z%d" % i, value=b"x" * (1 << 20), mod_revision=core.revision, create_revision=core.revision)
         core.lie = lie
         core.cluster = 0xC1
-    return lambda: None if until(20, lambda: agent.text().count(" joined.") >= 20100) else f"it knows {agent.text().count(' joined.')}; {largest[0]} bytes"
+    return lambda: None if until(BACK, lambda: agent.text().count(" joined.") >= 20100) else f"it knows {agent.text().count(' joined.')}; {largest[0]} bytes"
 
 
 @case
