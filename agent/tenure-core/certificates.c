@@ -1,8 +1,7 @@
 #include "certificates.h"
 
 #include "base/log.h"
-
-#define MESSAGE_CERTIFICATE "MESSAGE_ID=3e5f1c0b7a2d4968b1c47d90e2fa6c13"
+#include "bus/messages.h"
 
 int certificates_read(struct certificates *c, const struct options *o)
 {
@@ -53,7 +52,7 @@ void certificates_replace(struct certificates *c, struct certificates *fresh)
 
 static void tell(const char *option, const char *text, const char *what)
 {
-        const char *fields[] = {MESSAGE_CERTIFICATE, NULL};
+        const char *fields[] = {MESSAGE_CORE_CERTIFICATE, NULL};
 
         log_full(LOG_WARNING, fields,
                  "The certificate of %s %s: renew it, and reload; without it %s.", option, text,

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "bus/journal.h"
+#include "bus/messages.h"
 #include "bus/notify.h"
 #include "certificates.h"
 #include "consensus/join.h"
@@ -23,10 +24,6 @@
 #include "options.h"
 #include "restore.h"
 #include "service/server.h"
-
-/* Journal message ids, explained in conf/tenure.catalog. */
-#define MESSAGE_LEADER "MESSAGE_ID=5a1d7c1f5fcd4b0c9a0a7be2a9d4d6b1"
-#define MESSAGE_EXPIRED "MESSAGE_ID=0f5bd0e4b3a94a3e8c0d3f7f7f2f6c52"
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC

@@ -1,8 +1,7 @@
 /* The end of our certificate, told weeks before. */
 #include "agent.h"
 #include "base/log.h"
-
-#define MESSAGE_CERTIFICATE "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00e"
+#include "bus/messages.h"
 
 static void on_end(struct cert_end *e, const char *text)
 {

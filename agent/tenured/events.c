@@ -5,14 +5,8 @@
 
 #include "agent.h"
 #include "base/log.h"
+#include "bus/messages.h"
 #include "bus/notify.h"
-
-/* Journal message ids, explained in conf/tenure.catalog. */
-#define MESSAGE_HELD "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a001"
-#define MESSAGE_JEOPARDY "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a002"
-#define MESSAGE_LOST "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a003"
-#define MESSAGE_MASS "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00c"
-#define MESSAGE_CLAIMED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00d"
 
 #define CLAIM_EVERY (60 * NSEC_PER_SEC)
 

@@ -5,12 +5,9 @@
 
 #include "base/log.h"
 #include "bus/cgroup.h"
+#include "bus/messages.h"
 #include "fence_known.h"
 #include "reboot.h"
-
-/* Explained in conf/tenure.catalog. */
-#define MESSAGE_FENCED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a006"
-#define MESSAGE_FENCE_FAILED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a007"
 
 static nsec_t ms(nsec_t t)
 {

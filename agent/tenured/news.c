@@ -2,13 +2,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "bus/messages.h"
 #include "lists.h"
-
-/* Journal message ids, explained in conf/tenure.catalog. */
-#define MESSAGE_JOINED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a004"
-#define MESSAGE_LEFT "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a005"
-#define MESSAGE_SERVICE_ADDED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a008"
-#define MESSAGE_SERVICE_REMOVED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a009"
 
 #define SHARE (3 * NSEC_PER_MSEC) /* of a turn */
 

@@ -7,10 +7,7 @@
 
 #include "agent.h"
 #include "base/log.h"
-
-/* Journal message ids, explained in conf/tenure.catalog. */
-#define MESSAGE_DEGRADED "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00a"
-#define MESSAGE_WELL "MESSAGE_ID=8d7b2a54a0b94d0f9c5d4e7a36d2a00b"
+#include "bus/messages.h"
 
 #define LAG_MIN (50 * NSEC_PER_MSEC)
 
