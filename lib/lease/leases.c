@@ -38,6 +38,8 @@ void leases_init(struct leases *t)
         *t = (struct leases){0};
         RB_INIT(&t->by_id);
         RB_INIT(&t->by_name);
+        RB_INIT(&t->pasts);
+        RB_INIT(&t->kept);
 }
 
 void leases_fini(struct leases *t)
@@ -71,20 +73,19 @@ struct lease *leases_find_name(const struct leases *t, const void *name, size_t 
         return NULL;
 }
 
+uint32_t leases_free_slot(struct leases *t)
+{
+        while (t->free_from < t->n_slots && t->slots[t->free_from])
+                t->free_from++;
+        return (uint32_t) t->free_from;
+}
+
 int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, const void *name,
                size_t name_len, const uint32_t *at_slot, struct lease **ret)
 {
         struct lease *l;
-        size_t slot, had;
+        size_t slot = at_slot ? *at_slot : leases_free_slot(t), had = t->n_slots;
 
-        if (at_slot) {
-                slot = *at_slot;
-        } else {
-                while (t->free_from < t->n_slots && t->slots[t->free_from])
-                        t->free_from++;
-                slot = t->free_from;
-        }
-        had = t->n_slots;
         if (slot >= had) {
                 if (array_reserve(&t->slots, &t->slots_cap, slot + 1, sizeof(struct lease *)) <
                     0)

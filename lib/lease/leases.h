@@ -31,6 +31,8 @@ struct lease {
 
 RB_HEAD(lease_ids, lease);
 RB_HEAD(lease_names, lease);
+RB_HEAD(lease_pasts, lease_past);
+RB_HEAD(lease_kepts, lease_kept);
 RB_PROTOTYPE(lease_ids, lease, by_id, lease_id_cmp)
 RB_PROTOTYPE(lease_names, lease, by_name, lease_name_cmp)
 
@@ -43,6 +45,13 @@ struct leases {
         size_t free_from; /* no free slot lies below */
         size_t n;
         size_t bytes; /* what they cost in memory, roughly, with their deadlines */
+        /* lease_past.h: who looks at them in slices, and what has changed since they began.
+         * Not of the state. */
+        struct lease_pasts pasts;
+        struct lease_kepts kept;
+        uint64_t n_begun;
+        size_t past_slot; /* the least that any of them still looks at */
+        size_t kept_bytes;
 };
 
 void leases_init(struct leases *t);
@@ -56,6 +65,9 @@ static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
 {
         return slot < t->n_slots ? t->slots[slot] : NULL;
 }
+
+/* The lowest free slot. */
+uint32_t leases_free_slot(struct leases *t);
 
 /* Adds a lease, in the lowest free slot or, where @at_slot is given, there. The id and the name
  * must be free. Returns 0 or -ENOMEM. */

@@ -2,21 +2,26 @@
  * A snapshot that is encoded bit by bit, of the state as it was at the start, while commands go
  * on being applied.
  *
- * What changes in place (leases, members, alarms, users) is encoded at once, and held until it
- * is taken. Keys and their history are pinned (past.h), so that what was there at the start is
- * found later, whatever is compacted meanwhile; loading another state ends it. Equal state
- * gives equal bytes (I4).
+ * Members, alarms and users are few, and encoded at once. Leases (lease_past.h), then keys with
+ * their history (past.h), are pinned: what was there at the start is found later, whatever is
+ * changed or compacted meanwhile; loading another state ends it. Equal state gives equal bytes
+ * (I4).
  */
 #pragma once
 
+#include "lease/lease_past.h"
 #include "lease/past.h"
 #include "lease/state.h"
 
 struct state_saver {
         struct buf out;  /* what there is; the caller may take away what he has read */
         struct buf tail; /* what follows the keys */
+        struct lease_past leases;
+        bool leases_done;
+        struct buf owners; /* of those that were encoded */
+        uint64_t n_owners;
         struct past past;
-        uint64_t n_keys; /* that were encoded */
+        uint64_t n_keys; /* that are still to be encoded */
         size_t size;     /* of all of it, once that is counted */
 };
 
@@ -24,7 +29,8 @@ struct state_saver {
 void state_save_start(struct state_saver *sv, struct state *s);
 
 /* Before the first state_save_more(), if at all: goes on for about @bytes to find out how many
- * there will be. Returns 1 when there is more to count, 0 when `size` is known, or as below. */
+ * there will be. The leases are in `out` then. Returns 1 when there is more to count, 0 when
+ * `size` is known, or as below. */
 must_check_ int state_save_count(struct state_saver *sv, size_t bytes);
 
 /* Encodes about @bytes more. Returns 1 when there is more to come; 0 when the last of it is in

@@ -39,10 +39,10 @@ static void save_version(const struct kv_version *v, struct buf *out)
 
 #define LEASE_LEN 44 /* without its name */
 
-/* All at once, and there may be a million: hence by hand. */
-static void save_lease(const struct lease *l, struct lease_time end, struct buf *out)
+/* There may be a million: hence by hand. */
+static void save_lease(const struct lease_then *l, struct buf *out)
 {
-        uint8_t *to = buf_reserve(out, LEASE_LEN + VARINT_MAX + l->name_len), *p = to;
+        uint8_t *to = buf_reserve(out, LEASE_LEN + VARINT_MAX + l->name.len), *p = to;
 
         if (!to)
                 return;
@@ -51,46 +51,39 @@ static void save_lease(const struct lease *l, struct lease_time end, struct buf 
         le64_put(p + 12, (uint64_t) l->ttl_ms);
         le64_put(p + 20, l->born);
         le64_put(p + 28, l->renewed);
-        le64_put(p + 36, (uint64_t) end.ns);
-        p = varint_put(p + LEASE_LEN, l->name_len);
-        if (l->name_len > 0)
-                memcpy(p, l->name, l->name_len);
-        buf_commit(out, (size_t) (p - to) + l->name_len);
+        le64_put(p + 36, (uint64_t) l->end.ns);
+        p = varint_put(p + LEASE_LEN, l->name.len);
+        if (l->name.len > 0)
+                memcpy(p, l->name.p, l->name.len);
+        buf_commit(out, (size_t) (p - to) + l->name.len);
 }
 
-#define AHEAD 8 /* they lie all over the memory */
-
-static void save_leases(const struct state *s, struct buf *out)
+/* Returns 0 when that was all, 1 when there are more, -ESTALE or -ENOMEM. */
+static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
 {
-        struct lease *const *slots = s->leases.slots;
-        size_t n = s->leases.n_slots;
+        struct lease_then l;
+        int r = 1;
 
-        buf_add_u64(out, s->leases.n);
-        for (size_t i = 0; i < n; i++) {
-                if (i + AHEAD < n && slots[i + AHEAD])
-                        __builtin_prefetch(slots[i + AHEAD]);
-                if (slots[i])
-                        save_lease(slots[i], deadlines_get(&s->deadlines, (uint32_t) i), out);
-        }
-}
-
-static void save_owners(const struct state *s, struct buf *out)
-{
-        uint64_t n = 0;
-
-        for (size_t i = 0; i < s->leases.n_slots; i++)
-                n += s->leases.slots[i] && s->leases.slots[i]->owner ? 1 : 0;
-        if (n == 0)
-                return;
-        buf_add_u64(out, n);
-        for (size_t i = 0; i < s->leases.n_slots; i++) {
-                const struct lease *l = s->leases.slots[i];
-
-                if (!l || !l->owner)
+        while (buf_len(&sv->out) < until && (r = lease_past_next(&sv->leases, steps, &l)) > 0) {
+                save_lease(&l, &sv->out);
+                if (l.owner.len == 0)
                         continue;
-                buf_add_u32(out, l->slot);
-                buf_add_bytes(out, l->owner, strlen(l->owner));
+                sv->n_owners++;
+                buf_add_u32(&sv->owners, l.slot);
+                buf_add_bytes(&sv->owners, l.owner.p, l.owner.len);
         }
+        if (r != 0)
+                return r == -EAGAIN ? 1 : r;
+        sv->leases_done = true;
+        if (sv->n_owners > 0) {
+                buf_add_u64(&sv->tail, sv->n_owners);
+                buf_add(&sv->tail, buf_head(&sv->owners), buf_len(&sv->owners));
+        }
+        if (buf_error(&sv->owners) < 0 || buf_error(&sv->tail) < 0)
+                return -ENOMEM;
+        buf_fini(&sv->owners);
+        buf_add_u64(&sv->out, sv->n_keys);
+        return 0;
 }
 
 static void save_tail(const struct state *s, struct buf *out)
@@ -109,22 +102,20 @@ static void save_tail(const struct state *s, struct buf *out)
                                            (unsigned) s->alarms[i].why << 4));
         }
         auth_save(&s->auth, out);
-        save_owners(s, out);
 }
 
 static void save_start(struct state_saver *sv, struct state *s, bool pin)
 {
         state_saver_fini(sv);
         past_begin(&sv->past, &s->kv, s->revision, pin);
+        lease_past_begin(&sv->leases, s, pin);
         buf_add_u64(&sv->out, (uint64_t) s->revision);
         buf_add_u64(&sv->out, (uint64_t) s->kv.compacted);
         buf_add_u64(&sv->out, s->applied);
         buf_add_u64(&sv->out, (uint64_t) s->time.ns);
-        save_leases(s, &sv->out);
-        buf_add_u64(&sv->out, s->kv.n_all);
+        buf_add_u64(&sv->out, s->leases.n);
         sv->n_keys = s->kv.n_all;
         save_tail(s, &sv->tail);
-        sv->size = buf_len(&sv->out) + buf_len(&sv->tail);
 }
 
 void state_save_start(struct state_saver *sv, struct state *s)
@@ -149,12 +140,24 @@ static size_t bytes_len(size_t n)
         return varint_len(n) + n;
 }
 
+/* So long it is when that many @bytes more are in it. */
+static size_t up_to(const struct buf *out, size_t bytes)
+{
+        return bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
+}
+
 int state_save_count(struct state_saver *sv, size_t bytes)
 {
         struct past *p = &sv->past;
         int64_t steps = steps_of(bytes);
         int r;
 
+        if (!sv->leases_done) {
+                r = save_leases(sv, up_to(&sv->out, bytes), &steps);
+                if (r == 0)
+                        sv->size = buf_len(&sv->out) + buf_len(&sv->tail);
+                return r < 0 ? r : 1;
+        }
         while ((r = past_next(p, &steps)) > 0)
                 if (r == PAST_PAUSE)
                         return 1;
@@ -171,10 +174,12 @@ int state_save_more(struct state_saver *sv, size_t bytes)
 {
         struct buf *out = &sv->out;
         struct past *p = &sv->past;
-        size_t until = bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
+        size_t until = up_to(out, bytes);
         int64_t steps = steps_of(bytes);
-        int r;
+        int r = sv->leases_done ? 0 : save_leases(sv, until, &steps);
 
+        if (r != 0)
+                return r < 0 || buf_error(out) == 0 ? r : -ENOMEM;
         while (buf_len(out) < until && (r = past_next(p, &steps)) != PAST_PAUSE) {
                 if (r < 0)
                         return r;
@@ -197,14 +202,16 @@ int state_save_more(struct state_saver *sv, size_t bytes)
 
 size_t state_saver_bytes(const struct state_saver *sv)
 {
-        return sv->out.cap + sv->tail.cap + sv->past.name.cap;
+        return sv->out.cap + sv->tail.cap + sv->owners.cap + sv->past.name.cap;
 }
 
 void state_saver_fini(struct state_saver *sv)
 {
         past_fini(&sv->past);
+        lease_past_fini(&sv->leases);
         buf_fini(&sv->out);
         buf_fini(&sv->tail);
+        buf_fini(&sv->owners);
         *sv = (struct state_saver){0};
 }
 

@@ -1,5 +1,6 @@
 #include "lease/state.h"
 
+#include "lease/lease_past.h"
 #include "lease/permit.h"
 
 /* Of a key among a million, mostly not in the processor's cache. */
@@ -18,6 +19,7 @@ void state_init(struct state *s)
 void state_fini(struct state *s)
 {
         kv_fini(&s->kv);
+        lease_past_end(&s->leases);
         leases_fini(&s->leases);
         deadlines_fini(&s->deadlines);
         for (size_t i = 0; i < s->n_members; i++) {
@@ -226,6 +228,7 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
                         return r;
         }
         removed(s);
+        lease_past_keep(s, l->slot);
         deadlines_clear(&s->deadlines, l->slot);
         leases_remove(&s->leases, l);
         return 0;
@@ -274,6 +277,7 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
                 reply->outcome = STATE_E_LEASES_FULL;
                 return 0;
         }
+        lease_past_keep(s, leases_free_slot(&s->leases));
         r = leases_add(&s->leases, q->id, ttl_ms, s->applied, q->name.data, q->name.len, NULL,
                        &l);
         if (r < 0)
@@ -319,6 +323,7 @@ static int renew(struct state *s, struct view body)
                 l = leases_at(&s->leases, slot);
                 if (!l || l->born > as_of)
                         continue; /* gone meanwhile, its slot perhaps another's now */
+                lease_past_keep(s, slot);
                 l->renewed = s->applied;
                 r = set_deadline(s, l, age);
         }

@@ -135,6 +135,8 @@ static int dump_run(struct slow *s)
         struct dump *d = dump_of(s);
         int r = slow_is_stale(s) ? -ESTALE : state_save_count(&d->saver, SLOW_SLICE);
 
+        if (r > 0)
+                slow_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
         if (r != 0)
                 return min_of(r, 0);
         d->left = backup_size(d->saver.size);

@@ -49,8 +49,10 @@ static int whole_run(struct slow *s)
         n = min_of(buf_len(out), SLOW_SLICE);
         w->hash = hash_add(w->hash, buf_head(out), n);
         buf_consume(out, n);
-        if (!w->encoded || buf_len(out) > 0)
+        if (!w->encoded || buf_len(out) > 0) {
+                slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
                 return 0;
+        }
         w->hash = hash_end(w->hash);
         core_header(s->q->api->core, &h);
         p.header = &h;
