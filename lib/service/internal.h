@@ -129,8 +129,9 @@ void observe_accept(struct api *a, struct rpc_call *call);
 
 /* What is left of it at @now. */
 int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);
-/* Lease/LeaseLeases. */
+/* Lease/LeaseLeases and LeaseTimeToLive. */
 void lease_list(struct request *q);
+void time_to_live(struct request *q);
 
 /* KV/Range and RangeStream. */
 void range(struct request *q);

@@ -41,45 +41,6 @@ int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease
         return max_of(left, (nsec_t) 0) / NSEC_PER_MSEC;
 }
 
-static void answer_time_to_live(struct request *q)
-{
-        Pb__LeaseTimeToLiveResponse p = PB__LEASE_TIME_TO_LIVE_RESPONSE__INIT;
-        const Pb__LeaseTimeToLiveRequest *m = q->msg;
-        struct state *s = core_state(q->api->core);
-        struct lease *l = leases_find(&s->leases, m->id);
-        cleanup_(arena_fini) struct arena a = {0};
-        Pb__ResponseHeader h;
-
-        core_header(q->api->core, &h);
-        p.header = &h;
-        p.id = m->id;
-        p.ttl = -1;
-        if (l) {
-                p.ttl_ms = lease_left_ms(s, l, core_lease_time(q->api->core));
-                p.ttl = p.ttl_ms / 1000;
-                p.grantedttl = (l->ttl_ms + 999) / 1000;
-                p.granted_ttl_ms = l->ttl_ms;
-        }
-        if (l && m->keys && l->n_keys > 0) {
-                enum state_outcome o = permit_lease(s, &q->who.user, m->id, PERMIT_READ);
-                struct kv_key *k;
-
-                if (o != STATE_OK)
-                        return request_fail(q, status_of(o));
-                p.keys = arena_alloc(&a, l->n_keys * sizeof(*p.keys));
-                if (!p.keys)
-                        return request_fail(q, status_nomem);
-                RB_FOREACH (k, lease_keys, &l->keys)
-                        p.keys[p.n_keys++] = pb_bytes(k->bytes, k->len);
-        }
-        request_reply(q, &p.base);
-}
-
-static void time_to_live(struct request *q)
-{
-        request_read(q, answer_time_to_live);
-}
-
 const struct method lease_methods[] = {
         {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant,
          FOR_USERS},

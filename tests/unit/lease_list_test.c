@@ -1,4 +1,5 @@
-/* LeaseLeases of many leases, while they come and go. */
+/* LeaseLeases of many leases, and LeaseTimeToLive of one with many keys, while they come and
+ * go. */
 #include "rig.h"
 
 #define LEASES "/etcdserverpb.Lease/LeaseLeases"
@@ -144,4 +145,123 @@ TEST(lists_of_leases_that_nobody_reads_are_few)
                 rig_forget(&calls[i]);
         }
         rig_end();
+}
+
+#define TTL "/etcdserverpb.Lease/LeaseTimeToLive"
+#define KEYS 50000
+
+/* On @l, or on none; past the log. */
+static void hang(unsigned i, struct lease *l)
+{
+        struct state *s = core_state(rig.core);
+        struct kv_key *k;
+        char key[16];
+        size_t n = (size_t) snprintf(key, sizeof(key), "key %07u", i);
+
+        CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, n, "v", 1, l ? l->id : 0, &k), 0);
+        leases_attach(k, l);
+}
+
+/* Returns how many keys of even number were told, each once and in order. */
+static unsigned check_keys(const struct rig_call *call, struct lease *l)
+{
+        cleanup_(pb_freep) Pb__LeaseTimeToLiveResponse *p = NULL;
+        unsigned even = 0;
+
+        CHECK_STR(call->text, "");
+        CHECK_EQ(call->messages, 1);
+        CHECK_EQ(pb_unpack(&pb__lease_time_to_live_response__descriptor,
+                           (struct view){buf_head(&call->message), buf_len(&call->message)},
+                           &p),
+                 0);
+        CHECK(p->header && p->header->cluster_id != 0);
+        CHECK_EQ(p->id, 7);
+        CHECK_EQ(p->granted_ttl_ms, l->ttl_ms);
+        CHECK(p->ttl_ms > 0 && p->ttl_ms <= l->ttl_ms);
+        for (size_t i = 0; i < p->n_keys; i++) {
+                CHECK_EQ(p->keys[i].len, 11);
+                CHECK(i == 0 || memcmp(p->keys[i - 1].data, p->keys[i].data, 11) < 0);
+                even += p->keys[i].data[10] % 2 == 0;
+        }
+        return even;
+}
+
+/* 100,000 keys of a lease were encoded in one turn, of 11 ms and more. */
+TEST(the_keys_of_a_lease_are_told_in_slices)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+        struct rig_call call;
+        struct rig_conn *c;
+        unsigned turns = 0;
+        struct lease *l;
+
+        rig_begin();
+        add_lease(7, NULL);
+        l = leases_find(&core_state(rig.core)->leases, 7);
+        for (unsigned i = 0; i < KEYS; i++)
+                hang(i, l);
+        c = rig_connect(0);
+        c->takes = 16 << 20;
+        q.id = 7;
+        q.keys = true;
+        rig_ask(c, &call, TTL, &q.base);
+        for (; !call.over && turns < 5000; turns++) {
+                rig_turn();
+                /* Odd ones come and go. */
+                for (unsigned i = 0; i < 20; i++)
+                        hang((unsigned) rnd(0, KEYS / 2 - 1) * 2 + 1, rnd(0, 1) ? l : NULL);
+        }
+        CHECK(call.over);
+        CHECK(turns >= KEYS / 5000);
+        CHECK_EQ(check_keys(&call, l), KEYS / 2);
+        rig_forget(&call);
+        rig_end();
+}
+
+/* A lease that goes meanwhile has gone, and another one with its id is another one. */
+TEST(a_lease_may_go_while_its_keys_are_told)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+
+        for (int again = 0; again < 2; again++) {
+                cleanup_(pb_freep) Pb__LeaseTimeToLiveResponse *p = NULL;
+                struct rig_call call;
+                struct rig_conn *c;
+                struct lease *l;
+
+                rig_begin();
+                add_lease(7, NULL);
+                l = leases_find(&core_state(rig.core)->leases, 7);
+                for (unsigned i = 0; i < KEYS; i++)
+                        hang(i, l);
+                c = rig_connect(0);
+                c->takes = 16 << 20;
+                q.id = 7;
+                q.keys = true;
+                rig_ask(c, &call, TTL, &q.base);
+                for (unsigned i = 0; i < 5; i++)
+                        rig_turn();
+                CHECK(!call.over);
+                for (unsigned i = 0; i < KEYS; i++)
+                        hang(i, NULL);
+                deadlines_clear(&core_state(rig.core)->deadlines, l->slot);
+                leases_remove(&core_state(rig.core)->leases, l);
+                if (again) {
+                        add_lease(7, NULL);
+                        l = leases_find(&core_state(rig.core)->leases, 7);
+                        l->born = 2;
+                        hang(3, l);
+                }
+                rig_wait(&call, 1000);
+                CHECK_STR(call.text, "");
+                CHECK_EQ(pb_unpack(
+                                 &pb__lease_time_to_live_response__descriptor,
+                                 (struct view){buf_head(&call.message), buf_len(&call.message)},
+                                 &p),
+                         0);
+                CHECK_EQ(p->n_keys, again);
+                CHECK(again ? p->ttl_ms > 0 : p->ttl == -1);
+                rig_forget(&call);
+                rig_end();
+        }
 }

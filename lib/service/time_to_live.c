@@ -1,0 +1,195 @@
+/*
+ * LeaseTimeToLive: of a lease with many keys in slices.
+ *
+ * Its keys are looked at in their order, and encoded; then all is sent as the reader takes it.
+ * A key that hangs on the lease all the time is in it once; one that comes or goes meanwhile
+ * may be. How long is left is said last.
+ */
+#include "service/slow.h"
+
+#define LOOK_KEYS 4000 /* in one turn of the loop: some 2 ms */
+#define LOOK_BYTES SLOW_SLICE
+#define SEND_HIGH ((size_t) 256 << 10) /* no more goes out while so much waits */
+#define KEYS (5 << 3 | 2)              /* the field of LeaseTimeToLiveResponse */
+
+struct keys {
+        struct slow slow;
+        int64_t id;
+        uint64_t born;     /* of the lease that is looked at: another one may get its id */
+        struct buf behind; /* the key looked at last, and a byte: where to go on */
+        struct buf parts;  /* encoded */
+};
+
+static struct lease *find(const struct request *q, int64_t id)
+{
+        return leases_find(&core_state(q->api->core)->leases, id);
+}
+
+static void fill(const struct request *q, int64_t id, const struct lease *l,
+                 Pb__ResponseHeader *h, Pb__LeaseTimeToLiveResponse *p)
+{
+        pb__lease_time_to_live_response__init(p);
+        core_header(q->api->core, h);
+        p->header = h;
+        p->id = id;
+        p->ttl = -1;
+        if (!l)
+                return;
+        p->ttl_ms = lease_left_ms(core_state(q->api->core), l, core_lease_time(q->api->core));
+        p->ttl = p->ttl_ms / 1000;
+        p->grantedttl = (l->ttl_ms + 999) / 1000;
+        p->granted_ttl_ms = l->ttl_ms;
+}
+
+static enum state_outcome permit(const struct request *q, int64_t id)
+{
+        return permit_lease(core_state(q->api->core), &q->who.user, id, PERMIT_READ);
+}
+
+static void answer_without_keys(struct request *q, int64_t id, const struct lease *l)
+{
+        Pb__LeaseTimeToLiveResponse p;
+        Pb__ResponseHeader h;
+
+        fill(q, id, l, &h, &p);
+        request_reply(q, &p.base);
+}
+
+/* ---- sending ---- */
+
+static struct keys *keys_of(const struct request *q)
+{
+        return container_of((struct slow *) q->data, struct keys, slow);
+}
+
+static void send_more(struct request *q)
+{
+        struct keys *w = keys_of(q);
+        size_t queued = rpc_call_queued(q->call), n;
+
+        if (queued < SEND_HIGH) {
+                n = min_of(buf_len(&w->parts), SEND_HIGH - queued);
+                if (rpc_call_add(q->call, buf_head(&w->parts), n) < 0)
+                        return request_fail(q, status_nomem);
+                buf_consume(&w->parts, n);
+        }
+        if (buf_len(&w->parts) == 0) {
+                rpc_call_finish(q->call, RPC_OK, "");
+                return request_end(q);
+        }
+        rpc_call_wait_sent(q->call);
+        api_kick(q->api, q->call);
+}
+
+static void send_first(struct keys *w, const struct lease *l)
+{
+        cleanup_(buf_fini) struct buf head = {0};
+        Pb__LeaseTimeToLiveResponse p;
+        struct request *q = w->slow.q;
+        size_t len = buf_len(&w->parts);
+        Pb__ResponseHeader h;
+
+        slow_rest(&w->slow);
+        q->then = send_more;
+        fill(q, w->id, l, &h, &p);
+        pb_append(&head, &p.base);
+        len += buf_len(&head);
+        if (buf_error(&head) < 0 || rpc_call_begin(q->call, len) < 0)
+                return request_fail(q, status_nomem);
+        if (len > RPC_MESSAGE_MAX) /* it was told so */
+                return request_end(q);
+        if (rpc_call_add(q->call, buf_head(&head), buf_len(&head)) < 0)
+                return request_fail(q, status_nomem);
+        send_more(q);
+}
+
+/* ---- its turns ---- */
+
+static void keys_begin(struct slow *s)
+{
+        struct keys *w = container_of(s, struct keys, slow);
+        const struct lease *l = find(s->q, w->id);
+
+        buf_clear(&w->behind);
+        buf_clear(&w->parts);
+        if (!l)
+                return answer_without_keys(s->q, w->id, NULL);
+        w->born = l->born;
+}
+
+/* Returns 0 when all have been looked at, 1 when there are more, or -ENOMEM. */
+static int look(struct keys *w, const struct lease *l)
+{
+        struct view from = {buf_head(&w->behind), buf_len(&w->behind)};
+        size_t until = buf_len(&w->parts) + LOOK_BYTES;
+        struct kv_key *k = lease_key_from(l, from), *last = NULL;
+
+        for (size_t n = 0; k && n < LOOK_KEYS && buf_len(&w->parts) < until; n++) {
+                buf_add_u8(&w->parts, KEYS);
+                buf_add_bytes(&w->parts, k->bytes, k->len);
+                last = k;
+                k = RB_NEXT(lease_keys, NULL, k);
+        }
+        if (last) {
+                buf_clear(&w->behind);
+                buf_add(&w->behind, last->bytes, last->len);
+                buf_add_u8(&w->behind, 0);
+        }
+        if (buf_error(&w->parts) < 0 || buf_error(&w->behind) < 0)
+                return -ENOMEM;
+        return k != NULL;
+}
+
+static int keys_run(struct slow *s)
+{
+        struct keys *w = container_of(s, struct keys, slow);
+        const struct lease *l = find(s->q, w->id);
+        enum state_outcome o = permit(s->q, w->id);
+        int r;
+
+        if (slow_is_stale(s) || !l || l->born != w->born)
+                return -ESTALE;
+        if (o != STATE_OK) {
+                request_fail(s->q, status_of(o));
+                return 0;
+        }
+        r = look(w, l);
+        if (r == 0)
+                send_first(w, l);
+        else if (r > 0)
+                slow_keep(s, sizeof(*w) + w->behind.cap + w->parts.cap);
+        return min_of(r, 0);
+}
+
+static void keys_fini(struct slow *s)
+{
+        struct keys *w = container_of(s, struct keys, slow);
+
+        buf_fini(&w->behind);
+        buf_fini(&w->parts);
+        free(w);
+}
+
+static const struct slow_ops ops = {.begin = keys_begin, .run = keys_run, .fini = keys_fini};
+
+static void answer(struct request *q)
+{
+        const Pb__LeaseTimeToLiveRequest *m = q->msg;
+        const struct lease *l = find(q, m->id);
+        struct keys *w;
+
+        if (!l || !m->keys || l->n_keys == 0)
+                return answer_without_keys(q, m->id, l);
+        w = calloc(1, sizeof(*w));
+        if (!w)
+                return request_fail(q, status_nomem);
+        w->id = m->id;
+        slow_start(&w->slow, q, &ops);
+        if (keys_run(&w->slow) < 0) /* mostly there are few */
+                request_fail(q, status_nomem);
+}
+
+void time_to_live(struct request *q)
+{
+        request_read(q, answer);
+}
