@@ -188,6 +188,7 @@ must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest
 struct budget {
         size_t steps;
         size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
+        bool writes;
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);

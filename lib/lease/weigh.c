@@ -10,7 +10,8 @@
  * looked at takes one; */
 #define FIND_STEPS 10  /* one that is looked for, or where a range begins and ends; */
 #define ANSWER_STEPS 3 /* one that is answered; */
-#define STEP_BYTES ((size_t) 1 << 10) /* and so much of the answer one more */
+#define STEP_BYTES ((size_t) 1 << 10) /* and so much of the answer one more; */
+#define STEP_VERSIONS 2               /* so many of a key that are passed by, one too. */
 
 static bool take(size_t *left, size_t n)
 {
@@ -18,13 +19,6 @@ static bool take(size_t *left, size_t n)
                 return false;
         *left -= n;
         return true;
-}
-
-/* Versions and dead keys that a look at @revision may come by: all that changed since. */
-static size_t since(const struct state *s, int64_t revision)
-{
-        return s->kv.n_all - s->kv.n_keys + s->kv.history_to -
-               kv_history_seek(&s->kv, revision + 1);
 }
 
 static bool take_bytes(struct budget *b, size_t bytes)
@@ -64,6 +58,7 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
         struct kv_span span = kv_span(&q->key, &q->range_end);
         size_t keys = keys_in(s, &span);
 
+        b->writes = true;
         return take(&b->steps, FIND_STEPS + keys * (q->prev_kv ? ANSWER_STEPS : 1)) &&
                (!q->prev_kv || take_bytes(b, bytes_in(s, &span)));
 }
@@ -93,47 +88,96 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 {
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
+        b->writes = true;
         b->put += state_put_bytes(s, q);
         return take(&b->steps, FIND_STEPS) &&
                (!k || !kv_live(k) || (!q->prev_kv && !q->ignore_value) ||
                 take_bytes(b, bytes_of(k->newest)));
 }
 
-/* As state_range() goes about it. With a limit on what is sorted, the largest ones count. */
-bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
+/* What is answered. Of what is sorted, the largest ones count where there is a limit. */
+struct answers {
+        size_t limit, n, sum, largest;
+        bool all; /* also what is past the limit may be answered */
+};
+
+static bool is_full(const struct answers *a)
+{
+        return !a->all && a->n >= a->limit;
+}
+
+static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv_version *v)
+{
+        if (is_full(a))
+                return;
+        a->n++;
+        a->sum += q->keys_only ? PER_KEY + v->key->len : bytes_of(v);
+        a->largest = max_of(a->largest, bytes_of(v));
+}
+
+/* What it is now. */
+static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
+                         struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
-        bool newest = kv_is_newest(&s->kv, q->revision);
-        bool all = q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE ||
-                   q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
-                   q->max_create_revision;
-        size_t limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX, n = 0, sum = 0, largest = 0;
         size_t keys = keys_in(s, &span);
 
+        if (q->count_only)
+                return true;
+        if (!a->all && a->limit < keys)
+                keys = a->limit + 1;
+        if (!take(&b->steps, ANSWER_STEPS * keys))
+                return false;
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k && !is_full(a);
+             k = kv_live_next(&span, k))
+                answer(a, q, k->newest);
+        return true;
+}
+
+/* What it was: all keys are looked at, also those that have gone or came later, and of each
+ * what came later. */
+static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
+                       struct budget *b)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t passed = 0;
+
+        for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
+                const struct kv_version *v = k->newest;
+
+                for (; v && v->mod_revision > q->revision; v = v->older)
+                        if (++passed % STEP_VERSIONS == 0 && !take(&b->steps, 1))
+                                return false;
+                if (!take(&b->steps, v && v->version > 0 ? ANSWER_STEPS : 1))
+                        return false;
+                if (v && v->version > 0)
+                        answer(a, q, v);
+        }
+        return true;
+}
+
+/* As state_range() goes about it. What the txn itself has changed before is no more as it was
+ * at the newest revision. */
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
+{
+        bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
+        struct answers a = {
+                .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
+                .all = q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE ||
+                       q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
+                       q->max_create_revision,
+        };
+
         b->n_ranges++;
-        if (newest && q->count_only)
-                return take(&b->steps, FIND_STEPS);
-        if (newest && !all && limit < keys)
-                keys = limit + 1;
-        if (!newest)
-                keys += since(s, q->revision);
-        if (!take(&b->steps, FIND_STEPS + ANSWER_STEPS * keys))
+        if (!take(&b->steps, FIND_STEPS))
+                return false;
+        if (q->revision > 0 && q->revision < s->kv.compacted)
+                return true; /* which is the answer */
+        if (!(newest ? weigh_newest : weigh_past)(s, q, &a, b))
                 return false;
         if (q->count_only)
                 return true;
-        for (struct kv_key *k = newest ? kv_live_first(&s->kv, &span)
-                                       : kv_span_first(&s->kv, &span);
-             k && (all || n < limit);
-             k = newest ? kv_live_next(&span, k) : kv_span_next(&span, k)) {
-                const struct kv_version *v = kv_at(k, q->revision);
-
-                if (!v)
-                        continue;
-                n++;
-                sum += q->keys_only ? PER_KEY + k->len : bytes_of(v);
-                largest = max_of(largest, bytes_of(v));
-        }
-        return take_bytes(b, limit < n ? min_of(sum, limit * largest) : sum);
+        return take_bytes(b, a.limit < a.n ? min_of(a.sum, a.limit * a.largest) : a.sum);
 }
 
 bool weigh_end(struct budget *b)

@@ -320,6 +320,63 @@ TEST(a_txn_that_looks_back_looks_at_what_changed_since)
         state_fini(&s);
 }
 
+/* What it comes by: not all that has changed since anywhere. A txn that looked back at one key
+ * was refused after 3,330 puts of others. */
+TEST(a_txn_looks_back_at_one_key)
+{
+        const unsigned most = 2 * STATE_TXN_STEPS_MAX; /* changes of it since */
+        struct state s;
+        struct one o;
+
+        state_init(&s);
+        put(&s, "k", 1, 0);
+        for (unsigned i = 0; i < 20000; i++)
+                put(&s, "other", 0, 0);
+        one(&o, "");
+        with_range(&o);
+        o.range.revision = 2;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        for (unsigned i = 0; i < most - 200; i++)
+                put(&s, "k", 0, 0);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        o.range.revision = s.revision - 100;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        /* There is an end to it, for the chain of its versions is walked. */
+        for (unsigned i = 0; i < 200; i++)
+                put(&s, "k", 0, 0);
+        o.range.revision = 2;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        kv_compact(&s.kv, s.revision);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_COMPACTED);
+        state_fini(&s);
+}
+
+/* The newest revision is an old one as soon as the txn has written: then the dead keys that
+ * cost nothing before are looked at, each. A million of them held the loop for 250 ms. */
+TEST(a_txn_that_has_written_looks_back)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        struct state s;
+        struct one o;
+
+        state_init(&s);
+        fill(&s, STATE_TXN_STEPS_MAX + 1);
+        del.key = pb_bytes("k", 1);
+        del.range_end = pb_bytes("l", 1);
+        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);
+        one(&o, "l");
+        with_range(&o);
+        o.range.revision = s.revision;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        o.range.revision = 0;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        o.range.revision = s.revision; /* nothing is written */
+        o.ops[0] = &o.op[1];
+        o.q.n_success = 1;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        state_fini(&s);
+}
+
 TEST(a_txn_answers_so_many_bytes)
 {
         struct state s;
