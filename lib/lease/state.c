@@ -356,6 +356,13 @@ static int expire(struct state *s, struct view body, size_t *left)
         return 0;
 }
 
+static int slot_cmp(const void *a, const void *b)
+{
+        uint32_t x = *(const uint32_t *) a, y = *(const uint32_t *) b;
+
+        return x < y ? -1 : x > y;
+}
+
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body)
 {
@@ -364,20 +371,16 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
         size_t n = 0, cap = 0, keys = 0;
         uint32_t slot;
 
-        /* Popped soonest first, but written in ascending order: collect, then walk by slot. */
+        /* Popped soonest first, but written in ascending order. */
         while (n < max && keys < STATE_EXPIRE_KEYS &&
                deadlines_pop(&s->deadlines, now, again, &slot)) {
-                size_t i;
-
                 keys += leases_at(&s->leases, slot)->n_keys;
-
                 if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
                         break; /* due again at @again */
-                for (i = n; i > 0 && due[i - 1] > slot; i--)
-                        due[i] = due[i - 1];
-                due[i] = slot;
-                n++;
+                due[n++] = slot;
         }
+        if (n > 1)
+                qsort(due, n, sizeof(*due), slot_cmp);
         for (size_t i = 0; i < n; i++)
                 cmd_expire_add(body, &slots, due[i], leases_at(&s->leases, due[i])->renewed);
         return n;
