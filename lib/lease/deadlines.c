@@ -119,32 +119,40 @@ struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot)
 }
 
 /* Puts the root right: a lease renewed since it was placed goes down to where its end belongs.
- */
-static void settle(struct deadlines *d)
+ * There may be a million of them, one behind the other; takes off *@looks. Returns false where
+ * they did not last. */
+static bool settle(struct deadlines *d, size_t *looks)
 {
         while (d->n > 0) {
                 struct deadline *l = &d->of_slot[d->heap[0]];
 
                 if (l->key >= l->end)
-                        return;
+                        return true;
+                if (*looks == 0)
+                        return false;
+                --*looks;
                 l->key = l->end;
                 sift_down(d, 0);
         }
+        return true;
 }
 
 struct lease_time deadlines_next(struct deadlines *d)
 {
-        settle(d);
+        size_t looks = DEADLINES_LOOKS;
+
+        /* One that is not right yet stands before its end. */
+        (void) settle(d, &looks);
         return d->n > 0 ? (struct lease_time){key_at(d, 0)} : LEASE_TIME_NEVER;
 }
 
 bool deadlines_pop(struct deadlines *d, struct lease_time now, struct lease_time again,
-                   uint32_t *ret_slot)
+                   size_t *looks, uint32_t *ret_slot)
 {
         uint32_t slot;
 
         assert(lease_before(now, again));
-        if (lease_before(now, deadlines_next(d)))
+        if (!settle(d, looks) || d->n == 0 || now.ns < key_at(d, 0))
                 return false;
         slot = d->heap[0];
         d->of_slot[slot].key = again.ns;

@@ -368,12 +368,12 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 {
         cleanup_(freep) uint32_t *due = NULL;
         struct cmd_slots slots = {0};
-        size_t n = 0, cap = 0, keys = 0;
+        size_t n = 0, cap = 0, keys = 0, looks = DEADLINES_LOOKS;
         uint32_t slot;
 
         /* Popped soonest first, but written in ascending order. */
         while (n < max && keys < STATE_EXPIRE_KEYS &&
-               deadlines_pop(&s->deadlines, now, again, &slot)) {
+               deadlines_pop(&s->deadlines, now, again, &looks, &slot)) {
                 keys += leases_at(&s->leases, slot)->n_keys;
                 if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
                         break; /* due again at @again */

@@ -109,7 +109,8 @@ must_check_ int state_apply_some(struct state *s, const struct cmd *c,
                                  struct state_reply *reply, size_t *left);
 
 /* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
- * again at @again unless it went by then. Returns how many. */
+ * again at @again unless it went by then. Returns how many; none may only mean that there is
+ * more to put right before (deadlines.h): deadlines_next() is in the past then. */
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
