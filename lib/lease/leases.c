@@ -47,6 +47,7 @@ void leases_fini(struct leases *t)
         for (size_t i = 0; i < t->n_slots; i++)
                 lease_free(t->slots[i]);
         free(t->slots);
+        slots_fini(&t->taken);
         leases_init(t);
 }
 
@@ -73,11 +74,9 @@ struct lease *leases_find_name(const struct leases *t, const void *name, size_t 
         return NULL;
 }
 
-uint32_t leases_free_slot(struct leases *t)
+uint32_t leases_free_slot(const struct leases *t)
 {
-        while (t->free_from < t->n_slots && t->slots[t->free_from])
-                t->free_from++;
-        return (uint32_t) t->free_from;
+        return (uint32_t) slots_lowest_free(&t->taken);
 }
 
 int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, const void *name,
@@ -93,8 +92,10 @@ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index, con
                 memset(t->slots + had, 0, (slot + 1 - had) * sizeof(struct lease *));
         }
         l = calloc(1, sizeof(*l) + name_len);
-        if (!l)
+        if (!l || slots_take(&t->taken, slot) < 0) {
+                free(l);
                 return -ENOMEM;
+        }
         RB_INIT(&l->keys);
         l->id = id;
         l->ttl_ms = ttl_ms;
@@ -133,7 +134,7 @@ void leases_remove(struct leases *t, struct lease *l)
         if (l->name_len > 0)
                 RB_REMOVE(lease_names, &t->by_name, l);
         t->slots[l->slot] = NULL;
-        t->free_from = min_of(t->free_from, (size_t) l->slot);
+        slots_give(&t->taken, l->slot);
         t->n--;
         t->bytes -= lease_cost(l);
         lease_free(l);

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/tree.h"
 #include "lease/kv.h"
+#include "lease/slots.h"
 
 RB_HEAD(lease_keys, kv_key);
 RB_PROTOTYPE(lease_keys, kv_key, of_lease, lease_key_cmp)
@@ -42,7 +43,7 @@ struct leases {
         struct lease **slots; /* NULL where free; owned */
         size_t n_slots;       /* one past the highest slot ever used */
         size_t slots_cap;
-        size_t free_from; /* no free slot lies below */
+        struct slots taken; /* of them */
         size_t n;
         size_t bytes; /* what they cost in memory, roughly, with their deadlines */
         /* lease_past.h: who looks at them in slices, and what has changed since they began.
@@ -67,7 +68,7 @@ static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
 }
 
 /* The lowest free slot. */
-uint32_t leases_free_slot(struct leases *t);
+uint32_t leases_free_slot(const struct leases *t);
 
 /* Adds a lease, in the lowest free slot or, where @at_slot is given, there. The id and the name
  * must be free. Returns 0 or -ENOMEM. */

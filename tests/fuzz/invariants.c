@@ -97,8 +97,9 @@ static void check_leases(const struct state *s)
                 in_slots += s->leases.slots[i] != NULL;
                 HOLDS(s->leases.slots[i] ||
                       deadlines_get(&s->deadlines, (uint32_t) i).ns == LEASE_TIME_NEVER.ns);
-                HOLDS(s->leases.slots[i] || i >= s->leases.free_from);
+                HOLDS(s->leases.slots[i] || i >= leases_free_slot(&s->leases));
         }
+        HOLDS(!leases_at(&s->leases, leases_free_slot(&s->leases)));
         HOLDS(named == 0 && n == s->leases.n && n == in_slots && n == s->deadlines.n);
 }
 

@@ -1,6 +1,7 @@
 /* The leases of a snapshot are of one moment, though they are looked at in slices and change
  * meanwhile. */
 #include "lease/saver.h"
+#include "lease/slots.h"
 #include "test.h"
 
 #define T0 ((struct lease_time){100 * NSEC_PER_SEC})
@@ -219,4 +220,33 @@ TEST(saved_leases_may_be_lost)
         CHECK_EQ(state_save_more(&sv, 100), -ESTALE);
         state_saver_fini(&sv);
         state_fini(&s);
+}
+
+/* Of slots that come and go the lowest free one, as a plain look from the first one on finds
+ * it. That look was 0.4 ms for each grant among a million, and those are many in a turn. */
+TEST(the_lowest_free_slot)
+{
+        static bool taken[300000];
+        struct slots s = {0};
+        size_t lowest = 0, at;
+
+        memset(taken, 0, sizeof(taken));
+        CHECK_EQ(slots_lowest_free(&s), 0);
+        for (unsigned i = 0; i < 300000; i++) {
+                bool full = rnd(0, 1000) > 0;
+
+                at = full ? slots_lowest_free(&s) : rnd(0, ARRAY_SIZE(taken) - 1);
+                CHECK(!full || at == lowest);
+                if (taken[at]) {
+                        slots_give(&s, at);
+                        lowest = min_of(lowest, at);
+                } else {
+                        CHECK_EQ(slots_take(&s, at), 0);
+                }
+                taken[at] = !taken[at];
+                while (lowest < ARRAY_SIZE(taken) - 1 && taken[lowest])
+                        lowest++;
+        }
+        CHECK(lowest > 64 * 64 * 64);
+        slots_fini(&s);
 }
