@@ -26,7 +26,10 @@
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define READS_MAX 100000 /* that wait; past it: too many requests */
+#define READS_MAX 100000   /* that wait; past it: too many requests */
+#define READS_STEPS 60000  /* of core_spend(), for reads in one turn: some 3 ms... */
+#define READ_STEPS 40      /* ...of which each takes so many */
+#define TIMED_OUT_MAX 1000 /* in one turn */
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
@@ -65,9 +68,11 @@ struct core {
         bool repropose;     /* some writes were not proposed, or not in this term */
 
         struct core_reads reads;
+        TAILQ_HEAD(core_confirmed, core_read) confirmed; /* of them; ascending by index */
         size_t n_reads;
+        int64_t read_steps; /* left in this turn */
         uint64_t next_read;
-        uint64_t served; /* up to this entry */
+        uint64_t served; /* up to this entry they may be answered */
         bool caught_up;
         struct core_read first; /* our own: how far the others were when we came */
         bool reads_dropped;     /* the replica asks for some that nobody waits for */
@@ -121,6 +126,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         rnd_init(&c->rnd, cfg->seed);
         RB_INIT(&c->writes);
         RB_INIT(&c->reads);
+        TAILQ_INIT(&c->confirmed);
         STAILQ_INIT(&c->renewals);
         c->busy_since = BOOT_TIME_NEVER;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
@@ -143,10 +149,17 @@ static void write_finish(struct core *c, struct core_write *w, struct status st,
         w->done(w, st, reply);
 }
 
-static void read_finish(struct core *c, struct core_read *rd, struct status st)
+static void read_remove(struct core *c, struct core_read *rd)
 {
         RB_REMOVE(core_reads, &c->reads, rd);
+        if (rd->index > 0)
+                TAILQ_REMOVE(&c->confirmed, rd, by_index);
         c->n_reads--;
+}
+
+static void read_finish(struct core *c, struct core_read *rd, struct status st)
+{
+        read_remove(c, rd);
         c->caught_up = c->caught_up || st.code == RPC_OK;
         c->reads_dropped = c->reads_dropped || st.code != RPC_OK;
         rd->done(rd, st);
@@ -413,8 +426,7 @@ bool core_caught_up(const struct core *c)
 
 void core_read_cancel(struct core *c, struct core_read *rd)
 {
-        RB_REMOVE(core_reads, &c->reads, rd);
-        c->n_reads--;
+        read_remove(c, rd);
         c->reads_dropped = true;
 }
 
@@ -425,28 +437,46 @@ static bool is_wanted(uint64_t id, void *arg)
         return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
 }
 
-static void on_read_at(void *u, uint64_t id, uint64_t index)
+void core_spend(struct core *c, int64_t steps)
 {
-        struct core *c = u;
-        struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key);
+        c->read_steps -= steps;
+}
 
-        if (!rd)
-                return; /* it timed out, or was taken back */
-        rd->index = max_of(index, (uint64_t) 1);
-        if (replica_applied(c->replica) >= rd->index && !c->part.on)
+/* As many as a turn allows; one round may confirm 100,000, and each may be a range. */
+static void serve_some(struct core *c)
+{
+        struct core_read *rd;
+
+        while ((rd = TAILQ_FIRST(&c->confirmed)) && rd->index <= c->served && !c->part.on &&
+               c->read_steps > 0) {
+                c->read_steps -= READ_STEPS;
                 read_finish(c, rd, status_ok);
+        }
 }
 
 static void serve_reads(struct core *c, uint64_t applied)
 {
-        struct core_read *rd, *next;
-
         c->served = applied;
-        for (rd = RB_MIN(core_reads, &c->reads); rd; rd = next) {
-                next = RB_NEXT(core_reads, &c->reads, rd);
-                if (rd->index > 0 && applied >= rd->index)
-                        read_finish(c, rd, status_ok);
-        }
+        serve_some(c);
+}
+
+static void on_read_at(void *u, uint64_t id, uint64_t index)
+{
+        struct core *c = u;
+        struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key), *before;
+
+        if (!rd || rd->index > 0)
+                return; /* it timed out, or was taken back; or was told before */
+        rd->index = max_of(index, (uint64_t) 1);
+        before = TAILQ_LAST(&c->confirmed, core_confirmed);
+        while (before && before->index > rd->index)
+                before = TAILQ_PREV(before, core_confirmed, by_index);
+        if (before)
+                TAILQ_INSERT_AFTER(&c->confirmed, before, rd, by_index);
+        else
+                TAILQ_INSERT_HEAD(&c->confirmed, rd, by_index);
+        if (!c->part.on)
+                serve_reads(c, replica_applied(c->replica));
 }
 
 /* ---- renewals ---- */
@@ -1051,16 +1081,17 @@ static void time_out(struct core *c)
 {
         struct core_write *w, *w_next;
         struct core_read *rd, *rd_next;
+        size_t left = TIMED_OUT_MAX;
 
         if (boot_before(c->now, c->timeouts_at))
                 return;
-        c->timeouts_at = boot_add(c->now, TIMEOUTS_AGAIN);
         /* Ordered by number, nearly by deadline; a short grpc-timeout is checked with the rest.
          */
-        for (w = RB_MIN(core_writes, &c->writes); w; w = w_next) {
+        for (w = RB_MIN(core_writes, &c->writes); w && left > 0; w = w_next) {
                 w_next = RB_NEXT(core_writes, &c->writes, w);
                 if (boot_before(c->now, w->deadline))
                         continue;
+                left--;
                 if (w->overdue && w->term != 0) {
                         w->deadline = BOOT_TIME_NEVER;
                         w->overdue(w);
@@ -1071,13 +1102,16 @@ static void time_out(struct core *c)
                                      (struct view){0});
                 }
         }
-        for (rd = RB_MIN(core_reads, &c->reads); rd; rd = rd_next) {
+        for (rd = RB_MIN(core_reads, &c->reads); rd && left > 0; rd = rd_next) {
                 rd_next = RB_NEXT(core_reads, &c->reads, rd);
-                if (!boot_before(c->now, rd->deadline))
-                        read_finish(c, rd,
-                                    core_status(c).leader_id ? status_timeout
-                                                             : status_no_leader);
+                if (boot_before(c->now, rd->deadline))
+                        continue;
+                left--;
+                read_finish(c, rd,
+                            core_status(c).leader_id ? status_timeout : status_no_leader);
         }
+        if (left > 0)
+                c->timeouts_at = boot_add(c->now, TIMEOUTS_AGAIN);
         /* While there is no leader nobody answers, and clients ask again. */
         if (c->reads_dropped && c->replica)
                 replica_drop_reads(c->replica, is_wanted, c);
@@ -1116,10 +1150,13 @@ void core_tick(struct core *c, struct boot_time now)
 struct boot_time core_next(struct core *c)
 {
         struct boot_time next = changes_next(&c->changes);
+        const struct core_read *rd = TAILQ_FIRST(&c->confirmed);
         struct replica_status st = core_status(c);
 
         if (!c->part.on) /* else the batch waits for the rest of an entry */
                 next = boot_min(next, c->renew_at);
+        if (!c->part.on && rd && rd->index <= c->served)
+                next = boot_min(next, c->now);
 
         if (st.leader) {
                 next = boot_min(next,
@@ -1148,9 +1185,10 @@ void core_flush(struct core *c, struct boot_time now)
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
 
         pass_time(c, now);
+        c->read_steps = READS_STEPS;
         /* Not every entry is one of commands. */
-        if (applied > c->served && !c->part.on)
-                serve_reads(c, applied);
+        if (!c->part.on)
+                serve_reads(c, max_of(applied, c->served));
         /* What is known of slots must be that of whole entries: one that is free in half an
          * entry may be another's when it is done. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)

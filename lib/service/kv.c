@@ -2,6 +2,8 @@
  * does not care. Ranges are in range.c. */
 #include "service/internal.h"
 
+#define TXN_STEPS 6 /* of core_spend(), for one of state_txn() */
+
 static void put(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
@@ -33,13 +35,15 @@ static void answer_txn(struct request *q)
         cleanup_(buf_fini) struct buf out = {0};
         struct state_reply reply = {.out = &out};
         size_t all = SIZE_MAX;
+        int r;
 
         reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
-        if (state_txn(core_state(q->api->core), q->msg, 0, &reply, &all) < 0 ||
-            buf_error(&out) < 0)
+        r = state_txn(core_state(q->api->core), q->msg, 0, &reply, &all);
+        core_spend(q->api->core, (int64_t) (SIZE_MAX - all) * TXN_STEPS);
+        if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));

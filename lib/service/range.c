@@ -347,6 +347,7 @@ static void answer_range(struct request *q)
                 return request_fail(q, st);
         add_head(&r);
         e = add_keys(&r, SMALL_ANSWER, &steps);
+        core_spend(q->api->core, TURN_STEPS - steps);
         if (e < 0)
                 return request_fail(q, status_nomem);
         if (e == 0)

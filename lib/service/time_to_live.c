@@ -8,6 +8,7 @@
 #include "service/slow.h"
 
 #define LOOK_KEYS 4000 /* in one turn of the loop: some 2 ms */
+#define LOOK_COST 10   /* of one, in steps of core_spend() */
 #define LOOK_BYTES SLOW_SLICE
 #define SEND_HIGH ((size_t) 256 << 10) /* no more goes out while so much waits */
 #define KEYS (5 << 3 | 2)              /* the field of LeaseTimeToLiveResponse */
@@ -184,6 +185,7 @@ static void answer(struct request *q)
         if (!w)
                 return request_fail(q, status_nomem);
         w->id = m->id;
+        core_spend(q->api->core, LOOK_COST * min_of(l->n_keys, (uint32_t) LOOK_KEYS));
         slow_start(&w->slow, q, &ops);
         if (keys_run(&w->slow) < 0) /* mostly there are few */
                 request_fail(q, status_nomem);

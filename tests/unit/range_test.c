@@ -400,3 +400,51 @@ TEST(what_is_watched_is_packed_in_slices)
         rig_forget(&call);
         rig_end();
 }
+
+/* What waits for one confirmation is answered a few at a time: 1,000 ranges of 2,000 keys held
+ * the loop for 560 ms, and a leader was deposed. */
+TEST(ranges_that_waited_together_are_not_answered_together)
+{
+        enum { CONNS = 16, EACH = 20 };
+        static struct rig_call calls[CONNS][EACH];
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        unsigned over = 0, most = 0, turns = 0;
+        struct rig_conn *conns[CONNS];
+
+        rig_begin();
+        for (unsigned i = 0; i < 2000; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "k%06u", i);
+                rig_put(key, 1);
+        }
+        q.key = pb_bytes("k", 1);
+        q.range_end = pb_bytes("l", 1);
+        q.keys_only = true;
+        for (unsigned i = 0; i < CONNS; i++) {
+                conns[i] = rig_connect(i % 8);
+                conns[i]->takes = 16 << 20;
+        }
+        for (unsigned i = 0; i < CONNS; i++)
+                for (unsigned j = 0; j < EACH; j++)
+                        rig_ask(conns[i], &calls[i][j], RANGE, &q.base);
+        for (; over < CONNS * EACH && turns < 1000; turns++) {
+                unsigned was = over;
+
+                rig_turn();
+                over = 0;
+                for (unsigned i = 0; i < CONNS; i++)
+                        for (unsigned j = 0; j < EACH; j++)
+                                over += calls[i][j].over;
+                most = max_of(most, over - was);
+        }
+        CHECK_EQ(over, CONNS * EACH);
+        CHECK(most <= 6);
+        for (unsigned i = 0; i < CONNS; i++)
+                for (unsigned j = 0; j < EACH; j++) {
+                        CHECK_STR(calls[i][j].text, "");
+                        CHECK_EQ(calls[i][j].messages, 1);
+                        rig_forget(&calls[i][j]);
+                }
+        rig_end();
+}

@@ -45,3 +45,32 @@ TEST(reads_that_timed_out_are_not_asked_for_any_more)
         replica_free(r);
         free(reads);
 }
+
+/* However many there are, so many end in one turn. */
+TEST(reads_time_out_some_at_a_time)
+{
+        enum { N = 2500 };
+        struct boot_time now = {1000 * NSEC_PER_SEC};
+        struct core_read *reads = calloc(N, sizeof(*reads));
+        struct disk *disk = sim_disk_new();
+        struct replica *r;
+        struct core *c;
+
+        n_done = n_leaderless = 0;
+        one_new(&c, &r, disk, 3, &(struct core_config){.timeout = NSEC_PER_SEC}, now);
+        for (unsigned i = 0; i < N; i++) {
+                reads[i].done = done;
+                core_read(c, &reads[i], 0);
+        }
+        now = boot_add(now, 1100 * MSEC);
+        core_tick(c, now);
+        CHECK_EQ(n_done, 1000);
+        CHECK(!boot_before(boot_add(now, MSEC), core_next(c)));
+        core_tick(c, now);
+        core_tick(c, now);
+        CHECK_EQ(n_done, N);
+        core_free(c);
+        disk_free(disk);
+        replica_free(r);
+        free(reads);
+}
