@@ -515,6 +515,7 @@ static int conn_new(struct rpc_conn **ret, bool server)
         if (!c)
                 return -ENOMEM;
         c->server = server;
+        c->skip = server ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
         LIST_INIT(&c->calls);
         flow_init(c);
         if (nghttp2_session_callbacks_new(&cb) != 0)
@@ -632,6 +633,7 @@ int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n)
                         return -ENOMEM;
                 if (r < 0)
                         return -EPROTO;
+                flow_untold(c, from, slice);
                 from += slice;
                 n -= slice;
         }

@@ -468,12 +468,51 @@ bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd)
 {
         if (!c->server)
                 return true;
+        c->told++;
         if (hd->type == NGHTTP2_PRIORITY && !flow_priority(c))
                 return false;
         c->idle_frames += 1 + (goes_through_streams(hd) ? c->n_calls / STREAMS_PER_FRAME : 0);
         if (c->idle_frames > IDLE_FRAMES_MAX)
                 flow_calm(c);
         return !c->calm;
+}
+
+/* Frames begin where the ones before end, whatever they are. */
+static void count_frames(struct rpc_conn *c, const uint8_t *p, size_t n)
+{
+        while (n > 0) {
+                size_t step = min_of(n, c->skip > 0 ? c->skip : sizeof(c->head) - c->n_head);
+
+                if (c->skip > 0) {
+                        c->skip -= step;
+                } else {
+                        memcpy(c->head + c->n_head, p, step);
+                        c->n_head += step;
+                }
+                if (c->n_head == sizeof(c->head)) {
+                        c->skip = (size_t) c->head[0] << 16 | (size_t) c->head[1] << 8 |
+                                  c->head[2];
+                        c->n_head = 0;
+                        c->came++;
+                }
+                p += step;
+                n -= step;
+        }
+}
+
+/* Of types that it does not know, and of what comes for calls that are over, it says nothing.
+ */
+void flow_untold(struct rpc_conn *c, const uint8_t *p, size_t n)
+{
+        if (!c->server)
+                return;
+        count_frames(c, p, n);
+        if (c->came <= c->told)
+                return;
+        c->idle_frames += c->came - c->told;
+        c->told = c->came;
+        if (c->idle_frames > IDLE_FRAMES_MAX)
+                flow_calm(c);
 }
 
 void rpc_conn_forgive(struct rpc_conn *c)

@@ -82,6 +82,9 @@ struct rpc_conn {
         size_t requests;          /* ...and their requests */
         size_t rooms;             /* given for large messages */
         size_t idle_frames;       /* that brought nothing */
+        uint64_t came, told;      /* frames, and those of them that nghttp2 has told of */
+        uint8_t head[9];          /* of the next frame, as far as it came */
+        size_t n_head, skip;      /* bytes of that; and up to it, what the last one holds */
         size_t n_priorities;      /* frames that made a stream depend on another */
 };
 
@@ -116,6 +119,8 @@ void call_deliver(struct call *k);
 void flow_drop_input(struct call *k);
 /* A frame begins. Returns false when no more of what was read is to be looked at. */
 bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
+/* After nghttp2 has taken in these bytes: counts what began in them and was not told of. */
+void flow_untold(struct rpc_conn *c, const uint8_t *p, size_t n);
 /* The same of what makes one stream depend on another. */
 bool flow_priority(struct rpc_conn *c);
 void flow_calm(struct rpc_conn *c);

