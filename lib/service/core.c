@@ -23,6 +23,7 @@
 #define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
 #define UNHEALTHY_AGAIN \
         (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
+#define TELL_STEPS 16        /* that a lease ended, in steps of state_apply_some(): some 5 us */
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
@@ -53,6 +54,8 @@ struct core {
                 bool on;        /* an entry is half applied... */
                 size_t at;      /* ...up to this byte of its commands... */
                 struct buf out; /* ...with so much of the answer to the next one */
+                size_t told;    /* and of what expires in it, up to this byte */
+                struct cmd_slots told_slots;
         } part;
         struct replica *replica; /* borrowed */
         const struct core_owner *owner;
@@ -780,19 +783,26 @@ int core_set_member(struct core *c, const char *name, const char *client_urls)
 
 /* ---- what the replica calls ---- */
 
-static void tell_expired(struct core *c, const struct cmd *cmd, uint64_t term)
+/* A line in the log costs more than the end of a lease: so some at a time, while nothing of the
+ * command is done yet. Returns false when there are more. */
+static bool tell_expired(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
 {
         struct view body = cmd->body;
-        struct cmd_slots s = {0};
         uint64_t renewed;
         uint32_t slot;
 
-        while (cmd_expire_next(&body, &s, &slot, &renewed) == 0) {
+        body.p += c->part.told;
+        body.len -= c->part.told;
+        while (*left > 0 && cmd_expire_next(&body, &c->part.told_slots, &slot, &renewed) == 0) {
                 const struct lease *l = leases_at(&c->state.leases, slot);
 
-                if (l && l->renewed == renewed)
-                        c->owner->expired(c->owner_data, l->id, l->n_keys, term);
+                c->part.told = cmd->body.len - body.len;
+                if (!l || l->renewed != renewed)
+                        continue;
+                c->owner->expired(c->owner_data, l->id, l->n_keys, term);
+                *left -= min_of(*left, (size_t) TELL_STEPS);
         }
+        return *left > 0;
 }
 
 /* Who asked may have given up since the last slice. Returns 1 when there is more to do. */
@@ -810,8 +820,10 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, s
                 reply.out = out;
         }
         if (cmd->type == CMD_EXPIRE && c->owner && c->owner->expired && core_status(c).leader &&
-            !c->state.removal.on)
-                tell_expired(c, cmd, term);
+            !c->state.removal.on && !tell_expired(c, cmd, term, left))
+                return 1;
+        c->part.told = 0;
+        c->part.told_slots = (struct cmd_slots){0};
         r = state_apply_some(&c->state, cmd, &reply, left);
         if (r == 0)
                 r = buf_error(out);
@@ -908,6 +920,8 @@ static struct lease_time on_adopt(void *u)
         free(c->loaded);
         c->loaded = NULL;
         c->part.on = false;
+        c->part.told = 0;
+        c->part.told_slots = (struct cmd_slots){0};
         buf_fini(&c->part.out);
         c->installs++;
         return c->state.time;
