@@ -6,6 +6,7 @@
 #define KEPT_STEPS 4   /* while some are kept: each is looked for there first */
 #define FREE_SLOTS 16  /* that are free, for one step */
 #define DROP_MAX 4096  /* that nobody needs any more, at once */
+#define DROP_ENDED 256 /* when one who looked ends */
 #define DROP_CHANGED 2 /* with each change */
 
 /* What was in a slot. Who began as number `until` or before, and after the one kept of this
@@ -45,10 +46,16 @@ static void drop(struct leases *t, struct lease_kept *e)
         free(e);
 }
 
+/* Where those that are left have come to is found out when one of them goes on: many may end
+ * in one turn. */
 static void lose(struct lease_past *p)
 {
-        RB_REMOVE(lease_pasts, &p->of->pasts, p);
+        struct leases *t = p->of;
+
+        RB_REMOVE(lease_pasts, &t->pasts, p);
         p->of = NULL;
+        if (RB_EMPTY(&t->pasts))
+                t->past_slot = SIZE_MAX;
 }
 
 /* All that were in slots which everybody has come by, but no more than @max. */
@@ -60,7 +67,7 @@ static void drop_some(struct leases *t, size_t max)
                 drop(t, e);
 }
 
-/* Some have come further, or to their end. */
+/* One has come further. */
 static void move_on(struct leases *t)
 {
         struct lease_past *p;
@@ -77,7 +84,7 @@ static void lose_all(struct leases *t)
 
         while ((p = RB_ROOT(&t->pasts)))
                 lose(p);
-        move_on(t);
+        drop_some(t, DROP_MAX);
 }
 
 void lease_past_end(struct leases *t)
@@ -176,7 +183,7 @@ void lease_past_fini(struct lease_past *p)
 
         if (t) {
                 lose(p);
-                move_on(t);
+                drop_some(t, DROP_ENDED);
         }
         *p = (struct lease_past){0};
 }
