@@ -1,5 +1,7 @@
 #include "lease/auth.h"
 
+#include "lease/reach.h"
+
 void auth_init(struct auth *a)
 {
         *a = (struct auth){.revision = 1};
@@ -24,6 +26,7 @@ static void user_fini(struct auth_user *u)
         for (size_t i = 0; i < u->n_roles; i++)
                 free(u->roles[i]);
         free(u->roles);
+        reach_free(u->reach);
         free(u->name);
         free(u->hash);
 }
@@ -138,7 +141,8 @@ bool auth_user_has(const struct auth_user *u, const char *role)
 
 static size_t user_cost(const struct auth_user *u)
 {
-        size_t n = sizeof(*u) + strlen(u->name) + strlen(u->hash) + 2 * BLOCK;
+        size_t n =
+                sizeof(*u) - sizeof(u->reach) + strlen(u->name) + strlen(u->hash) + 2 * BLOCK;
 
         for (size_t i = 0; i < u->n_roles; i++)
                 n += sizeof(char *) + strlen(u->roles[i]) + BLOCK;

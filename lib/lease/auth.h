@@ -44,6 +44,7 @@ struct auth_user {
         uint64_t login; /* what a token of theirs must carry: another with each password */
         char **roles;   /* owned, ascending */
         size_t n_roles, roles_cap;
+        struct reach *reach; /* what they give; owned; NULL: nobody asked since a change */
 };
 
 struct auth {

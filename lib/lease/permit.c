@@ -1,5 +1,7 @@
 #include "lease/permit.h"
 
+#include "lease/reach.h"
+
 /* Who it is: *@ret is NULL where nobody is asked. */
 static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
                                     const struct auth_user **ret)
@@ -36,77 +38,6 @@ enum state_outcome permit_root(const struct state *s, const struct cmd_user *who
         return o == STATE_OK && u && !auth_user_has(u, AUTH_ROOT) ? STATE_E_DENIED : o;
 }
 
-static bool gives(const struct auth_permission *p, enum permit what)
-{
-        switch (p->type) {
-        case PB__PERMISSION__TYPE__READ:
-                return what == PERMIT_READ;
-        case PB__PERMISSION__TYPE__WRITE:
-                return what == PERMIT_WRITE;
-        case PB__PERMISSION__TYPE__READWRITE:
-                return true;
-        default:
-                return false;
-        }
-}
-
-/* A place between keys: before @key, or right behind it, or behind all. */
-struct place {
-        struct view key;
-        bool behind, at_end;
-};
-
-static int place_cmp(const struct place *a, const struct place *b)
-{
-        int c;
-
-        if (a->at_end || b->at_end)
-                return a->at_end - b->at_end;
-        if (!a->behind && b->behind)
-                return -place_cmp(b, a);
-        c = bytes_cmp(a->key.p, a->key.len, b->key.p, b->key.len);
-        if (a->behind == b->behind)
-                return c;
-        if (c >= 0)
-                return 1;
-        /* Between a key and the same with a zero byte there is nothing. */
-        if (b->key.len != a->key.len + 1 || b->key.p[a->key.len] != 0)
-                return -1;
-        return bytes_cmp(a->key.p, a->key.len, b->key.p, a->key.len);
-}
-
-static struct place end_of(const struct kv_span *span)
-{
-        return (struct place){.key = span->single ? span->from : span->end,
-                              .behind = span->single,
-                              .at_end = span->to_end};
-}
-
-/* Of the permissions that hold what lies right behind @at, the one that goes farthest. */
-static bool go_on(const struct state *s, const struct auth_user *u, enum permit what,
-                  struct place *at)
-{
-        struct place best = *at;
-
-        for (size_t i = 0; i < u->n_roles; i++) {
-                const struct auth_role *r = auth_role_find(&s->auth, u->roles[i]);
-
-                for (size_t j = 0; r && j < r->n_permissions; j++) {
-                        const struct auth_permission *p = &r->permissions[j];
-                        struct kv_span span = kv_span(&p->key, &p->range_end);
-                        struct place from = {.key = span.from}, to = end_of(&span);
-
-                        if (gives(p, what) && place_cmp(&from, at) <= 0 &&
-                            place_cmp(&to, &best) > 0)
-                                best = to;
-                }
-        }
-        if (place_cmp(&best, at) <= 0)
-                return false;
-        *at = best;
-        return true;
-}
-
 static enum state_outcome user_range(const struct state *s, const struct auth_user *u,
                                      const ProtobufCBinaryData *key,
                                      const ProtobufCBinaryData *range_end, enum permit what)
@@ -120,9 +51,9 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
         if (!span.single && !span.to_end &&
             bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
                 span.single = true;
-        wanted = end_of(&span);
+        wanted = place_end_of(&span);
         while (place_cmp(&at, &wanted) < 0)
-                if (!go_on(s, u, what, &at))
+                if (!reach_go_on(&s->auth, u, what, &at))
                         return STATE_E_DENIED;
         return STATE_OK;
 }
@@ -141,7 +72,7 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
                 struct place at = {.key = {k->bytes, k->len}}, behind = at;
 
                 behind.behind = true;
-                while (go_on(s, u, what, &at))
+                while (reach_go_on(&s->auth, u, what, &at))
                         ;
                 if (place_cmp(&at, &behind) < 0)
                         return STATE_E_DENIED;

@@ -650,7 +650,12 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 return reply->outcome == STATE_OK ? state_alarm(s, m, reply) : 0;
         }
         case CMD_AUTH: {
-                UNPACK(m, pb__auth_change__descriptor);
+                UNPACK(auth, pb__auth_change__descriptor);
+                Pb__AuthChange *m = auth;
+
+                /* Each user may have had it. */
+                if (m->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
+                        *left -= min_of(*left, s->auth.n_users);
                 return full(s, c, change_auth(s, who, c->quota, m, reply), reply);
         }
         case CMD_MEMBER: {

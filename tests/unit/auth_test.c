@@ -1,3 +1,4 @@
+#include "compares.h"
 #include "lease/permit.h"
 #include "lease/state.h"
 #include "service/token.h"
@@ -362,6 +363,63 @@ TEST(several_permissions_together_cover_a_range)
         }
         CHECK(permitted > 100);
         CHECK(of_lease > 20);
+}
+
+/* A range over what 10,000 permissions give together was looked for as their square, 5.3 s of
+ * one turn; and one key of them took 0.9 ms. Once they are put together, neither looks at many.
+ */
+TEST(many_permissions_are_not_looked_at_each)
+{
+        enum { ROLES = 3, EACH = 300 };
+        struct cmd_user who = {.name = {(const uint8_t *) "bob", 3}};
+        ProtobufCBinaryData key, end;
+        char role[] = "r0", bob[] = "bob", from[8], to[8];
+        uint64_t was;
+        struct state s;
+
+        state_init(&s);
+        next_index = 0;
+        add_role(&s, role);
+        add_user(&s, bob, role);
+        for (unsigned i = 0; i < ROLES; i++) {
+                Pb__AuthUserGrantRoleRequest g = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+                Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+
+                role[1] = (char) ('0' + i);
+                if (i > 0)
+                        add_role(&s, role);
+                g.user = bob;
+                g.role = role;
+                c.change_case = PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE;
+                c.user_grant_role = &g;
+                change(&s, &c);
+                for (unsigned j = 0; j < EACH; j++) {
+                        unsigned at = j * ROLES + i;
+
+                        snprintf(from, sizeof(from), "k%04u", at);
+                        snprintf(to, sizeof(to), "k%04u", at + 1);
+                        permit(&s, role, PB__PERMISSION__TYPE__READ, pb_bytes(from, 5),
+                               pb_bytes(to, 5));
+                }
+        }
+        switch_on(&s);
+        key = pb_bytes("k0000", 5);
+        end = pb_bytes("k0900", 5);
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_OK);
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_WRITE), STATE_E_DENIED);
+        was = compares();
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_OK);
+        end = pb_bytes("k0901", 5);
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_E_DENIED);
+        end = pb_bytes("", 0);
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_OK);
+        CHECK(compares() - was < 200);
+        /* What is changed is looked at again. */
+        permit(&s, role, PB__PERMISSION__TYPE__READ, pb_bytes("k0900", 5),
+               pb_bytes("k0901", 5));
+        end = pb_bytes("k0901", 5);
+        CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_OK);
+        state_fini(&s);
 }
 
 TEST(a_token_is_for_one_user_until_its_end)
