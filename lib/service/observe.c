@@ -241,7 +241,11 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
         look_at_changes(h);
         if (!TAILQ_EMPTY(&h->late) && !boot_before(now, h->late_at))
                 touch_list(h, &h->late);
-        while ((e = TAILQ_FIRST(&h->touched)) && tell_all(h, e, &left)) {
+        /* To look who leads counts, too, though nobody may. */
+        while (left > 0 && (e = TAILQ_FIRST(&h->touched))) {
+                left--;
+                if (!tell_all(h, e, &left))
+                        return;
                 e->round = 0;
                 if (e->late)
                         h->late_at = boot_add(now, LATE_AGAIN);

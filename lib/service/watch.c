@@ -6,6 +6,7 @@
  */
 #include "service/watch.h"
 
+#define PROGRESS_MAX 1000 /* watches that are told of it in one turn */
 #define TURN_STEPS 40000  /* in one turn of the loop: some 2 ms */
 #define CHECK_STEPS 10    /* to look whether a watch is still permitted */
 #define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */
@@ -90,6 +91,7 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
 {
         nsec_t every = core_config(h->api->core)->watch_progress;
         struct watch_stream *s, *next;
+        unsigned left = PROGRESS_MAX;
         struct watch *w;
 
         LIST_FOREACH_SAFE (s, &h->asked, by_asked, next)
@@ -98,7 +100,8 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
                         LIST_REMOVE(s, by_asked);
                         report_progress(s, -1);
                 }
-        while ((w = TAILQ_FIRST(&h->by_told)) && boot_diff(now, w->told_at) >= every) {
+        while (left-- > 0 && (w = TAILQ_FIRST(&h->by_told)) &&
+               boot_diff(now, w->told_at) >= every) {
                 watch_told(w, now);
                 if (w->feed == &h->feeds[FEED_NOW] && w->stream->call)
                         report_progress(w->stream, w->id);

@@ -74,7 +74,9 @@ void rig_begin(void)
                            .account = {.max = SIZE_MAX, .kept_max = SIZE_MAX}};
         own.disk = sim_disk_new();
         one_new(&rig.core, &own.replica, own.disk, 1,
-                &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .max_txn_ops = 128},
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC,
+                                      .max_txn_ops = 128,
+                                      .watch_progress = 600 * NSEC_PER_SEC},
                 rig.now);
         CHECK_EQ(worker_new(&own.passwords, NULL, "passwords"), 0);
         CHECK_EQ(api_new(&rig.api, rig.core, own.passwords, 300 * NSEC_PER_SEC), 0);
