@@ -268,7 +268,7 @@ def under(cluster, honest, name, seconds, at):
     honest.take()
     cpu = cluster.cpu(at)
     there = name != "watches"
-    end = began + (seconds if there else 60)
+    end = began + (seconds if there else 180)
     while time.monotonic() < end:
         peak = max(peak, cluster.rss(at))
         if not there and pipe.poll():  # they are all made: and now what is written beside them
