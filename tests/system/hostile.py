@@ -617,10 +617,11 @@ def follows(attack):
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
-    names = args.attacks or attacks.ALL
-    unknown = [a for a in names if a not in attacks.ALL]
+    there_are = attacks.ALL + (attacks.COST_TLS if TLS else [])
+    names = args.attacks or there_are
+    unknown = [a for a in names if a not in there_are]
     if unknown:
-        sys.exit(f"no such attack: {unknown}; there are: {' '.join(attacks.ALL)}")
+        sys.exit(f"no such attack: {unknown}; there are: {' '.join(there_are)}")
     cluster = Cluster()
     try:
         leader, term = cluster.leader()
