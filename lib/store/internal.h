@@ -18,6 +18,8 @@
 #define SEGMENT_SIZE ((size_t) 8 << 20)
 #define META_SLOT 4096
 #define META_SIZE 48
+#define MARK_AT 512 /* in a slot, in a sector of its own */
+#define MARK_SIZE 24
 #define SNAPSHOT_HEADER 48
 #define TYPE_TRUNCATE 0
 
@@ -27,6 +29,7 @@ struct segment {
         uint64_t seq;
         uint64_t last; /* highest index in it, ever */
         size_t size;
+        bool there; /* under its name, which is durable, and so is the mark of it */
 };
 
 /* A file of zeroes that becomes a segment. */
@@ -53,6 +56,7 @@ struct job {
         STAILQ_ENTRY(job) next; /* in `stalled` */
         enum job_kind kind;
         char from[32]; /* what is renamed first; "": nothing */
+        uint64_t seq;  /* JOB_LOG: of the segment that begins with it; 0: none does */
         char wip[32];  /* JOB_SPARE, JOB_RECYCLE: its name while it is made */
         char name[32];
         uint64_t offset;
@@ -74,8 +78,11 @@ struct store {
 
         struct store_identity id;
         uint64_t meta_version;
+        uint64_t mark; /* at start-up: the newest segment that there must be, 0: not known... */
+        uint64_t mark_size;              /* ...and how large it is at least */
         STAILQ_HEAD(, segment) segments; /* the last one is written to */
         uint64_t next_seq;
+        uint64_t trimmed; /* entries up to here are not needed */
         size_t segment_size;
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
@@ -109,6 +116,9 @@ struct store {
 /* ---- store.c ---- */
 
 void store_fail(struct store *s, const char *file, int r);
+/* Writes down, in `meta`, that there is segment @seq, of @size: before anything in it is told
+ * to be durable, and after its name is. A start that does not find it is refused. */
+must_check_ int store_mark(struct disk *d, uint64_t seq, size_t size);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
 struct job *job_new(struct store *s, enum job_kind kind, const char *name);
 void job_start(struct job *j);

@@ -31,6 +31,16 @@ struct names {
         size_t n_half, half_cap;
 };
 
+/* Other names are not ours: a copy that somebody has put beside a file, say. */
+static bool is_ours(const char *name)
+{
+        size_t at = strncmp(name, "log-", 4) == 0        ? 4
+                    : strncmp(name, "snapshot-", 9) == 0 ? 9
+                                                         : 0;
+
+        return at > 0 && strlen(name) == at + 16 && strspn(name + at, "0123456789abcdef") == 16;
+}
+
 static int collect_name(const char *name, uint64_t size, void *arg)
 {
         struct names *all = arg;
@@ -50,9 +60,7 @@ static int collect_name(const char *name, uint64_t size, void *arg)
                 strcpy(all->half[all->n_half++], name);
                 return 0;
         }
-        if (strncmp(name, "log-", 4) != 0 && strncmp(name, "snapshot-", 9) != 0)
-                return 0;
-        if (strstr(name, ".tmp"))
+        if (!is_ours(name))
                 return 0;
         if (array_reserve(&all->name, &all->cap, all->n + 1, sizeof(*all->name)) < 0)
                 return -ENOMEM;
@@ -94,6 +102,15 @@ static int read_meta(struct store *s, struct store_error *err)
                 s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
                 s->rec.term = le64_get(p + 32);
                 s->rec.vote = le64_get(p + 40);
+        }
+        for (size_t at = MARK_AT; at + MARK_SIZE <= buf_len(&b); at += META_SLOT) {
+                const uint8_t *p = b.data + at;
+
+                if (crc32c(0, p + 4, MARK_SIZE - 4) != le32_get(p) ||
+                    le64_get(p + 8) <= s->mark)
+                        continue;
+                s->mark = le64_get(p + 8);
+                s->mark_size = le64_get(p + 16);
         }
         if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
                 s->rec.fresh = true; /* a first start that was cut short */
@@ -184,6 +201,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         if (seg->seq != s->next_seq)
                 s->rec.n_entries = 0;
         seg->size = buf_len(b);
+        seg->there = true;
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         s->next_seq = seg->seq + 1;
 
@@ -242,6 +260,20 @@ static int is_first_start(struct store *s, const char *name, bool *ret)
         return 0;
 }
 
+/* What is missing at the end of a log looks like a shorter one. */
+static int newest_is_there(struct store *s, struct store_error *err)
+{
+        const struct segment *newest = STAILQ_LAST(&s->segments, segment, next);
+        char name[32];
+
+        store_segment_name(s->mark, name);
+        if (s->mark > 0 && (!newest || newest->seq < s->mark))
+                return refuse(err, name, 0, "it is missing, or no regular file");
+        if (s->mark > 0 && newest->seq == s->mark && newest->size < s->mark_size)
+                return refuse(err, name, newest->size, "it ends here, and was longer");
+        return 0;
+}
+
 /* The log has the snapshot's last entry, of another term. */
 static bool contradicts(const struct store_recovered *rec)
 {
@@ -256,6 +288,7 @@ static int recover(struct store *s, struct store_error *err)
 {
         cleanup_(names_fini) struct names all = {.store = s};
         size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
+        const struct segment *newest;
         int r;
 
         r = s->disk->ops->sync(s->disk, NULL);
@@ -304,6 +337,9 @@ static int recover(struct store *s, struct store_error *err)
                 if (r < 0)
                         return r;
         }
+        r = newest_is_there(s, err);
+        if (r < 0)
+                return r;
         /* Snapshots that a newer one replaced: one of them is room for the next. */
         for (size_t i = n_logs; i < all.n; i++)
                 if (i != latest) {
@@ -342,7 +378,10 @@ static int recover(struct store *s, struct store_error *err)
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
         s->durable = s->last;
-        return 0;
+        /* It was not marked before a crash, or by an earlier version of us. */
+        newest = STAILQ_LAST(&s->segments, segment, next);
+        return newest && newest->seq > s->mark ? store_mark(s->disk, newest->seq, newest->size)
+                                               : 0;
 }
 
 /* What went wrong, where nothing more exact was said. */

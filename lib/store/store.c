@@ -50,6 +50,16 @@ static int write_meta(struct store *s, uint64_t term, uint64_t vote)
                                    sizeof(p));
 }
 
+int store_mark(struct disk *d, uint64_t seq, size_t size)
+{
+        uint8_t p[MARK_SIZE] = {0};
+
+        le64_put(p + 8, seq);
+        le64_put(p + 16, size);
+        le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
+        return d->ops->write(d, "meta", (seq & 1) * META_SLOT + MARK_AT, p, sizeof(p));
+}
+
 int store_init(struct store *s, struct store_identity id, uint64_t term,
                const struct store_entry *first)
 {
@@ -78,6 +88,9 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         s->id = id;
         if (r == 0)
                 r = write_meta(s, term, 0);
+        if (r == 0)
+                r = store_mark(s->disk, seg->seq, seg->size);
+        seg->there = true;
         s->batch = 1;
         s->offset = buf_len(&record);
         s->last = s->durable = seg->last;
@@ -109,6 +122,11 @@ static int write_log(struct job *j)
                 if (r < 0)
                         return r;
                 *j->from = '\0'; /* if it is tried again */
+        }
+        if (j->seq > 0) {
+                r = store_mark(d, j->seq, j->size);
+                if (r < 0)
+                        return r;
         }
         return d->ops->write(d, j->name, j->offset, j->bytes.data, buf_len(&j->bytes));
 }
@@ -155,9 +173,23 @@ void job_drop(struct disk_job *dj)
         free(j);
 }
 
+static void trim(struct store *s)
+{
+        struct segment *seg, *next;
+
+        /* What comes next is there: or a crash could leave no log at all. */
+        while ((seg = STAILQ_FIRST(&s->segments)) && (next = STAILQ_NEXT(seg, next)) &&
+               next->there && seg->last <= s->trimmed) {
+                STAILQ_REMOVE_HEAD(&s->segments, next);
+                room_recycle(s, seg);
+        }
+}
+
 static void log_written(struct store *s)
 {
         s->writing = false;
+        STAILQ_LAST(&s->segments, segment, next)->there = true;
+        trim(s);
         if (s->writing_index > s->durable) {
                 s->durable = s->writing_index;
                 s->ops->persisted(s->userdata, s->durable);
@@ -323,6 +355,8 @@ void store_flush(struct store *s)
         if (!j)
                 return store_fail(s, seg->name, -ENOMEM);
         memcpy(j->from, from, sizeof(from));
+        j->seq = seg->there ? 0 : seg->seq;
+        j->size = seg->size;
         j->offset = s->offset;
         j->bytes = s->queued;
         s->queued = (struct buf){0};
@@ -382,13 +416,8 @@ int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool
 
 void store_trim(struct store *s, uint64_t index)
 {
-        struct segment *seg;
-
-        while ((seg = STAILQ_FIRST(&s->segments)) && STAILQ_NEXT(seg, next) &&
-               seg->last <= index) {
-                STAILQ_REMOVE_HEAD(&s->segments, next);
-                room_recycle(s, seg);
-        }
+        s->trimmed = max_of(s->trimmed, index);
+        trim(s);
 }
 
 uint64_t store_size(const struct store *s)

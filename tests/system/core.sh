@@ -159,12 +159,22 @@ has "after kill -9 of all: its lease" "$(at 0 lease timetolive "$L" --keys)" "re
 # One that missed a lot catches up from a snapshot: more than what the others keep.
 kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
 
+# A log whose newest file was moved, or cut to nothing, is not taken for a shorter one.
+start_n3() { OUT=$(timeout 10 "$BIN/tenure-core" --name n3 --data-dir "$DIR/n3" --listen-client-urls "http://127.0.0.1:$c3" --listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1); CODE=$?; }
+LOG=$(ls "$DIR"/n3/log-* | tail -n1)
+mv "$LOG" "$DIR/moved"; start_n3
+is "a log without its newest file is refused" $CODE 1
+has "and it is named" "$OUT" "$(basename "$LOG") is damaged .*missing"
+ln -s "$DIR/moved" "$LOG"; start_n3; rm "$LOG"
+has "so is a link in its place" "$OUT" "$(basename "$LOG") is damaged .*no regular file"
+: >"$LOG"; start_n3; mv "$DIR/moved" "$LOG"
+has "and an empty one" "$OUT" "$(basename "$LOG") is damaged .*was longer"
+
 # Damage: one byte, well inside of what was synced.
 LOG=$(ls "$DIR"/n3/log-* | head -n1)
 BYTE=$(od -An -tu1 -j300 -N1 "$LOG" | tr -d ' ')
 printf "\\$(printf %o $((BYTE ^ 255)))" | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
-OUT=$(timeout 10 "$BIN/tenure-core" --name n3 --data-dir "$DIR/n3" --listen-client-urls "http://127.0.0.1:$c3" \
-	--listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1); CODE=$?
+start_n3
 is "a damaged log is refused" $CODE 1
 has "and named" "$OUT" "$(basename "$LOG") is damaged at byte [0-9]+"
 OUT=$(timeout 10 "$BIN/tenure-core" --name n1 --data-dir "$DIR/n2" --listen-client-urls "http://127.0.0.1:$c3" \

@@ -709,6 +709,130 @@ TEST(files_that_come_back_change_nothing)
         segment_size = 0;
 }
 
+/* What was acknowledged, in files of 4 KiB: the last is @newest. */
+static void fill_files(struct disk *d, char newest[static 32])
+{
+        struct store *s = open_store(d, 0);
+        uint64_t n = 0;
+
+        for (uint64_t at = 2; at < 30; at += 4) {
+                append(s, at, at + 3, 1, 700);
+                finish(d);
+        }
+        CHECK_EQ(persisted, 29);
+        store_free(s);
+        for (cleanup_(buf_fini) struct buf b = {0}; n == 0 || buf_len(&b) > 0; n++) {
+                buf_clear(&b);
+                snprintf(newest, 32, "log-%016" PRIx64, n + 1);
+                if (d->ops->read(d, newest, &b) < 0)
+                        break;
+        }
+        CHECK(n > 3);
+        snprintf(newest, 32, "log-%016" PRIx64, n);
+}
+
+static void check_refused(struct disk *d, const char *file, const char *what)
+{
+        struct store_error err;
+        struct store *s = NULL;
+
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        if (!strstr(err.text, file) || !strstr(err.text, what))
+                test_fail(__FILE__, __LINE__, "%s", err.text);
+        store_free(s);
+}
+
+/* A log without its newest file, or with an end that was cut off, looked like a shorter one: a
+ * replica voted and led with it, and a lone one had lost what it had acknowledged (I5). */
+TEST(a_log_that_lost_its_end_is_refused)
+{
+        char newest[32], name[32];
+
+        segment_size = 4096;
+        for (int what = 0; what < 4; what++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+
+                fill_files(d, newest);
+                if (what ==
+                    3) { /* an earlier version of us marked nothing; the next start does */
+                        static const uint8_t zeroes[24];
+                        struct store *s;
+
+                        CHECK_EQ(d->ops->write(d, "meta", 512, zeroes, sizeof(zeroes)), 0);
+                        CHECK_EQ(d->ops->write(d, "meta", 4096 + 512, zeroes, sizeof(zeroes)),
+                                 0);
+                        s = open_store(d, 0);
+                        CHECK_EQ(store_recovered(s)->n_entries, 29);
+                        store_free(s);
+                }
+                CHECK_EQ(d->ops->remove(d, newest), 0);
+                if (what == 1) /* cut to nothing, or to whole sectors of it */
+                        CHECK_EQ(d->ops->create(d, newest, 512 * rnd(0, 7)), 0);
+                for (uint64_t i = 1; what == 2; i++) {
+                        snprintf(name, sizeof(name), "log-%016" PRIx64, i);
+                        if (strcmp(name, newest) == 0)
+                                break;
+                        CHECK_EQ(d->ops->remove(d, name), 0);
+                }
+                check_refused(d, newest, what == 1 ? "was longer" : "it is missing");
+        }
+        segment_size = 0;
+}
+
+/* A copy that somebody has put beside a file of the log. */
+TEST(other_names_are_not_ours)
+{
+        static const char *const names[] = {
+                "log-0000000000000001.bak", "log-x",     "log-00000000000000gg",
+                "log-00000000000000FF",     "snapshot-", "snapshot-0000000000000001.old"};
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        char newest[32];
+        struct store *s;
+
+        segment_size = 4096;
+        fill_files(d, newest);
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+                CHECK_EQ(d->ops->create(d, names[i], 4096), 0);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->n_entries, 29);
+        store_free(s);
+        segment_size = 0;
+}
+
+/* A file of the log that is not needed goes only when the next one is there: a crash in between
+ * would leave none, which looks like one that was lost. */
+TEST(the_log_is_never_without_a_file)
+{
+        segment_size = 4096;
+        for (int round = 0; round < 20; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                struct store_snapshot snap = {
+                        .index = 5, .term = 1, .data = {(const uint8_t *) "s", 1}};
+
+                append(s, 2, 5, 1, 700);
+                settle(s, d);
+                CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+                settle(s, d);
+                sim_disk_fill(d, true);
+                append(s, 6, 9, 1, 700);         /* in the next one... */
+                sim_disk_finish_at(d, DISK_LOG); /* ...behind a spare, for which is no room */
+                store_trim(s, 5);
+                while (sim_disk_busy_at(d, DISK_ASIDE))
+                        sim_disk_finish_at(d, DISK_ASIDE);
+                sim_disk_fill(d, false);
+                s = next_life(s, d, round & 1);
+                CHECK_EQ(store_recovered(s)->snapshot.index, 5);
+                append(s, 6, 9, 1, 700);
+                settle(s, d);
+                store_trim(s, 5);
+                settle(s, d);
+                CHECK_EQ(d->ops->remove(d, "log-0000000000000001"), -ENOENT); /* it went */
+                store_free(s);
+        }
+        segment_size = 0;
+}
+
 /* A program that writes one thing and ends makes nothing that it does not wait for, and does
  * not wait for room. */
 TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
