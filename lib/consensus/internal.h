@@ -351,3 +351,5 @@ void members_answered(struct replica *r, uint64_t peer,
 uint64_t members_forgetful(const struct replica *r); /* see struct replica_status */
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);
+/* The leader says that we have acknowledged entries up to @index. */
+void members_lack(struct replica *r, uint64_t index);

@@ -7,6 +7,7 @@
  * removed is told by the first member that hears of it, since raft tells it nothing.
  */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "base/url.h"
@@ -73,7 +74,8 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index)
 }
 
 /* raft takes what was acknowledged for there, and asks for nothing before it: a follower that
- * has lost it takes nothing until another one leads, and votes as if nothing had been lost. */
+ * has lost it takes nothing until another one leads, and votes as if nothing had been lost. So
+ * it is told, and ends. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p)
 {
@@ -90,8 +92,10 @@ void members_answered(struct replica *r, uint64_t peer,
         if (!lacks || h->lacks_of != p->term)
                 h->n_lacks = 0;
         h->lacks_of = p->term;
-        if (!lacks || ++h->n_lacks < LACKS_SURE ||
-            (h->lacks_told_at.ns > 0 && boot_diff(r->now, h->lacks_told_at) < LACKS_AGAIN))
+        if (!lacks || ++h->n_lacks < LACKS_SURE)
+                return;
+        replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
+        if (h->lacks_told_at.ns > 0 && boot_diff(r->now, h->lacks_told_at) < LACKS_AGAIN)
                 return;
         h->lacks_told_at = r->now;
         log_error("Member %016" PRIx64 " ends at entry %" PRIu64
@@ -100,6 +104,21 @@ void members_answered(struct replica *r, uint64_t peer,
                   "place. It takes nothing more: remove it from the cluster, and add it again "
                   "with an empty data directory.",
                   peer, (uint64_t) p->last_log_index, (uint64_t) match);
+}
+
+void members_lack(struct replica *r, uint64_t index)
+{
+        char why[256];
+
+        if (store_condemn(r->store, index) != 0)
+                return; /* it was here, or it is told again */
+        snprintf(why, sizeof(why),
+                 "The log ends at entry %" PRIu64
+                 ", and the leader has this member's acknowledgement up to %" PRIu64
+                 ": files of the data directory are gone, or an older copy was put in their "
+                 "place. Remove this member, and add it again with an empty data directory",
+                 log_last(&r->log), index);
+        replica_fatal(r, why);
 }
 
 uint64_t members_forgetful(const struct replica *r)

@@ -38,6 +38,8 @@ enum frame_type {
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
                            that life's proposals frame `high` has come, and each `high - i`
                            whose bit i is set; the last did not get in if it was full */
+        FRAME_LACKS,    /* term:u64 index:u64: leader to one whose log ends before what it has
+                           acknowledged */
 };
 
 #define SNAPSHOT_CRC 4 /* its bytes */

@@ -614,6 +614,7 @@ static int numbers_in(uint8_t type)
         case FRAME_READ_TELL:
         case FRAME_CHANGED:
         case FRAME_WORD_ACK:
+        case FRAME_LACKS:
                 return 2;
         case FRAME_READ_ASK:
         case FRAME_TIME_ASK:
@@ -635,6 +636,8 @@ static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, cons
         case FRAME_WORD:
                 lease_clock_told(&r->clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
                 return replica_send(r, peer, FRAME_WORD_ACK, v, 2);
+        case FRAME_LACKS:
+                return members_lack(r, v[1]);
         case FRAME_TIME_ASK:
                 return replica_send(
                         r, peer, FRAME_TIME_TELL,

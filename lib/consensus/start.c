@@ -88,8 +88,11 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
         if (k < 0)
                 return k;
         e.data = (struct view){b.base, b.len};
+        /* Whatever it lacks, it is asked to go on without. */
+        k = rec->lacks > 0 ? store_condemn(s, 0) : 0;
         store_recovered_free(s);
-        k = store_append(s, &e, 1);
+        if (k == 0)
+                k = store_append(s, &e, 1);
         if (k == 0)
                 store_flush(s);
         raft_free(b.base);
@@ -128,6 +131,15 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                          "the log holds what no replica writes; nothing was changed. Restore "
                          "the data directory from a backup, or remove it and let this replica "
                          "rejoin as a new member.");
+                return -EBADMSG;
+        }
+        if (rec->lacks > 0) {
+                snprintf(err->text, sizeof(err->text),
+                         "it lacks entries up to %" PRIu64
+                         " that this member had acknowledged, its leader has said: files of it "
+                         "are gone, or an older copy was put in their place. Remove the member "
+                         "from the cluster, and this directory, and add it again.",
+                         rec->lacks);
                 return -EBADMSG;
         }
         if (rec->snapshot.index > 0) {

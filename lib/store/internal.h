@@ -20,6 +20,8 @@
 #define META_SIZE 48
 #define MARK_AT 512 /* in a slot, in a sector of its own */
 #define MARK_SIZE 24
+#define LACKS_AT 1024 /* in the first slot */
+#define LACKS_SIZE 16
 #define SNAPSHOT_HEADER 48
 #define TYPE_TRUNCATE 0
 
@@ -86,7 +88,8 @@ struct store {
         size_t segment_size;
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
-        uint64_t last;    /* the last index queued */
+        uint64_t last;    /* the last index queued... */
+        uint64_t had;     /* ...and the highest that ever was, in this life */
         uint64_t durable; /* up to here each entry is on the disk, as it is now */
         struct buf queued;
         uint64_t queued_index;  /* when that is written, all up to here is durable... */

@@ -112,6 +112,9 @@ static int read_meta(struct store *s, struct store_error *err)
                 s->mark = le64_get(p + 8);
                 s->mark_size = le64_get(p + 16);
         }
+        if (buf_len(&b) >= LACKS_AT + LACKS_SIZE &&
+            crc32c(0, b.data + LACKS_AT + 4, LACKS_SIZE - 4) == le32_get(b.data + LACKS_AT))
+                s->rec.lacks = le64_get(b.data + LACKS_AT + 8);
         if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
                 s->rec.fresh = true; /* a first start that was cut short */
                 return 0;
@@ -377,7 +380,7 @@ static int recover(struct store *s, struct store_error *err)
                 return refuse(err, all.name[0], 0, "the entries before it are missing");
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
-        s->durable = s->last;
+        s->durable = s->had = s->last;
         /* It was not marked before a crash, or by an earlier version of us. */
         newest = STAILQ_LAST(&s->segments, segment, next);
         return newest && newest->seq > s->mark ? store_mark(s->disk, newest->seq, newest->size)

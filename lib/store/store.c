@@ -93,13 +93,24 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         seg->there = true;
         s->batch = 1;
         s->offset = buf_len(&record);
-        s->last = s->durable = seg->last;
+        s->last = s->had = s->durable = seg->last;
         return r;
 }
 
 int store_vote(struct store *s, uint64_t term, uint64_t vote)
 {
         return write_meta(s, term, vote);
+}
+
+int store_condemn(struct store *s, uint64_t index)
+{
+        uint8_t p[LACKS_SIZE] = {0};
+
+        if (index > 0 && index <= s->had)
+                return STORE_E_HAD;
+        le64_put(p + 8, index);
+        le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
+        return s->disk->ops->write(s->disk, "meta", LACKS_AT, p, sizeof(p));
 }
 
 /* ---- writing ---- */
@@ -327,6 +338,7 @@ int store_append(struct store *s, const struct store_entry *e, size_t n)
                 record_add(&s->queued, s->batch + 1, &e[i]);
         if (n > 0)
                 s->last = s->queued_index = e[n - 1].index;
+        s->had = max_of(s->had, s->last);
         return buf_error(&s->queued);
 }
 
@@ -394,6 +406,7 @@ int store_save_blob(struct store *s, const struct store_snapshot *snap, struct b
                  * before is void then. */
                 cut(s, 1);
                 s->last = s->queued_index = snap->index;
+                s->had = max_of(s->had, s->last);
                 s->installing = true;
         }
         if (buf_error(&j->bytes) < 0 || buf_error(&s->queued) < 0) {

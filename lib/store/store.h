@@ -44,6 +44,7 @@ struct store_recovered {
         bool fresh; /* nothing: a new directory */
         struct store_identity identity;
         uint64_t term, vote;
+        uint64_t lacks; /* as store_condemn() was told; 0: nothing */
         struct store_snapshot snapshot;
         struct store_entry
                 *entries; /* ascending, without gaps, after the snapshot or overlapping it */
@@ -92,6 +93,13 @@ must_check_ int store_init(struct store *s, struct store_identity id, uint64_t t
 
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
+
+/* Blocks until it is durable that the log is not all that there was: entries up to @index are
+ * missing. 0 takes that back. Returns 0, STORE_E_HAD where they have been here since the start,
+ * so that what is not any more was cut off, or overtaken, as it should be; or a negative errno.
+ */
+enum { STORE_E_HAD = 1 };
+must_check_ int store_condemn(struct store *s, uint64_t index);
 
 /* Queues entries, copied; where the first one is not behind the last, what it overwrites is cut
  * off. Returns 0 or -ENOMEM. */

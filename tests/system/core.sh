@@ -159,8 +159,23 @@ has "after kill -9 of all: its lease" "$(at 0 lease timetolive "$L" --keys)" "re
 # One that missed a lot catches up from a snapshot: more than what the others keep.
 kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
 
-# A log whose newest file was moved, or cut to nothing, is not taken for a shorter one.
+# An older copy of its directory is put back: its leader tells it so, it stops, and is not started again.
 start_n3() { OUT=$(timeout 10 "$BIN/tenure-core" --name n3 --data-dir "$DIR/n3" --listen-client-urls "http://127.0.0.1:$c3" --listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1); CODE=$?; }
+cp -a "$DIR/n3" "$DIR/n3.old"
+start_core 2; until_ok 15 all_answer
+for i in 1 2 3; do at 0 put since "$i" >/dev/null; done
+until_ok 10 at 2 get since
+kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
+mv "$DIR/n3" "$DIR/n3.true"; mv "$DIR/n3.old" "$DIR/n3"
+start_n3
+is "a replica with an older copy of its directory stops" $CODE 1
+has "and says why" "$OUT" "the leader has this member's acknowledgement up to [0-9]+: .* an older copy"
+start_n3
+has "it is not started again" "$OUT" "it lacks entries up to [0-9]+ that this member had acknowledged"
+is "the others go on" "$(at 0 get since --print-value-only)" 3
+rm -rf "$DIR/n3"; mv "$DIR/n3.true" "$DIR/n3"
+
+# A log whose newest file was moved, or cut to nothing, is not taken for a shorter one.
 LOG=$(ls "$DIR"/n3/log-* | tail -n1)
 mv "$LOG" "$DIR/moved"; start_n3
 is "a log without its newest file is refused" $CODE 1

@@ -779,6 +779,32 @@ TEST(a_log_that_lost_its_end_is_refused)
         segment_size = 0;
 }
 
+/* Only of what was not here since the start: a log that a new leader cut off, or that a
+ * snapshot takes the place of, is no loss. */
+TEST(what_was_here_is_not_lacking)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+
+        append(s, 2, 30, 1, 10);
+        append(s, 20, 21, 2, 10);
+        finish(d);
+        CHECK_EQ(store_condemn(s, 30), STORE_E_HAD);
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->lacks, 0);
+        CHECK_EQ(store_condemn(s, 21), STORE_E_HAD);
+        CHECK_EQ(store_condemn(s, 22), 0);
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->lacks, 22);
+        CHECK_EQ(store_condemn(s, 0), 0);
+        store_free(s);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->lacks, 0);
+        store_free(s);
+}
+
 /* A copy that somebody has put beside a file of the log. */
 TEST(other_names_are_not_ours)
 {
