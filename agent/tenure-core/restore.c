@@ -58,23 +58,32 @@ static int wait_done(const struct restore *rs)
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
+/* No more than one byte past what its head says that it has: what is none may be larger than
+ * the memory that there is. */
 static int read_file(const char *path, struct buf *out)
 {
+        uint64_t size = BACKUP_HEAD;
         FILE *f = fopen(path, "re");
         int r = 0;
 
         if (!f)
                 return -errno;
-        for (;;) {
-                uint8_t *to = buf_reserve(out, 1 << 16);
-                size_t n = to ? fread(to, 1, 1 << 16, f) : 0;
+        while (r == 0 && buf_len(out) <= size) {
+                size_t want = (size_t) min_of(size + 1 - buf_len(out), (uint64_t) 1 << 20), n;
+                uint8_t *to = buf_reserve(out, want);
 
-                if (n == 0)
+                if (!to)
                         break;
+                errno = 0;
+                n = fread(to, 1, want, f);
                 buf_commit(out, n);
+                if (n == 0 || buf_len(out) < BACKUP_HEAD) {
+                        r = ferror(f) ? -(errno ? errno : EIO) : 0;
+                        break;
+                }
+                if (size == BACKUP_HEAD)
+                        r = backup_size_by_head(buf_head(out), &size);
         }
-        if (ferror(f))
-                r = -EIO;
         fclose(f);
         return r < 0 ? r : buf_error(out);
 }
@@ -92,12 +101,13 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
         uint64_t index;
         int r = read_file(path, &file);
 
-        if (r < 0) {
+        if (r < 0 && r != -EBADMSG) {
                 log_error("Cannot read %s: %s.", path, strerror(-r));
                 return r;
         }
-        r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
-                         &revision, &n_keys, &n_leases);
+        if (r == 0)
+                r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
+                                 &revision, &n_keys, &n_leases);
         if (r < 0) {
                 log_error(
                         "%s is no snapshot of a lease core, or it is damaged; make another one "

@@ -7,12 +7,23 @@
 #define MAGIC "TENSNAP1"
 #define MAGIC_LEN (sizeof(MAGIC) - 1)
 #define BLOCK 512
+_Static_assert(MAGIC_LEN + 8 == BACKUP_HEAD, "the head of a snapshot");
 
 uint64_t backup_size(uint64_t state_len)
 {
         uint64_t n = MAGIC_LEN + 8 + state_len + 4;
 
         return (n + BLOCK - 1) / BLOCK * BLOCK + SHA256_DIGEST_LENGTH;
+}
+
+int backup_size_by_head(const uint8_t head[static BACKUP_HEAD], uint64_t *ret)
+{
+        uint64_t len = le64_get(head + MAGIC_LEN);
+
+        if (memcmp(head, MAGIC, MAGIC_LEN) != 0 || len > UINT64_MAX / 2)
+                return -EBADMSG;
+        *ret = backup_size(len);
+        return 0;
 }
 
 static void count(struct backup *b, const void *p, size_t n)

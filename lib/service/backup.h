@@ -19,8 +19,13 @@ struct backup {
         uint64_t size; /* so far */
 };
 
+#define BACKUP_HEAD 16 /* bytes before the state */
+
 /* How large the file of such a state is. */
 uint64_t backup_size(uint64_t state_len);
+
+/* The same, as the file's first bytes say. Returns 0, or -EBADMSG where it is none. */
+must_check_ int backup_size_by_head(const uint8_t head[static BACKUP_HEAD], uint64_t *ret);
 
 /* Appends what comes before the state, or after it; all pieces of the state between the two go
  * through backup_state(). */

@@ -103,6 +103,15 @@ read -r n1 n2 n3 q1 q2 q3 < <(free_ports 6)
 NEW="x=$A:$q1,y=$A:$q2,z=$A:$q3"
 head -c 200 "$DIR/snap" >"$DIR/cut"
 has "a snapshot that is damaged" "$("$BIN/tenure-core" --restore "$DIR/cut" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "no snapshot of a lease core, or it is damaged"
+# Nothing is read of what is none, nor more than it says of itself: this one is larger than the memory that there is. (The
+# sanitizers reserve more than that.)
+little() { grep -q __asan_init "$BIN/tenure-core" || ulimit -v 4000000; timeout 20 "$@"; }
+truncate -s 8G "$DIR/huge"
+has "a file that is none, and huge" "$(little "$BIN/tenure-core" --restore "$DIR/huge" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "huge is no snapshot of a lease core"
+cp "$DIR/snap" "$DIR/longer"; truncate -s 8G "$DIR/longer"
+has "one with something huge behind it" "$(little "$BIN/tenure-core" --restore "$DIR/longer" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "longer is no snapshot of a lease core"
+rm "$DIR/huge" "$DIR/longer"
+has "a directory is none" "$("$BIN/tenure-core" --restore "$DIR" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "Cannot read .*: Is a directory"
 for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
 	read -r name c p <<<"$r"
 	out=$(env PATH="$BIN:$PATH" "$BIN/tenurectl" core snapshot restore "$DIR/snap" --name "$name" --data-dir "$DIR/$name" --listen-peer-urls "$A:$p" --initial-cluster "$NEW" --initial-cluster-token two 2>&1)
