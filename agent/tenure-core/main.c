@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -668,12 +669,23 @@ static int parse(struct program *p, int argc, char **argv, bool *ret_test)
         return r;
 }
 
+/* What is large goes back to the kernel as it is freed. Left alone, malloc learns from the
+ * first large block that such are common, and has the next ones in the heap: answers of a
+ * megabyte that were half sent left holes there, as much again as was held for clients. */
+static void give_memory_back(void)
+{
+        mallopt(M_MMAP_THRESHOLD, 256 << 10);
+        mallopt(M_MMAP_MAX, 32768); /* a process may have 65,530 (vm.max_map_count) */
+        mallopt(M_TRIM_THRESHOLD, 16 << 20);
+}
+
 int main(int argc, char **argv)
 {
         struct program p = {0};
         bool test = false;
         int r;
 
+        give_memory_back();
         signal(SIGPIPE, SIG_IGN);
         r = parse(&p, argc, argv, &test);
         if (r == 0 && test) {

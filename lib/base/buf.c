@@ -133,6 +133,25 @@ void buf_consume(struct buf *b, size_t n)
                 b->off = b->end = 0;
 }
 
+void buf_trim(struct buf *b)
+{
+        size_t len = buf_len(b);
+        uint8_t *data;
+
+        if (b->off == 0 || b->off < b->cap / 2)
+                return;
+        if (len == 0)
+                return buf_fini(b);
+        memmove(b->data, b->data + b->off, len);
+        b->off = 0;
+        b->end = len;
+        data = realloc(b->data, len);
+        if (data) {
+                b->data = data;
+                b->cap = len;
+        }
+}
+
 int buf_error(const struct buf *b)
 {
         return b->failed ? -ENOMEM : 0;

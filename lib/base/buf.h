@@ -69,6 +69,9 @@ void buf_printf(struct buf *b, const char *fmt, ...) printf_(2, 3);
 /* Drops @n bytes at the front. */
 void buf_consume(struct buf *b, size_t n);
 
+/* Gives back what the dropped ones took, where that is half or more of it. */
+void buf_trim(struct buf *b);
+
 /* 0, or -ENOMEM when an append since the last buf_clear() failed. */
 must_check_ int buf_error(const struct buf *b);
 

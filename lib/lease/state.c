@@ -426,11 +426,12 @@ static enum state_outcome begin_delete(struct state *s, const struct cmd_user *w
                                        const Pb__DeleteRangeRequest *q)
 {
         enum state_outcome o = state_check_delete(q);
+        size_t answer;
 
         if (o == STATE_OK)
                 o = permit_delete(s, who, q);
         if (o == STATE_OK)
-                o = state_check_delete_now(s, q);
+                o = state_check_delete_now(s, q, &answer);
         s->removal.on = o == STATE_OK;
         return o;
 }

@@ -125,11 +125,17 @@ must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
                                 enum state_outcome *ret);
 
 /* With the state as it is: does it look at too much? Where it is applied it is asked again. */
-enum state_outcome state_check_delete_now(const struct state *s,
-                                          const Pb__DeleteRangeRequest *q);
+enum state_outcome
+state_check_delete_now(const struct state *s, const Pb__DeleteRangeRequest *q,
+                       size_t *ret_answer); /* bytes of the old values in it, or so */
+struct txn_bytes {
+        size_t put, answer; /* what is put; old values and ranges in the answer, or so */
+};
+/* Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
-                                    enum state_outcome *ret,
-                                    size_t *ret_put); /* how many bytes; 0 or -ENOMEM */
+                                    enum state_outcome *ret, struct txn_bytes *ret_bytes);
+/* The bytes of the old value in the answer to a put, or so. */
+size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 
 /* Fills @out, borrowing from the store and from @a until either changes; its header is the
@@ -190,6 +196,7 @@ struct budget {
         size_t steps;
         size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
         bool writes;
+        size_t answer; /* bytes of what is answered */
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);

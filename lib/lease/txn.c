@@ -265,13 +265,13 @@ static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *pat
 }
 
 int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret,
-                        size_t *ret_put)
+                        struct txn_bytes *ret_bytes)
 {
         cleanup_(path_fini) struct path path = {0};
         int r = plan(s, q, &path, ret);
 
         if (r == 0)
-                *ret_put = path.left.put;
+                *ret_bytes = (struct txn_bytes){path.left.put, path.left.answer};
         return r;
 }
 

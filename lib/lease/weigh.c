@@ -23,6 +23,7 @@ static bool take(size_t *left, size_t n)
 
 static bool take_bytes(struct budget *b, size_t bytes)
 {
+        b->answer += bytes;
         return take(&b->steps, bytes / STEP_BYTES);
 }
 
@@ -65,14 +66,23 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
 
 /* Where it answers values, they are added up: of fewer keys, since that is done at once. */
 enum state_outcome state_check_delete_now(const struct state *s,
-                                          const Pb__DeleteRangeRequest *q)
+                                          const Pb__DeleteRangeRequest *q, size_t *ret_answer)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
 
-        if (keys_in(s, &span) > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX) ||
-            (q->prev_kv && bytes_in(s, &span) > STATE_DELETE_BYTES_MAX))
+        *ret_answer = 0;
+        if (keys_in(s, &span) > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
                 return STATE_E_DELETE_TOO_LARGE;
-        return STATE_OK;
+        if (q->prev_kv)
+                *ret_answer = bytes_in(s, &span);
+        return *ret_answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
+}
+
+size_t state_put_answer(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k = q->prev_kv ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
+
+        return k ? bytes_of(k->newest) : 0;
 }
 
 size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)

@@ -25,6 +25,9 @@
 #define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
+#define TX_KEPT ((size_t) 16 << 10) /* what was written keeps for the next, of one of many... \
+                                     */
+#define TX_KEPT_URGENT ((size_t) 256 << 10) /* ...and of one of a few */
 #define TLS_WRITE ((size_t) 256 * 1024)
 #define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
@@ -260,7 +263,7 @@ static void flush(struct stream *s)
         if (buf_len(&s->tx) == 0 && !more) {
                 if (s->close_after_tx)
                         return dead(s, "closed");
-                if (s->tx.cap > 4 * READ_SIZE)
+                if (s->tx.cap > (s->ops->patient ? TX_KEPT : TX_KEPT_URGENT))
                         buf_fini(&s->tx);
         }
         watch(s);

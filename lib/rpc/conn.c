@@ -117,8 +117,6 @@ static ssize_t on_data_wanted(nghttp2_session *h2, int32_t stream, uint8_t *to, 
                 memcpy(to, buf_head(&k->out), n);
                 buf_consume(&k->out, n);
                 flow_out_changed(k, buf_len(&k->out) + n);
-                if (buf_len(&k->out) == 0 && k->out.cap > 16384)
-                        buf_fini(&k->out);
         }
         if (buf_len(&k->out) > 0)
                 return (ssize_t) n;

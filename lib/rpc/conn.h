@@ -49,12 +49,14 @@ struct rpc_call {
 };
 
 /* What is held for clients: half messages, what waits to be sent, requests that wait. Of one
- * connection, of those of one address, and of all: each also counts in @parent. What is kept is
- * beside it: that becomes less when a client likes, and not by waiting for anything. */
+ * connection, of those of one address, and of all: each also counts in @parent. One may hold as
+ * much of its parent's room as nobody holds yet. What is kept is beside it: that becomes less
+ * when a client likes, and not by waiting for anything. */
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
         size_t kept, kept_max;
+        bool wanted; /* there was no room for somebody's answer; the owner's to take back */
         /* Of this one alone: writes that wait for the log, which are not taken back when their
          * calls end. The account stays while there are any; `settled`, which may be NULL, is
          * called when there are none any more. */
@@ -103,6 +105,9 @@ bool rpc_conn_can_go_on(const struct rpc_conn *c);
 
 /* Frames that wait to become output: an owner that cannot send stops reading above some. */
 size_t rpc_conn_backlog(const struct rpc_conn *c);
+
+/* How many bytes more may be held in @a. */
+size_t rpc_account_spare(const struct rpc_account *a);
 
 /* Bytes that are held for its calls, see struct rpc_account. */
 size_t rpc_conn_held(const struct rpc_conn *c);
@@ -180,8 +185,7 @@ size_t rpc_call_queued(const struct rpc_call *call);
 size_t rpc_call_queued_before(const struct rpc_call *call, size_t more);
 
 /* The same for one who can wait though nothing of his is unread, as events can: SIZE_MAX, too,
- * where those who share his account, or all, would hold twice as much as they may, unless @more
- * is small. */
+ * where there is no room for it, see rpc_call_may_hold(). */
 size_t rpc_call_queued_patient(const struct rpc_call *call, size_t more);
 
 /* Server: takes no message for now; what the client sends waits in its window. The next
@@ -203,6 +207,15 @@ void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
 /* Server: how many bytes more may be held for the call before those who share its account, or
  * all, hold too much. Some of it is for others. */
 size_t rpc_call_spare(const struct rpc_call *call);
+
+/* Server: whether there is room for an answer of @bytes that is made whole, also where its
+ * connection has nothing to read. Where not, its owner asks again, and its account is told that
+ * somebody wants room. What is small needs none. */
+bool rpc_call_may_hold(const struct rpc_call *call, size_t bytes);
+
+/* Server: true while there is none at all: an answer that is made as it is read is made in
+ * small pieces then, which everybody may have. */
+bool rpc_call_is_pressed(const struct rpc_call *call);
 
 /* Server: asks to keep @bytes more for the call, of a watch, say, until it lets go of them or
  * is closed. False, and nothing is kept, where those who share its account, or all, keep too

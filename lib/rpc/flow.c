@@ -18,6 +18,8 @@
 #define SMALL ((size_t) 16 << 10)        /* of a call, in a connection that holds too much */
 #define SHARE ((size_t) 64 << 10)        /* what a connection may hold when all hold too much */
 #define KEPT_SPARE ((size_t) 64 << 10)   /* what an address may keep when all keep too much */
+#define TRIMMED ((size_t) 128 << 10)     /* a buffer that is larger is made smaller */
+#define LARGE_PART 4 /* of what an address may hold: what is larger waits for no more */
 #define LARGE_REQUEST 4096
 /* More than two for each of the 8,192 calls that a client may begin before any is taken. */
 #define IDLE_FRAMES_MAX 24000
@@ -74,13 +76,41 @@ void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
         charge(k, k->charge - before + bytes);
 }
 
+static size_t less(size_t a, size_t b)
+{
+        return a - min_of(a, b);
+}
+
+/* How many bytes more may be held in @a: of the room of its parent, as many as nobody holds
+ * yet. So one alone has half of it, of two each has a third, and there is always some for who
+ * comes next, however many there are. */
+size_t rpc_account_spare(const struct rpc_account *a)
+{
+        size_t n = less(a->max, a->held);
+
+        if (a->parent)
+                n = min_of(n, less(less(a->parent->max, a->parent->held), a->held));
+        return n;
+}
+
 size_t rpc_call_spare(const struct rpc_call *pub)
 {
-        size_t n = SIZE_MAX;
+        return pub->conn->limits.account ? rpc_account_spare(pub->conn->limits.account)
+                                         : SIZE_MAX;
+}
 
-        for (const struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
-                n = min_of(n, a->held < a->max ? a->max - a->held : 0);
-        return n;
+/* One that is larger than most may be is let in as if it were not, or it would never be: then
+ * there is no more room. */
+bool rpc_call_may_hold(const struct rpc_call *pub, size_t bytes)
+{
+        struct rpc_account *own = pub->conn->limits.account;
+
+        if (!own || bytes <= SMALL ||
+            min_of(bytes, own->max / LARGE_PART) <= rpc_account_spare(own))
+                return true;
+        for (; own; own = own->parent)
+                own->wanted = true;
+        return false;
 }
 
 static bool may_keep(const struct rpc_account *own, size_t bytes)
@@ -173,7 +203,21 @@ void flow_call_ends(struct call *k)
         rpc_call_let_go(&k->pub, k->kept);
         c->in -= buf_len(&k->in);
         c->out -= buf_len(&k->out);
-        account(c, buf_len(&k->in) + buf_len(&k->out), 0);
+        account(c, k->in_memory + k->out_memory, 0);
+}
+
+/* What it takes, which is more than what is in it; but what a small one keeps for the next
+ * message is no matter. */
+static void count_memory(struct call *k, struct buf *b, size_t *counted)
+{
+        size_t before = *counted;
+
+        if (b->cap > SMALL && buf_len(b) == 0 && !b->failed)
+                buf_fini(b);
+        else if (b->cap > TRIMMED)
+                buf_trim(b);
+        *counted = b->cap > SMALL ? b->cap : buf_len(b);
+        account(k->pub.conn, before, *counted);
 }
 
 void flow_in_changed(struct call *k, size_t before)
@@ -182,7 +226,7 @@ void flow_in_changed(struct call *k, size_t before)
 
         c->in = c->in - before + buf_len(&k->in);
         c->received += buf_len(&k->in) - min_of(before, buf_len(&k->in));
-        account(c, before, buf_len(&k->in));
+        count_memory(k, &k->in, &k->in_memory);
 }
 
 void flow_out_changed(struct call *k, size_t before)
@@ -191,7 +235,7 @@ void flow_out_changed(struct call *k, size_t before)
         size_t now = buf_len(&k->out);
 
         c->out = c->out - before + now;
-        account(c, before, now);
+        count_memory(k, &k->out, &k->out_memory);
         c->taken += before - min_of(before, now);
         if (now < before)
                 c->idle_frames -= min_of(c->idle_frames, (before - now) / FORGIVEN_PER_BYTES);
@@ -222,10 +266,12 @@ static size_t charged(const struct rpc_conn *c)
 
 static bool is_over(const struct rpc_conn *c)
 {
-        for (const struct rpc_account *a = c->limits.account; a; a = a->parent)
-                if (a->held > a->max)
-                        return true;
-        return false;
+        return c->limits.account && rpc_account_spare(c->limits.account) == 0;
+}
+
+bool rpc_call_is_pressed(const struct rpc_call *pub)
+{
+        return is_over(pub->conn);
 }
 
 /* Those who share an account have too much, and this one more than a small part. What it has
@@ -264,10 +310,7 @@ size_t rpc_call_queued(const struct rpc_call *pub)
 
 size_t rpc_call_queued_patient(const struct rpc_call *pub, size_t more)
 {
-        for (const struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
-                if (more > SMALL && a->held / 2 + more / 2 > a->max)
-                        return SIZE_MAX;
-        return rpc_call_queued_before(pub, more);
+        return rpc_call_may_hold(pub, more) ? rpc_call_queued_before(pub, more) : SIZE_MAX;
 }
 
 static bool has_room(const struct rpc_conn *c)
@@ -664,8 +707,6 @@ void call_deliver(struct call *k)
         if (c->server && k->finished)
                 flow_drop_input(k);
         k->pub.half = all && buf_len(&k->in) > 0;
-        if (buf_len(&k->in) == 0 && k->in.cap > 16384)
-                buf_fini(&k->in);
         if (all && c->server && !k->closing)
                 tell_end(k);
 }

@@ -24,24 +24,25 @@ struct call {
         char path[PATH_SIZE];
         char *token; /* may be a secret: wiped */
         struct buf in, out;
-        size_t header_bytes; /* of the request, decoded */
-        size_t window;       /* server: bytes of `in` that the client has not been given back */
-        size_t room;         /* server: what a large message was given beside the window */
-        size_t cost;         /* by itself, with its headers */
-        size_t request;      /* what its request takes elsewhere */
-        size_t charge;       /* all that, and what else it costs elsewhere */
-        size_t kept;         /* see struct rpc_account */
-        bool begs;           /* waits for that room */
-        bool post, grpc;     /* server: what the request's headers said */
-        bool submitted;      /* server: the response's headers are under way */
-        bool finished;       /* no message follows in our direction */
-        bool deferred;       /* nghttp2 waits for nghttp2_session_resume_data() */
-        bool closing;        /* on_close has been called */
-        bool held;           /* its handler takes no message now */
-        bool full;           /* so much waits to be sent to it that nothing is taken from it */
-        bool wants_room;     /* its handler asked, and not a message */
-        bool sends;          /* its handler goes on when what is queued has gone */
-        bool turn;           /* the next message is its to have */
+        size_t in_memory, out_memory; /* that they take, as it is counted */
+        size_t header_bytes;          /* of the request, decoded */
+        size_t window;   /* server: bytes of `in` that the client has not been given back */
+        size_t room;     /* server: what a large message was given beside the window */
+        size_t cost;     /* by itself, with its headers */
+        size_t request;  /* what its request takes elsewhere */
+        size_t charge;   /* all that, and what else it costs elsewhere */
+        size_t kept;     /* see struct rpc_account */
+        bool begs;       /* waits for that room */
+        bool post, grpc; /* server: what the request's headers said */
+        bool submitted;  /* server: the response's headers are under way */
+        bool finished;   /* no message follows in our direction */
+        bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
+        bool closing;    /* on_close has been called */
+        bool held;       /* its handler takes no message now */
+        bool full;       /* so much waits to be sent to it that nothing is taken from it */
+        bool wants_room; /* its handler asked, and not a message */
+        bool sends;      /* its handler goes on when what is queued has gone */
+        bool turn;       /* the next message is its to have */
         bool delivering;
         bool end_told;
         bool has_status;
@@ -102,7 +103,8 @@ void flow_call_begins(struct call *k);
 void flow_call_ends(struct call *k);
 /* It costs @bytes more by itself: its headers, say. */
 void flow_costs(struct call *k, size_t bytes);
-/* @k->in, or @k->out, had @before bytes. */
+/* @k->in, or @k->out, had @before bytes. Gives back what an empty one, or a large one that is
+ * half empty, has taken. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);
 /* Whether the next message, of @len bytes, may be given to the handler; if not, it will be. */

@@ -4,8 +4,7 @@
 
 #define SPARE_MAX 4096
 #define PACKED_KEEP ((size_t) 64 << 10)
-#define MESSAGES_MIN 64                  /* in one request, beside those of operations */
-#define LARGE_ANSWER ((size_t) 64 << 10) /* that is not there yet: assumed */
+#define MESSAGES_MIN 64 /* in one request, beside those of operations */
 
 static const struct {
         const struct method *methods;
@@ -30,7 +29,9 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->passwords = passwords;
         a->token_ttl = token_ttl;
         LIST_INIT(&a->keepalives);
-        TAILQ_INIT(&a->slow_turns);
+        line_init(&a->slows, LINE_SLOW);
+        line_init(&a->in_turn, LINE_TURN);
+        line_init(&a->room, LINE_ROOM);
         TAILQ_INIT(&a->password_jobs);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
@@ -150,6 +151,13 @@ void request_reply(struct request *q, const ProtobufCMessage *m)
         request_reply_bytes(q, b->data, buf_len(b));
 }
 
+void request_answer(struct request *q, const ProtobufCMessage *m,
+                    void (*again)(struct request *q))
+{
+        if (request_has_room(q, protobuf_c_message_get_packed_size(m), again))
+                request_reply(q, m);
+}
+
 void request_reply_header(struct request *q)
 {
         Pb__PutResponse p = PB__PUT_RESPONSE__INIT; /* as good as any */
@@ -226,6 +234,7 @@ static bool is_large_method(const struct method *m)
                 &pb__auth_user_list_request__descriptor,
                 &pb__auth_role_get_request__descriptor,
                 &pb__auth_role_list_request__descriptor,
+                &pb__leader_request__descriptor,
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(large); i++)
@@ -250,25 +259,28 @@ void request_drop_msg(struct request *q)
                 rpc_call_charge_request(q->call, 0);
 }
 
-static void write_again(struct request *q)
+/* The answer to a write is made when it is applied, which waits for no reader: so not too many
+ * are on their way. */
+static bool waits_for_room(struct request *q)
 {
-        request_write(q, q->write.type, q->msg);
+        if (q->call && !q->call->large && is_large(q)) {
+                q->call->large = true;
+                if (!rpc_call_has_room(q->call)) {
+                        q->then = q->method->run;
+                        rpc_call_wait(q->call);
+                        return true;
+                }
+        }
+        return !request_has_room(q, q->answer_bytes, q->method->run);
 }
 
 static void write_bytes(struct request *q, enum cmd_type type, struct view body)
 {
         int r;
 
-        /* Its answer is made when it is applied, which waits for no reader: so not too many are
-         * on their way. */
-        if (q->call && !q->call->large && is_large(q)) {
-                q->call->large = true;
-                if (!rpc_call_has_room(q->call)) {
-                        q->write.type = type;
-                        q->then = write_again;
-                        return rpc_call_wait(q->call);
-                }
-        }
+        q->own = (struct view){0};
+        if (waits_for_room(q))
+                return;
         if (writes_much(q, body.len))
                 return request_fail(q, status_too_many);
         q->write.done = write_done;
@@ -283,7 +295,7 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         if (!q->asks_again)
                 request_drop_msg(q);
         if (q->call)
-                rpc_call_charge(q->call, body.len + (q->call->large ? LARGE_ANSWER : 0));
+                rpc_call_charge(q->call, body.len + q->answer_bytes);
 }
 
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
@@ -299,7 +311,10 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
 
 void request_write_own(struct request *q, enum cmd_type type)
 {
-        write_bytes(q, type, q->own);
+        if (q->own.p)
+                write_bytes(q, type, q->own);
+        else
+                request_write(q, type, q->msg);
 }
 
 static void read_done(struct core_read *rd, struct status st)
@@ -467,12 +482,16 @@ void api_flush(struct api *a, struct boot_time now)
         observe_hub_flush(a->observers, now);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
+        room_flush(a, now);
+        if (a->conns.relieve)
+                a->conns.relieve(a->conns_arg);
 }
 
 struct boot_time api_next(const struct api *a)
 {
         if (*core_busy(a->core))
                 return BOOT_TIME_NEVER;
-        return boot_min(boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers)),
-                        boot_min(watch_hub_next(a->watches), slow_next(a)));
+        return boot_min(
+                boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers)),
+                boot_min(watch_hub_next(a->watches), boot_min(slow_next(a), room_next(a))));
 }

@@ -14,7 +14,6 @@
 #include "service/core.h"
 
 struct api;
-struct slow;
 
 #define API_VERSION \
         "3.4.0+tenure." TENURE_VERSION /* clients that look expect an etcd version */
@@ -40,17 +39,30 @@ void api_flush(struct api *a, struct boot_time now);
  * takes many slices, wants api_flush() again. */
 struct boot_time api_next(const struct api *a);
 
+/* Calls that wait for the same: line.h. */
+enum line_of {
+        LINE_SLOW, /* for their next slice */
+        LINE_TURN, /* until what may take long may be done */
+        LINE_ROOM, /* for room for their answer */
+        N_LINES,
+};
+
+struct line_place;
+
+struct line_part {
+        TAILQ_ENTRY(line_part) next;     /* while there are any calls */
+        TAILQ_HEAD(, line_part) parts;   /* an address's: of its connections */
+        TAILQ_HEAD(, line_place) places; /* a connection's */
+        size_t n;                        /* calls */
+};
+
 /* Who was served when, so that one after the other is: a connection, and the address that it
  * comes from. Zeroed by its owner but for `of`. */
 struct api_turn {
         struct api_turn *of; /* NULL: the address itself */
         uint64_t served;     /* the last time, or when it began to wait */
         size_t n_waiting;
-        /* Of calls that take many slices: who was served least lately is first. */
-        TAILQ_ENTRY(api_turn) next;   /* while there are any */
-        TAILQ_HEAD(, api_turn) turns; /* an address's */
-        TAILQ_HEAD(, slow) slows;     /* a connection's */
-        size_t n_slows;
+        struct line_part lines[N_LINES];
 };
 
 /* What clients are and cost. */
@@ -70,5 +82,8 @@ struct api_conns {
         /* The connection's own; borrowed while it lives. */
         struct api_turn *(*turn)(struct rpc_conn *c, void *arg);
         struct api_load (*load)(void *arg); /* may be NULL */
+        /* Somebody's account may have been told that there is no room, see struct rpc_account:
+         * may end connections. May be NULL. */
+        void (*relieve)(void *arg);
 };
 void api_set_conns(struct api *a, const struct api_conns *conns, void *arg);

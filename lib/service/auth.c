@@ -352,7 +352,8 @@ static void answer_status(struct request *q)
 }
 
 /* The answers that list names all look like the one to UserGet. */
-static void reply_names(struct request *q, char **names, size_t n)
+static void reply_names(struct request *q, char **names, size_t n,
+                        void (*again)(struct request *q))
 {
         Pb__AuthUserGetResponse p = PB__AUTH_USER_GET_RESPONSE__INIT;
         Pb__ResponseHeader h;
@@ -361,7 +362,7 @@ static void reply_names(struct request *q, char **names, size_t n)
         p.header = &h;
         p.roles = names;
         p.n_roles = n;
-        request_reply(q, &p.base);
+        request_answer(q, &p.base, again);
 }
 
 static bool is_user(const struct request *q, const char *name)
@@ -383,7 +384,7 @@ static void answer_user(struct request *q)
                 o = STATE_E_USER_NOT_FOUND;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        reply_names(q, u->roles, u->n_roles);
+        reply_names(q, u->roles, u->n_roles, answer_user);
 }
 
 static void answer_role(struct request *q)
@@ -421,7 +422,7 @@ static void answer_role(struct request *q)
                 return request_fail(q, status_nomem);
         core_header(q->api->core, &h);
         p.header = &h;
-        request_reply(q, &p.base);
+        request_answer(q, &p.base, answer_role);
 }
 
 static void answer_users(struct request *q)
@@ -434,7 +435,7 @@ static void answer_users(struct request *q)
                 return request_fail(q, status_nomem);
         for (size_t i = 0; i < auth->n_users; i++)
                 names[i] = auth->users[i].name;
-        reply_names(q, names, auth->n_users);
+        reply_names(q, names, auth->n_users, answer_users);
 }
 
 static void answer_roles(struct request *q)
@@ -447,7 +448,7 @@ static void answer_roles(struct request *q)
                 return request_fail(q, status_nomem);
         for (size_t i = 0; i < auth->n_roles; i++)
                 names[i] = auth->roles[i].name;
-        reply_names(q, names, auth->n_roles);
+        reply_names(q, names, auth->n_roles, answer_roles);
 }
 
 static void auth_status(struct request *q)

@@ -6,6 +6,7 @@
 #include "lease/permit.h"
 #include "loop/worker.h"
 #include "service/api.h"
+#include "service/line.h"
 
 struct watch_hub;
 struct lock_hub;
@@ -19,9 +20,12 @@ struct password_job;
 struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
-        TAILQ_HEAD(, api_turn) slow_turns; /* addresses with calls that take many slices */
+        struct line slows;                 /* calls that take many slices */
         size_t n_slow_keepers;             /* of these, who hold much for long */
         struct boot_time sweep_at;         /* what they have left */
+        struct line in_turn, room; /* calls whose answers wait for their turn; for room */
+        struct boot_time room_at;  /* when they are looked at next */
+        size_t spent;              /* on large answers in this turn of the loop */
         struct watch_hub *watches;
         struct lock_hub *locks;
         struct observe_hub *observers;
@@ -69,6 +73,8 @@ struct request {
         struct core_write write;
         struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
         size_t write_bytes;
+        size_t answer_bytes; /* of a write: what its answer may come to, where that may be much
+                              */
         struct core_read read;
         struct request *next_spare;
         void (*then)(struct request *q); /* after the read */
@@ -101,8 +107,22 @@ void request_fail(struct request *q, struct status st);
 /* The call was finished already: lets go of the request. */
 void request_end(struct request *q);
 
+/* Answers, or, while there is no room for it, waits, and @again asks what is to be answered
+ * then. For what may be large and is not made bit by bit. */
+void request_answer(struct request *q, const ProtobufCMessage *m,
+                    void (*again)(struct request *q));
+/* Whether there is room for an answer of so many bytes; where not, @again runs once there is.
+ * room.c. */
+must_check_ bool request_has_room(struct request *q, size_t bytes,
+                                  void (*again)(struct request *q));
+/* Whether anything that may take long may be done still in this turn of the loop; where not,
+ * @again runs in one of the next. Then what it took, in steps of 50 ns, and bytes copied. */
+must_check_ bool request_has_turn(struct request *q, void (*again)(struct request *q));
+void request_spent(struct request *q, size_t steps, size_t bytes);
+
 /* Sends @body through the log; the answer goes to the client. request_write_own(), from `run`
- * only, sends the request as it came. */
+ * only, sends the request as it came. Where q->answer_bytes says that the answer may be large
+ * and there is no room for it, `run` comes again once there is. */
 void request_write_own(struct request *q, enum cmd_type type);
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
 /* Runs @then once a local read is linearizable. */
@@ -143,6 +163,9 @@ void hash(struct request *q);
 void hash_kv(struct request *q);
 void slow_flush(struct api *a, struct boot_time now);
 struct boot_time slow_next(const struct api *a);
+
+void room_flush(struct api *a, struct boot_time now);
+struct boot_time room_next(const struct api *a);
 
 must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
 struct watch_hub *watch_hub_free(struct watch_hub *h);

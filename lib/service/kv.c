@@ -15,6 +15,7 @@ static void put(struct request *q)
                 o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
+        q->answer_bytes = state_put_answer(s, q->msg);
         request_write_own(q, CMD_PUT);
 }
 
@@ -24,7 +25,7 @@ static void delete_range(struct request *q)
         enum state_outcome o = state_check_delete(q->msg);
 
         if (o == STATE_OK)
-                o = state_check_delete_now(s, q->msg);
+                o = state_check_delete_now(s, q->msg, &q->answer_bytes);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         request_write_own(q, CMD_DELETE_RANGE);
@@ -37,6 +38,8 @@ static void answer_txn(struct request *q)
         size_t all = SIZE_MAX;
         int r;
 
+        if (!request_has_turn(q, answer_txn))
+                return;
         reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
@@ -45,16 +48,18 @@ static void answer_txn(struct request *q)
         core_spend(q->api->core, (int64_t) (SIZE_MAX - all) * TXN_STEPS);
         if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
+        request_spent(q, TXN_STEPS * (SIZE_MAX - all), 0);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
-        request_reply_bytes(q, out.data, buf_len(&out));
+        if (request_has_room(q, buf_len(&out), answer_txn))
+                request_reply_bytes(q, out.data, buf_len(&out));
 }
 
 static void txn(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         enum state_outcome o;
-        size_t put_bytes;
+        struct txn_bytes bytes;
 
         if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
                 return request_fail(q, status_nomem);
@@ -63,13 +68,14 @@ static void txn(struct request *q)
         if (state_txn_reads_only(q->msg))
                 return request_read(q, answer_txn);
         /* Looked at again where it is applied: this saves the log's time. */
-        if (state_check_txn_now(s, q->msg, &o, &put_bytes) < 0)
+        if (state_check_txn_now(s, q->msg, &o, &bytes) < 0)
                 return request_fail(q, status_nomem);
-        if (o == STATE_OK && put_bytes > 0 && permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
-            !core_room(q->api->core, put_bytes))
+        if (o == STATE_OK && bytes.put > 0 && permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, bytes.put))
                 o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
+        q->answer_bytes = bytes.answer;
         request_write_own(q, CMD_TXN);
 }
 

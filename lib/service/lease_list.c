@@ -12,7 +12,8 @@
 #define KEYS_PER_STEP 8 /* of a lease, where somebody must be allowed to read them */
 #define SEND_ITEMS 2000 /* each time the reader has taken what there was: in its own turn */
 #define SEND_HIGH ((size_t) 256 << 10) /* no more is made while so much waits */
-#define LEASES (2 << 3 | 2)            /* the field of LeaseLeasesResponse */
+#define SEND_SMALL ((size_t) 16 << 10)
+#define LEASES (2 << 3 | 2) /* the field of LeaseLeasesResponse */
 
 struct item {
         int64_t left_ms, id;
@@ -197,11 +198,15 @@ static int list_run(struct slow *s)
         struct lease_list *l = container_of(s, struct lease_list, slow);
         int r = slow_is_stale(s) ? -ESTALE : look(l);
 
+        if (r < 0)
+                return r;
+        /* What is small is sent at once, and counted then. */
+        if ((r > 0 || buf_len(&l->parts) > SEND_SMALL) &&
+            !slow_keep(s, sizeof(*l) + l->cap * sizeof(*l->heap) + l->parts.cap))
+                return 0;
         if (r == 0)
                 send_first(l);
-        else if (r > 0)
-                slow_keep(s, sizeof(*l) + l->cap * sizeof(*l->heap) + l->parts.cap);
-        return min_of(r, 0);
+        return 0;
 }
 
 static void list_fini(struct slow *s)
@@ -217,14 +222,21 @@ static const struct slow_ops list_ops = {
 
 static void answer(struct request *q)
 {
-        struct lease_list *l = calloc(1, sizeof(*l));
+        struct lease_list *l;
         int r;
 
+        if (!request_has_turn(q, answer))
+                return;
+        l = calloc(1, sizeof(*l));
         if (!l)
                 return request_fail(q, status_nomem);
         core_spend(q->api->core,
                    LOOK_COST * (int64_t) min_of(core_state(q->api->core)->leases.n_slots,
                                                 (size_t) LOOK_STEPS));
+        request_spent(q,
+                      LOOK_COST * min_of(core_state(q->api->core)->leases.n_slots,
+                                         (size_t) LOOK_STEPS),
+                      0);
         slow_start(&l->slow, q, &list_ops);
         r = list_run(&l->slow); /* mostly there are few */
         if (r < 0)

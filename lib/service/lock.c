@@ -597,6 +597,8 @@ static void answer_leader(struct request *q)
         Pb__KeyValue kv;
         struct status st;
 
+        if (!request_has_turn(q, answer_leader))
+                return;
         if (lock_prefix(m->name, &prefix) < 0 || lock_prefix_end(&prefix, &end) < 0)
                 return request_fail(q, status_nomem);
         span = span_of(&prefix, &end);
@@ -610,7 +612,7 @@ static void answer_leader(struct request *q)
         kv_fill(k->newest, &kv);
         p.header = &h;
         p.kv = &kv;
-        request_reply(q, &p.base);
+        request_answer(q, &p.base, answer_leader);
 }
 
 static void leader(struct request *q)

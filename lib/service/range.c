@@ -18,13 +18,18 @@
 #define PIECE ((size_t) 64 << 10)         /* of a large one */
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
 #define SEND_HIGH ((size_t) 256 << 10)    /* no more is made while so much waits */
+#define PRESSED ((size_t) 16 << 10)       /* instead of these, when too much is held */
 /* Sorted at once: an eighth of what there is room for, as its list may be twice as large as
  * what is in it. The fewer, the more often the keys are looked at. */
 #define SORT_LEAST ((size_t) 4096)
 #define SORT_MOST ((size_t) 1 << 19)
 #define SORT_PART 8
-#define KVS (2 << 3 | 2) /* the field of RangeResponse */
-#define RESTARTS 3       /* of one that is not answered yet, when what it looked at is gone */
+/* Fields, as they stand on the wire. */
+#define KVS (2 << 3 | 2)   /* of RangeResponse */
+#define KEY (1 << 3 | 2)   /* of KeyValue */
+#define VALUE (5 << 3 | 2) /* of the same */
+#define PART (1 << 3 | 2)  /* of RangeStreamResponse */
+#define RESTARTS 3         /* of one that is not answered yet, when what it looked at is gone */
 
 struct range {
         struct slow slow;
@@ -33,8 +38,13 @@ struct range {
         Pb__ResponseHeader header;
         bool in_parts, began; /* in_parts: as RangeStream; began: something was sent */
         unsigned n_begun;
-        size_t left;    /* bytes of the answer that are still to come, once it is counted */
+        /* Bytes of the answer, or of its part, that are still to come, once they are counted.
+         */
+        size_t left;
         struct buf out; /* a part, or a piece, of it */
+        /* A large key and value, which goes in pieces, too; NULL: none is under way. */
+        const struct kv_version *large;
+        size_t large_at; /* bytes of it that went */
 };
 
 static void range_fini(struct range *r)
@@ -61,6 +71,7 @@ static struct status range_begin(struct range *r)
         scan_fini(&r->scan);
         buf_clear(&r->out);
         r->left = 0;
+        r->large = NULL;
         /* What was sent is of a revision that is gone, or it goes faster than we look. */
         if (o == STATE_OK && (r->began || r->n_begun++ > RESTARTS))
                 o = STATE_E_COMPACTED;
@@ -116,21 +127,99 @@ static void add_key(struct range *r, const struct kv_version *v, int64_t *steps)
         *steps -= ENCODE_STEPS + (int64_t) ((kv.key.len + kv.value.len) / STEP_BYTES);
 }
 
-/* Adds keys until there are @max bytes. Returns 0 at the end, with the tail; 1 when there is
- * more; -ESTALE; or -ENOMEM. */
+static bool is_large(const struct range *r, const struct kv_version *v)
+{
+        return v->key->len + (r->scan.q->keys_only ? 0 : v->value_len) > PIECE;
+}
+
+/* A run of bytes, of which those in [from, to) are wanted. */
+struct window {
+        struct buf *out;
+        size_t at, from, to; /* at: how many came before */
+};
+
+static void add_within(struct window *w, const void *p, size_t n)
+{
+        size_t first = max_of(w->from, w->at), end = min_of(w->to, w->at + n);
+
+        if (first < end)
+                buf_add(w->out, (const uint8_t *) p + (first - w->at), end - first);
+        w->at += n;
+}
+
+/* A piece of what add_key() would add, up to @max bytes in all: what stands around the key and
+ * the value is made each time. */
+static void add_large(struct range *r, size_t max, int64_t *steps)
+{
+        Pb__KeyValue kv, numbers = PB__KEY_VALUE__INIT, lease = PB__KEY_VALUE__INIT;
+        size_t n = max - buf_len(&r->out), head, middle;
+        struct window w = {.out = &r->out, .from = r->large_at, .to = r->large_at + n};
+        cleanup_(buf_fini) struct buf b = {0};
+
+        fill(r, r->large, &kv);
+        buf_add_u8(&b, KVS);
+        buf_add_varint(&b, protobuf_c_message_get_packed_size(&kv.base));
+        buf_add_u8(&b, KEY);
+        buf_add_varint(&b, kv.key.len);
+        head = buf_len(&b);
+        numbers.create_revision = kv.create_revision;
+        numbers.mod_revision = kv.mod_revision;
+        numbers.version = kv.version;
+        pb_append(&b, &numbers.base);
+        if (kv.value.len > 0) {
+                buf_add_u8(&b, VALUE);
+                buf_add_varint(&b, kv.value.len);
+        }
+        middle = buf_len(&b);
+        lease.lease = kv.lease;
+        pb_append(&b, &lease.base);
+        *steps -= ENCODE_STEPS + (int64_t) (n / STEP_BYTES);
+        if (buf_error(&b) < 0) {
+                r->out.failed = true;
+                return;
+        }
+        add_within(&w, b.data, head);
+        add_within(&w, kv.key.data, kv.key.len);
+        add_within(&w, b.data + head, middle - head);
+        add_within(&w, kv.value.data, kv.value.len);
+        add_within(&w, b.data + middle, buf_len(&b) - middle);
+        r->large_at += n;
+        if (r->large_at >= w.at)
+                r->large = NULL;
+}
+
+/* Adds keys until there are @max bytes; in parts, a large one ends its part, and its beginning
+ * is not added yet. Returns 0 at the end, with the tail; 1 when there is more; -ESTALE; or
+ * -ENOMEM. */
 static int add_keys(struct range *r, size_t max, int64_t *steps)
 {
-        while (buf_len(&r->out) < max && *steps > 0) {
+        if (r->large && !scan_is_good(&r->scan))
+                return -ESTALE;
+        while (buf_len(&r->out) < max && *steps > 0 && buf_error(&r->out) == 0) {
                 const struct kv_version *v;
-                int e = scan_next(&r->scan, steps, &v);
+                int e;
 
+                if (r->large) {
+                        add_large(r, max, steps);
+                        if (r->in_parts)
+                                break;
+                        continue;
+                }
+                e = scan_next(&r->scan, steps, &v);
                 if (e != 0)
                         return e;
                 if (!v) {
                         add_tail(r);
                         return buf_error(&r->out);
                 }
-                add_key(r, v, steps);
+                if (!is_large(r, v)) {
+                        add_key(r, v, steps);
+                        continue;
+                }
+                r->large = v;
+                r->large_at = 0;
+                if (r->in_parts)
+                        break;
         }
         return buf_error(&r->out) < 0 ? -ENOMEM : 1;
 }
@@ -185,19 +274,29 @@ static struct range *range_of(const struct request *q)
         return container_of((struct slow *) q->data, struct range, slow);
 }
 
-static int send_piece(struct range *r)
+/* A part, as a message of its own: what there is, and a large key. */
+static int begin_part(struct range *r)
 {
-        cleanup_(buf_fini) struct buf part = {0};
-        size_t n = buf_len(&r->out);
+        cleanup_(buf_fini) struct buf head = {0};
         int e;
 
-        if (r->in_parts) {
-                buf_add_u8(&part, 1 << 3 | 2);
-                buf_add_bytes(&part, buf_head(&r->out), n);
-                e = buf_error(&part);
-                if (e == 0)
-                        e = rpc_call_send(r->q->call, part.data, buf_len(&part));
-        } else {
+        r->left = buf_len(&r->out) + (r->large ? key_len(r, r->large) : 0);
+        buf_add_u8(&head, PART);
+        buf_add_varint(&head, r->left);
+        e = buf_error(&head);
+        if (e == 0)
+                e = rpc_call_begin(r->q->call, buf_len(&head) + r->left);
+        return e < 0 ? e : rpc_call_add(r->q->call, head.data, buf_len(&head));
+}
+
+static int send_piece(struct range *r)
+{
+        size_t n = buf_len(&r->out);
+        int e = 0;
+
+        if (r->in_parts && r->left == 0)
+                e = begin_part(r);
+        if (e == 0) {
                 assert(n <= r->left);
                 r->left -= n;
                 e = rpc_call_add(r->q->call, buf_head(&r->out), n);
@@ -208,17 +307,26 @@ static int send_piece(struct range *r)
 }
 
 /* What is not enough for a part waits for the rest of it. */
+static bool is_piece(const struct range *r, size_t piece)
+{
+        return !r->in_parts || r->left > 0 || r->large || buf_len(&r->out) >= piece;
+}
+
+/* While too much is held each gets little at a time, but that: there may be many, of whom some
+ * read. As little as rpc_call_wait_sent() waits for to be sent. */
 static int make_more(struct range *r)
 {
-        size_t piece = r->in_parts ? STREAM_BYTES : PIECE;
+        bool pressed = rpc_call_is_pressed(r->q->call);
+        size_t piece = pressed ? PRESSED : r->in_parts ? STREAM_BYTES : PIECE;
+        size_t high = pressed ? PRESSED + 1 : SEND_HIGH;
         int64_t steps = SEND_STEPS;
         int e = 1;
 
-        while (e == 1 && steps > 0 && rpc_call_queued(r->q->call) < SEND_HIGH) {
-                if (r->in_parts && buf_len(&r->out) == 0)
+        while (e == 1 && steps > 0 && rpc_call_queued(r->q->call) < high) {
+                if (r->in_parts && r->left == 0 && buf_len(&r->out) == 0)
                         add_head(r);
                 e = add_keys(r, piece, &steps);
-                if (e == 0 || (e == 1 && (!r->in_parts || buf_len(&r->out) >= piece))) {
+                if (e == 0 || (e == 1 && is_piece(r, piece))) {
                         if (send_piece(r) < 0)
                                 return -ENOMEM;
                 }
@@ -250,7 +358,7 @@ static void send_more(struct request *q)
                 return request_end(q);
         }
         if (buf_len(&r->out) == 0)
-                buf_fini(&r->out); /* one value may be a megabyte, and it may wait for long */
+                buf_fini(&r->out); /* it may wait for long */
         rpc_call_charge(q->call, cost(r));
         rpc_call_wait_sent(q->call);
         api_kick(q->api, q->call);
@@ -302,7 +410,9 @@ static int go_on(struct range *r, int64_t steps)
         if (e == 0)
                 send_first(r);
         else if (e > 0)
-                rpc_call_charge(r->q->call, cost(r) + SEND_HIGH); /* which will wait soon */
+                rpc_call_charge(
+                        r->q->call, /* with what will wait soon */
+                        cost(r) + (rpc_call_is_pressed(r->q->call) ? PRESSED : SEND_HIGH));
         return min_of(e, 0);
 }
 
@@ -336,6 +446,14 @@ static void answer_slowly(struct request *q, bool in_parts, int64_t steps)
 
 /* ---- methods ---- */
 
+/* It may wait whole until it is read. */
+static bool is_small(const struct range *r)
+{
+        size_t n = buf_len(&r->out);
+
+        return n <= PRESSED || n <= rpc_call_spare(r->q->call);
+}
+
 static void answer_range(struct request *q)
 {
         cleanup_(range_fini) struct range r = {.q = q};
@@ -348,9 +466,10 @@ static void answer_range(struct request *q)
         add_head(&r);
         e = add_keys(&r, SMALL_ANSWER, &steps);
         core_spend(q->api->core, TURN_STEPS - steps);
+        request_spent(q, e == 0 ? (size_t) (TURN_STEPS - steps) : TURN_STEPS, 0);
         if (e < 0)
                 return request_fail(q, status_nomem);
-        if (e == 0)
+        if (e == 0 && is_small(&r))
                 return request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
         answer_slowly(q, false, steps);
 }
@@ -358,6 +477,9 @@ static void answer_range(struct request *q)
 /* The same in parts: the first that come carry keys, the last one count and `more` too. */
 static void answer_range_stream(struct request *q)
 {
+        if (!request_has_turn(q, answer_range_stream))
+                return;
+        request_spent(q, SEND_STEPS, 0);
         answer_slowly(q, true, TURN_STEPS);
 }
 
@@ -374,9 +496,18 @@ static void range_then(struct request *q, void (*answer)(struct request *q))
         request_read(q, answer);
 }
 
+/* A key alone is found at once. */
+static void answer_some(struct request *q)
+{
+        const Pb__RangeRequest *m = q->msg;
+
+        if (m->range_end.len == 0 || request_has_turn(q, answer_some))
+                answer_range(q);
+}
+
 void range(struct request *q)
 {
-        range_then(q, answer_range);
+        range_then(q, answer_some);
 }
 
 void range_stream(struct request *q)

@@ -11,7 +11,8 @@
 #include "rpc/conn.h"
 
 #define CALLS_MAX 8192
-#define OUTPUT_CHUNK (64 * 1024)
+#define OUTPUT_CHUNK ((size_t) 64 << 10)
+#define OUTPUT_PRESSED ((size_t) 16 << 10) /* while too much is held */
 #define BACKLOG_HIGH \
         4096 /* frames for one who takes nothing: above it nothing is read from him */
 #define BACKLOG_LOW 1024
@@ -184,30 +185,40 @@ static bool is_stuck(struct conn *c, struct boot_time now)
         return c->stuck;
 }
 
-/* All together hold too much, though none is given more: of those who do not take what is
- * theirs the one that holds most goes. */
+static size_t conn_held(const struct conn *c)
+{
+        return rpc_conn_held(c->rpc) + c->tx;
+}
+
+/* Of addresses the one that holds most, and of its connections the same. */
+static bool holds_more(const struct conn *a, const struct conn *b)
+{
+        if (a->host != b->host)
+                return a->host->account.held > b->host->account.held;
+        return conn_held(a) > conn_held(b);
+}
+
+/* All together hold too much, though none is given more, or somebody waits for room: of those
+ * who do not take what is theirs one goes. */
 static void relieve(struct server *s)
 {
         struct boot_time now = loop_lap_at(s->loop);
         struct conn *c, *most = NULL;
-        size_t most_held = 0;
 
-        if (s->account.held <= s->account.max || boot_before(now, s->relieved_at))
+        if ((s->account.held <= s->account.max && !s->account.wanted) ||
+            boot_before(now, s->relieved_at))
                 return;
         s->relieved_at = boot_add(now, RELIEVE_EVERY);
-        TAILQ_FOREACH (c, &s->conns, next) {
-                size_t held = rpc_conn_held(c->rpc) + c->tx;
-
-                if (is_stuck(c, now) && held > most_held) {
+        s->account.wanted = false; /* who waits says so again */
+        TAILQ_FOREACH (c, &s->conns, next)
+                if (c->host && is_stuck(c, now) && conn_held(c) > 0 &&
+                    (!most || holds_more(c, most)))
                         most = c;
-                        most_held = held;
-                }
-        }
         if (!most)
                 return;
         complain(s, stream_peer(most->stream),
-                 "clients hold more memory than --max-client-bytes, and it holds most of those "
-                 "who do not read");
+                 "clients hold as much memory as --max-client-bytes lets them, and it holds "
+                 "most of those who do not read");
         conn_free(most);
 }
 
@@ -236,13 +247,15 @@ static void on_fill(struct stream *s, struct buf *tx)
 {
         struct conn *c = stream_userdata(s);
         struct server *server = c->server;
-        int r = rpc_conn_output(c->rpc, tx, OUTPUT_CHUNK);
+        size_t chunk = rpc_account_spare(&c->host->account) > 0 ? OUTPUT_CHUNK : OUTPUT_PRESSED;
+        int r = rpc_conn_output(c->rpc, tx, chunk);
 
         if (r == -EPIPE)
                 stream_close_after_tx(s);
         else if (r < 0)
                 return conn_free(c);
-        count_tx(c, buf_len(tx));
+        /* Of an empty one the stream keeps little. */
+        count_tx(c, buf_len(tx) > 0 && tx->cap > OUTPUT_PRESSED ? tx->cap : buf_len(tx));
         if (rpc_conn_backlog(c->rpc) < BACKLOG_LOW)
                 stream_pause(s, false);
         if (rpc_conn_can_go_on(c->rpc))
@@ -409,8 +422,16 @@ static struct api_load load(void *arg)
         };
 }
 
-static const struct api_conns conns = {
-        .kick = kick, .common_name = common_name, .turn = turn, .load = load};
+static void relieve_all(void *arg)
+{
+        relieve(arg);
+}
+
+static const struct api_conns conns = {.kick = kick,
+                                       .common_name = common_name,
+                                       .turn = turn,
+                                       .load = load,
+                                       .relieve = relieve_all};
 
 int server_new(struct server **ret, struct loop *l, struct api *api,
                const struct server_config *cfg, char *err, size_t err_size)

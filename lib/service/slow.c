@@ -6,70 +6,23 @@
 #define TOGETHER 4 /* calls of a connection */
 #define SWEEP 4000 /* versions, in one turn: a millisecond or so */
 
-/* ---- whose turn it is ---- */
-
-/* An address after the other has a slice, of its connections one after the other, and of the
- * first few of their calls too: however many one of them makes, the others notice but one, and
- * each comes to its end. */
 void slow_queue(struct slow *s)
 {
         struct api *a = s->q->api;
-        struct api_turn *t, *of;
 
-        if (s->turn)
-                return;
-        s->turn = t = a->conns.turn(s->q->call->conn, a->conns_arg);
-        of = t->of;
-        if (of->n_slows++ == 0) {
-                TAILQ_INIT(&of->turns);
-                TAILQ_INSERT_TAIL(&a->slow_turns, of, next);
-        }
-        if (t->n_slows++ == 0) {
-                TAILQ_INIT(&t->slows);
-                TAILQ_INSERT_TAIL(&of->turns, t, next);
-        }
-        TAILQ_INSERT_TAIL(&t->slows, s, next);
+        line_join(&a->slows, &s->place, a->conns.turn(s->q->call->conn, a->conns_arg));
 }
 
 void slow_rest(struct slow *s)
 {
-        struct api_turn *t = s->turn, *of;
-
-        if (!t)
-                return;
-        of = t->of;
-        s->turn = NULL;
-        TAILQ_REMOVE(&t->slows, s, next);
-        if (--t->n_slows == 0)
-                TAILQ_REMOVE(&of->turns, t, next);
-        if (--of->n_slows == 0)
-                TAILQ_REMOVE(&s->q->api->slow_turns, of, next);
+        line_leave(&s->q->api->slows, &s->place);
 }
 
 static struct slow *first(const struct api *a)
 {
-        const struct api_turn *of = TAILQ_FIRST(&a->slow_turns);
+        struct line_place *p = line_first(&a->slows);
 
-        return of ? TAILQ_FIRST(&TAILQ_FIRST(&of->turns)->slows) : NULL;
-}
-
-/* It has had its turn. */
-static void rotate(struct slow *s)
-{
-        struct api_turn *t = s->turn, *of = t->of;
-        struct api *a = s->q->api;
-        struct slow *behind = s;
-
-        for (int i = 1; i < TOGETHER && TAILQ_NEXT(behind, next); i++)
-                behind = TAILQ_NEXT(behind, next);
-        if (behind != s) {
-                TAILQ_REMOVE(&t->slows, s, next);
-                TAILQ_INSERT_AFTER(&t->slows, behind, s, next);
-        }
-        TAILQ_REMOVE(&of->turns, t, next);
-        TAILQ_INSERT_TAIL(&of->turns, t, next);
-        TAILQ_REMOVE(&a->slow_turns, of, next);
-        TAILQ_INSERT_TAIL(&a->slow_turns, of, next);
+        return p ? container_of(p, struct slow, place) : NULL;
 }
 
 /* ---- what it keeps ---- */
@@ -86,16 +39,19 @@ static void let_go(struct slow *s)
         s->kept = 0;
 }
 
-void slow_keep(struct slow *s, size_t bytes)
+bool slow_keep(struct slow *s, size_t bytes)
 {
         struct api *a = s->q->api;
 
         let_go(s);
         s->unkept = !rpc_call_keep(s->q->call, bytes);
-        if (s->unkept && a->n_slow_keepers > 0)
-                return request_fail(s->q, status_too_many);
+        if (s->unkept && a->n_slow_keepers > 0) {
+                request_fail(s->q, status_too_many);
+                return false;
+        }
         a->n_slow_keepers++;
         s->kept = bytes;
+        return true;
 }
 
 void slow_keep_less(struct slow *s, size_t bytes)
@@ -146,12 +102,13 @@ bool slow_is_stale(const struct slow *s)
         return s->installs != core_installs(s->q->api->core);
 }
 
+/* The one whose turn it is. */
 static void run(struct slow *s, struct boot_time now)
 {
         int r;
 
         s->at = boot_add(now, PAUSE);
-        rotate(s);
+        line_rotate(&s->q->api->slows, TOGETHER - 1);
         r = s->ops->run(s);
         if (r == -ESTALE)
                 begin(s);

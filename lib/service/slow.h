@@ -19,8 +19,7 @@ struct slow_ops {
 
 /* Embedded in what the call keeps. */
 struct slow {
-        TAILQ_ENTRY(slow) next; /* of `turn` */
-        struct api_turn *turn;  /* of its connection, while it is queued; NULL: it is not */
+        struct line_place place;
         struct request *q;
         const struct slow_ops *ops;
         struct boot_time at;
@@ -39,8 +38,9 @@ void slow_queue(struct slow *s);
 void slow_rest(struct slow *s);
 
 /* What the call holds, whether its client reads or not, is so much. Where those who share an
- * account, or all, keep too much, the request fails; but one such call there may always be. */
-void slow_keep(struct slow *s, size_t bytes);
+ * account, or all, keep too much, the request fails, which ends @s, and it returns false; but
+ * one such call there may always be. */
+bool slow_keep(struct slow *s, size_t bytes);
 /* Now it is less. */
 void slow_keep_less(struct slow *s, size_t bytes);
 

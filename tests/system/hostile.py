@@ -37,6 +37,7 @@ args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 import attacks  # noqa: E402
+import unread  # noqa: E402
 
 KV, LEASE, WATCH, AUTH, MAINTENANCE = (f"/etcdserverpb.{s}/" for s in ("KV", "Lease", "Watch", "Auth", "Maintenance"))
 PASSED, FAILED = 0, 0
@@ -644,6 +645,8 @@ def main():
                 leader, term = cluster.leader()
                 honest = Honest(cluster)
             check_large_answer()
+            if not TLS:
+                unread.check(Cluster, Honest, ask, None if args.report else report)
         for n_attack, (name, at_leader) in enumerate((a, b) for a in names for b in (True, False) if b or follows(a)):
             if name == "logins":
                 honest.stop()

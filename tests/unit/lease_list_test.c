@@ -120,7 +120,7 @@ TEST(lists_of_leases_that_nobody_reads_are_few)
         fill();
         c = rig_connect(0);
         c->takes = 0;
-        c->account.kept_max = 16 << 20;
+        c->account->kept_max = 16 << 20;
         rig_ask(c, &calls[0], LEASES, &q.base);
         for (unsigned i = 0; i < 200; i++)
                 rig_turn();

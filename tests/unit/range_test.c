@@ -191,6 +191,139 @@ TEST(many_large_answers_on_a_connection_are_made_as_they_are_read)
         rig_end();
 }
 
+/* Many connections, each of which reads nothing of one answer: when they hold what they may,
+ * the next ones get a little each. Who reads has his, at their address and at another. */
+static void crowd(const char *path)
+{
+        enum { CROWD = 200, BOUND = 32 << 20, EACH = 20 << 10 };
+        static struct rig_call calls[CROWD];
+        Pb__RangeRequest q = everything();
+        int64_t revision;
+
+        rig_begin();
+        fill(LARGE, VALUE);
+        rig.account.max = BOUND;
+        revision = core_state(rig.core)->revision;
+        for (size_t i = 0; i < CROWD; i++) {
+                struct rig_conn *c = rig_connect(0);
+
+                rig_ask(c, &calls[i], path, &q.base);
+                c->takes = 0;
+        }
+        for (unsigned i = 0; i < 1000; i++)
+                rig_turn();
+        CHECK(rig.most_held > BOUND / 3);
+        CHECK(rig.most_held < BOUND / 2 + CROWD * EACH);
+        CHECK(!rig.account.wanted); /* nobody need go for them */
+        for (unsigned address = 0; address < 2; address++) {
+                struct rig_call call;
+
+                rig_ask(rig_connect(address), &call, RANGE, &q.base);
+                rig_wait(&call, 5000);
+                check_large(&call, revision);
+                rig_forget(&call);
+        }
+        CHECK(rig.most_held < BOUND / 2 + (CROWD + 2) * EACH + (1 << 20));
+        for (size_t i = 0; i < CROWD; i++)
+                rig_forget(&calls[i]);
+        rig_end();
+}
+
+TEST(many_who_do_not_read_their_range_hold_little_each)
+{
+        crowd(RANGE);
+}
+
+TEST(many_who_do_not_read_their_range_in_parts_hold_little_each)
+{
+        crowd(STREAM);
+}
+
+/* ---- one key, in pieces ---- */
+
+struct found {
+        struct rig_call call;
+        unsigned keys, large;
+        int64_t count;
+};
+
+static char large_key[100000];
+static uint8_t large_value[300000];
+
+static void got_part(struct rig_call *call, struct view m)
+{
+        struct found *f = container_of(call, struct found, call);
+        cleanup_(pb_freep) Pb__RangeStreamResponse *p = NULL;
+        const Pb__RangeResponse *r;
+
+        CHECK_EQ(pb_unpack(&pb__range_stream_response__descriptor, m, &p), 0);
+        r = p->range_response;
+        CHECK(r && r->header && r->header->revision > 0);
+        for (size_t i = 0; i < r->n_kvs; i++, f->keys++) {
+                const Pb__KeyValue *kv = r->kvs[i];
+
+                if (kv->key.len != sizeof(large_key))
+                        continue;
+                f->large++;
+                CHECK_EQ(memcmp(kv->key.data, large_key, sizeof(large_key)), 0);
+                CHECK_EQ(bytes_cmp(kv->value.data, kv->value.len, large_value,
+                                   sizeof(large_value)),
+                         0);
+                CHECK_EQ(kv->lease, 77);
+                CHECK_EQ(kv->version, 1);
+                CHECK(kv->create_revision == kv->mod_revision && kv->mod_revision > 1);
+        }
+        f->count += r->count;
+}
+
+/* The same as parts are told: an answer whole is one, without what stands around it. */
+static void got_whole(struct rig_call *call, struct view m)
+{
+        cleanup_(buf_fini) struct buf part = {0};
+
+        buf_add_u8(&part, 1 << 3 | 2);
+        buf_add_bytes(&part, m.p, m.len);
+        got_part(call, (struct view){part.data, buf_len(&part)});
+}
+
+/* A key and a value that are larger than a piece, between small ones, whether there is room or
+ * not. */
+TEST(what_is_large_comes_in_pieces_and_whole)
+{
+        struct state *s;
+        struct kv_key *k;
+
+        rig_begin();
+        s = core_state(rig.core);
+        fill(5000, 10);
+        memset(large_key, 'k', sizeof(large_key));
+        for (size_t i = 0; i < sizeof(large_value); i++)
+                large_value[i] = (uint8_t) rnd(0, 255);
+        CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, large_key, sizeof(large_key), large_value,
+                        sizeof(large_value), 77, &k),
+                 0);
+        rig_put("kz", 10);
+        for (unsigned pressed = 0; pressed < 2; pressed++) {
+                for (unsigned parts = 0; parts < 2; parts++) {
+                        Pb__RangeRequest q = everything();
+                        struct found f = {0};
+
+                        rig.account.held += pressed ? (size_t) 1 << 40 : 0;
+                        rig.account.max = (size_t) 1 << 30;
+                        rig_ask(rig_connect(0), &f.call, parts ? STREAM : RANGE, &q.base);
+                        f.call.got = parts ? got_part : got_whole;
+                        rig_wait(&f.call, 5000);
+                        CHECK_STR(f.call.text, "");
+                        CHECK_EQ(f.keys, 5002);
+                        CHECK_EQ(f.large, 1);
+                        CHECK_EQ(f.count, 5002);
+                        rig.account.held -= pressed ? (size_t) 1 << 40 : 0;
+                        rig_forget(&f.call);
+                }
+        }
+        rig_end();
+}
+
 /* 30 at once, in several orders, who do not read yet: pointers to all that was found were 8
  * bytes for each key and reader, whatever the bound. Sorted ones hold more, for as long as
  * there is room. And each gets its answer, in its order, however little room there was. */

@@ -16,6 +16,7 @@ static struct {
         struct worker *passwords;
         struct rig_conn *conns[CONNS_MAX];
         struct api_turn addresses[ADDRESSES];
+        struct rpc_account accounts[ADDRESSES];
 } own;
 
 /* ---- the thread that hashes ---- */
@@ -72,6 +73,9 @@ void rig_begin(void)
         memset(&own, 0, sizeof(own));
         rig = (struct rig){.now = {1000 * NSEC_PER_SEC},
                            .account = {.max = SIZE_MAX, .kept_max = SIZE_MAX}};
+        for (size_t i = 0; i < ADDRESSES; i++)
+                own.accounts[i] = (struct rpc_account){
+                        .parent = &rig.account, .max = SIZE_MAX, .kept_max = SIZE_MAX};
         own.disk = sim_disk_new();
         one_new(&rig.core, &own.replica, own.disk, 1,
                 &(struct core_config){.timeout = 5 * NSEC_PER_SEC,
@@ -119,9 +123,7 @@ struct rig_conn *rig_connect(unsigned address)
         own.conns[i] = c;
         c->takes = 64 * 1024;
         c->turn.of = &own.addresses[address];
-        c->account = (struct rpc_account){
-                .parent = &rig.account, .max = SIZE_MAX, .kept_max = SIZE_MAX};
-        limits.account = &c->account;
+        c->account = limits.account = &own.accounts[address];
         CHECK_EQ(rpc_conn_new_client(&c->client, "rig", false), 0);
         CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, rig.api), 0);
         rpc_conn_set_userdata(c->server, c);

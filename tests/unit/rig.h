@@ -15,7 +15,7 @@ struct rig_conn {
         struct rpc_conn *client, *server;
         size_t takes; /* bytes that the client reads in a turn; 0: it does not read */
         struct api_turn turn;
-        struct rpc_account account;
+        struct rpc_account *account; /* its address's */
 };
 
 /* The caller's, for as long as the connection or the call lives. */

@@ -1,0 +1,127 @@
+/*
+ * Large answers take turns, and those that are made whole wait for room.
+ *
+ * One word of the majority lets any number of reads go on at once, each of which may take
+ * milliseconds; so what a turn of the loop may take for them is bounded, and the rest is for
+ * the next ones. A range is made as it is read; but a transaction, say, is made whole, and
+ * waits until others have read what is held for them, or were ended because they do not. Not to
+ * refuse: who is refused asks again at once, and an honest one among many has a chance in so
+ * many. In the line each address is served after the other; what is small goes by.
+ */
+#include "service/internal.h"
+
+#define AGAIN (2 * NSEC_PER_MSEC)
+#define TURN_STEPS 40000 /* some 2 ms */
+#define STEP_BYTES 256   /* copied in one */
+#define LOOKS 256        /* at addresses that have no room */
+
+struct waiter {
+        struct line *line;
+        struct line_place place;
+        struct request *q;
+        size_t bytes; /* 0: it waits for its turn alone */
+        void (*again)(struct request *q);
+};
+
+static void leave(struct request *q)
+{
+        struct waiter *w = q->data;
+
+        line_leave(w->line, &w->place);
+        q->data = NULL;
+        q->drop = NULL;
+        free(w);
+}
+
+static void wait_in(struct line *l, struct request *q, size_t bytes,
+                    void (*again)(struct request *q))
+{
+        struct waiter *w = calloc(1, sizeof(*w));
+        struct api *a = q->api;
+
+        if (!w)
+                return request_fail(q, status_nomem);
+        assert(!q->data && !q->drop);
+        *w = (struct waiter){.line = l, .q = q, .bytes = bytes, .again = again};
+        q->data = w;
+        q->drop = leave;
+        q->own = (struct view){0};
+        line_join(l, &w->place, a->conns.turn(q->call->conn, a->conns_arg));
+}
+
+void request_spent(struct request *q, size_t steps, size_t bytes)
+{
+        q->api->spent += steps + bytes / STEP_BYTES;
+}
+
+bool request_has_room(struct request *q, size_t bytes, void (*again)(struct request *q))
+{
+        if (!q->call)
+                return true;
+        if (!rpc_call_may_hold(q->call, bytes)) {
+                wait_in(&q->api->room, q, bytes, again);
+                return false;
+        }
+        request_spent(q, 0, bytes);
+        return true;
+}
+
+bool request_has_turn(struct request *q, void (*again)(struct request *q))
+{
+        if (q->api->spent < TURN_STEPS || !q->call)
+                return true;
+        wait_in(&q->api->in_turn, q, 0, again);
+        return false;
+}
+
+/* Its connection may have other answers to read first. */
+static void go_on(struct waiter *w)
+{
+        struct request *q = w->q;
+
+        q->then = w->again;
+        leave(q);
+        if (rpc_call_has_room(q->call))
+                q->then(q);
+        else
+                rpc_call_wait(q->call);
+}
+
+/* Lets some go on, until so much is spent. Returns how many. */
+static unsigned run(struct api *a, struct line *l, size_t steps)
+{
+        const struct api_turn *skipped = NULL;
+        struct line_place *p;
+        unsigned n = 0;
+
+        for (int i = 0; i < LOOKS && a->spent < steps && (p = line_first(l)); i++) {
+                struct waiter *w = container_of(p, struct waiter, place);
+
+                if (p->turn->of == skipped) /* all of them have been looked at */
+                        break;
+                if (rpc_call_may_hold(w->q->call, w->bytes)) {
+                        line_rotate(l, 0);
+                        go_on(w);
+                        n++;
+                } else {
+                        skipped = skipped ? skipped : p->turn->of;
+                        line_skip(l);
+                }
+        }
+        return n;
+}
+
+void room_flush(struct api *a, struct boot_time now)
+{
+        a->spent = 0;
+        if (!boot_before(now, a->room_at))
+                a->room_at = run(a, &a->room, TURN_STEPS / 2) > 0 ? now : boot_add(now, AGAIN);
+        run(a, &a->in_turn, TURN_STEPS);
+}
+
+struct boot_time room_next(const struct api *a)
+{
+        if (line_first(&a->in_turn))
+                return (struct boot_time){0};
+        return line_first(&a->room) ? a->room_at : BOOT_TIME_NEVER;
+}

@@ -1,0 +1,111 @@
+"""Crowds of 1,000 connections that each ask once for 1.4 MB, in one way or another, and read nothing of it, beside honest clients: at their
+address, and at another. What the replica holds for them has a bound, and the honest ones are served. Of hostile.py."""
+import multiprocessing
+import socket
+import time
+
+import attacks
+import rpc_pb2 as pb
+from h2raw import DATA, END_STREAM, HEADERS, WINDOW, call, connect, frame, frames, settings
+
+CROWD, SIZE = 1000, 1400 << 10
+KV, ELECTION = b"/etcdserverpb.KV/", b"/v3electionpb.Election/"
+SECONDS = 8  # of each: time enough for those who do not read to be found out, too
+ALL = pb.RangeRequest(key=b"unread/", range_end=b"unread0")
+ONE = pb.RangeRequest(key=b"unread-one")
+PUT = pb.RequestOp(request_put=pb.PutRequest(key=b"unread-put", value=b"x"))
+
+
+def txn(*ops):
+    return pb.TxnRequest(success=ops)
+
+
+KINDS = {
+    "ranges of 20 keys": (KV + b"Range", ALL),
+    "ranges of one key": (KV + b"Range", ONE),
+    "ranges in parts": (KV + b"RangeStream", ONE),
+    "transactions": (KV + b"Txn", txn(pb.RequestOp(request_range=ONE))),
+    "transactions that write": (KV + b"Txn", txn(pb.RequestOp(request_range=ALL), PUT)),
+    "leaders of an election": (ELECTION + b"Leader", pb.LeaderRequest(name=b"unread-election")),
+    "snapshots": (b"/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest()),
+}
+
+
+def run(port, path, body, pipe):
+    attacks.attack("unread", "127.0.0.1", port, None, "127.0.0.1", there=lambda: pipe.send("there"), args=(path, body, CROWD))
+
+
+def fetch(port, source, path, m, most=20):
+    """Returns how many bytes of messages came, and in how many seconds; fewer if that takes more than @most."""
+    began, got, rest = time.monotonic(), 0, b""
+    try:
+        s = connect(port, source=source, hello=settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0"))
+        s.sendall(call(1, path, m.SerializeToString()))
+        while time.monotonic() < began + most:
+            s.settimeout(max(began + most - time.monotonic(), 0.01))
+            data = s.recv(1 << 18)
+            if not data:
+                break
+            new, rest = frames(rest + data)
+            got += sum(len(body) for kind, _, _, body in new if kind == DATA)
+            if any(kind == HEADERS and flags & END_STREAM for kind, flags, _, _ in new):
+                break
+        s.close()
+    except (OSError, socket.timeout):
+        pass
+    return got, time.monotonic() - began
+
+
+def fill(ask, channel):
+    def put(key, size):
+        ask(channel, KV.decode() + "Put", pb.PutRequest(key=key, value=b"x" * size), pb.PutResponse)
+
+    for i in range(20):
+        put(b"unread/%02d" % i, SIZE // 20)
+    put(b"unread-one", SIZE)
+    put(b"unread-election/1", SIZE)
+
+
+def one(cluster, kind, honest):
+    """Returns what the replica grew by, and of the honest ones what was slowest: in seconds, or none where it did not come."""
+    path, m = KINDS[kind]
+    ours, theirs = multiprocessing.Pipe()
+    before, port = cluster.rss(0), cluster.client[0]
+    crowd = multiprocessing.get_context("spawn").Process(target=run, args=(port, path, m.SerializeToString(), theirs), daemon=True)
+    honest.take()
+    crowd.start()
+    if not ours.poll(60):
+        return -1, {}, ["the crowd did not come"]
+    asks = {"range": ("127.0.0.2", KV + b"Range", ALL), "transaction": ("127.0.0.2", KV + b"Txn", txn(pb.RequestOp(request_range=ALL))),
+            "range at its address": ("127.0.0.1", KV + b"Range", ALL)}
+    slowest, end, peak = dict.fromkeys(asks, 0), time.monotonic() + SECONDS, 0
+    while time.monotonic() < end:
+        for name, (source, *what) in asks.items():
+            got, took = fetch(port, source, *what)
+            slowest[name] = max(slowest[name], took if got >= SIZE else 99)
+            peak = max(peak, cluster.rss(0))
+    crowd.kill()
+    crowd.join()
+    took, errors = honest.take()
+    slowest["renewal"], slowest["put"] = max(took["renewal"]), max(took["put"])
+    return peak - before, slowest, errors
+
+
+def check(cluster_of, honest_of, ask, report, kinds=KINDS):
+    """@cluster_of, @honest_of: hostile.py's."""
+    for kind in kinds:
+        c = cluster_of(1, "unread" + str(list(KINDS).index(kind)), ["--max-connections-per-address", str(2 * CROWD)])
+        try:
+            c.leader()
+            with c.channel(0) as channel:
+                fill(ask, channel)
+            honest = honest_of(c)
+            grown, slowest, errors = one(c, kind, honest)
+            honest.stop()
+        finally:
+            c.stop()
+        print(f"    {CROWD} unread, {kind}: {grown} MiB; " + ", ".join(f"{k} {v:.2f} s" for k, v in slowest.items()), errors[:2], flush=True)
+        if report:
+            report(0 <= grown <= 256, f"{CROWD} unread {kind}: no more is held than --max-client-bytes", f"{grown} MiB")
+            late = {k: round(v, 2) for k, v in slowest.items() if v > (0.5 if k in ("renewal", "put") else 3)}
+            report(not late and not errors, f"{CROWD} unread {kind}: honest clients are served beside them", f"{late} {errors[:2]}")

@@ -1,0 +1,234 @@
+/* Answers that are made whole: what is held of them has a bound, and each comes to its end. */
+#include "rig.h"
+
+#define TXN "/etcdserverpb.KV/Txn"
+#define PUT "/etcdserverpb.KV/Put"
+#define DELETE "/etcdserverpb.KV/DeleteRange"
+#define LEADER "/v3electionpb.Election/Leader"
+#define CROWD 100
+#define VALUE ((size_t) 1 << 20)
+#define BOUND ((size_t) 16 << 20)
+
+static struct rig_call calls[CROWD];
+static struct rig_conn *conns[CROWD];
+
+/* A transaction that reads @key and, if @writes, puts another. */
+struct txn {
+        Pb__TxnRequest q;
+        Pb__RequestOp ops[2], *at[2];
+        Pb__RangeRequest range;
+        Pb__PutRequest put;
+};
+
+static void txn(struct txn *t, const char *key, const char *end, bool writes)
+{
+        pb__txn_request__init(&t->q);
+        pb__request_op__init(&t->ops[0]);
+        pb__request_op__init(&t->ops[1]);
+        pb__range_request__init(&t->range);
+        pb__put_request__init(&t->put);
+        t->range.key = pb_bytes(key, strlen(key));
+        t->range.range_end = pb_bytes(end, strlen(end));
+        t->put.key = t->put.value = pb_bytes("small", 5);
+        t->ops[0].request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        t->ops[0].request_range = &t->range;
+        t->ops[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        t->ops[1].request_put = &t->put;
+        t->at[0] = &t->ops[0];
+        t->at[1] = &t->ops[1];
+        t->q.success = t->at;
+        t->q.n_success = writes ? 2 : 1;
+}
+
+static void begin(void)
+{
+        rig_begin();
+        rig_put("large", VALUE);
+        rig_put("small", 10);
+        rig.account.max = BOUND;
+}
+
+static unsigned n_over(void)
+{
+        unsigned n = 0;
+
+        for (size_t i = 0; i < CROWD; i++)
+                n += calls[i].over;
+        return n;
+}
+
+static void ask_once(unsigned address, const char *path, const ProtobufCMessage *m,
+                     unsigned turns)
+{
+        struct rig_call call;
+        struct rig_conn *c = rig_connect(address);
+
+        c->takes = 1 << 20;
+        rig_ask(c, &call, path, m);
+        rig_wait(&call, turns);
+        CHECK_STR(call.text, "");
+        CHECK_EQ(call.code, RPC_OK);
+        rig_forget(&call);
+        rig_disconnect(c);
+}
+
+static void crowd_asks(const char *path, const ProtobufCMessage *m)
+{
+        for (size_t i = 0; i < CROWD; i++) {
+                conns[i] = rig_connect(0);
+                conns[i]->takes = 0;
+                rig_ask(conns[i], &calls[i], path, m);
+        }
+        for (unsigned i = 0; i < 500; i++)
+                rig_turn();
+        CHECK(rig.most_held > BOUND / 4);
+        CHECK(rig.most_held < BOUND / 2 + 2 * VALUE);
+}
+
+/* Of 100 who read nothing, as many have their answer as may, and the others wait, which their
+ * server is told. Who comes from elsewhere, or asks for little, has his; some of those who wait
+ * go; all others have theirs once they read. */
+static void crowd(const char *path, const ProtobufCMessage *m)
+{
+        struct txn other;
+
+        crowd_asks(path, m);
+        CHECK(rig.account.wanted);
+        txn(&other, "large", "", false);
+        ask_once(1, TXN, &other.q.base, 100);
+        txn(&other, "small", "", true);
+        ask_once(0, TXN, &other.q.base, 20);
+        for (size_t i = 0; i < CROWD; i += 3) {
+                rig_disconnect(conns[i]);
+                rig_forget(&calls[i]);
+        }
+        for (size_t i = 0; i < CROWD; i++)
+                if (i % 3 != 0)
+                        conns[i]->takes = 1 << 20;
+        for (size_t i = 0; i < CROWD; i++) {
+                if (i % 3 == 0)
+                        continue;
+                rig_wait(&calls[i], 5000);
+                CHECK_STR(calls[i].text, "");
+                CHECK_EQ(calls[i].code, RPC_OK);
+                CHECK(calls[i].bytes > VALUE / 2);
+                rig_forget(&calls[i]);
+        }
+        CHECK(rig.most_held < BOUND / 2 + 4 * VALUE);
+        rig_end();
+}
+
+TEST(transactions_that_nobody_reads_wait_for_room)
+{
+        struct txn t;
+
+        begin();
+        txn(&t, "large", "", false);
+        crowd(TXN, &t.q.base);
+}
+
+TEST(transactions_that_write_wait_for_room_before_they_do)
+{
+        struct txn t;
+
+        begin();
+        txn(&t, "large", "", true);
+        crowd(TXN, &t.q.base);
+}
+
+TEST(leaders_that_nobody_reads_wait_for_room)
+{
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+
+        begin();
+        rig_put("election/1", VALUE);
+        q.name = pb_bytes("election", 8);
+        crowd(LEADER, &q.base);
+}
+
+/* The first one has what was there, the others wait for what it may have put: which is as
+ * large, until one has gone that does not bring the value again. */
+TEST(old_values_that_nobody_reads_wait_for_room)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        begin();
+        q.key = pb_bytes("large", 5);
+        q.ignore_value = q.prev_kv = true;
+        crowd(PUT, &q.base);
+}
+
+/* Each deletes what is there again by the time: all that wait were told how much it was. */
+TEST(deletions_that_nobody_reads_wait_for_room)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+        size_t n = 0;
+
+        begin();
+        q.key = pb_bytes("large", 5);
+        q.prev_kv = true;
+        for (size_t i = 0; i < CROWD; i++) {
+                conns[i] = rig_connect(0);
+                conns[i]->takes = 0;
+                rig_put("large", VALUE);
+                rig_ask(conns[i], &calls[i], DELETE, &q.base);
+                for (unsigned turn = 0; turn < 10; turn++)
+                        rig_turn();
+        }
+        CHECK(rig.most_held < BOUND / 2 + 2 * VALUE);
+        CHECK(rig.account.wanted);
+        for (size_t i = 0; i < CROWD; i++)
+                conns[i]->takes = 1 << 20;
+        for (size_t i = 0; i < CROWD; i++) {
+                rig_wait(&calls[i], 5000);
+                CHECK_EQ(calls[i].code, RPC_OK);
+                n += calls[i].bytes > VALUE;
+                rig_forget(&calls[i]);
+        }
+        CHECK(n >= 5);
+        rig_end();
+}
+
+/* One word of the majority lets 100 go on at once, of which each takes milliseconds: a turn has
+ * one or two, and who asks from elsewhere waits for few of them. */
+TEST(reads_that_take_long_have_their_turns)
+{
+        struct txn t, other;
+        struct rig_call first; /* of its address */
+        struct rig_conn *c;
+        unsigned n, turns = 0, at = 0;
+
+        begin();
+        for (unsigned i = 0; i < 3300; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "k%06u", i);
+                rig_put(key, 10);
+        }
+        txn(&t, "k", "l", false);
+        t.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        t.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        t.range.limit = 1;
+        txn(&other, "k", "l", false);
+        c = rig_connect(1);
+        for (size_t i = 0; i < CROWD; i++)
+                conns[i] = rig_connect(0);
+        for (size_t i = 0; i < CROWD; i++)
+                rig_ask(conns[i], &calls[i], TXN, &t.q.base);
+        rig_ask(c, &first, TXN, &other.q.base);
+        while ((n = n_over()) < CROWD && turns < 1000) {
+                rig_turn();
+                CHECK(n_over() - n <= 2);
+                turns++;
+                if (first.over && at == 0)
+                        at = n_over();
+        }
+        CHECK(first.over && at <= 6);
+        CHECK_EQ(n_over(), CROWD);
+        for (size_t i = 0; i < CROWD; i++) {
+                CHECK_EQ(calls[i].code, RPC_OK);
+                rig_forget(&calls[i]);
+        }
+        rig_forget(&first);
+        rig_end();
+}
