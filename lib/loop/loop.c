@@ -12,6 +12,8 @@
 /* A timer's clock that goes so much faster or slower than when it was armed: armed again. */
 #define RATE_MOVED 50e-6
 
+TAILQ_HEAD(loop_ring, loop_part);
+
 struct loop {
         struct ev_loop *ev;
         int timer_fd;
@@ -21,7 +23,12 @@ struct loop {
         struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
         TAILQ_HEAD(, loop_hook) hooks;
         struct loop_hook *next_hook; /* after the one that runs */
-        struct loop_laters inputs, laters, kept;
+        struct loop_laters inputs, laters;
+        struct loop_ring ring_in, ring_out; /* of those who share: groups */
+        struct loop_group alone;            /* who has none */
+        struct loop_later share;            /* among `laters`: the turn of those who share */
+        nsec_t shared;                      /* what they took of this turn, after the hooks */
+        unsigned n_turns;
 
         struct boot_time turn_at; /* when this turn began */
         struct boot_time lap_at;
@@ -211,67 +218,92 @@ nsec_t loop_longest_turn(struct loop *l)
         return max_of(l->longest, l->longest_before);
 }
 
-static void put_aside(struct loop *l, struct loop_later *d)
+/* ---- who shares: one of each group after the other ---- */
+
+void loop_group_init(struct loop_group *g)
 {
-        TAILQ_REMOVE(d->list, d, next);
-        d->list = &l->kept;
+        TAILQ_INIT(&g->in.members);
+        TAILQ_INIT(&g->out.members);
+}
+
+static void join(struct loop_part *p, struct loop_ring *ring, struct loop_later *d)
+{
+        if (TAILQ_EMPTY(&p->members)) {
+                p->ring = ring;
+                TAILQ_INSERT_TAIL(ring, p, next);
+        }
+        d->part = p;
+        d->list = &p->members;
         TAILQ_INSERT_TAIL(d->list, d, next);
 }
 
-/* Those who were put aside are the first of the next turn. */
-static void put_back(struct loop *l, struct loop_laters *list)
+static void rotate(struct loop_ring *ring)
 {
-        struct loop_later *d;
+        struct loop_part *p = TAILQ_FIRST(ring);
 
-        while ((d = TAILQ_LAST(&l->kept, loop_laters))) {
-                TAILQ_REMOVE(&l->kept, d, next);
-                d->list = list;
-                TAILQ_INSERT_HEAD(d->list, d, next);
-        }
+        TAILQ_REMOVE(ring, p, next);
+        TAILQ_INSERT_TAIL(ring, p, next);
 }
 
+/* Whose turn it is, but for those who asked in this turn where @asked says so; NULL: nobody. */
+static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool asked)
+{
+        const struct loop_part *first = TAILQ_FIRST(ring);
+
+        for (struct loop_part *p = TAILQ_FIRST(ring); p; p = TAILQ_FIRST(ring)) {
+                struct loop_later *d = TAILQ_FIRST(&p->members);
+
+                rotate(ring);
+                if (asked || d->asked_in != l->n_turns) {
+                        loop_later_cancel(d);
+                        return d;
+                }
+                if (TAILQ_FIRST(ring) == first)
+                        break;
+        }
+        return NULL;
+}
+
+/* Who is not patient first. Who asks again gets the next turn. */
 static void run_inputs(struct loop *l)
 {
         struct boot_time end = boot_add(l->lap_at, SHARE_IN);
         struct loop_later *d;
 
-        /* Who asks again gets the next turn. */
-        TAILQ_FOREACH (d, &l->inputs, next)
-                d->list = &l->kept;
-        TAILQ_CONCAT(&l->kept, &l->inputs, next);
-        while ((d = TAILQ_FIRST(&l->kept))) {
-                if (d->patient && !boot_before(l->lap_at, end)) {
-                        /* Only who is not patient is served still. */
-                        while (d && d->patient)
-                                d = TAILQ_NEXT(d, next);
-                        if (!d)
-                                break;
-                }
+        l->n_turns++;
+        while ((d = TAILQ_FIRST(&l->inputs)) && d->asked_in != l->n_turns) {
                 loop_later_cancel(d);
                 d->fn(d);
         }
-        put_back(l, &l->inputs);
+        while (boot_before(l->lap_at, end) && (d = take(l, &l->ring_in, false)))
+                d->fn(d);
+}
+
+/* Where the first of those stands who share. */
+static void on_share(struct loop_later *share)
+{
+        struct loop *l = container_of(share, struct loop, share);
+        struct loop_later *d;
+
+        while (l->shared < SHARE_OUT && (d = take(l, &l->ring_out, true))) {
+                struct boot_time from = l->lap_at;
+
+                d->fn(d);
+                l->shared += boot_diff(l->lap_at, from);
+        }
 }
 
 static void run_laters(struct loop *l)
 {
-        nsec_t shared = 0;
         struct loop_later *d;
 
+        l->shared = 0;
         while ((d = TAILQ_FIRST(&l->laters))) {
-                struct boot_time from = l->lap_at;
-                bool patient = d->patient;
-
-                if (patient && shared >= SHARE_OUT) {
-                        put_aside(l, d);
-                        continue;
-                }
                 loop_later_cancel(d);
                 d->fn(d);
-                if (patient)
-                        shared += boot_diff(l->lap_at, from);
         }
-        put_back(l, &l->laters);
+        if (!TAILQ_EMPTY(&l->ring_out)) /* the first of the next turn */
+                loop_later(&l->share, l, on_share);
 }
 
 /* One prepare watcher for everything: libev does not run one that is started by another in the
@@ -293,7 +325,7 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
         }
         run_laters(l);
         arm(l);
-        if (TAILQ_EMPTY(&l->inputs) && TAILQ_EMPTY(&l->laters))
+        if (TAILQ_EMPTY(&l->inputs) && TAILQ_EMPTY(&l->ring_in) && TAILQ_EMPTY(&l->laters))
                 ev_idle_stop(ev, &l->idle);
         else
                 ev_idle_start(ev, &l->idle);
@@ -333,7 +365,9 @@ int loop_new(struct loop **ret)
         TAILQ_INIT(&l->hooks);
         TAILQ_INIT(&l->inputs);
         TAILQ_INIT(&l->laters);
-        TAILQ_INIT(&l->kept);
+        TAILQ_INIT(&l->ring_in);
+        TAILQ_INIT(&l->ring_out);
+        loop_group_init(&l->alone);
         ev_prepare_init(&l->prepare, on_prepare);
         ev_prepare_start(l->ev, &l->prepare);
         ev_check_init(&l->check, on_check);
@@ -438,31 +472,49 @@ void loop_hook_stop(struct loop_hook *h)
         h->loop = NULL;
 }
 
-static void queue(struct loop_later *d, struct loop_laters *list, bool patient,
-                  void (*fn)(struct loop_later *d))
+static bool is_queued(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
 {
         if (d->list)
-                return;
-        d->list = list;
-        d->patient = patient;
+                return true;
         d->fn = fn;
+        d->asked_in = l->n_turns;
+        return false;
+}
+
+static void queue(struct loop_later *d, struct loop_laters *list)
+{
+        d->list = list;
         TAILQ_INSERT_TAIL(list, d, next);
+}
+
+static struct loop_group *group_of(const struct loop_later *d, struct loop *l)
+{
+        return d->group ? d->group : &l->alone;
 }
 
 void loop_later(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
 {
-        queue(d, &l->laters, false, fn);
+        if (!is_queued(d, l, fn))
+                queue(d, &l->laters);
 }
 
 void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
 {
-        queue(d, &l->laters, true, fn);
+        if (is_queued(d, l, fn))
+                return;
+        join(&group_of(d, l)->out, &l->ring_out, d);
+        loop_later(&l->share, l, on_share);
 }
 
 void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
                       void (*fn)(struct loop_later *d))
 {
-        queue(d, &l->inputs, patient, fn);
+        if (is_queued(d, l, fn))
+                return;
+        if (patient)
+                join(&group_of(d, l)->in, &l->ring_in, d);
+        else
+                queue(d, &l->inputs);
 }
 
 void loop_later_cancel(struct loop_later *d)
@@ -471,6 +523,9 @@ void loop_later_cancel(struct loop_later *d)
                 return;
         TAILQ_REMOVE(d->list, d, next);
         d->list = NULL;
+        if (d->part && TAILQ_EMPTY(&d->part->members))
+                TAILQ_REMOVE(d->part->ring, d->part, next);
+        d->part = NULL;
 }
 
 static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)

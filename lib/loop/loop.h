@@ -107,22 +107,36 @@ TAILQ_HEAD(loop_laters, loop_later);
 struct loop_later {
         TAILQ_ENTRY(loop_later) next;
         struct loop_laters *list; /* NULL while not queued */
-        bool patient;             /* the loop's: see loop_share() */
+        struct loop_part *part;   /* the loop's: where it shares; NULL: it does not */
+        unsigned asked_in;        /* the loop's: a turn */
+        struct loop_group *group; /* the owner's: see loop_share(); NULL: those without one */
         void (*fn)(struct loop_later *d);
 };
+
+/* Those who count as one where the loop is shared, as the connections of an address may. Its
+ * owner's, for longer than anybody in it is queued. */
+struct loop_group {
+        struct loop_part {
+                TAILQ_ENTRY(loop_part) next; /* while anybody is queued */
+                struct loop_laters members;
+                struct loop_ring *ring;
+        } in, out;
+};
+void loop_group_init(struct loop_group *g);
 
 void loop_later(struct loop_later *d, struct loop *l,
                 void (*fn)(struct loop_later *d)); /* may be queued already */
 void loop_later_cancel(struct loop_later *d);
 
 /* The same for what many may want at once, and what the others, timers and hooks must not wait
- * for: runs in this turn or in a later one, in the order of asking, a few milliseconds of all
- * such in each turn. @fn does a small piece (LOOP_PIECE), and asks again if there is more. */
+ * for: runs in this turn or in a later one, a few milliseconds of all such in each turn; one
+ * group after the other, and in each in the order of asking. @fn does a small piece
+ * (LOOP_PIECE), and asks again if there is more. */
 #define LOOP_PIECE (500 * NSEC_PER_USEC)
 void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d));
 
 /* The same before the hooks, for what brings input: at most once in a turn. Not @patient: in
- * each turn, whatever the others took. */
+ * each turn, whatever the others take, and before them. */
 void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
                       void (*fn)(struct loop_later *d));
 

@@ -25,8 +25,9 @@
 #define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
-#define TX_KEPT ((size_t) 16 << 10) /* what was written keeps for the next, of one of many... \
-                                     */
+#define TX_KEPT                                                                       \
+        ((size_t) 16 << 10) /* what was written keeps for the next, of one of many... \
+                             */
 #define TX_KEPT_URGENT ((size_t) 256 << 10) /* ...and of one of a few */
 #define TLS_WRITE ((size_t) 256 * 1024)
 #define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
@@ -287,6 +288,11 @@ void stream_kick(struct stream *s)
                 loop_share(&s->flush_later, s->loop, on_later);
         else
                 loop_later(&s->flush_later, s->loop, on_later);
+}
+
+void stream_set_group(struct stream *s, struct loop_group *group)
+{
+        s->flush_later.group = s->input.group = group;
 }
 
 static void opened(struct stream *s)

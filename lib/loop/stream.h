@@ -62,6 +62,9 @@ struct buf *stream_tx(struct stream *s);
  * (tcp(7), SIOCOUTQ). A system call. */
 size_t stream_unsent(const struct stream *s);
 
+/* A patient one shares the loop as one of these from now on, see loop_share(); borrowed. */
+void stream_set_group(struct stream *s, struct loop_group *group);
+
 /* Asks for a flush at the end of this iteration; on_fill is asked first. */
 void stream_kick(struct stream *s);
 

@@ -35,6 +35,7 @@ struct host {
         size_t n_conns;
         struct rpc_account account;
         struct api_turn turn;
+        struct loop_group group;
 };
 
 RB_HEAD(hosts, host);
@@ -113,6 +114,7 @@ static struct host *host_get(struct server *s, const char *peer)
         h->server = s;
         h->account.parent = &s->account;
         h->account.settled = host_settled;
+        loop_group_init(&h->group);
         h->account.max = h->account.kept_max = s->cfg.memory_max / 2;
         RB_INSERT(hosts, &s->hosts, h);
         return h;
@@ -349,6 +351,7 @@ static int greet(struct conn *c, const struct port *port, int fd)
         if (!c->host)
                 return -ENOMEM;
         c->host->n_conns++;
+        stream_set_group(c->stream, &c->host->group);
         c->turn.of = &c->host->turn;
         why = too_many(s, c->host);
         if (why)

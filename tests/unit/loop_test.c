@@ -1,5 +1,6 @@
 /* Those who have much to do, and those who must not wait for them: each on a real loop. */
 #include <arpa/inet.h>
+#include <limits.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -80,6 +81,73 @@ TEST(those_who_share_the_loop_take_a_part_of_each_turn)
         CHECK(w.turns >= SHARERS);
         CHECK(loop_longest_turn(w.loop) >= BURN);
         end();
+}
+
+static void costly_of_group(struct loop_later *d)
+{
+        size_t i = (size_t) (d - w.later);
+
+        burn(BURN);
+        loop_lap(w.loop, "a costly one", "x");
+        w.runs[i]++;
+        if (++w.total == 2 * SHARERS)
+                loop_stop(w.loop);
+        loop_share(d, w.loop, costly_of_group);
+}
+
+static void input_of_group(struct loop_later *d)
+{
+        size_t i = (size_t) (d - w.later);
+
+        burn(BURN);
+        loop_lap(w.loop, "input", NULL);
+        w.runs[i]++;
+        if (++w.total == 2 * SHARERS)
+                loop_stop(w.loop);
+        loop_share_input(d, w.loop, true, input_of_group);
+}
+
+/* One alone has as much as all of a crowd, in which each has as much as any other; and one that
+ * has gone is missed by nobody. */
+static void groups(bool in)
+{
+        struct loop_group crowd, other;
+        unsigned least = UINT_MAX, most = 0;
+
+        begin();
+        loop_group_init(&crowd);
+        loop_group_init(&other);
+        for (size_t i = 0; i < SHARERS; i++) {
+                w.later[i].group = i > 0 ? &crowd : &other;
+                if (in)
+                        loop_share_input(&w.later[i], w.loop, true, input_of_group);
+                else
+                        loop_share(&w.later[i], w.loop, costly_of_group);
+        }
+        loop_later_cancel(&w.later[SHARERS / 2]);
+        loop_run(w.loop);
+        for (size_t i = 1; i < SHARERS; i++) {
+                if (i == SHARERS / 2)
+                        continue;
+                least = min_of(least, w.runs[i]);
+                most = max_of(most, w.runs[i]);
+        }
+        CHECK(w.runs[0] + 1 >= SHARERS);
+        CHECK(least > 0 && most <= least + 1);
+        CHECK_EQ(w.runs[SHARERS / 2], 0);
+        for (size_t i = 0; i < SHARERS; i++)
+                loop_later_cancel(&w.later[i]);
+        end();
+}
+
+TEST(a_crowd_that_writes_shares_as_one)
+{
+        groups(false);
+}
+
+TEST(a_crowd_that_reads_shares_as_one)
+{
+        groups(true);
 }
 
 static void input(struct loop_later *d)
