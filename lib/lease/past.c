@@ -36,6 +36,11 @@ static bool is_stale(const struct past *p)
         return p->pinned ? !p->pin.of : p->kv->compacted != p->compacted;
 }
 
+bool past_is_good(const struct past *p)
+{
+        return !is_stale(p);
+}
+
 static bool was_compacted(const struct past *p)
 {
         return p->kv->compacted != p->compacted;

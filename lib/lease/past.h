@@ -48,6 +48,9 @@ void past_rewind(struct past *p);
  * it; or -ENOMEM. */
 must_check_ int past_next(struct past *p, int64_t *steps);
 
+/* True while what it told last is there; else past_next() is -ESTALE. */
+bool past_is_good(const struct past *p);
+
 /* Of all that: equal on every replica (I4). */
 struct kv_hasher {
         struct past past;

@@ -21,8 +21,10 @@ struct state_saver {
         struct buf owners; /* of those that were encoded */
         uint64_t n_owners;
         struct past past;
-        uint64_t n_keys; /* that are still to be encoded */
-        size_t size;     /* of all of it, once that is counted */
+        uint64_t n_keys;                /* that are still to be encoded */
+        size_t size;                    /* of all of it, once that is counted */
+        const struct kv_version *value; /* under way: a large one goes in pieces; NULL: none */
+        size_t value_at;                /* bytes of it that are encoded */
 };
 
 /* Begins. @sv is zeroed or finished. */

@@ -27,6 +27,7 @@
 #define VERSION_LEN 36    /* without its value */
 #define BYTES_PER_STEP 16 /* of the past */
 
+/* Its value follows. */
 static void save_version(const struct kv_version *v, struct buf *out)
 {
         buf_add_u64(out, (uint64_t) v->mod_revision);
@@ -34,7 +35,7 @@ static void save_version(const struct kv_version *v, struct buf *out)
         buf_add_u64(out, (uint64_t) v->version);
         buf_add_u64(out, (uint64_t) v->lease);
         buf_add_u32(out, v->sub);
-        buf_add_bytes(out, v->value, v->value_len);
+        buf_add_varint(out, v->value_len);
 }
 
 #define LEASE_LEN 44 /* without its name */
@@ -170,6 +171,17 @@ int state_save_count(struct state_saver *sv, size_t bytes)
         return r;
 }
 
+static void save_value(struct state_saver *sv, size_t most)
+{
+        const struct kv_version *v = sv->value;
+        size_t n = min_of(most, v->value_len - sv->value_at);
+
+        buf_add(&sv->out, v->value + sv->value_at, n);
+        sv->value_at += n;
+        if (sv->value_at == v->value_len)
+                sv->value = NULL;
+}
+
 int state_save_more(struct state_saver *sv, size_t bytes)
 {
         struct buf *out = &sv->out;
@@ -180,15 +192,26 @@ int state_save_more(struct state_saver *sv, size_t bytes)
 
         if (r != 0)
                 return r < 0 || buf_error(out) == 0 ? r : -ENOMEM;
-        while (buf_len(out) < until && (r = past_next(p, &steps)) != PAST_PAUSE) {
+        if (sv->value && !past_is_good(p))
+                return -ESTALE;
+        while (buf_len(out) < until && buf_error(out) == 0) {
+                if (sv->value) {
+                        save_value(sv, until - buf_len(out));
+                        continue;
+                }
+                r = past_next(p, &steps);
                 if (r < 0)
                         return r;
+                if (r == PAST_PAUSE)
+                        break;
                 if (r == PAST_KEY) {
                         sv->n_keys--;
                         buf_add_bytes(out, buf_head(&p->name), buf_len(&p->name));
                         buf_add_varint(out, p->n);
                 } else if (r == PAST_VERSION) {
                         save_version(p->version, out);
+                        sv->value = p->version;
+                        sv->value_at = 0;
                 } else {
                         assert(sv->n_keys == 0);
                         buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));

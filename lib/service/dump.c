@@ -11,7 +11,8 @@
 
 #define CHUNK ((size_t) 64 << 10)
 #define QUEUED_HIGH ((size_t) 512 << 10)
-#define CHUNKS 4 /* in the connection's turn */
+#define PRESSED ((size_t) 16 << 10) /* instead of these, when too much is held */
+#define CHUNKS 4                    /* in the connection's turn */
 #define RESTARTS 3
 
 struct dump {
@@ -20,6 +21,7 @@ struct dump {
         bool began;               /* something was sent */
         bool encoded;             /* to the end */
         unsigned n_begun;
+        size_t chunk; /* bytes, at the most */
         struct backup file;
         struct buf piece; /* before the state, and after it */
         uint64_t left;    /* bytes of the file */
@@ -55,7 +57,7 @@ static void dump_begin(struct slow *s)
 static void send_chunk(struct dump *d, struct buf *from)
 {
         Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
-        size_t n = min_of(buf_len(from), CHUNK);
+        size_t n = min_of(buf_len(from), d->chunk);
         struct request *q = d->slow.q;
         char version[] = API_VERSION;
         Pb__ResponseHeader h;
@@ -76,8 +78,8 @@ static int encode(struct dump *d)
         struct buf *state = &d->saver.out;
         int r = 1;
 
-        if (!d->encoded && buf_len(state) < CHUNK)
-                r = state_save_more(&d->saver, CHUNK - buf_len(state));
+        if (!d->encoded && buf_len(state) < d->chunk)
+                r = state_save_more(&d->saver, d->chunk - buf_len(state));
         d->encoded = d->encoded || r == 0;
         return min_of(r, 0);
 }
@@ -95,9 +97,9 @@ static int send_next(struct dump *d)
         r = encode(d);
         if (r < 0)
                 return r;
-        if (buf_len(state) >= CHUNK || d->encoded) {
+        if (buf_len(state) >= d->chunk || d->encoded) {
                 backup_state(&d->file,
-                             (struct view){buf_head(state), min_of(buf_len(state), CHUNK)});
+                             (struct view){buf_head(state), min_of(buf_len(state), d->chunk)});
                 send_chunk(d, state);
         }
         if (d->encoded && buf_len(state) == 0)
@@ -109,9 +111,12 @@ static void send_more(struct request *q)
 {
         struct dump *d = dump_of(q->data);
         int r = slow_is_stale(&d->slow) ? -ESTALE : 1;
+        bool pressed = rpc_call_is_pressed(q->call);
+        size_t high = pressed ? PRESSED + 1 : QUEUED_HIGH;
 
+        d->chunk = pressed ? PRESSED : CHUNK;
         for (int i = 0;
-             r == 1 && i < CHUNKS && rpc_call_queued_before(q->call, CHUNK) < QUEUED_HIGH; i++)
+             r == 1 && i < CHUNKS && rpc_call_queued_before(q->call, d->chunk) < high; i++)
                 r = send_next(d);
         if (r == -ESTALE)
                 return request_fail(q, status_of(STATE_E_COMPACTED));
