@@ -28,8 +28,7 @@
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
 #define READS_MAX 100000   /* that wait; past it: too many requests */
-#define READS_STEPS 60000  /* of core_spend(), for reads in one turn: some 3 ms... */
-#define READ_STEPS 40      /* ...of which each takes so many */
+#define READS_AT_ONCE 1500 /* answered in one turn; costly answers take turns of their own */
 #define TIMED_OUT_MAX 1000 /* in one turn */
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
@@ -73,7 +72,7 @@ struct core {
         struct core_reads reads;
         TAILQ_HEAD(core_confirmed, core_read) confirmed; /* of them; ascending by index */
         size_t n_reads;
-        int64_t read_steps; /* left in this turn */
+        unsigned reads_left; /* to be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* up to this entry they may be answered */
         bool caught_up;
@@ -440,19 +439,14 @@ static bool is_wanted(uint64_t id, void *arg)
         return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
 }
 
-void core_spend(struct core *c, int64_t steps)
-{
-        c->read_steps -= steps;
-}
-
-/* As many as a turn allows; one round may confirm 100,000, and each may be a range. */
+/* As many as a turn allows: one round may confirm 100,000. */
 static void serve_some(struct core *c)
 {
         struct core_read *rd;
 
         while ((rd = TAILQ_FIRST(&c->confirmed)) && rd->index <= c->served && !c->part.on &&
-               c->read_steps > 0) {
-                c->read_steps -= READ_STEPS;
+               c->reads_left > 0) {
+                c->reads_left--;
                 read_finish(c, rd, status_ok);
         }
 }
@@ -1199,7 +1193,7 @@ void core_flush(struct core *c, struct boot_time now)
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
 
         pass_time(c, now);
-        c->read_steps = READS_STEPS;
+        c->reads_left = READS_AT_ONCE;
         /* Not every entry is one of commands. */
         if (!c->part.on)
                 serve_reads(c, max_of(applied, c->served));

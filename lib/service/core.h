@@ -137,10 +137,6 @@ must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type t
                            nsec_t timeout);
 
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
-
-/* Where the answer to a read costs more than a look or two, so much it was, in steps of 50 ns:
- * many may be confirmed at once, and only so much is answered in one turn. */
-void core_spend(struct core *c, int64_t steps);
 void core_renew(struct core *c, struct core_renewal *rn);
 
 /* False until a first read of this life has been confirmed: what is here may be as old as the

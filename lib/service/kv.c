@@ -2,7 +2,7 @@
  * does not care. Ranges are in range.c. */
 #include "service/internal.h"
 
-#define TXN_STEPS 6 /* of core_spend(), for one of state_txn() */
+#define TXN_STEPS 6 /* of request_spent(), for one of state_txn() */
 
 static void put(struct request *q)
 {
@@ -45,7 +45,6 @@ static void answer_txn(struct request *q)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
         r = state_txn(core_state(q->api->core), q->msg, 0, &reply, &all);
-        core_spend(q->api->core, (int64_t) (SIZE_MAX - all) * TXN_STEPS);
         if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         request_spent(q, TXN_STEPS * (SIZE_MAX - all), 0);

@@ -8,7 +8,7 @@
 #include "service/slow.h"
 
 #define LOOK_STEPS 8000 /* in one turn of the loop: some 2 ms */
-#define LOOK_COST 5     /* of one, in steps of core_spend() */
+#define LOOK_COST 5     /* of one, in steps of request_spent() */
 #define KEYS_PER_STEP 8 /* of a lease, where somebody must be allowed to read them */
 #define SEND_ITEMS 2000 /* each time the reader has taken what there was: in its own turn */
 #define SEND_HIGH ((size_t) 256 << 10) /* no more is made while so much waits */
@@ -230,9 +230,6 @@ static void answer(struct request *q)
         l = calloc(1, sizeof(*l));
         if (!l)
                 return request_fail(q, status_nomem);
-        core_spend(q->api->core,
-                   LOOK_COST * (int64_t) min_of(core_state(q->api->core)->leases.n_slots,
-                                                (size_t) LOOK_STEPS));
         request_spent(q,
                       LOOK_COST * min_of(core_state(q->api->core)->leases.n_slots,
                                          (size_t) LOOK_STEPS),

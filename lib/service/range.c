@@ -465,7 +465,6 @@ static void answer_range(struct request *q)
                 return request_fail(q, st);
         add_head(&r);
         e = add_keys(&r, SMALL_ANSWER, &steps);
-        core_spend(q->api->core, TURN_STEPS - steps);
         request_spent(q, e == 0 ? (size_t) (TURN_STEPS - steps) : TURN_STEPS, 0);
         if (e < 0)
                 return request_fail(q, status_nomem);

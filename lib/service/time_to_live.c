@@ -8,7 +8,7 @@
 #include "service/slow.h"
 
 #define LOOK_KEYS 4000 /* in one turn of the loop: some 2 ms */
-#define LOOK_COST 10   /* of one, in steps of core_spend() */
+#define LOOK_COST 10   /* of one, in steps of request_spent() */
 #define LOOK_BYTES SLOW_SLICE
 #define SEND_HIGH ((size_t) 256 << 10) /* no more goes out while so much waits */
 #define KEYS (5 << 3 | 2)              /* the field of LeaseTimeToLiveResponse */
@@ -181,11 +181,13 @@ static void answer(struct request *q)
 
         if (!l || !m->keys || l->n_keys == 0)
                 return answer_without_keys(q, m->id, l);
+        if (!request_has_turn(q, answer))
+                return;
         w = calloc(1, sizeof(*w));
         if (!w)
                 return request_fail(q, status_nomem);
         w->id = m->id;
-        core_spend(q->api->core, LOOK_COST * min_of(l->n_keys, (uint32_t) LOOK_KEYS));
+        request_spent(q, LOOK_COST * min_of(l->n_keys, (uint32_t) LOOK_KEYS), 0);
         slow_start(&w->slow, q, &ops);
         if (keys_run(&w->slow) < 0) /* mostly there are few */
                 request_fail(q, status_nomem);
