@@ -101,6 +101,7 @@ struct replica_status replica_status(const struct replica *r)
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
+                .way = r->clock.way,
                 .forgetful = members_forgetful(r),
         };
 }

@@ -58,6 +58,7 @@ struct replica_status {
         bool short_of_room;  /* the disk is full: what was kept aside is used now, and nothing
                                 that grows should be added */
         size_t log_bytes;    /* of the log in memory */
+        nsec_t way;          /* to a majority and back, where heartbeats are too short for it */
         uint64_t forgetful;  /* leader: a member that lacks what it has acknowledged, and takes
                                 nothing any more; 0: none */
 };

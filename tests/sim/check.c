@@ -105,6 +105,15 @@ void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
         }
 }
 
+/* A leader that has learned how long the way is notices no outage that is shorter than twice
+ * that and the grain (lease_clock.h). */
+static void learn_way(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (w->r[i].up)
+                        w->way = max_of(w->way, core_status(w->r[i].core).way);
+}
+
 static struct lease_seen *find(int64_t id)
 {
         for (size_t i = n_leases; i > 0; i--)
@@ -216,10 +225,12 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9);
         /* Nor does time count in which nobody could have renewed it; less, for each outage, the
          * grain of what the core notices (lease_clock.h). */
+        learn_way(w);
         out = w->outage - l->outage_before;
         /* Which majority that is changes with the members. */
         if (!w->faults.members &&
-            age < ttl - ttl / 1000 + out - (nsec_t) (w->outages - l->outages_before) * GRAIN -
+            age < ttl - ttl / 1000 + out -
+                            (nsec_t) (w->outages - l->outages_before) * (GRAIN + 2 * w->way) -
                             10 * MSEC)
                 fail(w,
                      "I1: lease %llx expired %.3f s after its last renewal with a TTL of %.3f "

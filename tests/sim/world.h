@@ -218,6 +218,7 @@ struct world {
         nsec_t outage; /* so far: time in which no majority could have worked together, whatever
                           the code does */
         uint64_t outages;
+        nsec_t way; /* the longest that a leader has learned of */
         bool was_out;
         nsec_t lull; /* so far: time in which nobody led a majority whose disks work */
         uint64_t lulls;
