@@ -100,11 +100,18 @@ def writers_delay_nothing(rs):
     lease = rs[1].grant(2)
     rs[1].put(b"a6", lease=lease)
     k.renew(lease)
-    t = time.monotonic()
-    while rs[2].count(b"a6") and time.monotonic() < t + 10:
+    t, asked = time.monotonic(), 0
+    while time.monotonic() < t + 20:
+        before = time.monotonic()
+        there = rs[2].count(b"a6")
+        asked = max(asked, time.monotonic() - before)
+        if not there:
+            break
         time.sleep(.01)
     took = time.monotonic() - t
-    report(1.8 < took < 3, "A6: a lease of 2 s that nobody renews ends in time beside them", f"after {took:.2f} s")
+    # Where to ask for it takes long, so does to end it: the machine is busy.
+    report(1.8 < took < 2.5 + 4 * asked, "A6: a lease of 2 s that nobody renews ends in time beside them",
+           f"after {took:.2f} s; to ask took {asked:.2f} s at the most")
     stop.set()
     for t in threads:
         t.join()
