@@ -38,6 +38,7 @@ struct guard {
         char target[256];
         bool striking, acting; /* there is a fence */
         bool ending;
+        struct boot_time extend_at; /* systemd is told that it takes longer */
         struct loop_io news;
         struct loop_timer timer;
         struct loop_hook hook;
@@ -180,10 +181,17 @@ static void watch(struct guard *g, struct boot_time now)
 
 static void act(struct guard *g, struct boot_time now)
 {
-        fence_follow(&g->fence, &g->session, false, now);
+        bool holds = session_holds(&g->session, now);
+
+        /* What an agent has begun to stop, another agent starts again, or nobody. */
+        fence_follow(&g->fence, &g->session, !gate_is_open(), now);
         if (fence_is_down(&g->fence))
                 return put_down(g);
-        if (session_holds(&g->session, now))
+        if (holds && g->ending && !boot_before(now, g->extend_at)) {
+                g->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
+                notify_extend(NOTIFY_EXTEND_BY);
+        }
+        if (holds)
                 wake(g, boot_add(now, LOOK_AGAIN));
 }
 

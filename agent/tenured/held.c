@@ -4,10 +4,6 @@
 #include "bus/notify.h"
 #include "fence_check.h"
 
-/* Told so often that the stop takes so long still. */
-#define EXTEND_EACH NSEC_PER_SEC
-#define EXTEND_BY (30 * NSEC_PER_SEC)
-
 /* Nobody who lost a place asks for one before all that needed the old one is down. */
 void held_keep_out(struct agent *a)
 {
@@ -57,6 +53,6 @@ void held_wait(struct agent *a, struct boot_time now)
         if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence) ||
             boot_before(now, a->extend_at))
                 return;
-        a->extend_at = boot_add(now, EXTEND_EACH);
-        notify_extend(EXTEND_BY);
+        a->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
+        notify_extend(NOTIFY_EXTEND_BY);
 }

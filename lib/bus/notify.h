@@ -12,6 +12,8 @@ void notify_reloading(void); /* notify_ready() follows */
 void notify_status(const char *fmt, ...) printf_(1, 2);
 void notify_watchdog(void);
 void notify_stopping(void);
+#define NOTIFY_EXTEND_EACH NSEC_PER_SEC /* said so often while it lasts */
+#define NOTIFY_EXTEND_BY (30 * NSEC_PER_SEC)
 void notify_extend(nsec_t by); /* the stop takes so long from now on, or longer */
 
 /* Sends what could not be sent before, in its order; in every turn of the loop. */

@@ -146,6 +146,35 @@ case_guard() {
 }
 is_inactive() { [ "$(prop h4 "$1" ActiveState)" = inactive ]; }
 
+# An agent that is asked to stop, waits for what is bound, and is killed by somebody who does not want to wait: the guard is left.
+case_killed_stop() {
+	local starts
+	begin "the agent is killed while it waits to stop"
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=8s/" /etc/tenure/tenured.conf; mkdir -p /run/systemd/system/tenure-guard.service.d; printf "[Service]\nTimeoutStopSec=1s\n" >/run/systemd/system/tenure-guard.service.d/short.conf; systemctl daemon-reload; systemctl stop tenured; systemctl start tenured'
+	until_ok 20 held h4; until_ok 20 all_there
+	target_starts() { on h4 journalctl -u tenure-held.target -o cat --no-pager | grep -c "^Reached target"; }
+	stopping() { on h4 test -e /run/tenure/stopping; }
+	killed_stop() {
+		until_ok 10 says_now slow; sleep_until_renewed
+		starts=$(target_starts) FROM=$(lines)
+		on h4 systemctl stop --no-block tenured; until_ok 5 stopping || not_ok "$CASE: it stops"
+		on h4 systemctl kill -s KILL tenured
+	}
+	unit slow "TimeoutStopSec=60s"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says slow TERM"; go
+	killed_stop
+	told slow only-one
+	on h4 systemctl start tenured; end
+	# It had the place for some seconds yet.
+	CASE="the agent is killed while it waits to stop, and what is bound has stopped in time"
+	unit slow "TimeoutStopSec=500ms"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says slow TERM"; go
+	killed_stop
+	told slow only-one
+	is "$CASE: nothing is started anew" "$(target_starts)" "$starts"
+	until_ok 10 is_inactive tenure-guard || not_ok "$CASE: the guard stays"
+	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/" /etc/tenure/tenured.conf; rm -r /run/systemd/system/tenure-guard.service.d; systemctl daemon-reload; systemctl start tenured'
+	end
+}
+
 # The agent's next life begins, and PID 1 stands still before it could tell it what is bound.
 case_next_life() {
 	begin "a next life that systemd tells nothing"
@@ -387,7 +416,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped both guard next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped both guard killed_stop next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish
