@@ -56,9 +56,12 @@ static void tell_guard(void)
 
 int gate_listen(void)
 {
-        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+        int fd, r;
 
         if (fd < 0)
+        if (gate_is_guarded())
+                return -EADDRINUSE;
+        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
                 return -errno;
         unlink(guard.sun_path);
         if (bind(fd, (const struct sockaddr *) &guard, sizeof(guard)) == 0)

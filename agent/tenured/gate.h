@@ -44,5 +44,5 @@ pid_t gate_keeper(void);
 bool gate_is_guarded(void);
 
 /* For the guard: a socket that can be read when there is something to see. Returns it or a
- * negative errno. */
+ * negative errno; -EADDRINUSE: another guard has it. */
 must_check_ int gate_listen(void);

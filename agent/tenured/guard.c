@@ -259,10 +259,13 @@ static int guard(struct guard *g)
         int fd, r;
 
         fd = gate_listen();
-        if (fd < 0) {
+        if (fd == -EADDRINUSE)
+                log_error("Another guard runs, and one is enough: systemctl status "
+                          "tenure-guard.");
+        else if (fd < 0)
                 log_error("%s: cannot listen: %s.", GATE_GUARD, strerror(-fd));
+        if (fd < 0)
                 return fd;
-        }
         r = loop_new(&g->loop);
         if (r == 0)
                 r = pid1_new(&g->pid1, g->loop);

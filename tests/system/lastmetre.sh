@@ -146,6 +146,30 @@ case_guard() {
 }
 is_inactive() { [ "$(prop h4 "$1" ActiveState)" = inactive ]; }
 
+# What a person, or a tool of theirs, does to the guard and to what it goes by.
+case_guard_and_people() {
+	local pid agent before
+	begin "the guard ends by a SIGTERM"
+	pid=$(prop h4 tenure-guard MainPID)
+	on h4 kill -TERM "$pid"
+	until_ok 5 another_guard "$pid" && ok "$CASE: it is started again" || not_ok "$CASE: it stays away" "$(prop h4 tenure-guard ActiveState)"
+	on h4 systemctl start tenure-guard
+
+	CASE="killall -KILL tenured"
+	pid=$(prop h4 tenure-guard MainPID) agent=$(prop h4 tenured MainPID) before=$(prop h4 only-one MainPID)
+	on h4 kill -KILL "$agent" "$pid"
+	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
+	is "$CASE: the place is held, and what is bound to it runs on" "$(prop h4 only-one MainPID)" "$before"
+
+	CASE="a second guard, by hand"
+	on h4 timeout -s KILL 2 /usr/bin/tenured --guard >"$DIR/second.log" 2>&1
+	is "$CASE: it ends at once" $? 1
+	has "$CASE: and says why" "$(cat "$DIR/second.log")" "Another guard"
+	on h4 python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect("/run/tenure/guard")' && ok "$CASE: the first one is told still" || not_ok "$CASE: nobody listens any more"
+	end
+}
+another_guard() { local p; p=$(prop h4 tenure-guard MainPID); [ "$p" != 0 ] && [ "$p" != "$1" ] && [ "$(prop h4 tenure-guard ActiveState)" = active ]; }
+
 # An agent that is asked to stop, waits for what is bound, and is killed by somebody who does not want to wait: the guard is left.
 case_killed_stop() {
 	local starts
@@ -416,7 +440,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped both guard killed_stop next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped both guard guard_and_people killed_stop next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish
