@@ -227,6 +227,19 @@ static bool open_gate(struct fence *f)
         return r == 0;
 }
 
+/* Somebody may have taken it away, and what is bound could not start, nor the guard see that it
+ * may be up: looked at with each renewal. */
+static void keep_gate(struct fence *f)
+{
+        const struct session *s = f->session;
+
+        if (!f->changed || f->machine.state != FENCING_UP || !f->machine.opened ||
+            s->renewed_at.ns == f->gate_seen.ns)
+                return;
+        f->gate_seen = s->renewed_at;
+        (void) open_gate(f);
+}
+
 /* ---- the acts ---- */
 
 static void tell_down(const struct fence *f, struct boot_time now)
@@ -322,6 +335,7 @@ void fence_follow(struct fence *f, const struct session *s, bool leave, struct b
                 return;
         p = place(f, now);
         act(f, fencing_next(&f->machine, &p, now), now);
+        keep_gate(f);
         if (loop_timer_arm(&f->timer, fencing_wakeup(&f->machine, &p, now)) < 0)
                 abort();
 }

@@ -26,9 +26,10 @@ struct fence {
         struct gate gate;
         const struct session *session; /* as fence_follow() had it last */
         bool leave;
-        bool stuck;         /* the gate does not open; told once */
-        bool mounts_killed; /* since the place was lost */
-        char **frozen;      /* control groups, as they were when it was done */
+        bool stuck;                 /* the gate does not open; told once */
+        struct boot_time gate_seen; /* the renewal that it was looked at with */
+        bool mounts_killed;         /* since the place was lost */
+        char **frozen;              /* control groups, as they were when it was done */
         size_t n_frozen;
         struct loop_timer timer;
         void (*changed)(struct fence *f); /* see fence_init() */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "runtime.h"
 
 static const struct sockaddr_un guard = {.sun_family = AF_UNIX, .sun_path = GATE_GUARD};
 
@@ -58,10 +59,10 @@ int gate_listen(void)
 {
         int fd, r;
 
-        if (fd < 0)
         if (gate_is_guarded())
                 return -EADDRINUSE;
         fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
                 return -errno;
         unlink(guard.sun_path);
         if (bind(fd, (const struct sockaddr *) &guard, sizeof(guard)) == 0)
@@ -109,10 +110,7 @@ void gate_take(struct gate *g)
 
 static bool is_ours(const struct gate *g)
 {
-        struct stat ours, there;
-
-        return g->fd >= 0 && fstat(g->fd, &ours) == 0 && lstat(GATE_OPEN, &there) == 0 &&
-               ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+        return g->fd >= 0 && runtime_is_there(GATE_OPEN, g->fd);
 }
 
 int gate_open(struct gate *g)
@@ -122,6 +120,9 @@ int gate_open(struct gate *g)
         if (is_ours(g))
                 return 0;
         fd = open_file(GATE_OPEN, O_CREAT);
+        /* Somebody else's by now. */
+        if (fd < 0 && (errno == EACCES || errno == ELOOP) && unlink(GATE_OPEN) == 0)
+                fd = open_file(GATE_OPEN, O_CREAT);
         if (fd < 0)
                 return -errno;
         answer_for(g, fd);
@@ -130,8 +131,11 @@ int gate_open(struct gate *g)
 
 int gate_keep_open(void)
 {
-        int fd = open_file(GATE_OPEN, O_CREAT);
+        int fd;
 
+        if (gate_is_open()) /* though it may not be ours to touch */
+                return 0;
+        fd = open_file(GATE_OPEN, O_CREAT);
         if (fd < 0)
                 return -errno;
         close(fd);

@@ -25,7 +25,7 @@ struct gate {
 /* Answers for what an earlier life has left, if it has left any. */
 void gate_take(struct gate *g);
 
-/* Returns 0 or a negative errno. */
+/* Returns 0 or a negative errno. One that somebody has taken away is made anew. */
 must_check_ int gate_open(struct gate *g);
 
 /* All is down: an earlier life's word that it stops is over. */

@@ -101,11 +101,11 @@ static bool find_agent(struct guard *g)
 {
         pid_t pid = gate_keeper();
 
-        if (pid == g->agent.pid)
-                return pid != 0;
+        /* One that is known lives until its pidfd says otherwise, though the lock can be seen
+         * no more: somebody has touched the file. */
+        if (pid == 0 || pid == g->agent.pid)
+                return g->agent.pid != 0;
         forget_agent(g);
-        if (pid == 0)
-                return false;
         g->agent.fd = pidfd_open(pid, 0);
         /* Another process may have its number by now. */
         if (g->agent.fd < 0 || gate_keeper() != pid) {

@@ -28,6 +28,15 @@ void keep_open(struct keep *k)
 
         *k = (struct keep){.fd = notify_kept_fd(FD_NAME)};
         stored = k->fd >= 0;
+        /* What somebody has taken away was made anew since, see put_back(). */
+        if (stored && runtime_path("place", path) && !runtime_is_there(path, k->fd)) {
+                int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+
+                if (fd >= 0) {
+                        keep_close(k);
+                        k->fd = fd;
+                }
+        }
         if (!stored && runtime_path("place", path)) {
                 k->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
                 if (k->fd < 0)
@@ -93,6 +102,26 @@ bool keep_peek(struct place *ret)
         return r;
 }
 
+/* Somebody may have taken it away: the guard goes by its name, and so may the next life. */
+static void put_back(struct keep *k)
+{
+        char path[RUNTIME_PATH_MAX];
+        int fd;
+
+        if (!runtime_path("place", path) || runtime_is_there(path, k->fd))
+                return;
+        unlink(path);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || !lock(fd)) {
+                log_debug("%s: cannot make it anew: %s.", path, strerror(errno));
+                if (fd >= 0)
+                        close(fd);
+                return;
+        }
+        close(k->fd);
+        k->fd = fd;
+}
+
 void keep_save(struct keep *k, const struct place *p)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -101,6 +130,7 @@ void keep_save(struct keep *k, const struct place *p)
                           p->session.renewed_at.ns == k->kept.session.renewed_at.ns))
                 return;
         k->kept = *p;
+        put_back(k);
         errno = ENOSPC; /* what less than all of it means */
         place_write(p, &b);
         /* One write within a page: who is killed has written all of it, or nothing. A shorter

@@ -1,5 +1,8 @@
 #include "runtime.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/log.h"
 
 bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX])
@@ -12,6 +15,16 @@ bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX])
                 return false;
         snprintf(path, RUNTIME_PATH_MAX, "%s/%s", dir, name);
         return true;
+}
+
+bool runtime_is_there(const char *path, int fd)
+{
+        struct stat ours, there;
+
+        if (fstat(fd, &ours) < 0 || lstat(path, &there) < 0 || ours.st_ino != there.st_ino ||
+            ours.st_dev != there.st_dev || there.st_uid != geteuid())
+                return false;
+        return (there.st_mode & 07777) == 0600 || fchmod(fd, 0600) == 0;
 }
 
 void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),

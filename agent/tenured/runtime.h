@@ -10,6 +10,10 @@
 /* Where the file @name is; false, and "", where nothing can be kept. */
 bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX]);
 
+/* Whether @path is still the file that @fd is, and ours to read and write: its mode is mended,
+ * should somebody have changed it. */
+bool runtime_is_there(const char *path, int fd);
+
 /* Writes the file anew by @fn: who reads it finds the old text, or the new one. Does nothing
  * for "". Tells why it cannot be, and @loss, what a restart will forget. */
 void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),

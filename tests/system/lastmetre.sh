@@ -167,6 +167,24 @@ case_guard_and_people() {
 	has "$CASE: and says why" "$(cat "$DIR/second.log")" "Another guard"
 	on h4 python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect("/run/tenure/guard")' && ok "$CASE: the first one is told still" || not_ok "$CASE: nobody listens any more"
 	end
+
+	local how
+	for how in "rm /run/tenure/held /run/tenure/place" "chmod 0 /run/tenure/held /run/tenure/place" "chown 65534 /run/tenure/held /run/tenure/place" "rm /run/tenure/held; : >/run/tenure/held; cp /run/tenure/place /run/p; mv /run/p /run/tenure/place"; do
+		begin "$how"
+		unit plain "Restart=always"; go
+		before=$(prop h4 only-one MainPID)
+		on h4 sh -c "$how"; sleep_until_renewed
+		on h4 systemctl kill -s KILL tenured; until_ok 20 held h4; sleep_until_renewed
+		is "$CASE: what is bound runs on, over a restart of the agent" "$(prop h4 only-one MainPID)" "$before"
+		on h4 sh -c "$how"; sleep_until_renewed
+		is "$CASE: nor does it stop without one" "$(prop h4 only-one MainPID)" "$before"
+		local init; init=$(rig_init h4); FROM=$(lines)
+		kill -STOP "$init"; kill -STOP "$(cat "$CG/h4/payload/system.slice/tenured.service/cgroup.procs")"; rig cut h4
+		told plain only-one
+		rig heal
+		kill -CONT "$init"
+		end
+	done
 }
 another_guard() { local p; p=$(prop h4 tenure-guard MainPID); [ "$p" != 0 ] && [ "$p" != "$1" ] && [ "$(prop h4 tenure-guard ActiveState)" = active ]; }
 
