@@ -78,23 +78,37 @@ static bool is_mounted(const struct bound_unit *u)
 struct each {
         struct fence *fence;
         void (*fn)(struct fence *f, const char *group);
+        const char **mounts; /* their groups, found once: there may be thousands of units */
+        size_t n_mounts;
 };
+
+static void find_mounts(struct each *e)
+{
+        const struct bound_unit *u;
+        size_t n;
+
+        u = bound_units(e->fence->bound, &n);
+        for (size_t i = 0; i < n; i++) {
+                if (!is_mounted(&u[i]))
+                        continue;
+                e->mounts = reallocarray(e->mounts, e->n_mounts + 1, sizeof(*e->mounts));
+                if (!e->mounts)
+                        abort();
+                e->mounts[e->n_mounts++] = u[i].control_group;
+        }
+}
 
 /* All of @group but what mounts are in. */
 static void all_but_mounts(void *userdata, const char *group)
 {
         const struct each *e = userdata;
-        const struct bound_unit *u;
-        size_t n;
 
-        u = bound_units(e->fence->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (is_mounted(&u[i])) {
-                        if (cgroup_is_within(group, u[i].control_group))
-                                return;
-                        if (cgroup_is_within(u[i].control_group, group))
-                                return cgroup_children(group, all_but_mounts, userdata);
-                }
+        for (size_t i = 0; i < e->n_mounts; i++) {
+                if (cgroup_is_within(group, e->mounts[i]))
+                        return;
+                if (cgroup_is_within(e->mounts[i], group))
+                        return cgroup_children(group, all_but_mounts, userdata);
+        }
         e->fn(e->fence, group);
 }
 
@@ -106,19 +120,14 @@ static void each_group(struct fence *f, bool mounts,
         const struct bound_unit *u;
         size_t n;
 
-        if (mounts)
-                fn(f, slice_group());
-        else
-                all_but_mounts(&e, slice_group());
+        if (!mounts)
+                find_mounts(&e);
+        all_but_mounts(&e, slice_group());
         u = bound_units(f->bound, &n);
         for (size_t i = 0; i < n; i++)
-                if (u[i].control_group &&
-                    !cgroup_is_within(u[i].control_group, slice_group())) {
-                        if (mounts)
-                                fn(f, u[i].control_group);
-                        else
-                                all_but_mounts(&e, u[i].control_group);
-                }
+                if (u[i].control_group && !cgroup_is_within(u[i].control_group, slice_group()))
+                        all_but_mounts(&e, u[i].control_group);
+        free(e.mounts);
 }
 
 /* What is frozen is thawed, though it is not bound any more by then. */
