@@ -36,13 +36,14 @@ struct guard {
         struct session session; /* as the agent has written it last */
         struct fence fence;
         char target[256];
-        bool striking, acting; /* there is a fence */
-        bool ending;
+        bool striking, acting;      /* there is a fence */
+        bool ending;                /* once nothing is left to guard */
+        bool restarting;            /* or now: the next guard begins at once */
         struct boot_time extend_at; /* systemd is told that it takes longer */
         struct loop_io news;
         struct loop_timer timer;
         struct loop_hook hook;
-        struct loop_signal sigterm, sighup;
+        struct loop_signal sigterm, sigusr1, sighup;
 };
 
 /* ---- what the agent leaves where we find it ---- */
@@ -215,6 +216,9 @@ static void on_hook(struct loop_hook *h)
                 return loop_stop(g->loop);
         read_place(g);
         now = boot_now();
+        /* The next agent, which would renew, waits for our end. */
+        if (g->restarting && !g->striking && gate_is_open() && session_holds(&g->session, now))
+                return loop_stop(g->loop);
         /* An agent that has opened the gate anew, or goes on renewing, is the one to decide. */
         if (lives && g->acting && gate_is_open() && session_holds(&g->session, now)) {
                 log_debug("The agent is back.");
@@ -245,6 +249,14 @@ static void on_news(struct loop_io *io, int events)
 static void on_sigterm(struct loop_signal *s)
 {
         container_of(s, struct guard, sigterm)->ending = true;
+}
+
+/* RestartKillSignal= of the unit. */
+static void on_sigusr1(struct loop_signal *s)
+{
+        struct guard *g = container_of(s, struct guard, sigusr1);
+
+        g->ending = g->restarting = true;
 }
 
 static void on_sighup(struct loop_signal *s)
@@ -279,6 +291,7 @@ static int guard(struct guard *g)
         loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
         loop_hook_start(&g->hook, g->loop, on_hook);
         loop_signal_start(&g->sigterm, g->loop, SIGTERM, on_sigterm);
+        loop_signal_start(&g->sigusr1, g->loop, SIGUSR1, on_sigusr1);
         loop_signal_start(&g->sighup, g->loop, SIGHUP, on_sighup);
         memory_lock();
         notify_ready();

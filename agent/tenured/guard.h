@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-/* Runs until SIGTERM, and then until nothing is left to guard. Returns 0 or a negative errno.
- * Settings that cannot be read, perhaps the very reason why the agent does not come back, are
- * those of before, or the default ones. */
+/* Runs until SIGTERM, and then until nothing is left to guard; until SIGUSR1, and then until
+ * another guard may take over, which is at once while the place is held. Returns 0 or a
+ * negative errno. Settings that cannot be read, perhaps the very reason why the agent does not
+ * come back, are those of before, or the default ones. */
 must_check_ int guard_run(void);

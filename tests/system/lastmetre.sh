@@ -161,6 +161,13 @@ case_guard_and_people() {
 	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
 	is "$CASE: the place is held, and what is bound to it runs on" "$(prop h4 only-one MainPID)" "$before"
 
+	# As after an upgrade, or a crash: the next agent waits for the next guard.
+	CASE="the guard is restarted while the agent is"
+	pid=$(prop h4 tenure-guard MainPID)
+	on h4 sh -c 'systemctl kill -s KILL tenured; systemctl restart tenure-guard'
+	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
+	is "$CASE: what is bound runs on" "$(prop h4 only-one MainPID)" "$before"
+
 	CASE="a second guard, by hand"
 	on h4 timeout -s KILL 2 /usr/bin/tenured --guard >"$DIR/second.log" 2>&1
 	is "$CASE: it ends at once" $? 1
