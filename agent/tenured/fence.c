@@ -237,16 +237,22 @@ static bool open_gate(struct fence *f)
 }
 
 /* Somebody may have taken it away, and what is bound could not start, nor the guard see that it
- * may be up: looked at with each renewal. */
+ * may be up; or the guard is gone: looked at with each renewal. */
 static void keep_gate(struct fence *f)
 {
         const struct session *s = f->session;
+        bool guarded;
 
         if (!f->changed || f->machine.state != FENCING_UP || !f->machine.opened ||
             s->renewed_at.ns == f->gate_seen.ns)
                 return;
         f->gate_seen = s->renewed_at;
         (void) open_gate(f);
+        guarded = gate_is_guarded();
+        if (guarded == f->guarded)
+                return;
+        f->guarded = guarded;
+        f->changed(f);
 }
 
 /* ---- the acts ---- */
@@ -374,7 +380,7 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
 {
         int r;
 
-        *f = (struct fence){.pid1 = pid1, .gate = {-1}, .changed = changed};
+        *f = (struct fence){.pid1 = pid1, .gate = {-1}, .guarded = true, .changed = changed};
         loop_timer_init(&f->timer, l, on_timer);
         if (!*target || !pid1)
                 return 0;

@@ -27,6 +27,7 @@ struct fence {
         const struct session *session; /* as fence_follow() had it last */
         bool leave;
         bool stuck;                 /* the gate does not open; told once */
+        bool guarded;               /* a guard listens, as last seen */
         struct boot_time gate_seen; /* the renewal that it was looked at with */
         bool mounts_killed;         /* since the place was lost */
         char **frozen;              /* control groups, as they were when it was done */

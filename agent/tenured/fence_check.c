@@ -17,7 +17,8 @@ static nsec_t ms(nsec_t t)
 }
 
 /* FenceLead= beside the TTL. */
-static void check_times(const struct fencing_config *cfg, nsec_t ttl, struct buf *out)
+static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guarded,
+                        struct buf *out)
 {
         nsec_t lead = fencing_lead(cfg, ttl);
 
@@ -32,7 +33,7 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, struct buf
         if (cfg->reboot && !reboot_is_ready())
                 buf_printf(out, "FenceAction=reboot, and tenure-reboot.service is not up: only "
                                 "systemd could reboot this host; enable it.\n");
-        if (!gate_is_guarded())
+        if (!guarded)
                 buf_printf(out, "tenure-guard.service is not up: nobody stops what is bound "
                                 "should tenured and systemd hang together; start it.\n");
         if (!cgroup_is_there())
@@ -104,7 +105,7 @@ bool fence_check(struct fence *f, nsec_t ttl)
 
         if (!f->bound)
                 return false;
-        check_times(cfg, ttl, &b);
+        check_times(cfg, ttl, f->guarded, &b);
         u = bound_units(f->bound, &n);
         for (size_t i = 1; i < n; i++)
                 if (!bound_is_kind(u[i].name, ".target"))

@@ -156,6 +156,7 @@ void gate_forget(struct gate *g)
         if (g->fd >= 0)
                 close(g->fd);
         g->fd = -1;
+        tell_guard();
 }
 
 pid_t gate_keeper(void)

@@ -148,6 +148,15 @@ static bool take_up(struct guard *g)
 
 /* ---- what is to be done ---- */
 
+/* While it is to end, and the deadline is still to come. */
+static void ask_for_time(struct guard *g, struct boot_time now)
+{
+        if (!g->ending || !session_holds(&g->session, now) || boot_before(now, g->extend_at))
+                return;
+        g->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
+        notify_extend(NOTIFY_EXTEND_BY);
+}
+
 static void wake(struct guard *g, struct boot_time when)
 {
         if (loop_timer_arm(&g->timer, when) < 0)
@@ -167,7 +176,8 @@ static void watch(struct guard *g, struct boot_time now)
         freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
         if (boot_before(now, freeze_at)) {
                 put_down(g);
-                return wake(g, freeze_at);
+                ask_for_time(g, now);
+                return wake(g, g->ending ? boot_min(freeze_at, g->extend_at) : freeze_at);
         }
         if (!take_up(g))
                 return wake(g, boot_add(now, LOOK_AGAIN));
@@ -188,10 +198,7 @@ static void act(struct guard *g, struct boot_time now)
         fence_follow(&g->fence, &g->session, !gate_is_open(), now);
         if (fence_is_down(&g->fence))
                 return put_down(g);
-        if (holds && g->ending && !boot_before(now, g->extend_at)) {
-                g->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
-                notify_extend(NOTIFY_EXTEND_BY);
-        }
+        ask_for_time(g, now);
         if (holds)
                 wake(g, boot_add(now, LOOK_AGAIN));
 }
@@ -212,11 +219,12 @@ static void on_hook(struct loop_hook *h)
                 return;
         }
         lives = find_agent(g);
-        if (lives && g->ending)
+        /* At a shutdown both are told to end: not before the agent has brought all down. */
+        if (lives && g->ending && !gate_is_stopping())
                 return loop_stop(g->loop);
         read_place(g);
         now = boot_now();
-        /* The next agent, which would renew, waits for our end. */
+        /* Somebody may wait for the next guard. */
         if (g->restarting && !g->striking && gate_is_open() && session_holds(&g->session, now))
                 return loop_stop(g->loop);
         /* An agent that has opened the gate anew, or goes on renewing, is the one to decide. */

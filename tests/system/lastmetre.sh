@@ -162,13 +162,21 @@ case_guard_and_people() {
 	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
 	is "$CASE: the place is held, and what is bound to it runs on" "$(prop h4 only-one MainPID)" "$before"
 
-	# As after an upgrade, or a crash: the next agent waits for the next guard.
+	# As after an upgrade, or a crash.
 	CASE="the guard is restarted while the agent is"
 	pid=$(prop h4 tenure-guard MainPID) before=$(prop h4 only-one MainPID)
 	sleep_until_renewed
 	on h4 sh -c 'systemctl kill -s KILL tenured; systemctl restart tenure-guard'
 	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
 	is "$CASE: what is bound runs on" "$(prop h4 only-one MainPID)" "$before"
+
+	CASE="the guard is stopped"
+	on h4 systemctl stop tenure-guard
+	unguarded() { on h4 tenurectl check | grep -q "tenure-guard.service is not up"; }
+	until_ok 5 unguarded && ok "$CASE: tenurectl check says so" || not_ok "$CASE: nobody says so" "$(on h4 tenurectl check)"
+	on h4 systemctl start tenure-guard
+	guarded() { ! unguarded; }
+	until_ok 5 guarded && ok "$CASE: started again, it does not" || not_ok "$CASE: it still says so"
 
 	CASE="a second guard, by hand"
 	on h4 timeout -s KILL 2 /usr/bin/tenured --guard >"$DIR/second.log" 2>&1
