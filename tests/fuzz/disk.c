@@ -5,7 +5,7 @@
 #include "fuzz.h"
 
 #define FILES_MAX 256
-#define ROOM 1024 /* zeroes that are read behind what was written */
+#define ROOM 16384 /* zeroes that are read behind what was written: a whole small segment */
 
 struct file {
         char name[32];

@@ -15,6 +15,7 @@
 #include "service/core.h"
 #include "store/store.h"
 
+#define SEGMENT 8192
 #define META_SLOT 4096
 #define LEDGER_MAX 512
 
@@ -309,6 +310,8 @@ static bool open_store(void)
         HOLDS(r == 0 || *err.text);
         if (r < 0)
                 return false;
+        /* The disk shows no more zeroes than these, and a shorter segment would be refused. */
+        store_set_segment_size(D->store, SEGMENT);
         D->failed = D->saving = false;
         read_recovered();
         if (store_recovered(D->store)->fresh) {
@@ -457,7 +460,8 @@ static void run_replica(void)
                                                  .n_peers = 1,
                                                  .election = 500 * NSEC_PER_MSEC,
                                                  .heartbeat = 50 * NSEC_PER_MSEC,
-                                                 .seed = 5},
+                                                 .seed = 5,
+                                                 .segment_size = SEGMENT},
                         D->disk, &core_replica_ops, c, now, &err) < 0) {
                 core_free(c);
                 return;

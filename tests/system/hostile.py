@@ -646,7 +646,10 @@ def main():
                 honest = Honest(cluster)
             check_large_answer()
             if not TLS:
-                unread.check(Cluster, Honest, ask, None if args.report else report)
+                # A sanitizer takes memory of its own.
+                sanitized = args.memory > ap.get_default("memory")
+                unread.check(Cluster, Honest, ask, None if args.report else report, args.memory if sanitized else 256,
+                             list(unread.KINDS)[1:4:2] if sanitized else unread.KINDS)
         for n_attack, (name, at_leader) in enumerate((a, b) for a in names for b in (True, False) if b or follows(a)):
             if name == "logins":
                 honest.stop()

@@ -109,13 +109,13 @@ def with_cluster(cluster_of, honest_of, ask, kind, name):
     return grown, late, errors
 
 
-def check(cluster_of, honest_of, ask, report, kinds=KINDS):
-    """@cluster_of, @honest_of: hostile.py's."""
+def check(cluster_of, honest_of, ask, report, most=256, kinds=KINDS):
+    """@cluster_of, @honest_of: hostile.py's. @most: MiB that may be held."""
     for n, kind in enumerate(kinds):
         grown, late, errors = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}")
         if late:  # this machine does other things as well; what a crowd costs it costs again
             again, late, more = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}again")
             grown, errors = max(grown, again), errors + more
         if report:
-            report(0 <= grown <= 256, f"{CROWD} unread {kind}: no more is held than --max-client-bytes", f"{grown} MiB")
+            report(0 <= grown <= most, f"{CROWD} unread {kind}: no more is held than --max-client-bytes", f"{grown} MiB")
             report(not late and not errors, f"{CROWD} unread {kind}: honest clients are served beside them", f"{late} {errors[:2]}")
