@@ -10,6 +10,8 @@ quietly() { # WHAT COMMAND...: on h4
 	shift
 	until_ok 10 held h4
 	l=$(lease h4) p=$(prop h4 only-one MainPID) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
+	# Late in a term a busy machine may not be done before the lead, and the stop in order would be right.
+	sleep_until_renewed h4
 	on h4 "$@"
 	# The agent is another process, or the same; in any case it renews once more than it would have without having noticed.
 	until_ok 10 held h4
