@@ -130,6 +130,31 @@ void request_end(struct request *q)
         request_free(q);
 }
 
+bool request_begins(struct request *q, size_t len)
+{
+        if (rpc_call_begin(q->call, len) < 0) {
+                request_fail(q, status_nomem);
+                return false;
+        }
+        if (len > RPC_MESSAGE_MAX) { /* the client was told so */
+                request_end(q);
+                return false;
+        }
+        return true;
+}
+
+void request_goes_on(struct request *q)
+{
+        rpc_call_wait_sent(q->call);
+        api_kick(q->api, q->call);
+}
+
+void request_finish(struct request *q)
+{
+        rpc_call_finish(q->call, RPC_OK, "");
+        request_end(q);
+}
+
 void request_reply_bytes(struct request *q, const void *p, size_t n)
 {
         if (q->call) {

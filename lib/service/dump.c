@@ -122,15 +122,12 @@ static void send_more(struct request *q)
                 return request_fail(q, status_of(STATE_E_COMPACTED));
         if (r < 0)
                 return request_fail(q, status_nomem);
-        if (r == 0) {
-                rpc_call_finish(q->call, RPC_OK, "");
-                return request_end(q);
-        }
+        if (r == 0)
+                return request_finish(q);
         if (buf_len(&d->saver.out) == 0)
                 buf_fini(&d->saver.out); /* it was large: what stood before the keys */
         slow_keep_less(&d->slow, sizeof(*d) + state_saver_bytes(&d->saver));
-        rpc_call_wait_sent(q->call);
-        api_kick(q->api, q->call);
+        request_goes_on(q);
 }
 
 /* ---- before that ---- */

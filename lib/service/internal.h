@@ -99,6 +99,12 @@ struct method {
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
+/* An answer that is made as it is read, of @len bytes in all: it begins. Returns false when the
+ * request is over: it is too large, which was told, or there is no memory. */
+must_check_ bool request_begins(struct request *q, size_t len);
+/* There is more of it: `then` comes again when this is sent. Or that was all. */
+void request_goes_on(struct request *q);
+void request_finish(struct request *q);
 /* What was asked is of no interest any more. */
 void request_drop_msg(struct request *q);
 /* Most answers to writes are of one shape: header = 1, and nothing else. */

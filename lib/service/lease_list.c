@@ -154,11 +154,9 @@ static void send_more(struct request *q)
                 return request_fail(q, status_nomem);
         if (l->n == 0) {
                 assert(l->left == 0);
-                rpc_call_finish(q->call, RPC_OK, "");
-                return request_end(q);
+                return request_finish(q);
         }
-        rpc_call_wait_sent(q->call);
-        api_kick(q->api, q->call);
+        request_goes_on(q);
 }
 
 static void send_first(struct lease_list *l)
@@ -174,10 +172,10 @@ static void send_first(struct lease_list *l)
         p.header = &h;
         pb_append(&head, &p.base);
         l->left = l->n + buf_len(&l->parts); /* and for each the field's number */
-        if (buf_error(&head) < 0 || rpc_call_begin(q->call, buf_len(&head) + l->left) < 0)
+        if (buf_error(&head) < 0)
                 return request_fail(q, status_nomem);
-        if (buf_len(&head) + l->left > RPC_MESSAGE_MAX) /* it was told so */
-                return request_end(q);
+        if (!request_begins(q, buf_len(&head) + l->left))
+                return;
         if (rpc_call_add(q->call, buf_head(&head), buf_len(&head)) < 0)
                 return request_fail(q, status_nomem);
         send_more(q);

@@ -354,14 +354,12 @@ static void send_more(struct request *q)
                 return request_fail(q, status_nomem);
         if (e == 0) {
                 assert(r->left == 0);
-                rpc_call_finish(q->call, RPC_OK, "");
-                return request_end(q);
+                return request_finish(q);
         }
         if (buf_len(&r->out) == 0)
                 buf_fini(&r->out); /* it may wait for long */
         rpc_call_charge(q->call, cost(r));
-        rpc_call_wait_sent(q->call);
-        api_kick(q->api, q->call);
+        request_goes_on(q);
 }
 
 /* It is known how large the answer is, or it need not be. */
@@ -372,10 +370,8 @@ static void send_first(struct range *r)
         slow_rest(&r->slow);
         q->then = send_more;
         if (!r->in_parts) {
-                if (rpc_call_begin(q->call, r->left) < 0)
-                        return request_fail(q, status_nomem);
-                if (r->left > RPC_MESSAGE_MAX) /* it was told so */
-                        return request_end(q);
+                if (!request_begins(q, r->left))
+                        return;
                 r->began = true;
                 add_head(r);
         }

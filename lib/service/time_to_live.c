@@ -74,12 +74,9 @@ static void send_more(struct request *q)
                         return request_fail(q, status_nomem);
                 buf_consume(&w->parts, n);
         }
-        if (buf_len(&w->parts) == 0) {
-                rpc_call_finish(q->call, RPC_OK, "");
-                return request_end(q);
-        }
-        rpc_call_wait_sent(q->call);
-        api_kick(q->api, q->call);
+        if (buf_len(&w->parts) == 0)
+                return request_finish(q);
+        request_goes_on(q);
 }
 
 static void send_first(struct keys *w, const struct lease *l)
@@ -95,10 +92,10 @@ static void send_first(struct keys *w, const struct lease *l)
         fill(q, w->id, l, &h, &p);
         pb_append(&head, &p.base);
         len += buf_len(&head);
-        if (buf_error(&head) < 0 || rpc_call_begin(q->call, len) < 0)
+        if (buf_error(&head) < 0)
                 return request_fail(q, status_nomem);
-        if (len > RPC_MESSAGE_MAX) /* it was told so */
-                return request_end(q);
+        if (!request_begins(q, len))
+                return;
         if (rpc_call_add(q->call, buf_head(&head), buf_len(&head)) < 0)
                 return request_fail(q, status_nomem);
         send_more(q);
