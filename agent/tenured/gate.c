@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "runtime.h"
-
-static const struct sockaddr_un guard = {.sun_family = AF_UNIX, .sun_path = GATE_GUARD};
+#include "word.h"
 
 bool gate_is_open(void)
 {
@@ -24,52 +22,20 @@ bool gate_is_stopping(void)
 
 /* ---- the guard is told ---- */
 
-static int reach_guard(void)
-{
-        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-        if (fd >= 0 && connect(fd, (const struct sockaddr *) &guard, sizeof(guard)) < 0) {
-                close(fd);
-                fd = -1;
-        }
-        return fd;
-}
-
 bool gate_is_guarded(void)
 {
-        int fd = reach_guard();
-
-        if (fd >= 0)
-                close(fd);
-        return fd >= 0;
+        return word_is_heard(GATE_GUARD);
 }
 
 /* One that is not there looks when it begins; one whose queue is full has not looked yet. */
 static void tell_guard(void)
 {
-        int fd = reach_guard();
-
-        if (fd < 0)
-                return;
-        (void) !send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        close(fd);
+        (void) word_send(GATE_GUARD, "", 1);
 }
 
 int gate_listen(void)
 {
-        int fd, r;
-
-        if (gate_is_guarded())
-                return -EADDRINUSE;
-        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0)
-                return -errno;
-        unlink(guard.sun_path);
-        if (bind(fd, (const struct sockaddr *) &guard, sizeof(guard)) == 0)
-                return fd;
-        r = -errno;
-        close(fd);
-        return r;
+        return gate_is_guarded() ? -EADDRINUSE : word_listen(GATE_GUARD, SOCK_NONBLOCK);
 }
 
 /* ---- who answers for it ---- */

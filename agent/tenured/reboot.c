@@ -3,49 +3,24 @@
 #include <errno.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "bus/notify.h"
 #include "bus/pid1.h"
+#include "word.h"
 
 #define WORD "reboot"
 
-static const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = REBOOT_SOCKET};
-
-/* Returns the socket, or a negative errno. */
-static int reach(void)
-{
-        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
-
-        if (fd < 0)
-                return -errno;
-        if (connect(fd, (const struct sockaddr *) &address, sizeof(address)) == 0)
-                return fd;
-        r = -errno;
-        close(fd);
-        return r;
-}
-
 bool reboot_is_ready(void)
 {
-        int fd = reach();
-
-        if (fd >= 0)
-                close(fd);
-        return fd >= 0;
+        return word_is_heard(REBOOT_SOCKET);
 }
 
 void reboot_now(struct pid1 *pid1)
 {
-        int fd = reach(), r = fd;
+        int r = word_send(REBOOT_SOCKET, WORD, sizeof(WORD) - 1);
 
-        if (fd >= 0) {
-                r = send(fd, WORD, sizeof(WORD) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno
-                                                                                      : 0;
-                close(fd);
-        }
         /* Where the helper hears but the kernel refuses, systemd may still do it. */
         pid1_reboot(pid1);
         if (r < 0)
@@ -57,19 +32,13 @@ void reboot_now(struct pid1 *pid1)
 
 int reboot_helper(void)
 {
-        int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        int fd = word_listen(REBOOT_SOCKET, 0);
         char word[sizeof(WORD)];
         ssize_t n;
 
-        if (fd < 0)
-                return -errno;
-        unlink(address.sun_path);
-        if (bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0) {
-                int r = -errno;
-
-                log_error("%s: cannot listen: %s.", address.sun_path, strerror(-r));
-                close(fd);
-                return r;
+        if (fd < 0) {
+                log_error("%s: cannot listen: %s.", REBOOT_SOCKET, strerror(-fd));
+                return fd;
         }
         notify_ready();
         while ((n = recv(fd, word, sizeof(word), 0)) >= 0 || errno == EINTR) {
