@@ -20,9 +20,6 @@ quietly() { # WHAT COMMAND...: on h4
 	is "$what: what is bound to it runs on" "$(prop h4 only-one MainPID)" "$p"
 	is "$what: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
 }
-renewal() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
-renewed_after() { local r; r=$(renewal "$1"); [ "${r:-0}" -gt "$2" ]; }
-sleep_until_renewed() { local r; r=$(renewal "$1"); until_ok 8 renewed_after "$1" "${r:-0}"; r=$(renewal "$1"); until_ok 8 renewed_after "$1" "${r:-0}"; }
 quietly "systemctl restart tenured" systemctl restart tenured
 quietly "systemctl reload tenured" systemctl reload tenured
 quietly "the agent is killed" systemctl kill -s KILL tenured

@@ -55,6 +55,10 @@ told_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep '^{' | jq -r 'select(.eve
 has_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep -q '"NodeLeft","name":"h4"' && [ -n "$(told_left "$1")" ]; }
 back() { until_ok 20 all_there && until_ok 10 runs h4 || not_ok "$1: it comes back" "$(on h4 journalctl -u tenured -o cat --no-pager 2>/dev/null | tail -n 3)"; }
 lines() { wc -l <"$DIR/watch.h1.log" | awk '{print $1 + 1}'; }
+# Until that host has renewed twice more.
+renewal() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
+renewed_after() { local r; r=$(renewal "$1"); [ "${r:-0}" -gt "$2" ]; }
+sleep_until_renewed() { local r; r=$(renewal "$1"); until_ok 8 renewed_after "$1" "${r:-0}"; r=$(renewal "$1"); until_ok 8 renewed_after "$1" "${r:-0}"; }
 now_us() { echo "${EPOCHREALTIME/./}"; }
 
 # Units that failed, of all hosts. One that waits for a path needs one of the 128 inotify instances (fs.inotify.max_user_instances)

@@ -157,17 +157,17 @@ case_guard_and_people() {
 
 	CASE="killall -KILL tenured"
 	pid=$(prop h4 tenure-guard MainPID) agent=$(prop h4 tenured MainPID) before=$(prop h4 only-one MainPID)
-	sleep_until_renewed # a busy machine takes its time to start both again
+	sleep_until_renewed h4 # a busy machine takes its time to start both again
 	on h4 kill -KILL "$agent" "$pid"
-	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
+	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed h4
 	is "$CASE: the place is held, and what is bound to it runs on" "$(prop h4 only-one MainPID)" "$before"
 
 	# As after an upgrade, or a crash.
 	CASE="the guard is restarted while the agent is"
 	pid=$(prop h4 tenure-guard MainPID) before=$(prop h4 only-one MainPID)
-	sleep_until_renewed
+	sleep_until_renewed h4
 	on h4 sh -c 'systemctl kill -s KILL tenured; systemctl restart tenure-guard'
-	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed
+	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed h4
 	is "$CASE: what is bound runs on" "$(prop h4 only-one MainPID)" "$before"
 
 	CASE="the guard is stopped"
@@ -190,10 +190,10 @@ case_guard_and_people() {
 		begin "$how"
 		unit plain "Restart=always"; go
 		before=$(prop h4 only-one MainPID)
-		on h4 sh -c "$how"; sleep_until_renewed
-		on h4 systemctl kill -s KILL tenured; until_ok 20 held h4; sleep_until_renewed
+		on h4 sh -c "$how"; sleep_until_renewed h4
+		on h4 systemctl kill -s KILL tenured; until_ok 20 held h4; sleep_until_renewed h4
 		is "$CASE: what is bound runs on, over a restart of the agent" "$(prop h4 only-one MainPID)" "$before"
-		on h4 sh -c "$how"; sleep_until_renewed
+		on h4 sh -c "$how"; sleep_until_renewed h4
 		is "$CASE: nor does it stop without one" "$(prop h4 only-one MainPID)" "$before"
 		local init; init=$(rig_init h4); FROM=$(lines)
 		kill -STOP "$init"; kill -STOP "$(cat "$CG/h4/payload/system.slice/tenured.service/cgroup.procs")"; rig cut h4
@@ -214,7 +214,7 @@ case_killed_stop() {
 	target_starts() { on h4 journalctl -u tenure-held.target -o cat --no-pager | grep -c "^Reached target"; }
 	stopping() { on h4 test -e /run/tenure/stopping; }
 	killed_stop() {
-		until_ok 10 says_now slow; sleep_until_renewed
+		until_ok 10 says_now slow; sleep_until_renewed h4
 		starts=$(target_starts) FROM=$(lines)
 		on h4 systemctl stop --no-block tenured; until_ok 5 stopping || not_ok "$CASE: it stops"
 		on h4 systemctl kill -s KILL tenured
@@ -278,7 +278,7 @@ case_reexec() {
 		unit plain "Restart=always"; go
 		# A machine that is busy may be late with the signal: again, then.
 		for ((tries = 1; ; tries++)); do
-			sleep_until_renewed; local at; at=$(($(deadline_us) - (LEAD_MS + before) * 1000))
+			sleep_until_renewed h4; local at; at=$(($(deadline_us) - (LEAD_MS + before) * 1000))
 			FROM=$(lines); rig cut h4
 			# SIGTERM says daemon-reexec to it, systemd(1).
 			signal_at "$at" "$(rig_init h4)" TERM && break
@@ -389,7 +389,7 @@ case_mount() {
 	FROM=$(lines); start stopping env RIG="$NAME" "$RIG" exec h4 systemctl stop tenured
 	# Its stop has failed at least once.
 	until_ok 10 sh -c "env RIG=$NAME '$RIG' exec h4 journalctl -u srv-data.mount -o cat --no-pager | grep -q 'Failed unmounting'"
-	sleep_until_renewed
+	sleep_until_renewed h4
 	is "$CASE: nobody is told that it left" "$(told_left "$FROM")" ""
 	is "$CASE: it is mounted" "$(on h4 systemctl is-active srv-data.mount)" active
 	on h4 systemctl stop busy
@@ -416,9 +416,6 @@ case_unmount() {
 	for m in data more; do has "$CASE: /srv/$m was unmounted" "$(on h4 journalctl -u srv-$m.mount -o cat --no-pager)" "Unmounted srv-$m.mount"; done
 	end; on h4 sh -c 'systemctl stop srv-data.mount srv-more.mount; rm -f /run/systemd/system/srv-*.mount; systemctl daemon-reload'
 }
-renewal() { on h4 busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
-renewed_after() { local r; r=$(renewal); [ "${r:-0}" -gt "$1" ]; }
-sleep_until_renewed() { local r; r=$(renewal); until_ok 8 renewed_after "${r:-0}"; r=$(renewal); until_ok 8 renewed_after "${r:-0}"; }
 
 # FenceAction=reboot: killed first, then the host is gone at once, though PID 1 stands still.
 case_reboot() {

@@ -8,13 +8,13 @@ rm -rf "$DIR" && mkdir -p "$DIR"
 
 # A number that has been waited for may be another one's process by now: there are 32,768 of them.
 is_ours() { # PID
-	local stat
+	local stat parent
 	{ read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
 	read -r _ parent _ <<<"${stat##*) }"
 	[ "$parent" = $$ ]
 }
 cleanup() {
-	local p parent
+	local p
 	for p in "${PIDS[@]:-}"; do [ -z "$p" ] || ! is_ours "$p" || kill -9 "$p" 2>/dev/null; done
 	wait 2>/dev/null
 }

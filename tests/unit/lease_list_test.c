@@ -186,13 +186,11 @@ static unsigned check_keys(const struct rig_call *call, struct lease *l)
         return even;
 }
 
-/* 100,000 keys of a lease were encoded in one turn, of 11 ms and more. */
-TEST(the_keys_of_a_lease_are_told_in_slices)
+/* Somebody asks for the keys of a lease that has so many. */
+static struct lease *ask_for_keys(struct rig_call *call)
 {
         Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
-        struct rig_call call;
         struct rig_conn *c;
-        unsigned turns = 0;
         struct lease *l;
 
         rig_begin();
@@ -204,7 +202,17 @@ TEST(the_keys_of_a_lease_are_told_in_slices)
         c->takes = 16 << 20;
         q.id = 7;
         q.keys = true;
-        rig_ask(c, &call, TTL, &q.base);
+        rig_ask(c, call, TTL, &q.base);
+        return l;
+}
+
+/* 100,000 keys of a lease were encoded in one turn, of 11 ms and more. */
+TEST(the_keys_of_a_lease_are_told_in_slices)
+{
+        struct rig_call call;
+        unsigned turns = 0;
+        struct lease *l = ask_for_keys(&call);
+
         for (; !call.over && turns < 5000; turns++) {
                 rig_turn();
                 /* Odd ones come and go. */
@@ -221,24 +229,11 @@ TEST(the_keys_of_a_lease_are_told_in_slices)
 /* A lease that goes meanwhile has gone, and another one with its id is another one. */
 TEST(a_lease_may_go_while_its_keys_are_told)
 {
-        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
-
         for (int again = 0; again < 2; again++) {
                 cleanup_(pb_freep) Pb__LeaseTimeToLiveResponse *p = NULL;
                 struct rig_call call;
-                struct rig_conn *c;
-                struct lease *l;
+                struct lease *l = ask_for_keys(&call);
 
-                rig_begin();
-                add_lease(7, NULL);
-                l = leases_find(&core_state(rig.core)->leases, 7);
-                for (unsigned i = 0; i < KEYS; i++)
-                        hang(i, l);
-                c = rig_connect(0);
-                c->takes = 16 << 20;
-                q.id = 7;
-                q.keys = true;
-                rig_ask(c, &call, TTL, &q.base);
                 for (unsigned i = 0; i < 5; i++)
                         rig_turn();
                 CHECK(!call.over);

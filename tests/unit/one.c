@@ -15,10 +15,11 @@ static void on_fatal(void *u, const char *why)
         test_fail(__FILE__, __LINE__, "it gave up: %s", why);
 }
 
+const struct core_owner one_owner = {.send = on_send, .fatal = on_fatal};
+
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
              unsigned n_members, const struct core_config *cfg, struct boot_time now)
 {
-        static const struct core_owner owner = {.send = on_send, .fatal = on_fatal};
         static const struct replica_peer peers[] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
         struct core_config own = *cfg;
@@ -31,7 +32,7 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
         own.member_id = 1;
         own.seed = rnd(1, UINT32_MAX);
         CHECK_EQ(core_new(&c, &own, now), 0);
-        core_set_owner(c, &owner, NULL);
+        core_set_owner(c, &one_owner, NULL);
         CHECK_EQ(replica_new(&r,
                              &(struct replica_config){.id = 1,
                                                       .cluster_id = 7,

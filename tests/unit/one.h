@@ -9,3 +9,6 @@
  * it is and its seed are set here. */
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
              unsigned n_members, const struct core_config *cfg, struct boot_time now);
+
+/* Whom it belongs to, as above. */
+extern const struct core_owner one_owner;

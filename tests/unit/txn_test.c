@@ -300,20 +300,27 @@ TEST(a_txn_looks_at_so_many_keys)
         state_fini(&s);
 }
 
+/* A range over more keys than a txn may look at, all of them dead. */
+static void with_dead_keys(struct state *s, struct one *o)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+
+        state_init(s);
+        fill(s, STATE_TXN_STEPS_MAX + 1);
+        del.key = pb_bytes("k", 1);
+        del.range_end = pb_bytes("l", 1);
+        CHECK_EQ(apply(s, CMD_DELETE_RANGE, &del.base), STATE_OK);
+        one(o, "l");
+        with_range(o);
+}
+
 /* Keys that were deleted and are kept for their history cost nothing now, and count then. */
 TEST(a_txn_that_looks_back_looks_at_what_changed_since)
 {
-        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
         struct state s;
         struct one o;
 
-        state_init(&s);
-        fill(&s, STATE_TXN_STEPS_MAX + 1);
-        del.key = pb_bytes("k", 1);
-        del.range_end = pb_bytes("l", 1);
-        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);
-        one(&o, "l");
-        with_range(&o);
+        with_dead_keys(&s, &o);
         CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
         o.range.revision = 5;
         CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
@@ -355,17 +362,10 @@ TEST(a_txn_looks_back_at_one_key)
  * cost nothing before are looked at, each. A million of them held the loop for 250 ms. */
 TEST(a_txn_that_has_written_looks_back)
 {
-        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
         struct state s;
         struct one o;
 
-        state_init(&s);
-        fill(&s, STATE_TXN_STEPS_MAX + 1);
-        del.key = pb_bytes("k", 1);
-        del.range_end = pb_bytes("l", 1);
-        CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);
-        one(&o, "l");
-        with_range(&o);
+        with_dead_keys(&s, &o);
         o.range.revision = s.revision;
         CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
         o.range.revision = 0;
