@@ -4,18 +4,27 @@
 # usage: BIN=build/release/bin DIR=build/hosts-test tests/system/hosts.sh   (root; ENGINE=etcd: on a real etcd; `make install` is called with MODE)
 . "$(dirname "$0")/hosts_lib.sh"
 
+uptime_us() { local s; read -r s _ </proc/uptime; echo $((10#${s/./} * 10000)); }
+# How long after the command the agent, or the one that came in its place, began; below 0 where it is the one of before.
+began_after_ms() { local began; began=$(prop h4 tenured ExecMainStartTimestampMonotonic); echo $(((${began:-0} - $1) / 1000)); }
 # Nothing of this may be heard anywhere, nor stop what is bound to the place.
 quietly() { # WHAT COMMAND...: on h4
-	local what=$1 l p n
+	local what=$1 l p n try asked
 	shift
-	until_ok 10 held h4
-	l=$(lease h4) p=$(prop h4 only-one MainPID) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
-	# Late in a term a busy machine may not be done before the lead, and the stop in order would be right.
-	sleep_until_renewed h4
-	on h4 "$@"
-	# The agent is another process, or the same; in any case it renews once more than it would have without having noticed.
-	until_ok 10 held h4
-	sleep_until_renewed h4
+	for try in 1 2 3; do
+		until_ok 10 held h4 && until_ok 10 runs h4
+		l=$(lease h4) p=$(prop h4 only-one MainPID) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
+		# Late in a term a busy machine may not be done before the lead, and the stop in order would be right.
+		sleep_until_renewed h4
+		asked=$(uptime_us)
+		on h4 "$@"
+		# The agent is another process, or the same; in any case it renews once more than it would have without having noticed.
+		until_ok 10 held h4
+		sleep_until_renewed h4
+		# Where systemd itself took half of the term to start the agent again, to stop in order was right, too: it says nothing.
+		[ "$(lease h4)" != "$l" ] && [ "$(began_after_ms "$asked")" -ge $((TTL_MS / 2)) ] && [ $try != 3 ] || break
+		echo "# $what: systemd took $(began_after_ms "$asked") ms to start the agent again; once more"
+	done
 	is "$what: the lease is kept" "$(lease h4)" "$l"
 	is "$what: what is bound to it runs on" "$(prop h4 only-one MainPID)" "$p"
 	is "$what: nobody hears of it" "$(grep -c '"name":"h4"' "$DIR/watch.h1.log")" "$n"
@@ -96,7 +105,6 @@ on h4 sh -c 'sed -i /DegradedCPUPressure/d /etc/tenure/tenured.conf && systemctl
 # Back before the place is lost: tried at once, on new connections.
 on h4 sh -c 'sed -i "s/^TTL=.*/TTL=6s/" /etc/tenure/tenured.conf && systemctl stop tenured && systemctl start tenured'; until_ok 10 held h4; until_ok 5 all_there
 l=$(lease h4) n=$(grep -c '"name":"h4"' "$DIR/watch.h1.log")
-uptime_us() { local s; read -r s _ </proc/uptime; echo $((10#${s/./} * 10000)); }
 sleep_until_renewed h4; rig cut h4; T=$(uptime_us)
 past() { [ $(($(uptime_us) - $1)) -gt 3500000 ]; }; until_ok 5 past "$(renewal h4)"
 T=$(uptime_us); rig heal; until_ok 3 renewed_after h4 "$T"; ms=$((($(renewal h4) - T) / 1000))
