@@ -1,6 +1,7 @@
 #include "service/api.h"
 
 #include "service/internal.h"
+#include "wire/renewal.h"
 
 #define SPARE_MAX 4096
 #define PACKED_KEEP ((size_t) 64 << 10)
@@ -76,6 +77,22 @@ const bool *api_busy(const struct api *a)
 void api_kick(struct api *a, struct rpc_call *call)
 {
         a->conns.kick(call->conn, a->conns_arg);
+}
+
+struct buf api_take_packed(struct api *a)
+{
+        struct buf b = a->packed;
+
+        a->packed = (struct buf){0};
+        buf_reuse(&b, PACKED_KEEP);
+        return b;
+}
+
+void api_give_packed(struct api *a, struct buf *b)
+{
+        buf_fini(&a->packed);
+        a->packed = *b;
+        *b = (struct buf){0};
 }
 
 void api_send_packed(struct api *a, struct rpc_call *call)
@@ -185,12 +202,15 @@ void request_answer(struct request *q, const ProtobufCMessage *m,
 
 void request_reply_header(struct request *q)
 {
-        Pb__PutResponse p = PB__PUT_RESPONSE__INIT; /* as good as any */
+        struct buf *b = &q->api->packed;
         Pb__ResponseHeader h;
 
         core_header(q->api->core, &h);
-        p.header = &h;
-        request_reply(q, &p.base);
+        buf_reuse(b, PACKED_KEEP);
+        header_append(b, &h);
+        if (buf_error(b) < 0)
+                return request_fail(q, status_nomem);
+        request_reply_bytes(q, b->data, buf_len(b));
 }
 
 void request_fail(struct request *q, struct status st)

@@ -138,6 +138,9 @@ void request_read(struct request *q, void (*then)(struct request *q));
 void api_kick(struct api *a, struct rpc_call *call);
 /* Sends a message on a stream, and kicks. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
+/* What is sent next, empty, to be filled elsewhere; and back, for the one after it. */
+struct buf api_take_packed(struct api *a);
+void api_give_packed(struct api *a, struct buf *b);
 /* The same of what is in @a->packed. */
 void api_send_packed(struct api *a, struct rpc_call *call);
 

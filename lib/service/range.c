@@ -8,6 +8,7 @@
  */
 #include "lease/scan.h"
 #include "service/slow.h"
+#include "wire/renewal.h"
 
 #define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
 #define SEND_STEPS 5000  /* each time the reader has taken what there was: in its own turn */
@@ -94,10 +95,7 @@ static size_t cost(const struct range *r)
 
 static void add_head(struct range *r)
 {
-        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
-
-        p.header = &r->header;
-        pb_append(&r->out, &p.base);
+        header_append(&r->out, &r->header);
 }
 
 static void add_tail(struct range *r)
@@ -121,9 +119,7 @@ static void add_key(struct range *r, const struct kv_version *v, int64_t *steps)
         Pb__KeyValue kv;
 
         fill(r, v, &kv);
-        buf_add_u8(&r->out, KVS);
-        buf_add_varint(&r->out, protobuf_c_message_get_packed_size(&kv.base));
-        pb_append(&r->out, &kv.base);
+        pb_append_field(&r->out, KVS, &kv.base);
         *steps -= ENCODE_STEPS + (int64_t) ((kv.key.len + kv.value.len) / STEP_BYTES);
 }
 
@@ -452,6 +448,7 @@ static bool is_small(const struct range *r)
 
 static void answer_range(struct request *q)
 {
+        struct api *a = q->api;
         cleanup_(range_fini) struct range r = {.q = q};
         struct status st = range_begin(&r);
         int64_t steps = TURN_STEPS;
@@ -459,14 +456,16 @@ static void answer_range(struct request *q)
 
         if (st.code != RPC_OK)
                 return request_fail(q, st);
+        r.out = api_take_packed(a);
         add_head(&r);
         e = add_keys(&r, SMALL_ANSWER, &steps);
         request_spent(q, e == 0 ? (size_t) (TURN_STEPS - steps) : TURN_STEPS, 0);
         if (e < 0)
                 return request_fail(q, status_nomem);
-        if (e == 0 && is_small(&r))
-                return request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
-        answer_slowly(q, false, steps);
+        if (e > 0 || !is_small(&r))
+                return answer_slowly(q, false, steps);
+        request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
+        api_give_packed(a, &r.out);
 }
 
 /* The same in parts: the first that come carry keys, the last one count and `more` too. */

@@ -45,6 +45,18 @@ static inline void pb_append(struct buf *b, const ProtobufCMessage *m)
                 buf_commit(b, protobuf_c_message_pack(m, to));
 }
 
+/* Appends @m as a field of another message: its tag, its length, and it. */
+static inline void pb_append_field(struct buf *b, unsigned tag, const ProtobufCMessage *m)
+{
+        size_t n = protobuf_c_message_get_packed_size(m);
+        uint8_t *begin = buf_reserve(b, 2 * VARINT_MAX + n), *to;
+
+        if (!begin)
+                return;
+        to = varint_put(varint_put(begin, tag), n);
+        buf_commit(b, (size_t) (to - begin) + protobuf_c_message_pack(m, to));
+}
+
 /* A bytes field that borrows @p. */
 static inline ProtobufCBinaryData pb_bytes(const void *p, size_t n)
 {

@@ -1,7 +1,8 @@
 #include "wire/renewal.h"
 
 #define NUMBER_MAX (2 + VARINT_MAX) /* bytes of a field, with its tag */
-#define ANSWER_MAX (2 + 7 * NUMBER_MAX)
+#define HEADER_MAX (2 + 4 * NUMBER_MAX)
+#define ANSWER_MAX (HEADER_MAX + 3 * NUMBER_MAX)
 
 bool renewal_read(struct view m, int64_t *ret_lease)
 {
@@ -20,24 +21,39 @@ static uint8_t *put_number(uint8_t *to, unsigned field, uint64_t v)
         return v == 0 ? to : varint_put(varint_put(to, field << 3), v);
 }
 
-void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p)
+/* @to has room for HEADER_MAX. */
+static uint8_t *put_header(uint8_t *to, const Pb__ResponseHeader *h)
 {
-        const Pb__ResponseHeader *h = p->header;
-        uint8_t *begin = buf_reserve(b, ANSWER_MAX), *header, *to;
+        uint8_t *begin = to;
 
-        if (!begin)
-                return;
-        header = to = begin + 2;
-        to = put_number(to, 1, h->cluster_id);
+        to = put_number(to + 2, 1, h->cluster_id);
         to = put_number(to, 2, h->member_id);
         to = put_number(to, 3, (uint64_t) h->revision);
         to = put_number(to, 4, h->raft_term);
         begin[0] = 1 << 3 | 2; /* its length follows, in one byte */
-        begin[1] = (uint8_t) (to - header);
+        begin[1] = (uint8_t) (to - begin - 2);
+        return to;
+}
+
+_Static_assert(4 * NUMBER_MAX < 0x80, "the header's length takes more than a byte");
+
+void header_append(struct buf *b, const Pb__ResponseHeader *h)
+{
+        uint8_t *begin = buf_reserve(b, HEADER_MAX);
+
+        if (begin)
+                buf_commit(b, (size_t) (put_header(begin, h) - begin));
+}
+
+void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p)
+{
+        uint8_t *begin = buf_reserve(b, ANSWER_MAX), *to;
+
+        if (!begin)
+                return;
+        to = put_header(begin, p->header);
         to = put_number(to, 2, (uint64_t) p->id);
         to = put_number(to, 3, (uint64_t) p->ttl);
         to = put_number(to, 9001, (uint64_t) p->ttl_ms);
         buf_commit(b, (size_t) (to - begin));
 }
-
-_Static_assert(4 * NUMBER_MAX < 0x80, "the header's length takes more than a byte");

@@ -166,6 +166,32 @@ TEST(an_answer_to_a_renewal_is_packed_as_protobuf_does)
         }
 }
 
+TEST(a_header_and_a_field_are_packed_as_protobuf_does)
+{
+        for (int i = 0; i < 2000; i++) {
+                Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
+                Pb__ResponseHeader h = PB__RESPONSE_HEADER__INIT;
+                Pb__KeyValue kv = PB__KEY_VALUE__INIT, *kvs = &kv;
+                cleanup_(buf_fini) struct buf ours = {0}, theirs = {0};
+                uint8_t value[300] = {0};
+
+                h.cluster_id = (uint64_t) some_number();
+                h.member_id = (uint64_t) some_number();
+                h.revision = some_number();
+                h.raft_term = (uint64_t) some_number();
+                kv.value = pb_bytes(value, rnd(0, sizeof(value)));
+                kv.version = some_number();
+                p.header = &h;
+                p.n_kvs = 1;
+                p.kvs = &kvs;
+                header_append(&ours, &h);
+                pb_append_field(&ours, 2 << 3 | 2, &kv.base);
+                pb_append(&theirs, &p.base);
+                CHECK_EQ(buf_len(&ours), buf_len(&theirs));
+                CHECK(memcmp(ours.data, theirs.data, buf_len(&ours)) == 0);
+        }
+}
+
 /* What is read without protobuf-c is what that would have read; the rest is left to it. */
 TEST(a_renewal_is_read_as_protobuf_does)
 {
