@@ -2,8 +2,11 @@
  * --force-new-cluster. */
 #include "restore.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "loop/loop.h"
@@ -12,6 +15,7 @@
 
 struct restore {
         struct loop *loop;
+        const char *data_dir;
         int r;
         bool done;
 };
@@ -35,7 +39,7 @@ static void on_failed(void *u, const char *file, int r)
 {
         struct restore *rs = u;
 
-        log_error("Cannot write %s: %s.", file, strerror(-r));
+        log_error("Cannot write %s into %s: %s.", file, rs->data_dir, strerror(-r));
         rs->r = r;
         loop_stop(rs->loop);
 }
@@ -55,6 +59,8 @@ static const struct store_ops ops = {.persisted = on_persisted,
 static int wait_done(const struct restore *rs)
 {
         loop_run(rs->loop);
+        if (!rs->done && rs->r == 0)
+                log_error("Stopped before %s was written; run it again.", rs->data_dir);
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
@@ -62,12 +68,25 @@ static int wait_done(const struct restore *rs)
  * the memory that there is. */
 static int read_file(const char *path, struct buf *out)
 {
-        uint64_t size = BACKUP_HEAD;
-        FILE *f = fopen(path, "re");
-        int r = 0;
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
+        uint64_t size = 64; /* enough to tell what it is */
+        bool head = false;
+        struct stat st;
+        FILE *f;
 
-        if (!f)
+        if (fd < 0)
                 return -errno;
+        /* A FIFO would have us wait for who fills it, deaf to signals. */
+        if (fstat(fd, &st) < 0)
+                r = -errno;
+        else if (!S_ISREG(st.st_mode))
+                r = S_ISDIR(st.st_mode) ? -EISDIR : -ESPIPE;
+        f = r == 0 ? fdopen(fd, "r") : NULL;
+        if (!f) {
+                r = r < 0 ? r : -errno;
+                close(fd);
+                return r;
+        }
         while (r == 0 && buf_len(out) <= size) {
                 size_t want = (size_t) min_of(size + 1 - buf_len(out), (uint64_t) 1 << 20), n;
                 uint8_t *to = buf_reserve(out, want);
@@ -81,63 +100,115 @@ static int read_file(const char *path, struct buf *out)
                         r = ferror(f) ? -(errno ? errno : EIO) : 0;
                         break;
                 }
-                if (size == BACKUP_HEAD)
+                if (!head)
                         r = backup_size_by_head(buf_head(out), &size);
+                head = true;
         }
         fclose(f);
         return r < 0 ? r : buf_error(out);
+}
+
+/* What is wrong with a file that is no snapshot, or is damaged. */
+static const char *what_is_wrong(struct view file)
+{
+        static const uint8_t bolt[] = {0xed, 0xda, 0x0c, 0xed}; /* in each of its first pages */
+        uint64_t size;
+
+        if (file.len >= 20 && memcmp(file.p + 16, bolt, sizeof(bolt)) == 0)
+                return "it is a snapshot of an etcd; restore it there, and have its keys "
+                       "copied "
+                       "(etcdctl make-mirror)";
+        if (file.len == 0)
+                return "it is empty";
+        if (file.len < BACKUP_HEAD)
+                return "it was cut short";
+        if (backup_size_by_head(file.p, &size) < 0)
+                return "it does not begin like one";
+        return file.len < size   ? "it was cut short"
+               : file.len > size ? "something follows its end"
+                                 : "its checksum does not match, or another version wrote it";
+}
+
+/* Is it there, and has no replica run on it? */
+static bool is_restored(const struct store_recovered *rec, const struct replica_config *cfg,
+                        uint64_t index, struct view state)
+{
+        const struct view had = rec->snapshot.data;
+
+        return !rec->fresh && rec->n_entries == 0 && rec->term == 1 && rec->vote == 0 &&
+               rec->identity.cluster_id == cfg->cluster_id &&
+               rec->identity.member_id == cfg->id && rec->snapshot.index == index &&
+               had.len == state.len && memcmp(had.p, state.p, state.len) == 0;
 }
 
 int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, const char *path,
             const char *data_dir)
 {
         cleanup_(buf_fini) struct buf file = {0};
-        struct restore rs = {.loop = l};
+        struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
         struct store *s = NULL;
         struct view state;
         size_t n_keys, n_leases;
         int64_t revision;
         uint64_t index;
+        bool there;
         int r = read_file(path, &file);
 
-        if (r < 0 && r != -EBADMSG) {
+        if (r == -ESPIPE)
+                log_error("Cannot restore from %s: it is no regular file; copy what it gives "
+                          "into one.",
+                          path);
+        else if (r < 0 && r != -EBADMSG)
                 log_error("Cannot read %s: %s.", path, strerror(-r));
+        if (r < 0 && r != -EBADMSG)
                 return r;
-        }
         if (r == 0)
                 r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
                                  &revision, &n_keys, &n_leases);
-        if (r < 0) {
+        if (r == -ENOMEM)
+                log_error("There is no memory to load %s.", path);
+        else if (r < 0)
                 log_error(
-                        "%s is no snapshot of a lease core, or it is damaged; make another one "
-                        "(tenurectl core snapshot save).",
-                        path);
+                        "%s is no snapshot of a lease core, or it is damaged: %s. Nothing was "
+                        "changed; take another one (tenurectl core snapshot save), or another "
+                        "copy.",
+                        path, what_is_wrong((struct view){buf_head(&file), buf_len(&file)}));
+        if (r < 0)
                 return r;
-        }
         r = store_open(&s, d, &ops, &rs, &err);
-        if (r == 0 && !store_recovered(s)->fresh) {
+        there = r == 0 && is_restored(store_recovered(s), cfg, index, state);
+        if (there) {
+                /* Cut short behind its last step, or run twice. */
+        } else if (r == 0 && !store_recovered(s)->fresh) {
                 log_error("The data directory %s holds a replica already; name an empty one.",
                           data_dir);
                 r = -EEXIST;
         } else if (r < 0) {
                 log_error("Data directory %s: %s", data_dir, err.text);
         }
-        if (r == 0) {
+        if (r == 0 && !there) {
                 store_recovered_free(s);
-                r = replica_restore(s, cfg, index, state);
+                r = store_begin_again(s);
+                if (r == 0)
+                        r = replica_restore(s, cfg, index, state);
                 if (r < 0)
                         log_error("Cannot fill %s: %s.", data_dir, strerror(-r));
         }
-        if (r == 0)
+        if (r == 0 && !there)
                 r = wait_done(&rs);
+        if (r == 0 && !there) {
+                r = replica_restored(s, cfg);
+                if (r < 0)
+                        log_error("Cannot fill %s: %s; run it again.", data_dir, strerror(-r));
+        }
         if (r == 0)
                 log_info("Restored revision %" PRId64
                          " with %zu key(s) and %zu lease(s) into %s; "
                          "start the replica with the same options, without --restore.",
                          revision, n_keys, n_leases, data_dir);
         /* Where a job may still run, its store stays until the process ends. */
-        if (rs.done || r == -EEXIST)
+        if (rs.done || there || r == -EEXIST)
                 store_free(s);
         return r;
 }
@@ -145,7 +216,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
 int force_new_cluster(struct loop *l, struct disk *d, const struct replica_config *cfg,
                       const char *data_dir)
 {
-        struct restore rs = {.loop = l};
+        struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
         struct store *s = NULL;
         uint64_t index = 0;

@@ -123,10 +123,12 @@ must_check_ int replica_new(struct replica **ret, const struct replica_config *c
                             struct boot_time now, struct store_error *err);
 
 /* Fills a new directory, opened as @s, with a state that had come to @index, for a replica of
- * the configured cluster; the store's `snapshot_done` follows. Returns 0 or a negative errno.
- */
+ * the configured cluster; the store's `snapshot_done` follows, and then replica_restored() is
+ * called, which makes it that replica's: cut short before its end, there is none. Both return 0
+ * or a negative errno. */
 must_check_ int replica_restore(struct store *s, const struct replica_config *cfg,
                                 uint64_t index, struct view state);
+must_check_ int replica_restored(struct store *s, const struct replica_config *cfg);
 
 /* Makes the replica whose directory is opened as @s the only member of its cluster, by one more
  * entry of its log: what it has counts as committed, whatever the others had. For when a

@@ -51,19 +51,22 @@ int replica_restore(struct store *s, const struct replica_config *cfg, uint64_t 
 
         if (k < 0)
                 return k;
-        k = store_init(
-                s, (struct store_identity){.cluster_id = cfg->cluster_id, .member_id = cfg->id},
-                1, NULL);
-        if (k == 0)
-                k = store_save_snapshot(s,
-                                        &(struct store_snapshot){.index = index,
-                                                                 .term = 1,
-                                                                 .conf_index = index,
-                                                                 .conf = {b.base, b.len},
-                                                                 .data = state},
-                                        false);
+        k = store_save_snapshot(s,
+                                &(struct store_snapshot){.index = index,
+                                                         .term = 1,
+                                                         .conf_index = index,
+                                                         .conf = {b.base, b.len},
+                                                         .data = state},
+                                false);
         raft_free(b.base);
         return k;
+}
+
+int replica_restored(struct store *s, const struct replica_config *cfg)
+{
+        return store_init(
+                s, (struct store_identity){.cluster_id = cfg->cluster_id, .member_id = cfg->id},
+                1, NULL);
 }
 
 int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint64_t *ret_index)
@@ -128,18 +131,28 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (!entries_are_sound(rec) ||
             (rec->term == 0 && (rec->n_entries > 0 || rec->snapshot.index > 0))) {
                 snprintf(err->text, sizeof(err->text),
-                         "the log holds what no replica writes; nothing was changed. Restore "
-                         "the data directory from a backup, or remove it and let this replica "
-                         "rejoin as a new member.");
+                         "the log holds what no replica writes. " STORE_WAY_OUT);
+                return -EBADMSG;
+        }
+        if (rec->half_restored) {
+                snprintf(
+                        err->text, sizeof(err->text),
+                        "a restore into it was cut short: it holds a snapshot, and no meta. "
+                        "Nothing was changed. Restore again (tenure-core --restore); if nobody "
+                        "restored it, its meta is lost: remove this member from the cluster, "
+                        "move its directory away, and add it again.");
                 return -EBADMSG;
         }
         if (rec->lacks > 0) {
-                snprintf(err->text, sizeof(err->text),
-                         "it lacks entries up to %" PRIu64
-                         " that this member had acknowledged, its leader has said: files of it "
-                         "are gone, or an older copy was put in their place. Remove the member "
-                         "from the cluster, and this directory, and add it again.",
-                         rec->lacks);
+                snprintf(
+                        err->text, sizeof(err->text),
+                        "it lacks entries up to %" PRIu64
+                        " that this member had acknowledged, its leader has said: files of it "
+                        "are gone, or an older copy was put in their place. Nothing was "
+                        "changed. "
+                        "Remove the member from the cluster (tenurectl core remove), move this "
+                        "directory away, and add it again (tenurectl core add).",
+                        rec->lacks);
                 return -EBADMSG;
         }
         if (rec->snapshot.index > 0) {
@@ -156,10 +169,8 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                                  k == -ENOMEM
                                          ? "there is no memory for snapshot-%016" PRIx64
                                          : "snapshot-%016" PRIx64
-                                           " does not load; nothing was changed. Start the "
-                                           "version of tenure-core that wrote it, or remove "
-                                           "this replica's data directory and let it rejoin "
-                                           "as a new member.",
+                                           " does not load. If another version of tenure-core "
+                                           "wrote it, start that one. " STORE_WAY_OUT,
                                  rec->snapshot.index);
                         return k == -ENOMEM ? k : -EBADMSG;
                 }

@@ -79,6 +79,7 @@ struct store {
         size_t n_entry_bytes;
 
         struct store_identity id;
+        char half_restored[32]; /* the snapshot that is there without a meta; "": none */
         uint64_t meta_version;
         uint64_t mark; /* at start-up: the newest segment that there must be, 0: not known... */
         uint64_t mark_size;              /* ...and how large it is at least */

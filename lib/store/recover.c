@@ -6,21 +6,39 @@
 static int refuse(struct store_error *err, const char *file, uint64_t at, const char *what)
 {
         snprintf(err->text, sizeof(err->text),
-                 "%s is damaged at byte %" PRIu64
-                 " (%s); nothing was changed. Restore it from a backup, or remove this "
-                 "replica's data directory and let it rejoin as a new member.",
-                 file, at, what);
+                 "%s is damaged at byte %" PRIu64 " (%s). " STORE_WAY_OUT, file, at, what);
         return -EBADMSG;
+}
+
+static int refuse_version(struct store_error *err, const char *file, uint32_t format)
+{
+        snprintf(err->text, sizeof(err->text),
+                 "%s has format %" PRIu32
+                 ", which this version of tenure-core does not know; it "
+                 "knows format %d. Nothing was changed. Start the version that wrote it.",
+                 file, format, FORMAT);
+        return -EBADMSG;
+}
+
+static int cannot(struct store_error *err, const char *what, const char *file, int r)
+{
+        snprintf(err->text, sizeof(err->text), "cannot %s %s: %s%s", what, file, strerror(-r),
+                 r == -EIO ? "; look for what the kernel says of the disk (journalctl -k)"
+                           : "");
+        return r;
 }
 
 /* Reads what is on the disk, not what an earlier life of ours had no time to put there: it was
  * killed between write and sync, say, and the page cache has what a power loss would take back.
  */
-static int read_synced(struct store *s, const char *name, struct buf *out)
+static int read_synced(struct store *s, const char *name, struct buf *out,
+                       struct store_error *err)
 {
         int r = s->disk->ops->sync(s->disk, name);
 
-        return r < 0 ? r : s->disk->ops->read(s->disk, name, out);
+        if (r == 0)
+                r = s->disk->ops->read(s->disk, name, out);
+        return r < 0 ? cannot(err, "read", name, r) : 0;
 }
 
 struct names {
@@ -82,9 +100,10 @@ static int name_cmp(const void *a, const void *b)
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = read_synced(s, "meta", &b);
+        int r = read_synced(s, "meta", &b, err);
 
         if (r == -ENOENT) {
+                err->text[0] = '\0';
                 s->rec.fresh = true;
                 return 0;
         }
@@ -97,7 +116,7 @@ static int read_meta(struct store *s, struct store_error *err)
                     le64_get(p + 4) <= s->meta_version)
                         continue;
                 if (le32_get(p + 12) != FORMAT)
-                        return refuse(err, "meta", at, "its format is of another version");
+                        return refuse_version(err, "meta", le32_get(p + 12));
                 s->meta_version = le64_get(p + 4);
                 s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
                 s->rec.term = le64_get(p + 32);
@@ -133,7 +152,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         const uint8_t *p;
         int r;
 
-        r = read_synced(s, name, b);
+        r = read_synced(s, name, b, err);
         if (r < 0)
                 return r;
         p = b->data;
@@ -147,7 +166,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         if (crc32c(0, p + 4, buf_len(b) - 4) != le32_get(p))
                 return refuse(err, name, 0, "its checksum does not match");
         if (le32_get(p + 4) != FORMAT)
-                return refuse(err, name, 4, "its format is of another version");
+                return refuse_version(err, name, le32_get(p + 4));
         /* The names say which is the latest: by a wrong one those to come would be older. */
         snprintf(own_name, sizeof(own_name), "snapshot-%016" PRIx64, le64_get(p + 8));
         if (strcmp(name, own_name) != 0)
@@ -190,7 +209,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         struct record rec;
         int r;
 
-        r = read_synced(s, name, b);
+        r = read_synced(s, name, b, err);
         if (r < 0)
                 return r;
         s->n_entry_bytes++;
@@ -230,10 +249,11 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
 
 /* A segment that was only just begun holds nothing but zeroes; then the one before it is the
  * last. */
-static int segment_is_empty(struct store *s, const char *name, bool *ret)
+static int segment_is_empty(struct store *s, const char *name, bool *ret,
+                            struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = read_synced(s, name, &b);
+        int r = read_synced(s, name, &b, err);
 
         *ret = r == 0 && all_zero(b.data, buf_len(&b));
         return r;
@@ -241,7 +261,7 @@ static int segment_is_empty(struct store *s, const char *name, bool *ret)
 
 /* What store_init() leaves when it is cut short: the first segment, with no more than the first
  * record. */
-static int is_first_start(struct store *s, const char *name, bool *ret)
+static int is_first_start(struct store *s, const char *name, bool *ret, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
         char first[32];
@@ -253,7 +273,7 @@ static int is_first_start(struct store *s, const char *name, bool *ret)
         *ret = false;
         if (strcmp(name, first) != 0)
                 return 0;
-        r = read_synced(s, name, &b);
+        r = read_synced(s, name, &b, err);
         if (r < 0)
                 return r;
         if (record_read(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)
@@ -261,6 +281,35 @@ static int is_first_start(struct store *s, const char *name, bool *ret)
         *ret = all_zero(b.data + at, buf_len(&b) - at) ||
                (at == 0 && record_is_torn(b.data, buf_len(&b), 0, 0));
         return 0;
+}
+
+/* What a restore leaves when it is cut short: its snapshot, and then the first segment, which
+ * is empty. A log that goes with the snapshot would not be. */
+static int is_half_restore(struct store *s, const struct names *all, bool *ret,
+                           struct store_error *err)
+{
+        const char *snapshot = all->name[all->n - 1];
+        char first[32];
+
+        store_segment_name(1, first);
+        *ret = strncmp(snapshot, "snapshot-", 9) == 0 &&
+               (all->n == 1 || (all->n == 2 && strcmp(all->name[0], first) == 0));
+        if (*ret)
+                strcpy(s->half_restored, snapshot);
+        return *ret && all->n == 2 ? segment_is_empty(s, first, ret, err) : 0;
+}
+
+/* No meta, but files: a beginning that was cut short, or what is left of a replica. */
+static int begin_anew(struct store *s, const struct names *all, struct store_error *err)
+{
+        bool first_start = false;
+        int r = all->n == 1 ? is_first_start(s, all->name[0], &first_start, err) : 0;
+
+        if (r == 0 && !first_start)
+                r = is_half_restore(s, all, &s->rec.half_restored, err);
+        if (r < 0 || first_start || s->rec.half_restored)
+                return r;
+        return refuse(err, "meta", 0, "it is missing, but there is a log");
 }
 
 /* What is missing at the end of a log looks like a shorter one. */
@@ -302,18 +351,10 @@ static int recover(struct store *s, struct store_error *err)
         r = s->disk->ops->list(s->disk, collect_name, &all);
         if (r < 0)
                 return r;
-        if (s->rec.fresh && all.n > 0) {
-                bool first_start = false;
-
-                r = all.n == 1 ? is_first_start(s, all.name[0], &first_start) : 0;
-                if (r < 0)
-                        return r;
-                return first_start
-                               ? 0
-                               : refuse(err, "meta", 0, "it is missing, but there is a log");
-        }
         if (all.n > 0)
                 qsort(all.name, all.n, sizeof(*all.name), name_cmp);
+        if (s->rec.fresh && all.n > 0)
+                return begin_anew(s, &all, err);
         while (n_logs < all.n && strncmp(all.name[n_logs], "log-", 4) == 0)
                 n_logs++;
         if (n_logs < all.n)
@@ -330,7 +371,7 @@ static int recover(struct store *s, struct store_error *err)
                 bool last = i + 1 == n_logs, empty = false;
 
                 if (i + 2 == n_logs) {
-                        r = segment_is_empty(s, all.name[i + 1], &empty);
+                        r = segment_is_empty(s, all.name[i + 1], &empty, err);
                         if (r < 0)
                                 return r;
                         if (empty)
@@ -391,8 +432,7 @@ static int recover(struct store *s, struct store_error *err)
 static void name_error(int r, struct store_error *err)
 {
         if (r < 0 && err->text[0] == '\0')
-                snprintf(err->text, sizeof(err->text), "cannot read the data directory: %s",
-                         strerror(-r));
+                (void) cannot(err, "read", "its files", r);
 }
 
 int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)

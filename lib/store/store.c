@@ -97,6 +97,13 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         return r;
 }
 
+int store_begin_again(struct store *s)
+{
+        int r = *s->half_restored ? s->disk->ops->remove(s->disk, s->half_restored) : 0;
+
+        return r == -ENOENT ? 0 : r;
+}
+
 int store_vote(struct store *s, uint64_t term, uint64_t vote)
 {
         return write_meta(s, term, vote);

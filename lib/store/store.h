@@ -41,7 +41,8 @@ struct store_identity {
 
 /* What was on disk. Owned by the store until store_recovered_free(). */
 struct store_recovered {
-        bool fresh; /* nothing: a new directory */
+        bool fresh;         /* nothing: a new directory */
+        bool half_restored; /* ...but for the snapshot of a restore that was cut short */
         struct store_identity identity;
         uint64_t term, vote;
         uint64_t lacks; /* as store_condemn() was told; 0: nothing */
@@ -66,8 +67,15 @@ struct store_ops {
 };
 
 struct store_error {
-        char text[512];
+        char text[640];
 };
+
+/* What to do about a directory that is not what this member wrote, as an error ends. */
+#define STORE_WAY_OUT                                                                      \
+        "Nothing was changed. If other members have a majority, remove this one from the " \
+        "cluster (tenurectl core remove), move its directory away, and add it again "      \
+        "(tenurectl core add); if it is the only one, fill an empty directory from its "   \
+        "latest snapshot (tenure-core --restore). See DAMAGED FILES in tenure-core(8)."
 
 /* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
  * or a negative errno, told too. */
@@ -90,6 +98,9 @@ DEFINE_CLEANUP(struct store *, store_free)
  * crash in between leaves a new directory. */
 must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term,
                            const struct store_entry *first);
+
+/* Removes what a restore that was cut short left; blocks. Returns 0 or a negative errno. */
+must_check_ int store_begin_again(struct store *s);
 
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);

@@ -112,6 +112,13 @@ cp "$DIR/snap" "$DIR/longer"; truncate -s 8G "$DIR/longer"
 has "one with something huge behind it" "$(little "$BIN/tenure-core" --restore "$DIR/longer" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "longer is no snapshot of a lease core"
 rm "$DIR/huge" "$DIR/longer"
 has "a directory is none" "$("$BIN/tenure-core" --restore "$DIR" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "Cannot read .*: Is a directory"
+start fill_etcd etcd --name s --data-dir "$DIR/etcd-s" --listen-client-urls "$A:$n1" --advertise-client-urls "$A:$n1" --listen-peer-urls "$A:$q1" \
+	--initial-advertise-peer-urls "$A:$q1" --initial-cluster "s=$A:$q1" --log-level error
+until_ok 20 etc "127.0.0.1:$n1" snapshot save "$DIR/etcd.snap"
+kill -9 "$PID"; wait "$PID" 2>/dev/null
+has "one of a real etcd is" "$("$BIN/tenure-core" --restore "$DIR/etcd.snap" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is a snapshot of an etcd; restore it there"
+mkfifo "$DIR/fifo"
+has "nor is a FIFO, which nobody fills" "$(timeout -s KILL 20 "$BIN/tenure-core" --restore "$DIR/fifo" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is no regular file"
 for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
 	read -r name c p <<<"$r"
 	out=$(env PATH="$BIN:$PATH" "$BIN/tenurectl" core snapshot restore "$DIR/snap" --name "$name" --data-dir "$DIR/$name" --listen-peer-urls "$A:$p" --initial-cluster "$NEW" --initial-cluster-token two 2>&1)

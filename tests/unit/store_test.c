@@ -281,6 +281,51 @@ TEST(a_first_start_that_was_cut_short_begins_anew)
         CHECK(strstr(err.text, "meta is damaged"));
 }
 
+/* A restore writes its snapshot first, and whose it is last: cut short, it is done again, from
+ * another snapshot perhaps, and no start takes it for a new replica. */
+TEST(a_restore_that_was_cut_short_is_done_again)
+{
+        struct store_snapshot snap = {.index = 20,
+                                      .term = 1,
+                                      .conf_index = 1,
+                                      .conf = {(const uint8_t *) "conf", 4},
+                                      .data = {(const uint8_t *) "state", 5}};
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store_error err;
+        struct store *s = NULL;
+
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(!store_recovered(s)->half_restored);
+        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+        finish(d);
+        store_free(s);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(store_recovered(s)->fresh && store_recovered(s)->half_restored);
+        CHECK_EQ(store_begin_again(s), 0);
+        snap.index = 10; /* what was left would count as later */
+        CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+        finish(d);
+        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, NULL), 0);
+        store_free(s);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(!store_recovered(s)->fresh && !store_recovered(s)->half_restored);
+        CHECK_EQ(store_recovered(s)->snapshot.index, 10);
+        store_free(s);
+        /* Up to the last step. */
+        CHECK_EQ(d->ops->remove(d, "meta"), 0);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(store_recovered(s)->half_restored);
+        CHECK_EQ(store_begin_again(s), 0);
+        store_free(s);
+        s = NULL;
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK(store_recovered(s)->fresh && !store_recovered(s)->half_restored);
+        store_free(s);
+}
+
 /* A later file of the log with one entry: another log went before it, and its entry would take
  * the place of ours (found by the fuzzer of files). */
 TEST(a_later_segment_without_meta_is_no_first_start)
