@@ -281,6 +281,23 @@ static void on_sighup(struct loop_signal *s)
         notify_ready();
 }
 
+/* A directory that was made is there after a power loss when the one above it is synced; else a
+ * member would begin anew, without its votes. Who may not read that one cannot, and goes on. */
+static int sync_parent(const char *dir)
+{
+        int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), up, r = 0;
+
+        if (fd < 0)
+                return -errno;
+        up = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (up < 0 ? errno != EACCES : fsync(up) < 0 && errno != EINVAL && errno != EROFS)
+                r = -errno;
+        if (up >= 0)
+                close(up);
+        close(fd);
+        return r;
+}
+
 static int open_data_dir(struct program *p)
 {
         const char *dir = p->opt.data_dir;
@@ -291,7 +308,9 @@ static int open_data_dir(struct program *p)
                 log_error("Cannot make the data directory %s: %s.", dir, strerror(-r));
                 return r;
         }
-        r = disk_posix_new(&p->disk, dir, p->loop);
+        r = sync_parent(dir);
+        if (r == 0)
+                r = disk_posix_new(&p->disk, dir, p->loop);
         if (r == -EBUSY)
                 log_error("Another process uses the data directory %s; give each replica its "
                           "own (--data-dir).",
@@ -359,7 +378,7 @@ static int join(struct program *p)
                 return r;
         log_info("Joining as %s.", own);
         loop_run(p->loop);
-        return p->member_id != 0 ? 0 : -EINTR;
+        return p->member_id != 0 ? 0 : -EINTR; /* told to stop */
 }
 
 /* Who are we: as the data directory has it, as the configuration says, or as the others know.
@@ -700,5 +719,5 @@ int main(int argc, char **argv)
                 r = run(&p);
         }
         fini(&p);
-        return r < 0 ? 1 : p.exit_code;
+        return r == -EINTR && !p.restore && !p.force_new ? 0 : r < 0 ? 1 : p.exit_code;
 }

@@ -50,12 +50,14 @@ static int posix_list(struct disk *d, disk_list_fn fn, void *arg)
                 close(fd);
                 return r;
         }
-        while (r == 0 && (e = readdir(dir))) {
+        while (r == 0 && (errno = 0, e = readdir(dir))) {
                 if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                         r = -errno;
                 else if (S_ISREG(st.st_mode))
                         r = fn(e->d_name, (uint64_t) st.st_size, arg);
         }
+        if (r == 0 && errno != 0)
+                r = -errno; /* not the end: names are missing */
         closedir(dir);
         return r;
 }
@@ -94,7 +96,8 @@ static int posix_sync(struct disk *d, const char *name)
 
         if (!name)
                 return fsync(p->dir_fd) < 0 ? -errno : 0;
-        fd = openat(p->dir_fd, name, O_RDONLY | O_CLOEXEC);
+        /* What is a FIFO now is not waited for; it cannot be synced. */
+        fd = openat(p->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
                 return -errno;
         if (fsync(fd) < 0)
@@ -140,10 +143,13 @@ static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_
 
         if (fd < 0)
                 return -errno;
-        if (fstat(fd, &st) < 0)
+        if (fstat(fd, &st) < 0) {
                 r = -errno;
+                close(fd); /* how large it is we do not know: it stays so */
+                return r;
+        }
         *ret_was = st.st_size;
-        if (r == 0 && (uint64_t) st.st_size < size && fallocate(fd, 0, 0, (off_t) size) < 0 &&
+        if ((uint64_t) st.st_size < size && fallocate(fd, 0, 0, (off_t) size) < 0 &&
             errno != EOPNOTSUPP && errno != ENOSYS)
                 r = -errno;
         *ret_fd = fd;
