@@ -248,8 +248,7 @@ static void stop(struct program *p)
         p->stopping = true;
         notify_stopping();
         log_info("Stopping.");
-        replica_step_down(p->replica, boot_now());
-        if (!replica_status(p->replica).leader ||
+        if (!replica_step_down(p->replica, boot_now()) ||
             loop_timer_arm(&p->stop_timer, boot_add(boot_now(), STOP_TIMEOUT)) < 0)
                 loop_stop(p->loop);
 }

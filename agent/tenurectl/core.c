@@ -130,9 +130,10 @@ static int add(const struct core_options *o, char **argv)
                "  --initial-cluster-state=existing --initial-cluster=",
                p->member ? p->member->id : 0);
         for (size_t i = 0; i < p->n_members; i++)
-                printf("%s%s=%s", i > 0 ? "," : "",
-                       *p->members[i]->name ? p->members[i]->name : "NAME",
-                       p->members[i]->n_peerurls ? p->members[i]->peerurls[0] : "");
+                for (size_t j = 0; j < p->members[i]->n_peerurls; j++)
+                        printf("%s%s=%s", i + j > 0 ? "," : "",
+                               *p->members[i]->name ? p->members[i]->name : "NAME",
+                               p->members[i]->peerurls[j]);
         printf("\n%s", o->voter ? "" : "It is a learner until you promote it.\n");
         return 0;
 }

@@ -349,7 +349,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
                 /* Another one leads first, and removes us when asked again. */
                 raft_configuration_close(&c);
-                replica_step_down(r, r->now);
+                (void) replica_step_down(r, r->now);
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         }
         if (k == 0) {

@@ -810,11 +810,12 @@ static void transfer(struct replica *r, uint64_t id)
         replica_step(r, &ev);
 }
 
-void replica_step_down(struct replica *r, struct boot_time now)
+bool replica_step_down(struct replica *r, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         if (replica_leads(r) && replica_voters(r) > 1 && raft_transferee(&r->raft) == 0)
                 transfer(r, 0);
+        return replica_leads(r) && raft_transferee(&r->raft) != 0;
 }
 
 int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)

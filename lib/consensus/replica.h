@@ -206,8 +206,9 @@ struct boot_time replica_lease_when(const struct replica *r, struct lease_time t
  * the holder's doing? */
 bool replica_healthy(const struct replica *r, struct boot_time now);
 
-/* Leader only: asks another replica to take over, for a quick stop. */
-void replica_step_down(struct replica *r, struct boot_time now);
+/* Leader only: asks another replica to take over, for a quick stop. Returns whether one was
+ * asked: there is something to wait for. */
+bool replica_step_down(struct replica *r, struct boot_time now);
 
 /* Leader only: asks @id to take over. Returns 0, or -EINVAL when that is no other voter. */
 must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);

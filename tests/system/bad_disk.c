@@ -145,9 +145,8 @@ int fallocate(int fd, int mode, off_t at, off_t n)
 
 int ftruncate(int fd, off_t n)
 {
-        return fd_fails("ftruncate", fd, false)
-                       ? -1
-                       : NEXT("ftruncate", int (*)(int, off_t))(fd, n);
+        return fd_fails("ftruncate", fd, false) ? -1
+                                                : NEXT("ftruncate", int (*)(int, off_t))(fd, n);
 }
 
 int renameat(int dir, const char *from, int to_dir, const char *to)
@@ -167,8 +166,9 @@ int unlinkat(int dir, const char *name, int flags)
 
 int fstat(int fd, struct stat *st)
 {
-        return fd_fails("fstat", fd, false) ? -1
-                                            : NEXT("fstat", int (*)(int, struct stat *))(fd, st);
+        return fd_fails("fstat", fd, false)
+                       ? -1
+                       : NEXT("fstat", int (*)(int, struct stat *))(fd, st);
 }
 
 int fstatat(int dir, const char *restrict name, struct stat *restrict st, int flags)

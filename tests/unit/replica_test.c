@@ -368,6 +368,16 @@ TEST(a_lone_voter_leads_in_a_new_term_after_each_start)
         end();
 }
 
+/* A stop waits for who takes over: there is nobody. */
+TEST(a_lone_voter_hands_over_to_nobody)
+{
+        begin_as(true);
+        CHECK(replica_status(w.replica).leader);
+        CHECK(!replica_step_down(w.replica, w.now));
+        CHECK(replica_status(w.replica).leader);
+        end();
+}
+
 /* A snapshot of the leader's that does not load, of another version say, or that was damaged on
  * its way: it takes no place of what is there, on the disk or in memory, and the next one that
  * is sound does. */

@@ -313,6 +313,18 @@ static bool acknowledgements(const struct frame *f)
 }
 
 /* A link breaks with a proposal in it; leader and term stay. */
+TEST(a_leader_that_stops_is_told_whether_to_wait)
+{
+        struct node *leader;
+
+        start();
+        leader = elect();
+        CHECK(replica_step_down(leader->replica, net.now));
+        CHECK(replica_step_down(leader->replica, net.now)); /* still so */
+        CHECK(!replica_step_down(follower(leader)->replica, net.now));
+        stop();
+}
+
 TEST(a_proposal_that_a_link_lost_is_sent_again)
 {
         struct node *leader, *from;
