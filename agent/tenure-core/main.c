@@ -28,6 +28,7 @@
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
+#define REMOVED_TIMEOUT (500 * NSEC_PER_MSEC)
 #define DESCRIPTORS_ASIDE 288               /* for the log, links to replicas and the like */
 #define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: told in the journal... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
@@ -220,7 +221,10 @@ static void on_removed(void *u)
                    "is of "
                    "no more use.",
                    p->opt.data_dir);
-        loop_stop(p->loop);
+        notify_stopping();
+        /* Who asked for it of us has the answer first. */
+        if (loop_timer_arm(&p->stop_timer, boot_add(boot_now(), REMOVED_TIMEOUT)) < 0)
+                loop_stop(p->loop);
 }
 
 static const struct core_owner owner = {

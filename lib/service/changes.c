@@ -50,6 +50,15 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
         }
 }
 
+void changes_removed(struct changes *c, uint64_t id)
+{
+        struct core_change *ch, *next;
+
+        LIST_FOREACH_SAFE (ch, &c->list, next, next)
+                if (ch->what == REPLICA_REMOVE && ch->id == id)
+                        return end(ch, 0); /* the list may be another one */
+}
+
 void changes_tick(struct changes *c, struct boot_time now)
 {
         struct core_change *ch, *next;

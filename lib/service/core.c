@@ -971,6 +971,7 @@ static void on_removed(void *u)
 {
         struct core *c = u;
 
+        changes_removed(&c->changes, c->cfg.member_id);
         if (c->owner && c->owner->removed)
                 c->owner->removed(c->owner_data);
 }
