@@ -95,6 +95,13 @@ void api_give_packed(struct api *a, struct buf *b)
         *b = (struct buf){0};
 }
 
+void api_end_leaderless(struct api *a, struct rpc_call *call)
+{
+        call->want_leader = false; /* it has been told */
+        rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        api_kick(a, call);
+}
+
 void api_send_packed(struct api *a, struct rpc_call *call)
 {
         if (buf_error(&a->packed) < 0 ||

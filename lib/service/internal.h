@@ -151,8 +151,11 @@ extern const size_t n_kv_methods, n_lease_methods, n_cluster_methods, n_lock_met
 
 /* Streams: take the call over. */
 void keepalive_accept(struct api *a, struct rpc_call *call);
-/* Ends those that asked for a leader: there has been none for an election timeout. */
-void keepalive_no_leader(struct api *a);
+/* Ends those that asked for a leader, @max of them: there has been none for an election
+ * timeout. Returns how many more there might have been. */
+size_t keepalive_no_leader(struct api *a, size_t max);
+/* Ends one of these. */
+void api_end_leaderless(struct api *a, struct rpc_call *call);
 void watch_accept(struct api *a, struct rpc_call *call);
 void observe_accept(struct api *a, struct rpc_call *call);
 

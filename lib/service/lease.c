@@ -236,13 +236,14 @@ void keepalive_accept(struct api *a, struct rpc_call *call)
         call->handler = &keepalive_handler;
 }
 
-void keepalive_no_leader(struct api *a)
+size_t keepalive_no_leader(struct api *a, size_t max)
 {
         struct keepalive *ka;
 
-        LIST_FOREACH (ka, &a->keepalives, next)
+        for (ka = LIST_FIRST(&a->keepalives); ka && max > 0; ka = LIST_NEXT(ka, next))
                 if (ka->call->want_leader) {
-                        rpc_call_finish(ka->call, status_no_leader.code, status_no_leader.text);
-                        api_kick(a, ka->call);
+                        max--;
+                        api_end_leaderless(a, ka->call);
                 }
+        return max;
 }

@@ -6,9 +6,10 @@
  */
 #include "service/watch.h"
 
-#define PROGRESS_MAX 1000 /* watches that are told of it in one turn */
-#define TURN_STEPS 40000  /* in one turn of the loop: some 2 ms */
-#define CHECK_STEPS 10    /* to look whether a watch is still permitted */
+#define PROGRESS_MAX 1000             /* watches that are told of it in one turn */
+#define LEADERLESS_MAX ((size_t) 500) /* streams that end in one turn: some 2 ms */
+#define TURN_STEPS 40000              /* in one turn of the loop: some 2 ms */
+#define CHECK_STEPS 10                /* to look whether a watch is still permitted */
 #define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */
 #define FREE_IN_TURN 2000 /* ...in the turns that follow */
 
@@ -109,9 +110,10 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
 }
 
 /* `hasleader` streams end once there has been no leader for an election timeout, so that the
- * client goes elsewhere. */
+ * client goes elsewhere; some in each turn. */
 static void check_leader(struct watch_hub *h, struct boot_time now)
 {
+        size_t left = LEADERLESS_MAX;
         struct watch_stream *s;
 
         if (core_status(h->api->core).leader_id != 0) {
@@ -123,12 +125,14 @@ static void check_leader(struct watch_hub *h, struct boot_time now)
         h->next = boot_min(h->next, boot_add(now, 100 * NSEC_PER_MSEC));
         if (boot_diff(now, h->leaderless_since) < core_config(h->api->core)->leader_timeout)
                 return;
-        keepalive_no_leader(h->api);
-        LIST_FOREACH (s, &h->streams, next)
+        left = keepalive_no_leader(h->api, left);
+        for (s = LIST_FIRST(&h->streams); s && left > 0; s = LIST_NEXT(s, next))
                 if (s->call->want_leader) {
-                        rpc_call_finish(s->call, status_no_leader.code, status_no_leader.text);
-                        api_kick(h->api, s->call);
+                        left--;
+                        api_end_leaderless(h->api, s->call);
                 }
+        if (left == 0)
+                h->next = now;
 }
 
 static struct status may_watch(const struct watch_stream *s, const struct kv_span *span)
