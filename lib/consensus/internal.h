@@ -3,6 +3,8 @@
  *
  *     replica.c   the conversation with raft_step(), and with peers and the store
  *     start.c     from a directory to a replica that takes part
+ *     snapshot.c  the state to the disk, and to a replica that lags
+ *     install.c   and what that does with it
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
  *     reads.c     linearizable reads
@@ -131,7 +133,11 @@ struct outgoing {
 /* One that comes in. */
 struct incoming {
         uint64_t peer, term, index, total, have;
-        struct buf bytes;
+        struct buf bytes;         /* once it is whole, of the state alone */
+        uint32_t crc;             /* of what there is */
+        bool loading;             /* it is whole, and read in, from time to time some more... */
+        struct boot_time load_at; /* ...then... */
+        struct raft_message message; /* ...of which raft will hear */
         struct boot_time told_at;    /* when its sender last heard that we are at it */
         struct boot_time refused_at; /* when one was, as far as it was told of */
 };
@@ -258,7 +264,6 @@ extern const struct store_ops replica_store_ops;
 
 /* Raft wants @peer to get one, of @index at least. */
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
-must_check_ int snapshot_part(struct replica *r, uint64_t peer, struct view in);
 void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
 /* What was on its way is lost. */
 void snapshot_link_up(struct replica *r, uint64_t peer);
@@ -269,13 +274,25 @@ bool snapshot_log_is_full(const struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
 /* Raft has, or is about to have, compacted the log up to this one. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
-/* Loads one that @peer sent, before raft gets to see it. False: it is no good. */
-bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p);
-void snapshot_install(struct replica *r, struct raft_update *u);
+/* Writes @data, of what is `pending`. Returns 0 or -ENOMEM. */
+must_check_ int snapshot_to_store(struct replica *r, struct blob *data, bool install);
 void snapshot_fini(struct replica *r);
 /* From the store. */
 void snapshot_on_done(void *userdata, uint64_t index);
 void snapshot_on_failed(void *userdata, uint64_t index, int e);
+
+/* ---- install.c ---- */
+
+/* A part of one came from @peer. */
+must_check_ int install_part(struct replica *r, uint64_t peer, struct view in);
+/* Goes on with what has come. */
+void install_run(struct replica *r);
+struct boot_time install_next(const struct replica *r);
+/* Raft takes it: it goes to the disk... */
+void install_begin(struct replica *r, struct raft_update *u);
+/* ...and is there. */
+void install_done(struct replica *r, uint64_t index);
+void install_fini(struct replica *r);
 
 /* ---- queue.c ---- */
 

@@ -239,27 +239,33 @@ static bool entries_follow(const struct raft_append_entries *p)
         return term <= p->term;
 }
 
-static int decode_snapshot(struct reader *rd, struct raft_install_snapshot *p)
+int message_decode_snapshot(struct view in, struct raft_message *ret, struct view *ret_state)
 {
-        struct view conf, data;
+        struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
+        struct raft_install_snapshot *p = &m.install_snapshot;
+        struct reader rd = {.in = in};
+        uint8_t type = u8(&rd);
+        struct view conf, state;
         struct raft_buffer b;
 
-        if (rd->r == 0)
-                rd->r = view_bytes(&rd->in, &conf);
-        if (rd->r == 0)
-                rd->r = view_bytes(&rd->in, &data);
-        if (rd->r < 0)
-                return rd->r;
-        b = (struct raft_buffer){(void *) (uintptr_t) conf.p, conf.len};
-        if (!message_conf_is_sound(conf) || raft_configuration_decode(&b, &p->conf) != 0)
+        p->term = u64(&rd);
+        p->last_index = u64(&rd);
+        p->last_term = u64(&rd);
+        p->conf_index = u64(&rd);
+        if (rd.r == 0)
+                rd.r = view_bytes(&rd.in, &conf);
+        if (rd.r == 0)
+                rd.r = view_bytes(&rd.in, &state);
+        /* [libraft] Asserted, where asserts are on. */
+        if (rd.r < 0 || type != RAFT_INSTALL_SNAPSHOT || rd.in.len > 0 || p->last_index == 0 ||
+            p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index ||
+            !message_conf_is_sound(conf))
                 return -EBADMSG;
-        p->data.base = raft_malloc(data.len > 0 ? data.len : 1);
-        if (!p->data.base) {
-                raft_configuration_close(&p->conf);
-                return -ENOMEM;
-        }
-        memcpy(p->data.base, data.p, data.len);
-        p->data.len = data.len;
+        b = (struct raft_buffer){(void *) (uintptr_t) conf.p, conf.len};
+        if (raft_configuration_decode(&b, &p->conf) != 0)
+                return -EBADMSG;
+        *ret = m;
+        *ret_state = state;
         return 0;
 }
 
@@ -310,18 +316,6 @@ int message_decode(struct view in, struct raft_message *ret)
                 m.request_vote_result.features = (unsigned short) u32(&rd);
                 m.request_vote_result.capacity = (unsigned short) u32(&rd);
                 break;
-        case RAFT_INSTALL_SNAPSHOT:
-                m.install_snapshot.term = u64(&rd);
-                m.install_snapshot.last_index = u64(&rd);
-                m.install_snapshot.last_term = u64(&rd);
-                m.install_snapshot.conf_index = u64(&rd);
-                /* [libraft] Asserted, where asserts are on. */
-                if (m.install_snapshot.last_index == 0 || m.install_snapshot.last_term == 0 ||
-                    m.install_snapshot.last_index > INDEX_MAX ||
-                    m.install_snapshot.conf_index > m.install_snapshot.last_index)
-                        return -EBADMSG;
-                r = decode_snapshot(&rd, &m.install_snapshot);
-                break;
         case RAFT_TIMEOUT_NOW:
                 m.timeout_now.term = u64(&rd);
                 m.timeout_now.last_log_index = u64(&rd);
@@ -347,6 +341,5 @@ void message_discard(struct raft_message *m)
                 raft_free(m->append_entries.entries);
         } else if (m->type == RAFT_INSTALL_SNAPSHOT) {
                 raft_configuration_close(&m->install_snapshot.conf);
-                raft_free(m->install_snapshot.data.base);
         }
 }

@@ -29,10 +29,10 @@ enum frame_type {
         FRAME_CHANGE,   /* request:u64 what:u8 id:u64 address: to the leader */
         FRAME_CHANGED,  /* request:u64 outcome:u64: the answer */
         FRAME_REMOVED,  /* index:u64: to one that is no member, as of that entry */
-        FRAME_TIME_TELL, /* term:u64 of_term:u64 lease_time:u64 */
-        FRAME_SNAPSHOT, /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of what follows
-                           the type of a FRAME_RAFT that is too large for one frame, and of
-                           crc:u32 behind it, the CRC-32C of all that */
+        FRAME_TIME_TELL,    /* term:u64 of_term:u64 lease_time:u64 */
+        FRAME_SNAPSHOT,     /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
+                               InstallSnapshot, which is too large for one frame, and of crc:u32
+                               behind it, the CRC-32C of all that */
         FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap;
                                0 behind all of them: it was refused */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
@@ -55,11 +55,16 @@ must_check_ int message_encode(const struct raft_message *m, message_entry_fn en
                                void *userdata, size_t snapshot_len, struct buf *out);
 
 /* Parses what follows the frame's type. On success the entries array (free with raft_free())
- * and what it or the snapshot points to are the caller's, to be handed to raft_step(). Returns
- * 0, -EBADMSG or -ENOMEM. */
+ * and what it points to are the caller's, to be handed to raft_step(). Returns 0, -EBADMSG or
+ * -ENOMEM. */
 must_check_ int message_decode(struct view in, struct raft_message *ret);
 
-/* Frees what message_decode() made, for a message that raft does not get to see. */
+/* The same of an InstallSnapshot, which comes in a frame of its own. @ret says nothing of the
+ * state, which raft need not see: *@ret_state, at the end of @in, borrowed. */
+must_check_ int message_decode_snapshot(struct view in, struct raft_message *ret,
+                                        struct view *ret_state);
+
+/* Frees what these made, for a message that raft does not get to see. */
 void message_discard(struct raft_message *m);
 
 /* Whether this is a configuration as raft encodes it. [libraft] It decodes without asking where

@@ -372,7 +372,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         if (u.flags & (RAFT_UPDATE_ENTRIES))
                 save_entries(r, &u);
         if (u.flags & (RAFT_UPDATE_SNAPSHOT))
-                snapshot_install(r, &u);
+                install_begin(r, &u);
         if (u.flags & (RAFT_UPDATE_MESSAGES))
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
@@ -577,9 +577,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 members_answered(r, peer, &m->append_entries_result);
         if ((i < 0 &&
              (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
-            !wants(r, peer, m) ||
-            (m->type == RAFT_INSTALL_SNAPSHOT &&
-             !snapshot_loads(r, peer, &m->install_snapshot)))
+            !wants(r, peer, m))
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
                 skip_compacted(r, &m->append_entries);
@@ -594,8 +592,6 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         ev.receive.message = m;
         replica_step(r, &ev);
         raft_free(entries);
-        if (m->type == RAFT_INSTALL_SNAPSHOT && !r->installing)
-                r->ops->drop(r->userdata); /* raft had no need of it */
         if (!r->dead)
                 words_run(r);
 }
@@ -693,7 +689,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         if (type == FRAME_CHANGE)
                 return members_asked(r, peer, frame);
         if (type == FRAME_SNAPSHOT)
-                return snapshot_part(r, peer, frame);
+                return install_part(r, peer, frame);
         n = numbers_in(type);
         for (int i = 0; i < n && k == 0; i++)
                 k = view_u64(&frame, &v[i]);

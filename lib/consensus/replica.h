@@ -82,13 +82,17 @@ struct replica_ops {
          * it must begin again, -ENOMEM. */
         void (*save)(void *u);
         int (*save_more)(void *u, size_t bytes, struct buf *out);
-        /* Read such a state in, beside the one that there is: 0, -ENOMEM, or another errno
-         * where @snapshot is none. */
+        /* Begin to read such a state in, beside the one that there is; @snapshot is borrowed
+         * until that has come to an end, or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);
+        /* Goes on with it: takes from *@left what that costs, in steps as above. Returns 1 when
+         * that did not last, 0 when all was read; -ENOMEM, or another errno where it is no
+         * such state: it has come to an end then. */
+        int (*load_more)(void *u, size_t *left);
         /* What was read in last takes the place of the state, and tells the lease time it had
          * come to. None is being saved. */
         struct lease_time (*adopt)(void *u);
-        /* What was read in last is not needed. */
+        /* What is, or was, read in is not needed. */
         void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);

@@ -1,13 +1,12 @@
 /*
- * Snapshots: when one is taken, how it gets to the disk, and to a replica that lags too far.
+ * Snapshots: when one is taken, how it gets to the disk, and to a replica that lags too far
+ * (install.c).
  *
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
  * written by a thread that nothing else waits for, and sent in parts that the other side
- * acknowledges, so that heartbeats go in between. Who gets one loads it before anything of its
- * own gives way to it: what does not load, or was damaged on its way, is refused. What is sent
- * is the state as of now, newer than the one on disk. So the log in memory need not go back to
- * that one: past so many bytes its oldest entries are dropped, and raft is told of a snapshot
- * of what has been applied.
+ * acknowledges, so that heartbeats go in between. What is sent is the state as of now, newer
+ * than the one on disk. So the log in memory need not go back to that one: past so many bytes
+ * its oldest entries are dropped, and raft is told of a snapshot of what has been applied.
  */
 #include "consensus/internal.h"
 
@@ -31,7 +30,6 @@
 #define WINDOW_LEAST ((size_t) 16 << 10) /* ...and in bytes, at the least */
 #define RESEND 2                         /* election timeouts without an answer: it is lost */
 #define GIVE_UP (10 * NSEC_PER_SEC)
-#define TOLD_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
 
 static size_t slice(const struct replica *r)
 {
@@ -285,135 +283,9 @@ static void outgoing_run(struct replica *r)
         }
 }
 
-/* ---- from another replica ---- */
+/* ---- our own ---- */
 
-/* It goes as if it had never come: what there is stays, and who sent it hears that we have
- * nothing of it, so that raft asks for another one. */
-static void refuse(struct replica *r, uint64_t peer, uint64_t term, uint64_t index,
-                   const char *why)
-{
-        struct incoming *c = &r->incoming;
-
-        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, 0}, 3);
-        if (boot_diff(r->now, c->refused_at) < TOLD_AGAIN && c->refused_at.ns > 0)
-                return;
-        c->refused_at = r->now;
-        log_warning(
-                "Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
-                ", leader of term %" PRIu64
-                ": %s. What is here stays, and it is asked for another one. Where that goes "
-                "on, see that all members run the same version of tenure-core, look at that "
-                "member's memory and network, and let another member lead (move-leader).",
-                index, peer, term, why);
-}
-
-bool snapshot_loads(struct replica *r, uint64_t peer, const struct raft_install_snapshot *p)
-{
-        int k = r->ops->load(r->userdata, (struct view){p->data.base, p->data.len});
-
-        if (k == -ENOMEM)
-                replica_fatal(r, "out of memory");
-        else if (k < 0)
-                refuse(r, peer, p->term, p->last_index, "it does not load");
-        return k == 0;
-}
-
-/* Hands a whole one to raft, once we are not at one of our own: raft would not take it. */
-static int incoming_run(struct replica *r)
-{
-        struct incoming *c = &r->incoming;
-        struct raft_message m;
-        struct view v;
-        int k = 0;
-
-        if (c->term < raft_current_term(&r->raft))
-                buf_fini(&c->bytes);
-        if (c->have < c->total || buf_len(&c->bytes) == 0 || r->saving || r->snapping ||
-            r->installing)
-                return 0;
-        v = (struct view){buf_head(&c->bytes), buf_len(&c->bytes)};
-        v.len -= min_of(v.len, (size_t) SNAPSHOT_CRC);
-        if (crc32c(0, v.p, v.len) != le32_get(v.p + v.len)) {
-                refuse(r, c->peer, c->term, c->index, "it was damaged on its way");
-                buf_fini(&c->bytes);
-        } else {
-                k = message_decode(v, &m);
-                buf_fini(&c->bytes);
-                if (k == -ENOMEM)
-                        replica_fatal(r, "out of memory");
-                if (k == 0)
-                        replica_receive(r, c->peer, &m);
-        }
-        /* Where raft has not taken it, the same one may come again. */
-        if (!r->installing)
-                *c = (struct incoming){.refused_at = c->refused_at};
-        return k;
-}
-
-int snapshot_part(struct replica *r, uint64_t peer, struct view in)
-{
-        struct incoming *c = &r->incoming;
-        uint64_t term, index, total, offset;
-        int k = view_u64(&in, &term);
-
-        if (k == 0)
-                k = view_u64(&in, &index);
-        if (k == 0)
-                k = view_u64(&in, &total);
-        if (k == 0)
-                k = view_u64(&in, &offset);
-        if (k < 0 || total <= SNAPSHOT_CRC || offset > total || in.len > total - offset)
-                return -EBADMSG;
-        if (r->dead || term < raft_current_term(&r->raft))
-                return 0;
-        if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
-                buf_fini(&c->bytes);
-                *c = (struct incoming){.peer = peer,
-                                       .term = term,
-                                       .index = index,
-                                       .total = total,
-                                       .refused_at = c->refused_at};
-        }
-        if (offset == c->have) {
-                buf_add(&c->bytes, in.p, in.len);
-                if (buf_error(&c->bytes) < 0) {
-                        replica_fatal(r, "out of memory");
-                        return 0;
-                }
-                c->have += in.len;
-        }
-        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
-        return incoming_run(r);
-}
-
-/* It is whole, and waits for its turn, or for the disk. */
-static bool is_at_it(const struct replica *r)
-{
-        const struct incoming *c = &r->incoming;
-
-        return c->total > 0 && c->have == c->total && (r->installing || buf_len(&c->bytes) > 0);
-}
-
-static struct boot_time tell_next(const struct replica *r)
-{
-        return is_at_it(r) ? boot_add(r->incoming.told_at, r->cfg.election / 4)
-                           : BOOT_TIME_NEVER;
-}
-
-/* A large one takes its time on a slow disk. Who sent it must not send another one meanwhile,
- * of which the same would be true, nor let go of the entries behind it. */
-static void tell_at_it(struct replica *r)
-{
-        struct incoming *c = &r->incoming;
-
-        if (r->dead || boot_before(r->now, tell_next(r)))
-                return;
-        c->told_at = r->now;
-        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, c->have},
-                     3);
-}
-
-static int to_store(struct replica *r, struct blob *data, bool install)
+int snapshot_to_store(struct replica *r, struct blob *data, bool install)
 {
         struct raft_buffer c;
         int k;
@@ -432,23 +304,6 @@ static int to_store(struct replica *r, struct blob *data, bool install)
         r->snap_size = blob_view(data).len;
         return k;
 }
-
-void snapshot_install(struct replica *r, struct raft_update *u)
-{
-        struct buf data = {0};
-
-        r->installing = true;
-        r->pending = u->snapshot.metadata; /* with its configuration */
-        buf_add(&data, u->snapshot.chunk.base, u->snapshot.chunk.len);
-        raft_free(u->snapshot.chunk.base);
-        log_cut(&r->log, 0);
-        r->log.first = r->pending.index + 1;
-        r->pending_data = blob_new(&data);
-        if (!r->pending_data || to_store(r, r->pending_data, true) < 0)
-                replica_fatal(r, "out of memory");
-}
-
-/* ---- our own ---- */
 
 /* A large state is not saved for a few entries: it would be written over and over. */
 static bool is_due(const struct replica *r)
@@ -549,7 +404,7 @@ static void saved(struct replica *r, struct buf *bytes)
                         k = outgoing_begin(r, &r->outgoing[i], data);
         r->snapping = r->saving_for_disk;
         if (k == 0 && r->snapping)
-                k = to_store(r, data, false);
+                k = snapshot_to_store(r, data, false);
         else if (!r->snapping)
                 raft_configuration_close(&r->pending.configuration);
         if (k < 0)
@@ -668,12 +523,11 @@ void snapshot_run(struct replica *r)
 
         shrink(r);
         outgoing_run(r);
-        (void) !incoming_run(r); /* malformed: the leader sends another one */
-        tell_at_it(r);
+        install_run(r);
         if (r->saving)
                 return save_more(r);
-        if (r->applying)
-                return;
+        if (r->applying || r->incoming.loading)
+                return; /* or it is about to be another state */
         due = is_due(r);
         if ((due || is_wanted(r)) && !r->snapping && !r->installing && !r->dead &&
             replica_term_of(r, r->applied) != 0)
@@ -683,7 +537,7 @@ void snapshot_run(struct replica *r)
 struct boot_time snapshot_next(const struct replica *r)
 {
         struct boot_time next =
-                boot_min(tell_next(r), r->saving ? r->slice_at : BOOT_TIME_NEVER);
+                boot_min(install_next(r), r->saving ? r->slice_at : BOOT_TIME_NEVER);
 
         return is_sending(r) ? boot_min(next, boot_add(r->now, r->cfg.election)) : next;
 }
@@ -694,23 +548,6 @@ void replica_want_snapshot(struct replica *r)
 }
 
 /* ---- what the store tells ---- */
-
-static void installed(struct replica *r, uint64_t index)
-{
-        struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
-
-        if (snapshot_remember(r, &r->pending) < 0)
-                return replica_fatal(r, "out of memory");
-        replica_adopt(r, r->pending.term);
-        r->pending_data = blob_free(r->pending_data);
-        r->installing = false;
-        r->applying = false;
-        r->applied = index;
-        r->ops->skipped(r->userdata);
-        ev.persisted_snapshot.metadata = r->pending;
-        ev.persisted_snapshot.last = true;
-        replica_step(r, &ev);
-}
 
 /* How many entries stay behind the snapshot at @index. Who asked for one, to defragment, wants
  * room: so then it is a few, however large they were. */
@@ -747,7 +584,7 @@ void snapshot_on_done(void *userdata, uint64_t index)
                 return; /* one of ours that an install overtook */
         r->disk_index = r->pending.index;
         if (r->installing)
-                installed(r, index);
+                install_done(r, index);
         else
                 taken(r);
         store_trim(r->store, min_of(r->log.first - 1, r->disk_index));
@@ -772,7 +609,7 @@ void snapshot_fini(struct replica *r)
                 raft_configuration_close(&r->pending.configuration);
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 outgoing_end(&r->outgoing[i]);
-        buf_fini(&r->incoming.bytes);
+        install_fini(r);
         buf_fini(&r->snap_conf);
         blob_free(r->pending_data);
 }

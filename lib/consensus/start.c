@@ -121,6 +121,15 @@ static bool entries_are_sound(const struct store_recovered *rec)
                (rec->entries[0].index == 1 && rec->entries[0].type == RAFT_CHANGE);
 }
 
+/* Nobody waits yet. */
+static int load_at_once(struct replica *r, struct view state)
+{
+        size_t all = SIZE_MAX;
+        int k = r->ops->load(r->userdata, state);
+
+        return k < 0 ? k : r->ops->load_more(r->userdata, &all);
+}
+
 static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta,
                           struct store_error *err)
 {
@@ -162,7 +171,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                     raft_configuration_decode(&b, &meta->configuration) != 0)
                         k = -EBADMSG;
                 else
-                        k = r->ops->load(r->userdata, rec->snapshot.data);
+                        k = load_at_once(r, rec->snapshot.data);
                 if (k < 0) {
                         raft_configuration_close(&meta->configuration);
                         snprintf(err->text, sizeof(err->text),

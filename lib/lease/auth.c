@@ -31,15 +31,35 @@ static void user_fini(struct auth_user *u)
         free(u->hash);
 }
 
-void auth_fini(struct auth *a)
+bool auth_free_some(struct auth *a, size_t *left)
 {
-        for (size_t i = 0; i < a->n_users; i++)
-                user_fini(&a->users[i]);
-        for (size_t i = 0; i < a->n_roles; i++)
-                role_fini(&a->roles[i]);
+        for (; a->n_users > 0; a->n_users--) {
+                struct auth_user *u = &a->users[a->n_users - 1];
+
+                if (*left == 0)
+                        return false;
+                *left -= min_of(*left, u->n_roles + 2);
+                user_fini(u);
+        }
+        for (; a->n_roles > 0; a->n_roles--) {
+                struct auth_role *r = &a->roles[a->n_roles - 1];
+
+                if (*left == 0)
+                        return false;
+                *left -= min_of(*left, r->n_permissions + 1);
+                role_fini(r);
+        }
         free(a->users);
         free(a->roles);
         *a = (struct auth){0};
+        return true;
+}
+
+void auth_fini(struct auth *a)
+{
+        size_t all = SIZE_MAX;
+
+        (void) !auth_free_some(a, &all);
 }
 
 /* ---- sorted arrays ---- */
@@ -522,37 +542,53 @@ static void save_string(struct buf *out, const char *s)
         buf_add_bytes(out, s, strlen(s));
 }
 
+static void save_user(const struct auth_user *u, struct buf *out)
+{
+        save_string(out, u->name);
+        save_string(out, u->hash);
+        buf_add_u8(out, u->no_password);
+        buf_add_u64(out, u->login);
+        buf_add_u64(out, u->n_roles);
+        for (size_t i = 0; i < u->n_roles; i++)
+                save_string(out, u->roles[i]);
+}
+
+static void save_role(const struct auth_role *r, struct buf *out)
+{
+        save_string(out, r->name);
+        buf_add_u64(out, r->n_permissions);
+        for (size_t i = 0; i < r->n_permissions; i++) {
+                const struct auth_permission *p = &r->permissions[i];
+
+                buf_add_u8(out, (uint8_t) p->type);
+                buf_add_bytes(out, p->key.data, p->key.len);
+                buf_add_bytes(out, p->range_end.data, p->range_end.len);
+        }
+}
+
 void auth_save(const struct auth *a, struct buf *out)
 {
         buf_add_u64(out, a->revision);
         buf_add_u8(out, a->enabled);
         buf_add(out, a->secret, sizeof(a->secret));
         buf_add_u64(out, a->n_users);
-        for (size_t i = 0; i < a->n_users; i++) {
-                const struct auth_user *u = &a->users[i];
+}
 
-                save_string(out, u->name);
-                save_string(out, u->hash);
-                buf_add_u8(out, u->no_password);
-                buf_add_u64(out, u->login);
-                buf_add_u64(out, u->n_roles);
-                for (size_t j = 0; j < u->n_roles; j++)
-                        save_string(out, u->roles[j]);
+bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out)
+{
+        for (; *at < a->n_users + a->n_roles; ++*at) {
+                if (buf_len(out) >= until)
+                        return false;
+                if (*at == a->n_users)
+                        buf_add_u64(out, a->n_roles);
+                if (*at < a->n_users)
+                        save_user(&a->users[*at], out);
+                else
+                        save_role(&a->roles[*at - a->n_users], out);
         }
-        buf_add_u64(out, a->n_roles);
-        for (size_t i = 0; i < a->n_roles; i++) {
-                const struct auth_role *r = &a->roles[i];
-
-                save_string(out, r->name);
-                buf_add_u64(out, r->n_permissions);
-                for (size_t j = 0; j < r->n_permissions; j++) {
-                        const struct auth_permission *p = &r->permissions[j];
-
-                        buf_add_u8(out, (uint8_t) p->type);
-                        buf_add_bytes(out, p->key.data, p->key.len);
-                        buf_add_bytes(out, p->range_end.data, p->range_end.len);
-                }
-        }
+        if (a->n_roles == 0)
+                buf_add_u64(out, 0);
+        return true;
 }
 
 static int load_string(struct view *in, char **ret)
@@ -568,7 +604,7 @@ static int load_string(struct view *in, char **ret)
         return *ret ? 0 : -ENOMEM;
 }
 
-static int load_user(struct auth *a, struct view *in)
+int auth_load_user(struct auth *a, struct view *in)
 {
         cleanup_(freep) char *name = NULL, *hash = NULL;
         uint64_t login = 0, n = 0;
@@ -600,7 +636,7 @@ static int load_user(struct auth *a, struct view *in)
         return r;
 }
 
-static int load_role(struct auth *a, struct view *in)
+int auth_load_role(struct auth *a, struct view *in)
 {
         cleanup_(freep) char *name = NULL;
         uint64_t n = 0;
@@ -632,24 +668,15 @@ int auth_load(struct auth *a, struct view *in)
 {
         struct view secret = {0};
         uint8_t enabled = 0;
-        uint64_t n = 0;
         int r = view_u64(in, &a->revision);
 
         if (r == 0)
                 r = view_u8(in, &enabled);
         if (r == 0)
                 r = view_take(in, AUTH_SECRET_LEN, &secret);
-        if (r == 0)
-                r = view_u64(in, &n);
         if (r < 0)
                 return r;
         a->enabled = enabled;
         memcpy(a->secret, secret.p, AUTH_SECRET_LEN);
-        for (uint64_t i = 0; r == 0 && i < n; i++)
-                r = load_user(a, in);
-        if (r == 0)
-                r = view_u64(in, &n);
-        for (uint64_t i = 0; r == 0 && i < n; i++)
-                r = load_role(a, in);
-        return r;
+        return 0;
 }

@@ -55,11 +55,17 @@ struct auth {
         size_t n_users, users_cap;
         struct auth_role *roles; /* owned, ascending by name */
         size_t n_roles, roles_cap;
-        size_t bytes; /* what they cost in memory, roughly */
+        size_t bytes;      /* what they cost in memory, roughly */
+        unsigned n_missed; /* snapshots one after the other that a change came in between of:
+                              not of the state */
 };
 
 void auth_init(struct auth *a);
 void auth_fini(struct auth *a);
+
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns
+ * false when that did not last. Only the same call may follow. */
+must_check_ bool auth_free_some(struct auth *a, size_t *left);
 
 /* NULL: none. Borrowed until the next change. */
 const struct auth_user *auth_user_find(const struct auth *a, const char *name);
@@ -70,6 +76,12 @@ bool auth_user_has(const struct auth_user *u, const char *role);
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);
 
-/* The part of a snapshot. Returns 0, -EBADMSG or -ENOMEM. */
+/* The part of a snapshot: what comes before the users, then each of them, then each role, after
+ * the number of these. Returns 0, -EBADMSG or -ENOMEM. */
 void auth_save(const struct auth *a, struct buf *out);
+/* Goes on with the users and roles, from the *@at-th on, until there are @until bytes in @out.
+ * Returns false when there are more: as long as `revision` is the same they go on. */
+bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out);
 must_check_ int auth_load(struct auth *a, struct view *in);
+must_check_ int auth_load_user(struct auth *a, struct view *in);
+must_check_ int auth_load_role(struct auth *a, struct view *in);

@@ -2,6 +2,8 @@
 
 #include "lease/kv.h"
 
+#define DROP_STEPS 3
+
 struct kept_version {
         RB_ENTRY(kept_version) by_key;
         struct kv_version *v; /* owned, as its key is */
@@ -80,16 +82,24 @@ static void drop(struct kept *k, struct kept_version *e)
         free(e);
 }
 
-void kept_fini(struct kept *k)
+void kept_unpin_all(struct kept *k)
 {
-        struct kept_version *e;
         struct kept_pin *p;
 
         while ((p = RB_ROOT(&k->pins)) || (p = RB_ROOT(&k->histories)))
                 lose(p);
-        while ((e = RB_ROOT(&k->versions)))
+}
+
+bool kept_free_some(struct kept *k, size_t *left)
+{
+        struct kept_version *e;
+
+        k->sweep_at = NULL;
+        while ((e = RB_ROOT(&k->versions)) && *left > 0) {
                 drop(k, e);
-        kept_init(k);
+                *left -= min_of(*left, (size_t) DROP_STEPS);
+        }
+        return !e;
 }
 
 static struct kept_pin *first_from(const struct kept_pins *pins, int64_t revision)

@@ -40,7 +40,10 @@ struct kept {
 
 void kept_init(struct kept *k);
 /* Every pin is lost. */
-void kept_fini(struct kept *k);
+void kept_unpin_all(struct kept *k);
+/* Then what was kept may go, in slices: takes from *@left what it costs, in steps of roughly
+ * 0.3 us. Returns false when that did not last. */
+must_check_ bool kept_free_some(struct kept *k, size_t *left);
 
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
 /* The same with all history up to @revision, of what was compacted up to @compacted. */

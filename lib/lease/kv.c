@@ -128,17 +128,6 @@ static void key_free(struct kv *kv, struct kv_key *k)
         free(k);
 }
 
-static void versions_free(struct kv *kv, struct kv_version *v)
-{
-        while (v) {
-                struct kv_version *older = v->older;
-
-                kv->bytes -= version_cost(v);
-                free(v);
-                v = older;
-        }
-}
-
 /* A compaction drops @v and what is older; the one before it is of @until. */
 static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
 {
@@ -154,17 +143,59 @@ static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
         }
 }
 
-void kv_fini(struct kv *kv)
+/* Leaves first: nobody looks for a key any more, so that the tree need not stay one. */
+static void leaf_free(struct kv *kv, struct kv_key *k)
 {
-        struct kv_key *k;
+        struct kv_key *above = RB_PARENT(k, by_key);
 
-        kept_fini(&kv->kept);
-        while ((k = RB_ROOT(&kv->keys))) {
-                versions_free(kv, k->newest);
-                k->newest = NULL;
-                key_free(kv, k);
+        if (!above)
+                RB_INIT(&kv->keys);
+        else if (RB_LEFT(above, by_key) == k)
+                RB_LEFT(above, by_key) = NULL;
+        else
+                RB_RIGHT(above, by_key) = NULL;
+        free(k);
+}
+
+static bool versions_free(struct kv_key *k, size_t *left)
+{
+        while (k->newest && *left > 0) {
+                struct kv_version *v = k->newest;
+
+                k->newest = v->older;
+                free(v);
+                --*left;
+        }
+        return !k->newest;
+}
+
+bool kv_free_some(struct kv *kv, size_t *left)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys), *next;
+
+        if (!kept_free_some(&kv->kept, left))
+                return false;
+        for (; k; k = next) {
+                next = RB_LEFT(k, by_key) ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+                if (next)
+                        continue;
+                if (*left == 0 || !versions_free(k, left))
+                        return false;
+                *left -= *left > 0;
+                next = RB_PARENT(k, by_key);
+                leaf_free(kv, k);
         }
         free(kv->history);
+        kv->history = NULL;
+        return true;
+}
+
+void kv_fini(struct kv *kv)
+{
+        size_t all = SIZE_MAX;
+
+        kept_unpin_all(&kv->kept);
+        (void) !kv_free_some(kv, &all);
         *kv = (struct kv){0};
 }
 
@@ -615,22 +646,6 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         kv->bytes += version_cost(v);
         kv->n_keys += (size_t) (v->version > 0) - (size_t) was_live;
         return 0;
-}
-
-static int history_cmp(const void *a, const void *b)
-{
-        const struct kv_version *x = *(struct kv_version *const *) a,
-                                *y = *(struct kv_version *const *) b;
-
-        if (x->mod_revision != y->mod_revision)
-                return x->mod_revision < y->mod_revision ? -1 : 1;
-        return x->sub < y->sub ? -1 : x->sub > y->sub;
-}
-
-void kv_restore_end(struct kv *kv)
-{
-        if (kv->history_to > 0)
-                qsort(kv->history, kv->history_to, sizeof(struct kv_version *), history_cmp);
 }
 
 void kv_fill(const struct kv_version *v, Pb__KeyValue *out)

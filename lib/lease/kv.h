@@ -75,6 +75,10 @@ bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 void kv_init(struct kv *kv);
 void kv_fini(struct kv *kv);
 
+/* The same in slices, once all pins are lost: takes from *@left what it costs, in steps of
+ * roughly 0.3 us. Returns false when that did not last. Only the same call may follow. */
+must_check_ bool kv_free_some(struct kv *kv, size_t *left);
+
 /* The key with exactly these bytes, live or deleted; NULL when it never was or is compacted
  * away. Borrowed. */
 struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
@@ -142,8 +146,17 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision);
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
                            struct kv_version *v);
 
-/* Sorts the history after the last kv_restore(). */
-void kv_restore_end(struct kv *kv);
+/* Puts the history in order after the last kv_restore(), in slices: takes from *@left what it
+ * costs, in steps of roughly 0.3 us. Returns 1 when that did not last, 0 or -ENOMEM. @o is
+ * zeroed at first, and the history is in no order until this has returned 0. kv_order_fini()
+ * follows. */
+struct kv_order {
+        struct kv_version **to; /* owned; of the runs in the history, two and two together */
+        size_t width;           /* of these runs; 0: they are being made */
+        size_t done, a, b;      /* how far it has come; what of two runs is next */
+};
+must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left);
+void kv_order_fini(struct kv_order *o);
 
 /* Fills @out, borrowing from @v. */
 void kv_fill(const struct kv_version *v, Pb__KeyValue *out);

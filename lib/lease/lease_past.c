@@ -1,10 +1,11 @@
 #include "lease/lease_past.h"
 
 #define KEPT_MAX ((size_t) 256 << 20)
-#define AHEAD 8        /* they lie all over the memory */
-#define LEASE_STEPS 2  /* one that is there */
-#define KEPT_STEPS 4   /* while some are kept: each is looked for there first */
-#define FREE_SLOTS 16  /* that are free, for one step */
+#define AHEAD 8       /* they lie all over the memory */
+#define LEASE_STEPS 2 /* one that is there */
+#define KEPT_STEPS 4  /* while some are kept: each is looked for there first */
+#define FREE_SLOTS 16 /* that are free, for one step */
+#define FREE_STEPS 2
 #define DROP_MAX 4096  /* that nobody needs any more, at once */
 #define DROP_ENDED 256 /* when one who looked ends */
 #define DROP_CHANGED 2 /* with each change */
@@ -87,10 +88,20 @@ static void lose_all(struct leases *t)
         drop_some(t, DROP_MAX);
 }
 
-void lease_past_end(struct leases *t)
+void lease_past_let_go(struct leases *t)
 {
         lose_all(t);
-        drop_some(t, SIZE_MAX);
+}
+
+bool lease_past_free_some(struct leases *t, size_t *left)
+{
+        struct lease_kept *e;
+
+        while ((e = RB_ROOT(&t->kept)) && *left > 0) {
+                drop(t, e);
+                *left -= min_of(*left, (size_t) FREE_STEPS);
+        }
+        return !e;
 }
 
 static void fill(const struct state *s, const struct lease *l, struct lease_then *ret)

@@ -48,4 +48,7 @@ static inline void lease_past_keep(struct state *s, uint32_t slot)
 }
 
 /* All leases go: who looks has lost them. */
-void lease_past_end(struct leases *t);
+void lease_past_let_go(struct leases *t);
+/* Then what was kept goes, in slices: takes from *@left what it costs, in steps of roughly
+ * 0.3 us. Returns false when that did not last. */
+must_check_ bool lease_past_free_some(struct leases *t, size_t *left);

@@ -42,13 +42,25 @@ void leases_init(struct leases *t)
         RB_INIT(&t->kept);
 }
 
-void leases_fini(struct leases *t)
+bool leases_free_some(struct leases *t, size_t *left)
 {
-        for (size_t i = 0; i < t->n_slots; i++)
-                lease_free(t->slots[i]);
+        for (; t->n_slots > 0; t->n_slots--) {
+                if (*left == 0)
+                        return false;
+                --*left;
+                lease_free(t->slots[t->n_slots - 1]);
+        }
         free(t->slots);
         slots_fini(&t->taken);
         leases_init(t);
+        return true;
+}
+
+void leases_fini(struct leases *t)
+{
+        size_t all = SIZE_MAX;
+
+        (void) !leases_free_some(t, &all);
 }
 
 struct lease *leases_find(const struct leases *t, int64_t id)

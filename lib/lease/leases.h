@@ -58,6 +58,11 @@ struct leases {
 void leases_init(struct leases *t);
 void leases_fini(struct leases *t);
 
+/* The same in slices, when nobody looks at them any more (lease_past.h): takes from *@left
+ * what it costs, in steps of roughly 0.3 us. Returns false when that did not last. Only the
+ * same call may follow. */
+must_check_ bool leases_free_some(struct leases *t, size_t *left);
+
 struct lease *leases_find(const struct leases *t, int64_t id);
 struct lease *leases_find_name(const struct leases *t, const void *name, size_t name_len);
 

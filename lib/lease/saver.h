@@ -2,10 +2,11 @@
  * A snapshot that is encoded bit by bit, of the state as it was at the start, while commands go
  * on being applied.
  *
- * Members, alarms and users are few, and encoded at once. Leases (lease_past.h), then keys with
- * their history (past.h), are pinned: what was there at the start is found later, whatever is
- * changed or compacted meanwhile; loading another state ends it. Equal state gives equal bytes
- * (I4).
+ * Members and alarms are few, and encoded at once. Users and roles come next: they seldom
+ * change, and where one does before they all are encoded it begins again. Leases
+ * (lease_past.h), then keys with their history (past.h), are pinned: what was there at the
+ * start is found later, whatever is changed or compacted meanwhile; loading another state ends
+ * it. Equal state gives equal bytes (I4).
  */
 #pragma once
 
@@ -16,6 +17,10 @@
 struct state_saver {
         struct buf out;  /* what there is; the caller may take away what he has read */
         struct buf tail; /* what follows the keys */
+        struct state *state;
+        uint64_t auth_revision; /* as users and roles were when it began... */
+        size_t auth_at;         /* ...of which so many are in `tail` */
+        bool auth_done;
         struct lease_past leases;
         bool leases_done;
         struct buf owners; /* of those that were encoded */
@@ -36,8 +41,9 @@ void state_save_start(struct state_saver *sv, struct state *s);
 must_check_ int state_save_count(struct state_saver *sv, size_t bytes);
 
 /* Encodes about @bytes more. Returns 1 when there is more to come; 0 when the last of it is in
- * `out`; -ESTALE when more was compacted in between than could be kept, or another state was
- * loaded; or -ENOMEM. Where it is negative, begin again. */
+ * `out`; -ESTALE when more was compacted in between than could be kept, a user or a role
+ * changed too soon, or another state was loaded; or -ENOMEM. Where it is negative, begin again.
+ */
 must_check_ int state_save_more(struct state_saver *sv, size_t bytes);
 
 /* Bytes that it takes itself. */

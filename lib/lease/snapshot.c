@@ -20,10 +20,6 @@
 #include "base/le.h"
 #include "lease/saver.h"
 
-/* What a snapshot may ask for. Slots are dense, so that none is past STATE_LEASES_MAX; what was
- * written when there was no such bound may hold more. */
-#define SLOT_MAX (4 * STATE_LEASES_MAX)
-
 #define VERSION_LEN 36    /* without its value */
 #define BYTES_PER_STEP 16 /* of the past */
 
@@ -105,9 +101,42 @@ static void save_tail(const struct state *s, struct buf *out)
         auth_save(&s->auth, out);
 }
 
+/* So long it is when that many @bytes more are in it. */
+static size_t up_to(const struct buf *out, size_t bytes)
+{
+        return bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
+}
+
+#define MISSED_MAX 8 /* after so many all are encoded at once */
+
+/* Returns 0 when that was all, 1 when there are more, -ESTALE or -ENOMEM. */
+static int save_auth(struct state_saver *sv, size_t bytes)
+{
+        struct auth *a = &sv->state->auth;
+
+        if (sv->auth_done)
+                return 0;
+        if (sv->leases.pinned && !sv->leases.of)
+                return -ESTALE; /* it is another state */
+        if (a->revision != sv->auth_revision) {
+                a->n_missed++;
+                return -ESTALE;
+        }
+        if (a->n_missed >= MISSED_MAX)
+                bytes = SIZE_MAX;
+        sv->auth_done = auth_save_some(a, &sv->auth_at, up_to(&sv->tail, bytes), &sv->tail);
+        if (buf_error(&sv->tail) < 0)
+                return -ENOMEM;
+        if (sv->auth_done)
+                a->n_missed = 0;
+        return !sv->auth_done;
+}
+
 static void save_start(struct state_saver *sv, struct state *s, bool pin)
 {
         state_saver_fini(sv);
+        sv->state = s;
+        sv->auth_revision = s->auth.revision;
         past_begin(&sv->past, &s->kv, s->revision, pin);
         lease_past_begin(&sv->leases, s, pin);
         buf_add_u64(&sv->out, (uint64_t) s->revision);
@@ -141,18 +170,15 @@ static size_t bytes_len(size_t n)
         return varint_len(n) + n;
 }
 
-/* So long it is when that many @bytes more are in it. */
-static size_t up_to(const struct buf *out, size_t bytes)
-{
-        return bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
-}
-
 int state_save_count(struct state_saver *sv, size_t bytes)
 {
         struct past *p = &sv->past;
         int64_t steps = steps_of(bytes);
         int r;
 
+        r = save_auth(sv, bytes);
+        if (r != 0)
+                return r;
         if (!sv->leases_done) {
                 r = save_leases(sv, up_to(&sv->out, bytes), &steps);
                 if (r == 0)
@@ -188,8 +214,10 @@ int state_save_more(struct state_saver *sv, size_t bytes)
         struct past *p = &sv->past;
         size_t until = up_to(out, bytes);
         int64_t steps = steps_of(bytes);
-        int r = sv->leases_done ? 0 : save_leases(sv, until, &steps);
+        int r = save_auth(sv, bytes);
 
+        if (r == 0 && !sv->leases_done)
+                r = save_leases(sv, until, &steps);
         if (r != 0)
                 return r < 0 || buf_error(out) == 0 ? r : -ENOMEM;
         if (sv->value && !past_is_good(p))
@@ -256,226 +284,4 @@ uint64_t state_hash(const struct state *s)
 
         state_save(s, &b);
         return hash_end(hash_add(HASH_START, b.data, buf_len(&b)));
-}
-
-static int load_leases(struct state *s, struct view *in)
-{
-        uint64_t n, id, ttl, born, renewed, end;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                struct view name;
-                struct lease *l;
-                uint32_t slot;
-
-                r = view_u32(in, &slot);
-                if (r == 0)
-                        r = view_u64(in, &id);
-                if (r == 0)
-                        r = view_u64(in, &ttl);
-                if (r == 0)
-                        r = view_u64(in, &born);
-                if (r == 0)
-                        r = view_u64(in, &renewed);
-                if (r == 0)
-                        r = view_u64(in, &end);
-                if (r == 0)
-                        r = view_bytes(in, &name);
-                if (r < 0)
-                        return r;
-                if (slot >= SLOT_MAX || end > INT64_MAX || ttl > INT64_MAX ||
-                    leases_at(&s->leases, slot) || leases_find(&s->leases, (int64_t) id) ||
-                    (name.len > 0 && leases_find_name(&s->leases, name.p, name.len)))
-                        return -EBADMSG;
-                r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len,
-                               &slot, &l);
-                if (r < 0)
-                        return r;
-                l->renewed = renewed;
-                r = deadlines_set(&s->deadlines, slot, (struct lease_time){(nsec_t) end});
-        }
-        return r;
-}
-
-static int load_version(struct state *s, struct view key, struct view *in)
-{
-        struct kv_version *v;
-        struct view value;
-        uint64_t mod, create, version, lease;
-        uint32_t sub;
-        int r = view_u64(in, &mod);
-
-        if (r == 0)
-                r = view_u64(in, &create);
-        if (r == 0)
-                r = view_u64(in, &version);
-        if (r == 0)
-                r = view_u64(in, &lease);
-        if (r == 0)
-                r = view_u32(in, &sub);
-        if (r == 0)
-                r = view_bytes(in, &value);
-        if (r < 0)
-                return r;
-        v = malloc(sizeof(*v) + value.len);
-        if (!v)
-                return -ENOMEM;
-        *v = (struct kv_version){
-                .mod_revision = (int64_t) mod,
-                .create_revision = (int64_t) create,
-                .version = (int64_t) version,
-                .lease = (int64_t) lease,
-                .sub = sub,
-                .value_len = (uint32_t) value.len,
-        };
-        if (value.len > 0)
-                memcpy(v->value, value.p, value.len);
-        r = kv_restore(&s->kv, key.p, key.len, v);
-        if (r < 0)
-                free(v);
-        return r;
-}
-
-static int load_keys(struct state *s, struct view *in)
-{
-        uint64_t n, n_versions;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                struct view key;
-                struct kv_key *k;
-
-                r = view_bytes(in, &key);
-                if (r == 0)
-                        r = view_varint(in, &n_versions);
-                if (r == 0 && (n_versions == 0 || kv_find(&s->kv, key.p, key.len)))
-                        return -EBADMSG;
-                for (uint64_t j = 0; r == 0 && j < n_versions; j++)
-                        r = load_version(s, key, in);
-                if (r < 0)
-                        return r;
-                k = kv_find(&s->kv, key.p, key.len);
-                if (kv_live(k) && k->newest->lease != 0) {
-                        struct lease *l = leases_find(&s->leases, k->newest->lease);
-
-                        if (!l)
-                                return -EBADMSG;
-                        leases_attach(k, l);
-                }
-        }
-        kv_restore_end(&s->kv);
-        return r;
-}
-
-static int load_members(struct state *s, struct view *in)
-{
-        uint64_t n, id;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                cleanup_(freep) char *name_z = NULL, *urls_z = NULL;
-                struct view name, urls;
-
-                r = view_u64(in, &id);
-                if (r == 0)
-                        r = view_bytes(in, &name);
-                if (r == 0)
-                        r = view_bytes(in, &urls);
-                if (r < 0)
-                        return r;
-                name_z = strndup((const char *) name.p, name.len);
-                urls_z = strndup((const char *) urls.p, urls.len);
-                if (!name_z || !urls_z)
-                        return -ENOMEM;
-                r = state_set_member(s, id, name_z, urls_z);
-        }
-        return r;
-}
-
-static int load_alarms(struct state *s, struct view *in)
-{
-        uint64_t n, member;
-        uint8_t type, why;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                r = view_u64(in, &member);
-                if (r == 0)
-                        r = view_u8(in, &type);
-                if (r < 0)
-                        break;
-                /* What an earlier version of us saved says no reason. */
-                why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
-                type &= 15;
-                if (r == 0 && type != PB__ALARM_TYPE__NOSPACE &&
-                    type != PB__ALARM_TYPE__CORRUPT)
-                        r = -EBADMSG;
-                if (r == 0)
-                        r = state_add_alarm(s, member, (Pb__AlarmType) type, why);
-        }
-        return r;
-}
-
-static int load_owners(struct state *s, struct view *in)
-{
-        uint64_t n;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                struct view owner;
-                struct lease *l;
-                uint32_t slot;
-
-                r = view_u32(in, &slot);
-                if (r == 0)
-                        r = view_bytes(in, &owner);
-                if (r < 0)
-                        return r;
-                l = leases_at(&s->leases, slot);
-                if (!l || l->owner || owner.len == 0 || memchr(owner.p, 0, owner.len))
-                        return -EBADMSG;
-                r = leases_set_owner(&s->leases, l, owner);
-        }
-        return r;
-}
-
-int state_load(struct state *s, struct view in)
-{
-        uint64_t revision, compacted, time;
-        int r;
-
-        state_init(s);
-        r = view_u64(&in, &revision);
-        if (r == 0)
-                r = view_u64(&in, &compacted);
-        if (r == 0)
-                r = view_u64(&in, &s->applied);
-        if (r == 0)
-                r = view_u64(&in, &time);
-        if (r == 0 && time > INT64_MAX)
-                r = -EBADMSG;
-        if (r == 0) {
-                s->time = (struct lease_time){(nsec_t) time};
-                s->revision = (int64_t) revision;
-                s->kv.compacted = (int64_t) compacted;
-                r = load_leases(s, &in);
-        }
-        if (r == 0)
-                r = load_keys(s, &in);
-        if (r == 0)
-                r = load_members(s, &in);
-        if (r == 0)
-                r = load_alarms(s, &in);
-        if (r == 0 &&
-            in.len > 0) /* nothing follows in what was written before there was auth */
-                r = auth_load(&s->auth, &in);
-        if (r == 0 && in.len > 0) /* nor before leases knew who granted them */
-                r = load_owners(s, &in);
-        if (r == 0 && in.len > 0)
-                r = -EBADMSG;
-        if (r < 0) {
-                state_fini(s);
-                state_init(s);
-        }
-        return r;
 }

@@ -16,11 +16,17 @@ void state_init(struct state *s)
         auth_init(&s->auth);
 }
 
-void state_fini(struct state *s)
+void state_let_go(struct state *s)
 {
-        kv_fini(&s->kv);
-        lease_past_end(&s->leases);
-        leases_fini(&s->leases);
+        kept_unpin_all(&s->kv.kept);
+        lease_past_let_go(&s->leases);
+}
+
+bool state_free_some(struct state *s, size_t *left)
+{
+        if (!kv_free_some(&s->kv, left) || !lease_past_free_some(&s->leases, left) ||
+            !leases_free_some(&s->leases, left) || !auth_free_some(&s->auth, left))
+                return false;
         deadlines_fini(&s->deadlines);
         for (size_t i = 0; i < s->n_members; i++) {
                 free(s->members[i].name);
@@ -28,9 +34,17 @@ void state_fini(struct state *s)
         }
         free(s->members);
         free(s->alarms);
-        auth_fini(&s->auth);
         arena_fini(&s->scratch);
         *s = (struct state){0};
+        return true;
+}
+
+void state_fini(struct state *s)
+{
+        size_t all = SIZE_MAX;
+
+        state_let_go(s);
+        (void) !state_free_some(s, &all);
 }
 
 size_t state_bytes(const struct state *s)

@@ -95,6 +95,12 @@ struct state_reply {
 void state_init(struct state *s);
 void state_fini(struct state *s);
 
+/* The same in slices. First whoever looks at it in slices loses it (-ESTALE), after which it
+ * may be moved; then it goes: takes from *@left what that costs, in steps of roughly 0.3 us,
+ * and returns false when it did not last. Only the same call may follow. */
+void state_let_go(struct state *s);
+must_check_ bool state_free_some(struct state *s, size_t *left);
+
 /* Takes up the entry at @index, which was appended at lease time @at; its commands follow. */
 void state_begin(struct state *s, uint64_t index, struct lease_time at);
 
@@ -161,7 +167,8 @@ int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 /* The snapshot, equal on every replica that applied as much (I4). */
 void state_save(const struct state *s, struct buf *out);
 
-/* Fills a fresh @s. Returns 0, -EBADMSG or -ENOMEM; on failure @s is empty. */
+/* Fills a fresh @s, at once (loader.h: in slices). Returns 0, -EBADMSG or -ENOMEM; on failure
+ * @s is empty. */
 must_check_ int state_load(struct state *s, struct view snapshot);
 
 /* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */

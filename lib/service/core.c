@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "lease/loader.h"
 #include "lease/saver.h"
 #include "service/upkeep.h"
 
@@ -27,9 +28,14 @@
 #define TICK_AFTER \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define READS_MAX 100000   /* that wait; past it: too many requests */
+#define PROPOSED_AT_ONCE ((size_t) 2000) /* of what is proposed again: some 3 ms... */
+#define PROPOSED_BYTES 2048              /* ...where one is so large */
+#define LOST_AT_ONCE ((size_t) 1000)     /* writes that are told so in one turn */
+#define READS_MAX 100000                 /* that wait; past it: too many requests */
 #define READS_AT_ONCE 1500 /* answered in one turn; costly answers take turns of their own */
 #define TIMED_OUT_MAX 1000 /* in one turn */
+#define GONE_STEPS 8192    /* of what is freed, in one turn: some 2 ms... */
+#define GONE_PAUSE NSEC_PER_MSEC /* ...and again after that */
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
@@ -43,11 +49,20 @@ struct renew_batch {
         size_t n_early;
 };
 
+/* A state beside ours: read in, or to be freed. */
+struct aside {
+        STAILQ_ENTRY(aside) next;
+        struct state state;
+};
+
 struct core {
         struct core_config cfg;
         struct state state;
         struct state_saver saver;
-        struct state *loaded; /* beside it; NULL: none */
+        struct aside *loaded; /* NULL: none; by... */
+        struct state_loader loader;
+        STAILQ_HEAD(, aside) gone; /* these are freed, some of it at a time... */
+        struct boot_time gone_at;  /* ...then */
         uint64_t installs;
         struct {
                 bool on;        /* an entry is half applied... */
@@ -65,9 +80,15 @@ struct core {
         struct core_writes writes;
         size_t n_writes, write_bytes;
         uint64_t next_seq;
-        struct buf command; /* as it is proposed */
-        uint64_t term_seen; /* the highest term of an applied entry */
-        bool repropose;     /* some writes were not proposed, or not in this term */
+        struct buf command;      /* as it is proposed */
+        uint64_t term_seen;      /* the highest term of an applied entry */
+        bool repropose;          /* some writes were not proposed, or not in this term... */
+        uint64_t repropose_from; /* ...this one, and later ones */
+        struct {
+                bool on;             /* nobody knows what became of writes that were out... */
+                uint64_t from, upto; /* ...of these... */
+                uint64_t term;       /* ...in this term or a later one */
+        } skipped;
 
         struct core_reads reads;
         TAILQ_HEAD(core_confirmed, core_read) confirmed; /* of them; ascending by index */
@@ -130,6 +151,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->reads);
         TAILQ_INIT(&c->confirmed);
         STAILQ_INIT(&c->renewals);
+        STAILQ_INIT(&c->gone);
         c->busy_since = BOOT_TIME_NEVER;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
         /* Another life of this replica may have commands in the log still, and questions with
@@ -167,16 +189,34 @@ static void read_finish(struct core *c, struct core_read *rd, struct status st)
         rd->done(rd, st);
 }
 
+/* ---- states beside ours ---- */
+
+/* Returns false when *@left did not last. */
+static bool free_gone(struct core *c, size_t *left)
+{
+        struct aside *a;
+
+        while ((a = STAILQ_FIRST(&c->gone))) {
+                if (!state_free_some(&a->state, left))
+                        return false;
+                STAILQ_REMOVE_HEAD(&c->gone, next);
+                free(a);
+        }
+        return true;
+}
+
 static void drop_loaded(struct core *c)
 {
-        if (c->loaded)
-                state_fini(c->loaded);
-        free(c->loaded);
+        if (!c->loaded)
+                return;
+        state_loader_fini(&c->loader);
+        STAILQ_INSERT_TAIL(&c->gone, c->loaded, next);
         c->loaded = NULL;
 }
 
 struct core *core_free(struct core *c)
 {
+        size_t all = SIZE_MAX;
         struct core_renewal *rn;
         struct core_write *w;
         struct core_read *rd;
@@ -198,6 +238,7 @@ struct core *core_free(struct core *c)
         }
         state_saver_fini(&c->saver);
         drop_loaded(c);
+        (void) free_gone(c, &all);
         state_fini(&c->state);
         buf_fini(&c->part.out);
         free(c->member_name);
@@ -371,39 +412,83 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
         return 0;
 }
 
+/* Of those that wait, the first from @seq on. */
+static struct core_write *write_from(struct core *c, uint64_t seq)
+{
+        return RB_NFIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
+}
+
+/* It may still come: it was proposed, and nothing of a later term was applied. */
+static bool is_out(const struct core_write *w, uint64_t term_seen)
+{
+        return w->term != 0 && w->term >= term_seen;
+}
+
+/* It begins with the first, wherever it had come to. */
+static void repropose_all(struct core *c)
+{
+        c->repropose = true;
+        c->repropose_from = 0;
+}
+
 /* What was proposed in a term that is over and did not come by, or never was proposed, goes to
- * the leader of today. */
+ * the leader of today; there may be 100,000, so some in each turn. */
 static void repropose(struct core *c)
 {
-        struct core_write *w, *next;
+        size_t left = PROPOSED_AT_ONCE;
+        struct core_write *w;
+        uint64_t seq;
 
         if (!c->repropose || core_status(c).leader_id == 0)
                 return;
         c->repropose = false;
-        for (w = RB_MIN(core_writes, &c->writes); w; w = next) {
-                next = RB_NEXT(core_writes, &c->writes, w);
-                if (w->term != 0)
+        for (w = write_from(c, c->repropose_from); w && left > 0; w = write_from(c, seq + 1)) {
+                seq = w->seq;
+                left--;
+                if (is_out(w, c->term_seen))
                         continue;
+                left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
                 if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for it */
                         write_finish(c, w, status_timeout, (struct view){0});
                 else if (propose(c, w) < 0)
                         write_finish(c, w, status_too_many, (struct view){0});
         }
+        c->repropose = c->repropose || w;
+        c->repropose_from = w ? w->seq : 0;
+}
+
+/* Of what we had proposed we know nothing. Renewals may be repeated, others may not. Until all
+ * are looked at none is proposed again: it would be one that nobody knows of. */
+static void tell_lost(struct core *c)
+{
+        size_t left = LOST_AT_ONCE;
+        struct core_write *w;
+        uint64_t seq;
+
+        for (w = write_from(c, c->skipped.from); w && w->seq <= c->skipped.upto && left > 0;
+             w = write_from(c, seq + 1)) {
+                seq = w->seq;
+                left--;
+                if (!is_out(w, c->skipped.term))
+                        continue;
+                if (w->type == CMD_RENEW)
+                        w->term = 0;
+                else
+                        write_finish(c, w, status_lost, (struct view){0});
+        }
+        c->skipped.on = w && w->seq <= c->skipped.upto;
+        c->skipped.from = w ? w->seq : 0;
+        if (!c->skipped.on)
+                repropose_all(c);
 }
 
 static void term_begins(struct core *c, uint64_t term)
 {
-        struct core_write *w;
-
         if (term <= c->term_seen)
                 return;
-        c->term_seen = term;
         /* An entry of this term is applied: nothing of an older one can come any more. */
-        RB_FOREACH (w, core_writes, &c->writes)
-                if (w->term != 0 && w->term < term) {
-                        w->term = 0;
-                        c->repropose = true;
-                }
+        c->term_seen = term;
+        repropose_all(c);
 }
 
 /* ---- reads ---- */
@@ -893,14 +978,24 @@ static void on_drop(void *u)
 static int on_load(void *u, struct view snapshot)
 {
         struct core *c = u;
-        int r;
 
         drop_loaded(c);
         c->loaded = calloc(1, sizeof(*c->loaded));
         if (!c->loaded)
                 return -ENOMEM;
-        r = state_load(c->loaded, snapshot);
-        if (r < 0)
+        state_load_start(&c->loader, &c->loaded->state, snapshot);
+        return 0;
+}
+
+/* What is gone goes first: there are not three of them. */
+static int on_load_more(void *u, size_t *left)
+{
+        struct core *c = u;
+        int r = free_gone(c, left) ? state_load_some(&c->loader, left) : 1;
+
+        if (r == 0)
+                state_loader_fini(&c->loader);
+        else if (r < 0)
                 drop_loaded(c);
         return r;
 }
@@ -908,11 +1003,13 @@ static int on_load(void *u, struct view snapshot)
 static struct lease_time on_adopt(void *u)
 {
         struct core *c = u;
+        struct state old;
 
-        state_fini(&c->state);
-        c->state = *c->loaded;
-        free(c->loaded);
-        c->loaded = NULL;
+        state_let_go(&c->state);
+        old = c->state;
+        c->state = c->loaded->state;
+        c->loaded->state = old;
+        drop_loaded(c);
         c->part.on = false;
         c->part.told = 0;
         c->part.told_slots = (struct cmd_slots){0};
@@ -926,29 +1023,22 @@ static void on_changed(void *u)
         struct core *c = u;
 
         if (core_status(c).leader_id != 0)
-                c->repropose = true;
+                repropose_all(c);
         if (c->owner && c->owner->changed)
                 c->owner->changed(c->owner_data);
 }
 
-/* Entries were skipped by a snapshot: of what we had proposed we know nothing. Renewals may be
- * repeated, others may not. */
+/* Entries were skipped by a snapshot, ours perhaps. */
 static void on_skipped(void *u)
 {
         struct core *c = u;
-        struct core_write *w, *next;
 
-        for (w = RB_MIN(core_writes, &c->writes); w; w = next) {
-                next = RB_NEXT(core_writes, &c->writes, w);
-                if (w->term == 0)
-                        continue;
-                if (w->type == CMD_RENEW) {
-                        w->term = 0;
-                        c->repropose = true;
-                } else {
-                        write_finish(c, w, status_lost, (struct view){0});
-                }
-        }
+        /* Where some are still to be told of the last time, these and all since. */
+        if (!c->skipped.on)
+                c->skipped.term = c->term_seen;
+        c->skipped.on = true;
+        c->skipped.from = 0;
+        c->skipped.upto = c->next_seq;
         serve_reads(c, c->state.applied);
 }
 
@@ -1014,6 +1104,7 @@ const struct replica_ops core_replica_ops = {
         .save = on_save,
         .save_more = on_save_more,
         .load = on_load,
+        .load_more = on_load_more,
         .adopt = on_adopt,
         .drop = on_drop,
         .changed = on_changed,
@@ -1101,7 +1192,7 @@ static void time_out(struct core *c)
                 if (boot_before(c->now, w->deadline))
                         continue;
                 left--;
-                if (w->overdue && w->term != 0) {
+                if (w->overdue && is_out(w, c->term_seen)) {
                         w->deadline = BOOT_TIME_NEVER;
                         w->overdue(w);
                 } else {
@@ -1162,6 +1253,10 @@ struct boot_time core_next(struct core *c)
         const struct core_read *rd = TAILQ_FIRST(&c->confirmed);
         struct replica_status st = core_status(c);
 
+        if (c->skipped.on || (c->repropose && c->repropose_from > 0 && st.leader_id != 0))
+                next = boot_min(next, c->now);
+        if (!STAILQ_EMPTY(&c->gone))
+                next = boot_min(next, c->gone_at);
         if (!c->part.on) /* else the batch waits for the rest of an entry */
                 next = boot_min(next, c->renew_at);
         if (!c->part.on && rd && rd->index <= c->served)
@@ -1192,6 +1287,7 @@ struct boot_time core_next(struct core *c)
 void core_flush(struct core *c, struct boot_time now)
 {
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
+        size_t left = GONE_STEPS;
 
         pass_time(c, now);
         c->reads_left = READS_AT_ONCE;
@@ -1202,5 +1298,12 @@ void core_flush(struct core *c, struct boot_time now)
          * entry may be another's when it is done. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
                 send_batch(c);
-        repropose(c);
+        if (c->skipped.on)
+                tell_lost(c);
+        if (!c->skipped.on)
+                repropose(c);
+        if (!STAILQ_EMPTY(&c->gone) && !boot_before(c->now, c->gone_at)) {
+                c->gone_at = boot_add(c->now, GONE_PAUSE);
+                (void) free_gone(c, &left);
+        }
 }

@@ -7,6 +7,7 @@
 #include <raft.h>
 #include <stdio.h>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "consensus/message.h"
 #include "disk.h"
@@ -316,8 +317,24 @@ static void add_entries(struct node *to, struct buf *b, struct view *step)
         }
 }
 
+/* An InstallSnapshot comes as a frame of its own, with a checksum that is right, all of it as
+ * one part. */
+static void make_part(const struct buf *raft, struct buf *ret)
+{
+        const uint8_t *p = buf_head(raft) + 1;
+        size_t len = buf_len(raft) - 1;
+
+        buf_add_u8(ret, FRAME_SNAPSHOT);
+        buf_add(ret, p + 1, 2 * sizeof(uint64_t)); /* term and index */
+        buf_add_u64(ret, len + SNAPSHOT_CRC);
+        buf_add_u64(ret, 0);
+        buf_add(ret, p, len);
+        buf_add_u32(ret, crc32c(0, p, len));
+}
+
 static void forge_raft(unsigned from, struct node *to, struct view step)
 {
+        cleanup_(buf_fini) struct buf part = {0};
         cleanup_(buf_fini) struct buf b = {0};
         uint8_t type = take_u8(&step) % (RAFT_TIMEOUT_NOW + 2);
 
@@ -373,7 +390,11 @@ static void forge_raft(unsigned from, struct node *to, struct view step)
         /* What is left makes it malformed. */
         buf_add(&b, step.p, step.len);
         W->forged = true;
-        give(from, (unsigned) (to - W->n), (struct view){b.data, buf_len(&b)});
+        if (type == RAFT_INSTALL_SNAPSHOT)
+                make_part(&b, &part);
+        give(from, (unsigned) (to - W->n),
+             type == RAFT_INSTALL_SNAPSHOT ? (struct view){part.data, buf_len(&part)}
+                                           : (struct view){b.data, buf_len(&b)});
 }
 
 /* A frame that is under way gets there with a byte changed, or cut, or longer. */

@@ -177,6 +177,11 @@ static void save_more(struct pair *p, size_t bytes)
         if (!p->saving)
                 return;
         r = state_save_more(&p->saver, bytes);
+        if (r == -ESTALE && !p->saver.auth_done) { /* a user changed meanwhile */
+                state_saver_fini(&p->saver);
+                p->saving = false;
+                return;
+        }
         HOLDS(r == 0 || r == 1);
         if (r == 1)
                 return;

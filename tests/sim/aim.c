@@ -37,7 +37,7 @@ struct rule {
         nsec_t delay, least, most;
 };
 
-#define RULES_MAX 7
+#define RULES_MAX 8
 
 struct aim {
         const char *name;
@@ -54,6 +54,14 @@ static void few_entries(struct world *w)
         if (chance(w, 80))
                 often(w, 12, 30);
         w->write_every = some_time(w, 10 * MSEC, 25 * MSEC);
+}
+
+/* ...and to read a snapshot in takes longer than to hand over. */
+static void slow_loads(struct world *w)
+{
+        few_entries(w);
+        if (chance(w, 60))
+                w->apply_slice = 1;
 }
 
 /* A disk that was full once has room again, and the log goes on for long without a snapshot. */
@@ -161,8 +169,10 @@ static const struct aim aims[] = {
                    {AT_INSTALL, CRASH, LEADER, 250, 20 * MSEC, MSEC, 1500 * MSEC},
                    {AT_INSTALL, CUT, LEADER, 250, 20 * MSEC, 300 * MSEC, 1500 * MSEC},
                    {AT_INSTALL, CRASH, SELF, 250, 20 * MSEC, MSEC, 300 * MSEC},
-                   {AT_INSTALL, STALL, SELF, 250, 0, ELECTION / 2, 2 * ELECTION}},
-         .prepare = few_entries},
+                   {AT_INSTALL, STALL, SELF, 250, 0, ELECTION / 2, 2 * ELECTION},
+                   {AT_LOAD, TRANSFER, LEADER, 400, 5 * MSEC, 0, 0},
+                   {AT_LOAD, CRASH, LEADER, 200, 5 * MSEC, MSEC, 1500 * MSEC}},
+         .prepare = slow_loads},
         {.name = "compactions",
          .rules = {{AT_SAVING, COMPACT, SELF, 900, 3 * MSEC, 0, 0},
                    {AT_COMPACTED, CRASH, SELF, 150, 5 * MSEC, MSEC, 500 * MSEC},

@@ -496,6 +496,22 @@ static int seen_load(void *u, struct view snapshot)
         return core_replica_ops.load(u, snapshot);
 }
 
+static int seen_load_more(void *u, size_t *left)
+{
+        MEMORY(MEMORY_LOAD);
+        int r = core_replica_ops.load_more(u, left);
+
+        (void) memory_of(MEMORY_OURS); /* until the end of this function */
+        W->met.load_slice += r > 0;
+        return r;
+}
+
+static void seen_drop(void *u)
+{
+        W->met.load_dropped += seen_loading(node_of_core(u));
+        core_replica_ops.drop(u);
+}
+
 static void seen_changed_members(void *u, uint64_t request, int outcome)
 {
         struct replica_node *n = node_of_core(u);
@@ -693,6 +709,8 @@ void nodes_begin(struct world *w)
         seen_ops = core_replica_ops;
         seen_ops.apply = seen_apply;
         seen_ops.load = seen_load;
+        seen_ops.load_more = seen_load_more;
+        seen_ops.drop = seen_drop;
         seen_ops.changed_members = seen_changed_members;
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];

@@ -19,8 +19,14 @@ static struct standing standing; /* before the frame that is handled now */
 
 static bool is_installing(const struct replica *r)
 {
-        return r->installing || (r->incoming.total > 0 && r->incoming.have > 0 &&
-                                 r->incoming.have < r->incoming.total);
+        return r->installing || r->incoming.loading ||
+               (r->incoming.total > 0 && r->incoming.have > 0 &&
+                r->incoming.have < r->incoming.total);
+}
+
+bool seen_loading(const struct replica_node *n)
+{
+        return n->replica && n->replica->incoming.loading;
 }
 
 static bool is_changing(const struct replica *r)

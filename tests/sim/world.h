@@ -95,6 +95,8 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
                 x(unsynced_start, "a start that finds what was never synced"),               \
                 x(install_election, "a snapshot's installation across an election"),         \
                 x(install_crash, "a crash while a snapshot is installed"),                   \
+                x(load_slice, "a snapshot that is half loaded when others have their turn"), \
+                x(load_dropped, "an installation that is abandoned while it loads"),         \
                 x(install_damage, "a snapshot that is damaged on its way"),                  \
                 x(save_election, "a snapshot being taken across an election"),               \
                 x(save_compaction, "a snapshot being taken while a compaction comes"),       \
@@ -456,6 +458,8 @@ void seen_frame_before(struct replica_node *n);
 void seen_frame_after(struct world *w, struct replica_node *n);
 /* Before it is gone; and when it is there again. */
 void seen_crash(struct world *w, struct replica_node *n);
+/* It is reading in a snapshot of another's. */
+bool seen_loading(const struct replica_node *n);
 void seen_start(struct world *w, struct replica_node *n);
 void seen_file(struct world *w, struct replica_node *n, const char *name);
 

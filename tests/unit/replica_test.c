@@ -17,6 +17,8 @@ static struct {
         uint64_t told_term; /* in which term */
         char state, loaded; /* what was loaded last, and beside it; 0: nothing */
         int load_fails;     /* ...with this, where it is not 0 */
+        struct view loading;
+        unsigned load_slices, dropped; /* slices that are still to come before that */
         const char *gave_up;
         struct boot_time now;
         bool alone; /* the only voter */
@@ -55,9 +57,27 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
 static int on_load(void *u, struct view snapshot)
 {
         (void) u;
-        if (w.load_fails == 0 && snapshot.len == 1 && *snapshot.p != 'b')
-                w.loaded = (char) *snapshot.p;
-        return w.load_fails < 0 ? w.load_fails : *snapshot.p == 'b' ? -EBADMSG : 0;
+        w.loading = snapshot;
+        return 0;
+}
+
+static int on_load_more(void *u, size_t *left)
+{
+        (void) u;
+        if (*left < SIZE_MAX && w.load_slices > 0) {
+                w.load_slices--;
+                return 1;
+        }
+        if (w.load_fails == 0 && w.loading.len == 1 && *w.loading.p != 'b')
+                w.loaded = (char) *w.loading.p;
+        return w.load_fails < 0 ? w.load_fails : *w.loading.p == 'b' ? -EBADMSG : 0;
+}
+
+static void on_drop(void *u)
+{
+        (void) u;
+        w.dropped++;
+        w.loaded = 0;
 }
 
 static struct lease_time on_adopt(void *u)
@@ -84,8 +104,9 @@ static const struct replica_ops ops = {
         .send = on_send,
         .apply = on_apply,
         .load = on_load,
+        .load_more = on_load_more,
         .adopt = on_adopt,
-        .drop = on_event,
+        .drop = on_drop,
         .changed = on_event,
         .skipped = on_event,
         .fatal = on_fatal,
@@ -426,4 +447,70 @@ TEST(a_snapshot_that_finds_no_memory_leaves_what_is_there)
         w.load_fails = 0;
         restart_with('a');
         end();
+}
+
+/* Time goes on until what is read in has come to its end. */
+static void pass(unsigned ms)
+{
+        for (unsigned i = 0; i < ms; i++) {
+                w.now = boot_add(w.now, MSEC);
+                replica_flush(w.replica, w.now);
+        }
+}
+
+/* It is large, and heartbeats wait for none of it. What is there stays until all was read. */
+TEST(a_snapshot_is_read_in_while_others_have_their_turn)
+{
+        begin();
+        append(2, 2, 2, 10, 1);
+        settle();
+        w.load_slices = 20;
+        install_state(2, 2, 20, 'a', false);
+        for (unsigned i = 0; i < 19; i++) {
+                CHECK(w.load_slices > 0);
+                w.told_term = 0;
+                append(2, 2, 11, 10, 2);
+                CHECK_EQ(w.told_term, 2);
+                CHECK_EQ(w.told, 10);
+                CHECK_EQ(w.loaded, 0);
+                CHECK(!boot_before(boot_add(w.now, MSEC), replica_next(w.replica)));
+                pass(1);
+        }
+        pass(2);
+        settle();
+        CHECK_EQ(w.told, 20);
+        CHECK_EQ(w.state, 'a');
+        CHECK_EQ(w.dropped, 0);
+        end();
+}
+
+/* Half of it is nothing: it goes when a newer one comes, or another term, and nothing of it is
+ * left. */
+TEST(a_snapshot_that_is_half_read_in_is_dropped)
+{
+        for (int how = 0; how < 3; how++) {
+                begin();
+                append(2, 2, 2, 10, 1);
+                settle();
+                w.load_slices = 20;
+                install_state(2, 2, 20, 'a', false);
+                pass(5);
+                CHECK_EQ(w.load_slices, 14);
+                CHECK_EQ(w.dropped, 0);
+                if (how == 0) {
+                        install_state(2, 2, 30, 'c', false);
+                } else if (how == 1) {
+                        append(3, 3, 11, 12, 2); /* who goes on from what is here */
+                } else {
+                        end();
+                        continue;
+                }
+                CHECK_EQ(w.dropped, 1);
+                pass(30);
+                settle();
+                CHECK_EQ(w.state, how == 0 ? 'c' : 0);
+                CHECK_EQ(w.told, how == 0 ? 30 : 12);
+                CHECK_EQ(w.dropped, 1);
+                end();
+        }
 }

@@ -1,0 +1,225 @@
+/*
+ * A snapshot of another replica's: parts, then bytes that are whole, then a state beside ours,
+ * then ours.
+ *
+ * It is read in before anything of our own gives way to it: what does not load, or was damaged
+ * on its way, is refused. It may be large, and nothing waits for it: it is summed up as it
+ * comes, read in in slices between other work, and raft hears of it when it is a state. It goes
+ * as if it had never come when a newer one comes, or another term, before that.
+ */
+#include "consensus/internal.h"
+
+#define LOAD_STEPS 6000                /* at once: some 2 ms... */
+#define LOAD_PAUSE NSEC_PER_MSEC       /* ...and again after that */
+#define TOLD_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
+
+static void forget(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+
+        if (c->loading) {
+                r->ops->drop(r->userdata);
+                message_discard(&c->message);
+        }
+        buf_fini(&c->bytes);
+        *c = (struct incoming){.refused_at = c->refused_at};
+}
+
+/* What there is stays, and who sent it hears that we have nothing of it, so that raft asks for
+ * another one. */
+static void refuse(struct replica *r, const char *why)
+{
+        struct incoming *c = &r->incoming;
+
+        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, 0}, 3);
+        if (c->refused_at.ns == 0 || boot_diff(r->now, c->refused_at) >= TOLD_AGAIN) {
+                c->refused_at = r->now;
+                log_warning(
+                        "Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
+                        ", leader of term %" PRIu64
+                        ": %s. What is here stays, and it is asked for another one. Where that "
+                        "goes on, see that all members run the same version of tenure-core, "
+                        "look at that member's memory and network, and let another member "
+                        "lead (move-leader).",
+                        c->index, c->peer, c->term, why);
+        }
+        forget(r);
+}
+
+/* All of it is there. */
+static void begin(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+        size_t len = buf_len(&c->bytes) - SNAPSHOT_CRC;
+        struct view state;
+        int k;
+
+        if (le32_get(buf_head(&c->bytes) + len) != c->crc)
+                return refuse(r, "it was damaged on its way");
+        c->bytes.end -= SNAPSHOT_CRC;
+        k = message_decode_snapshot((struct view){buf_head(&c->bytes), len}, &c->message,
+                                    &state);
+        if (k < 0)
+                return refuse(r, "it is none");
+        c->loading = true;
+        c->load_at = r->now;
+        buf_consume(&c->bytes, len - state.len);
+        if (r->ops->load(r->userdata, state) < 0)
+                replica_fatal(r, "out of memory");
+}
+
+/* Nothing of ours is being saved: raft would not take it. */
+static void hand_over(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+
+        c->loading = false;
+        replica_receive(r, c->peer, &c->message);
+        if (r->installing)
+                return;
+        /* Raft had no need of it. Should the same one come again, it is taken again. */
+        r->ops->drop(r->userdata);
+        forget(r);
+}
+
+static void load_more(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+        size_t left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : LOAD_STEPS;
+        int k;
+
+        if (boot_before(r->now, c->load_at))
+                return;
+        c->load_at = boot_add(r->now, LOAD_PAUSE);
+        k = r->ops->load_more(r->userdata, &left);
+        if (k == 0)
+                hand_over(r);
+        else if (k == -ENOMEM)
+                replica_fatal(r, "out of memory");
+        else if (k < 0)
+                refuse(r, "it does not load");
+}
+
+int install_part(struct replica *r, uint64_t peer, struct view in)
+{
+        struct incoming *c = &r->incoming;
+        uint64_t term, index, total, offset;
+        int k = view_u64(&in, &term);
+
+        if (k == 0)
+                k = view_u64(&in, &index);
+        if (k == 0)
+                k = view_u64(&in, &total);
+        if (k == 0)
+                k = view_u64(&in, &offset);
+        if (k < 0 || total <= SNAPSHOT_CRC || offset > total || in.len > total - offset)
+                return -EBADMSG;
+        if (r->dead || term < raft_current_term(&r->raft))
+                return 0;
+        if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
+                forget(r);
+                c->peer = peer;
+                c->term = term;
+                c->index = index;
+                c->total = total;
+        }
+        if (offset == c->have) {
+                uint64_t end = total - SNAPSHOT_CRC;
+
+                buf_add(&c->bytes, in.p, in.len);
+                if (buf_error(&c->bytes) < 0) {
+                        replica_fatal(r, "out of memory");
+                        return 0;
+                }
+                if (offset < end)
+                        c->crc = crc32c(c->crc, in.p, min_of(in.len, end - offset));
+                c->have += in.len;
+        }
+        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
+        return 0;
+}
+
+/* It is whole, and waits for its turn, is read in, or waits for the disk. */
+static bool is_at_it(const struct replica *r)
+{
+        const struct incoming *c = &r->incoming;
+
+        return c->total > 0 && c->have == c->total &&
+               (r->installing || c->loading || buf_len(&c->bytes) > 0);
+}
+
+static struct boot_time tell_next(const struct replica *r)
+{
+        return is_at_it(r) ? boot_add(r->incoming.told_at, r->cfg.election / 4)
+                           : BOOT_TIME_NEVER;
+}
+
+/* A large one takes its time on a slow disk. Who sent it must not send another one meanwhile,
+ * of which the same would be true, nor let go of the entries behind it. */
+static void tell_at_it(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+
+        if (r->dead || boot_before(r->now, tell_next(r)))
+                return;
+        c->told_at = r->now;
+        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, c->have},
+                     3);
+}
+
+void install_run(struct replica *r)
+{
+        struct incoming *c = &r->incoming;
+
+        if (!r->installing) {
+                if (c->total > 0 && c->term < raft_current_term(&r->raft))
+                        forget(r);
+                if (!c->loading && !r->saving && !r->snapping && c->have == c->total &&
+                    buf_len(&c->bytes) > 0)
+                        begin(r);
+                if (c->loading && !r->dead)
+                        load_more(r);
+        }
+        tell_at_it(r);
+}
+
+struct boot_time install_next(const struct replica *r)
+{
+        return boot_min(tell_next(r),
+                        r->incoming.loading ? r->incoming.load_at : BOOT_TIME_NEVER);
+}
+
+void install_begin(struct replica *r, struct raft_update *u)
+{
+        r->installing = true;
+        r->pending = u->snapshot.metadata; /* with its configuration */
+        log_cut(&r->log, 0);
+        r->log.first = r->pending.index + 1;
+        r->pending_data = blob_new(&r->incoming.bytes);
+        if (!r->pending_data || snapshot_to_store(r, r->pending_data, true) < 0)
+                replica_fatal(r, "out of memory");
+}
+
+void install_done(struct replica *r, uint64_t index)
+{
+        struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
+
+        if (snapshot_remember(r, &r->pending) < 0)
+                return replica_fatal(r, "out of memory");
+        replica_adopt(r, r->pending.term);
+        r->pending_data = blob_free(r->pending_data);
+        r->installing = false;
+        r->applying = false;
+        r->applied = index;
+        r->ops->skipped(r->userdata);
+        ev.persisted_snapshot.metadata = r->pending;
+        ev.persisted_snapshot.last = true;
+        replica_step(r, &ev);
+}
+
+void install_fini(struct replica *r)
+{
+        if (r->incoming.loading)
+                message_discard(&r->incoming.message);
+        buf_fini(&r->incoming.bytes);
+}

@@ -1,0 +1,215 @@
+/* A snapshot that is read in bit by bit, and a state that goes so. */
+#include "base/hash.h"
+#include "lease/loader.h"
+#include "lease/saver.h"
+#include "test.h"
+
+#include "compares.h"
+
+/* Keys whose order is not that of their changes, some with a history, on leases that have names
+ * and owners; users and roles. */
+static void fill(struct state *s, unsigned n)
+{
+        char name[32];
+
+        state_init(s);
+        for (unsigned i = 0; i < n / 2; i++) {
+                struct lease *l;
+
+                snprintf(name, sizeof(name), "name-%u", i);
+                CHECK_EQ(leases_add(&s->leases, i + 1, 1000, i + 1, name, strlen(name), NULL,
+                                    &l),
+                         0);
+                CHECK_EQ(deadlines_set(&s->deadlines, l->slot, (struct lease_time){i}), 0);
+                if (i % 3 == 0)
+                        CHECK_EQ(leases_set_owner(&s->leases, l,
+                                                  (struct view){(const uint8_t *) "me", 2}),
+                                 0);
+        }
+        for (unsigned i = 0; i < 2 * n; i++) {
+                struct kv_key *k;
+
+                snprintf(name, sizeof(name), "key-%u", (unsigned) rnd(0, n));
+                CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, name, strlen(name), name, 8,
+                                i % 2 == 0 ? i % (n / 2) + 1 : 0, &k),
+                         0);
+                leases_attach(k, leases_find(&s->leases, k->newest->lease));
+        }
+        kv_compact(&s->kv, s->revision / 4);
+        s->auth.revision = 7;
+        for (unsigned i = 0; i < n / 10 + 1; i++) {
+                Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+                Pb__AuthUserAddRequest u = PB__AUTH_USER_ADD_REQUEST__INIT;
+                Pb__AuthRoleAddRequest r = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+                enum state_outcome outcome;
+
+                snprintf(name, sizeof(name), "%u", i);
+                u.name = r.name = name;
+                c.change_case = PB__AUTH_CHANGE__CHANGE_USER_ADD;
+                c.user_add = &u;
+                CHECK_EQ(auth_change(&s->auth, &c, &outcome), 0);
+                c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_ADD;
+                c.role_add = &r;
+                CHECK_EQ(auth_change(&s->auth, &c, &outcome), 0);
+        }
+}
+
+static void check_history(const struct state *s)
+{
+        const struct kv *kv = &s->kv;
+
+        for (size_t i = kv->history_from + 1; i < kv->history_to; i++)
+                CHECK(kv->history[i - 1]->mod_revision < kv->history[i]->mod_revision);
+}
+
+static void go(struct state *s)
+{
+        size_t left = 5;
+
+        state_let_go(s);
+        while (!state_free_some(s, &left))
+                left = 5;
+}
+
+/* However small the slices are, it is the same state; and it goes in slices too. */
+TEST(a_state_read_in_in_slices_is_the_same)
+{
+        static const unsigned sizes[] = {2, 50, 3000, 9000};
+
+        for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+                cleanup_(buf_fini) struct buf b = {0};
+                struct state_loader l;
+                struct state s, back;
+                size_t left = 1;
+                int r;
+
+                fill(&s, sizes[i]);
+                state_save(&s, &b);
+                state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
+                while ((r = state_load_some(&l, &left)) > 0)
+                        left = (size_t) rnd(1, 50);
+                CHECK_EQ(r, 0);
+                state_loader_fini(&l);
+                CHECK_EQ(state_hash(&back), state_hash(&s));
+                CHECK_EQ(state_bytes(&back), state_bytes(&s));
+                CHECK_EQ(back.kv.history_to - back.kv.history_from,
+                         s.kv.history_to - s.kv.history_from);
+                check_history(&back);
+                go(&back);
+                go(&s);
+        }
+}
+
+/* What was read of it goes, wherever it was given up, and wherever it is cut off. */
+TEST(a_state_that_is_half_read_in_goes)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct state_loader l;
+        struct state s, back;
+
+        fill(&s, 60);
+        state_save(&s, &b);
+        for (size_t steps = 1; steps < 4000; steps += 7) {
+                size_t left = steps;
+
+                state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
+                (void) !state_load_some(&l, &left);
+                state_loader_fini(&l);
+                go(&back);
+        }
+        for (size_t n = 0; n < buf_len(&b); n += 11) {
+                size_t left = 10;
+                int r;
+
+                state_load_start(&l, &back, (struct view){b.data, n});
+                while ((r = state_load_some(&l, &left)) > 0)
+                        left = 10;
+                CHECK(r == -EBADMSG);
+                state_loader_fini(&l);
+                go(&back);
+        }
+        go(&s);
+}
+
+/* No slice is much more than another: keys, their order of changes, what they hang on. */
+TEST(a_large_state_is_read_in_in_slices)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        uint64_t most = 0, all = compares();
+        struct state_loader l;
+        struct state s, back;
+        unsigned n = 0;
+        int r;
+
+        fill(&s, 40000);
+        state_save(&s, &b);
+        all = compares();
+        state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
+        do {
+                uint64_t was = compares();
+                size_t left = 2000;
+
+                r = state_load_some(&l, &left);
+                most = max_of(most, compares() - was);
+                n++;
+        } while (r > 0);
+        CHECK_EQ(r, 0);
+        all = compares() - all;
+        CHECK(n > 200);
+        CHECK(most < all / 20);
+        state_loader_fini(&l);
+        state_fini(&back);
+        state_fini(&s);
+}
+
+static void add_user(struct state *s, const char *name)
+{
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        Pb__AuthUserAddRequest u = PB__AUTH_USER_ADD_REQUEST__INIT;
+        enum state_outcome outcome;
+
+        u.name = (char *) (uintptr_t) name;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_ADD;
+        c.user_add = &u;
+        CHECK_EQ(auth_change(&s->auth, &c, &outcome), 0);
+        CHECK_EQ((int) outcome, STATE_OK);
+}
+
+/* 10,000 users, or roles that permit a thousand things each, were encoded in one turn: up to
+ * 30 ms. Who changes one begins it again, but not for ever. */
+TEST(users_and_roles_are_saved_some_at_a_time)
+{
+        cleanup_(buf_fini) struct buf whole = {0};
+        struct state_saver sv = {0};
+        unsigned missed = 0, slices = 0;
+        struct state s;
+        char name[16];
+        int r;
+
+        fill(&s, 20000);
+        for (;; missed++) {
+                size_t had;
+
+                CHECK(missed < 20);
+                state_save_start(&sv, &s);
+                had = buf_len(&sv.tail);
+                CHECK_EQ(state_save_more(&sv, 1000), 1);
+                if (buf_len(&sv.tail) > had + 2000)
+                        break;
+                snprintf(name, sizeof(name), "new-%u", missed);
+                add_user(&s, name);
+                CHECK_EQ(state_save_more(&sv, 1000), -ESTALE);
+        }
+        CHECK_EQ(missed, 8);
+        state_save_start(&sv, &s);
+        while ((r = state_save_more(&sv, 1000)) > 0) {
+                CHECK(slices > 40 || !sv.leases_done);
+                slices++;
+        }
+        CHECK_EQ(r, 0);
+        state_save(&s, &whole);
+        CHECK_EQ(buf_len(&whole), buf_len(&sv.out));
+        CHECK(memcmp(buf_head(&whole), buf_head(&sv.out), buf_len(&whole)) == 0);
+        state_saver_fini(&sv);
+        state_fini(&s);
+}
