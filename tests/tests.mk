@@ -54,7 +54,7 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
 
-.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve recipes idle
+.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve recipes idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -120,6 +120,14 @@ $(O)/tests/bench/leases: $(O)/tests/bench/leases.o $(O)/libtenure-all.a
 
 $(O)/tests/bench/floor: $(O)/tests/bench/floor.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The longest turn of the loop that each thing costs, at a million keys and leases.
+$(O)/tests/bench/turns: $(O)/tests/bench/turns.o $(O)/tests/unit/rig.o $(O)/tests/unit/one.o $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+turns: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/bench/turns
+	@$(O)/tests/bench/turns
 
 # What a host pays for being a member, beside serf, corosync and ZooKeeper.
 idle: build/.deps-idle

@@ -37,6 +37,8 @@ struct rig {
         struct boot_time now;
         struct rpc_account account; /* of all connections */
         size_t most_held;           /* of it, after any turn */
+        nsec_t longest; /* processor time of what the server did without a break, since this
+                           was last set to 0 */
 };
 extern struct rig rig;
 
