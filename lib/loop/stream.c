@@ -369,8 +369,9 @@ static bool read_some(struct stream *s, struct share *sh)
                                 s->tls_wants_write = true;
                                 return false;
                         }
-                        dead(s, r == SSL_ERROR_ZERO_RETURN ? "closed by the other side"
-                                                           : tls_reason());
+                        dead(s, tls_renegotiates(s->ssl)     ? "it asks for another handshake"
+                                : r == SSL_ERROR_ZERO_RETURN ? "closed by the other side"
+                                                             : tls_reason());
                         return false;
                 }
                 n = r;

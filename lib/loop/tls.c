@@ -35,6 +35,30 @@ static int choose_h2(SSL *ssl, const unsigned char **out, unsigned char *out_len
         return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/* OpenSSL refuses another handshake on a connection (TLS 1.2), record by record, each with an
+ * alert that costs it more than the other side, and all in one SSL_read() while any come. So
+ * who asks is no longer read from. In TLS 1.3 all records look alike, and there is none. */
+static void on_record(int written, int version, int type, const void *p, size_t n, SSL *ssl,
+                      void *arg)
+{
+        BIO *nothing;
+
+        (void) version;
+        (void) arg;
+        if (written || type != SSL3_RT_HEADER || n == 0 ||
+            *(const uint8_t *) p != SSL3_RT_HANDSHAKE || !SSL_is_init_finished(ssl) ||
+            SSL_version(ssl) >= TLS1_3_VERSION)
+                return;
+        nothing = BIO_new(BIO_s_null());
+        if (nothing)
+                SSL_set0_rbio(ssl, nothing);
+}
+
+bool tls_renegotiates(const struct ssl_st *ssl)
+{
+        return BIO_method_type(SSL_get_rbio(ssl)) == BIO_TYPE_NULL;
+}
+
 static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
 {
         char at[SECRET_PATH_MAX];
@@ -47,7 +71,8 @@ static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
          * keys (RFC 8446, 4.6.3) cost it more than who sends them, so that it never ends. */
         SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
         /* A peer that closes without a goodbye is a closed connection, not a TLS error. */
-        SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF);
+        SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
+        SSL_CTX_set_msg_callback(ctx, on_record);
         if (f->cert && SSL_CTX_use_certificate_chain_file(ctx, secret_path(f->cert, at)) != 1)
                 return fail(err, "cannot use the certificate", f->cert);
         if (f->key &&

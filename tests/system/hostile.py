@@ -37,6 +37,7 @@ args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 import attacks  # noqa: E402
+import tls_raw  # noqa: E402
 import unread  # noqa: E402
 
 KV, LEASE, WATCH, AUTH, MAINTENANCE = (f"/etcdserverpb.{s}/" for s in ("KV", "Lease", "Watch", "Auth", "Maintenance"))
@@ -559,6 +560,27 @@ def check_large_answer():
         report(peak[0] - base <= args.memory // 2, "and it is not held for him", f"{peak[0] - base} MiB")
 
 
+def check_renegotiation(cluster, leader):
+    """Who asks for another handshake in TLS 1.2, a thousand times in one breath, is ended before any is answered."""
+    got, end = 0, time.monotonic() + 10
+    client = tls_raw.Client("127.0.0.1", cluster.client[leader])
+    client.socket.sendall(b"".join(client.record(tls_raw.HANDSHAKE, b"\1\0\0\0") for _ in range(1000)))
+    client.socket.settimeout(1)
+    open_ = True
+    while open_ and time.monotonic() < end:
+        try:
+            data = client.socket.recv(1 << 16)
+            got, open_ = got + len(data), bool(data)
+        except socket.timeout:
+            pass
+        except OSError:
+            open_ = False
+    client.close()
+    print(f"    1000 times another handshake: {'open' if open_ else 'ended'}, {got} bytes came back")
+    if not args.report:
+        report(not open_ and got < 10000, "who asks for another handshake is ended", f"{got} bytes came back")
+
+
 def check_strangers(cluster, leader):
     """Connections to the port of the replicas that say nothing: a few are kept, and the links of the replicas are."""
     socks = []
@@ -636,7 +658,9 @@ def main():
             check_fast(cluster, leader)
             if not TLS:
                 check_kept(cluster, leader)
-            if not TLS:
+            if TLS:
+                check_renegotiation(cluster, leader)
+            else:
                 check_connections(cluster, leader)
             if args.replicas > 1:
                 check_strangers(cluster, leader)
