@@ -97,6 +97,16 @@ void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
         begin(s);
 }
 
+void slow_end(struct slow *s)
+{
+        struct request *q = s->q;
+
+        drop(q);
+        q->data = NULL;
+        q->drop = NULL;
+        q->gone = NULL;
+}
+
 bool slow_is_stale(const struct slow *s)
 {
         return s->installs != core_installs(s->q->api->core);

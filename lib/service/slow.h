@@ -33,6 +33,9 @@ struct slow {
 void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops);
 void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops);
 
+/* It is over, and the request goes on without it. */
+void slow_end(struct slow *s);
+
 /* It has its turns from now on, or none until it is queued again. */
 void slow_queue(struct slow *s);
 void slow_rest(struct slow *s);

@@ -1,9 +1,10 @@
 /*
  * LeaseTimeToLive: of a lease with many keys in slices.
  *
- * Its keys are looked at in their order, and encoded; then all is sent as the reader takes it.
- * A key that hangs on the lease all the time is in it once; one that comes or goes meanwhile
- * may be. How long is left is said last.
+ * First it is counted how many bytes its keys come to, and waited until there is room for them.
+ * Then they are looked at once more, in their order, and encoded; then all is sent as the
+ * reader takes it. A key that hangs on the lease all the time is in it once; one that comes or
+ * goes meanwhile may be. How long is left is said last.
  */
 #include "service/slow.h"
 
@@ -11,11 +12,14 @@
 #define LOOK_COST 10   /* of one, in steps of request_spent() */
 #define LOOK_BYTES SLOW_SLICE
 #define SEND_HIGH ((size_t) 256 << 10) /* no more goes out while so much waits */
-#define KEYS (5 << 3 | 2)              /* the field of LeaseTimeToLiveResponse */
+#define SEND_SMALL ((size_t) 16 << 10)
+#define KEYS (5 << 3 | 2) /* the field of LeaseTimeToLiveResponse */
 
 struct keys {
         struct slow slow;
         int64_t id;
+        bool counts;       /* and encodes nothing */
+        size_t size;       /* bytes of all parts, as they were counted */
         uint64_t born;     /* of the lease that is looked at: another one may get its id */
         struct buf behind; /* the key looked at last, and a byte: where to go on */
         struct buf parts;  /* encoded */
@@ -63,6 +67,16 @@ static struct keys *keys_of(const struct request *q)
         return container_of((struct slow *) q->data, struct keys, slow);
 }
 
+/* What is held for it, whether its client reads or not. What is small is counted when it is
+ * sent.
+ */
+static void charge(const struct keys *w, size_t at_least)
+{
+        size_t n = max_of(w->parts.cap, at_least) + w->behind.cap;
+
+        rpc_call_charge(w->slow.q->call, n > SEND_SMALL ? sizeof(*w) + n : 0);
+}
+
 static void send_more(struct request *q)
 {
         struct keys *w = keys_of(q);
@@ -73,9 +87,11 @@ static void send_more(struct request *q)
                 if (rpc_call_add(q->call, buf_head(&w->parts), n) < 0)
                         return request_fail(q, status_nomem);
                 buf_consume(&w->parts, n);
+                buf_trim(&w->parts);
         }
         if (buf_len(&w->parts) == 0)
                 return request_finish(q);
+        charge(w, 0);
         request_goes_on(q);
 }
 
@@ -110,9 +126,25 @@ static void keys_begin(struct slow *s)
 
         buf_clear(&w->behind);
         buf_clear(&w->parts);
+        if (w->counts)
+                w->size = 0;
+        else
+                (void) buf_reserve(&w->parts, w->size);
         if (!l)
                 return answer_without_keys(s->q, w->id, NULL);
         w->born = l->born;
+}
+
+static void add_key(struct keys *w, const struct kv_key *k)
+{
+        uint8_t len[VARINT_MAX];
+
+        if (w->counts) {
+                w->size += 1 + (size_t) (varint_put(len, k->len) - len) + k->len;
+                return;
+        }
+        buf_add_u8(&w->parts, KEYS);
+        buf_add_bytes(&w->parts, k->bytes, k->len);
 }
 
 /* Returns 0 when all have been looked at, 1 when there are more, or -ENOMEM. */
@@ -123,12 +155,11 @@ static int look(struct keys *w, const struct lease *l)
         struct kv_key *k = lease_key_from(l, from), *last = NULL;
 
         for (size_t n = 0; k && n < LOOK_KEYS && buf_len(&w->parts) < until; n++) {
-                buf_add_u8(&w->parts, KEYS);
-                buf_add_bytes(&w->parts, k->bytes, k->len);
+                add_key(w, k);
                 last = k;
                 k = RB_NEXT(lease_keys, NULL, k);
         }
-        if (last) {
+        if (last && k) {
                 buf_clear(&w->behind);
                 buf_add(&w->behind, last->bytes, last->len);
                 buf_add_u8(&w->behind, 0);
@@ -136,6 +167,20 @@ static int look(struct keys *w, const struct lease *l)
         if (buf_error(&w->parts) < 0 || buf_error(&w->behind) < 0)
                 return -ENOMEM;
         return k != NULL;
+}
+
+static void make(struct request *q);
+
+/* Nothing is kept while there is no room. */
+static void counted(struct keys *w)
+{
+        struct request *q = w->slow.q;
+
+        q->answer_bytes = w->size;
+        slow_end(&w->slow);
+        rpc_call_charge(q->call, 0);
+        if (request_has_room(q, q->answer_bytes + min_of(q->answer_bytes, SEND_HIGH), make))
+                make(q);
 }
 
 static int keys_run(struct slow *s)
@@ -152,10 +197,11 @@ static int keys_run(struct slow *s)
                 return 0;
         }
         r = look(w, l);
-        if (r == 0)
+        charge(w, w->counts ? 0 : w->size);
+        if (r == 0 && w->counts)
+                counted(w);
+        else if (r == 0)
                 send_first(w, l);
-        else if (r > 0)
-                slow_keep(s, sizeof(*w) + w->behind.cap + w->parts.cap);
         return min_of(r, 0);
 }
 
@@ -170,7 +216,8 @@ static void keys_fini(struct slow *s)
 
 static const struct slow_ops ops = {.begin = keys_begin, .run = keys_run, .fini = keys_fini};
 
-static void answer(struct request *q)
+/* Its first slice is now; mostly that is all. */
+static void start(struct request *q, bool counts)
 {
         const Pb__LeaseTimeToLiveRequest *m = q->msg;
         const struct lease *l = find(q, m->id);
@@ -178,16 +225,27 @@ static void answer(struct request *q)
 
         if (!l || !m->keys || l->n_keys == 0)
                 return answer_without_keys(q, m->id, l);
-        if (!request_has_turn(q, answer))
-                return;
         w = calloc(1, sizeof(*w));
         if (!w)
                 return request_fail(q, status_nomem);
         w->id = m->id;
+        w->counts = counts;
+        w->size = q->answer_bytes;
         request_spent(q, LOOK_COST * min_of(l->n_keys, (uint32_t) LOOK_KEYS), 0);
         slow_start(&w->slow, q, &ops);
-        if (keys_run(&w->slow) < 0) /* mostly there are few */
+        if (keys_run(&w->slow) < 0)
                 request_fail(q, status_nomem);
+}
+
+static void make(struct request *q)
+{
+        start(q, false);
+}
+
+static void answer(struct request *q)
+{
+        if (request_has_turn(q, answer))
+                start(q, true);
 }
 
 void time_to_live(struct request *q)

@@ -32,6 +32,7 @@ ap.add_argument("--report", action="store_true")
 ap.add_argument("--at-leader", action="store_true", help="attack no follower")
 ap.add_argument("--memory", type=int, default=384, help="MiB that a replica may have")
 ap.add_argument("--connections", type=int, default=500, help="of one address")
+ap.add_argument("--unread", help="only the crowds that read nothing of what has this in its name")
 ap.add_argument("attacks", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
@@ -645,6 +646,10 @@ def main():
     unknown = [a for a in names if a not in there_are]
     if unknown:
         sys.exit(f"no such attack: {unknown}; there are: {' '.join(there_are)}")
+    if args.unread is not None:
+        unread.check(Cluster, Honest, ask, None if args.report else report, kinds=[k for k in unread.KINDS if args.unread in k])
+        print(f"{PASSED} passed, {FAILED} failed, 0 skipped")
+        return FAILED != 0
     cluster = Cluster()
     try:
         leader, term = cluster.leader()

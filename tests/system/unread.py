@@ -9,10 +9,10 @@ import rpc_pb2 as pb
 from h2raw import DATA, END_STREAM, HEADERS, WINDOW, call, connect, frame, frames, settings
 
 CROWD, SIZE = 1000, 1400 << 10
-KV, ELECTION = b"/etcdserverpb.KV/", b"/v3electionpb.Election/"
+KV, LEASE, ELECTION = b"/etcdserverpb.KV/", b"/etcdserverpb.Lease/", b"/v3electionpb.Election/"
 SECONDS = 8  # of each: time enough for those who do not read to be found out, too
 # Seconds in which the slowest answer of each kind is there, on a machine that may be busy. At the crowd's address one shares its turns.
-WITHIN = {"renewal": 2, "put": 2, "range": 5, "transaction": 5, "range at its address": 15}
+WITHIN = {"renewal": 2, "put": 2, "range": 5, "transaction": 5, "the same": 5, "range at its address": 15, "transaction at its address": 15}
 ALL = pb.RangeRequest(key=b"unread/", range_end=b"unread0")
 ONE = pb.RangeRequest(key=b"unread-one")
 PUT = pb.RequestOp(request_put=pb.PutRequest(key=b"unread-put", value=b"x"))
@@ -30,6 +30,10 @@ KINDS = {
     "transactions that write": (KV + b"Txn", txn(pb.RequestOp(request_range=ALL), PUT)),
     "leaders of an election": (ELECTION + b"Leader", pb.LeaderRequest(name=b"unread-election")),
     "snapshots": (b"/etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest()),
+    "keys of a lease": (LEASE + b"LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=1, keys=True)),
+    "large keys of a lease": (LEASE + b"LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=2, keys=True)),
+    "many keys of a lease": (LEASE + b"LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=3, keys=True)),
+    "leases": (LEASE + b"LeaseLeases", pb.LeaseLeasesRequest()),
 }
 
 
@@ -58,14 +62,25 @@ def fetch(port, source, path, m, most=20):
     return got, time.monotonic() - began
 
 
-def fill(ask, channel):
-    def put(key, size):
-        ask(channel, KV.decode() + "Put", pb.PutRequest(key=key, value=b"x" * size), pb.PutResponse)
+def fill(ask, channel, kind):
+    def put(key, size, lease=0):
+        ask(channel, KV.decode() + "Put", pb.PutRequest(key=key, value=b"x" * size, lease=lease), pb.PutResponse)
+
+    def grant(i, name=b""):
+        ask(channel, LEASE.decode() + "LeaseGrant", pb.LeaseGrantRequest(ID=i, TTL=3600, name=name), pb.LeaseGrantResponse)
 
     for i in range(20):
         put(b"unread/%02d" % i, SIZE // 20)
     put(b"unread-one", SIZE)
     put(b"unread-election/1", SIZE)
+    attached = {"keys of a lease": (1, 250, 2000), "large keys of a lease": (2, 1, SIZE), "many keys of a lease": (3, 700, 2000)}
+    if kind in attached:
+        lease, n, size = attached[kind]
+        grant(lease)
+        for i in range(n):
+            put(b"attached/%d/%03d/" % (lease, i) + b"k" * size, 0, lease)
+    for i in range(600 if kind == "leases" else 0):
+        grant(100 + i, b"%03d" % i + b"n" * 1000)
 
 
 def one(cluster, kind, honest):
@@ -78,13 +93,14 @@ def one(cluster, kind, honest):
     crowd.start()
     if not ours.poll(60):
         return -1, {}, ["the crowd did not come"]
-    asks = {"range": ("127.0.0.2", KV + b"Range", ALL), "transaction": ("127.0.0.2", KV + b"Txn", txn(pb.RequestOp(request_range=ALL))),
-            "range at its address": ("127.0.0.1", KV + b"Range", ALL)}
+    look = (KV + b"Range", ALL, SIZE), (KV + b"Txn", txn(pb.RequestOp(request_range=ALL)), SIZE), (path, m, SIZE // 4)
+    asks = {"range": ("127.0.0.2", *look[0]), "transaction": ("127.0.0.2", *look[1]), "the same": ("127.0.0.2", *look[2]),
+            "range at its address": ("127.0.0.1", *look[0]), "transaction at its address": ("127.0.0.1", *look[1])}
     slowest, end, peak = dict.fromkeys(asks, 0), time.monotonic() + SECONDS, 0
     while time.monotonic() < end:
-        for name, (source, *what) in asks.items():
+        for name, (source, *what, least) in asks.items():
             got, took = fetch(port, source, *what)
-            slowest[name] = max(slowest[name], took if got >= SIZE else 99)
+            slowest[name] = max(slowest[name], took if got >= least else 99)
             peak = max(peak, cluster.rss(0))
     crowd.kill()
     crowd.join()
@@ -98,7 +114,7 @@ def with_cluster(cluster_of, honest_of, ask, kind, name):
     try:
         c.leader()
         with c.channel(0) as channel:
-            fill(ask, channel)
+            fill(ask, channel, kind)
         honest = honest_of(c)
         grown, slowest, errors = one(c, kind, honest)
         honest.stop()

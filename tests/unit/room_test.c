@@ -136,6 +136,46 @@ TEST(transactions_that_write_wait_for_room_before_they_do)
         crowd(TXN, &t.q.base);
 }
 
+/* So many keys hang on lease 7, of @size bytes each. */
+static void hang(unsigned n, size_t size)
+{
+        struct state *s = core_state(rig.core);
+        char *key = malloc(size);
+        struct lease *l;
+
+        CHECK(key);
+        memset(key, 'k', size);
+        CHECK_EQ(leases_add(&s->leases, 7, 1000000, 1, NULL, 0, NULL, &l), 0);
+        CHECK_EQ(deadlines_set(&s->deadlines, l->slot, lease_add(s->time, 1000 * NSEC_PER_SEC)),
+                 0);
+        for (unsigned i = 0; i < n; i++) {
+                struct kv_key *k;
+
+                memcpy(key, &i, sizeof(i));
+                CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, size, "v", 1, 7, &k), 0);
+                leases_attach(k, l);
+        }
+        free(key);
+}
+
+static void crowd_asks_for_keys(unsigned n, size_t size)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+
+        begin();
+        hang(n, size);
+        q.id = 7;
+        q.keys = true;
+        crowd("/etcdserverpb.Lease/LeaseTimeToLive", &q.base);
+}
+
+/* What was encoded last, which is all of one that is not large, was counted nowhere. */
+TEST(keys_of_a_lease_that_nobody_reads_wait_for_room)
+{
+        crowd_asks_for_keys(1, VALUE);
+        crowd_asks_for_keys(VALUE / 4000, 4000);
+}
+
 TEST(leaders_that_nobody_reads_wait_for_room)
 {
         Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
