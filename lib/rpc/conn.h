@@ -212,6 +212,7 @@ size_t rpc_call_spare(const struct rpc_call *call);
  * connection has nothing to read. Where not, its owner asks again, and its account is told that
  * somebody wants room. What is small needs none. */
 bool rpc_call_may_hold(const struct rpc_call *call, size_t bytes);
+bool rpc_call_is_small(size_t bytes);
 
 /* Server: true while there is none at all: an answer that is made as it is read is made in
  * small pieces then, which everybody may have. */

@@ -99,13 +99,18 @@ size_t rpc_call_spare(const struct rpc_call *pub)
                                          : SIZE_MAX;
 }
 
+bool rpc_call_is_small(size_t bytes)
+{
+        return bytes <= SMALL;
+}
+
 /* One that is larger than most may be is let in as if it were not, or it would never be: then
  * there is no more room. */
 bool rpc_call_may_hold(const struct rpc_call *pub, size_t bytes)
 {
         struct rpc_account *own = pub->conn->limits.account;
 
-        if (!own || bytes <= SMALL ||
+        if (!own || rpc_call_is_small(bytes) ||
             min_of(bytes, own->max / LARGE_PART) <= rpc_account_spare(own))
                 return true;
         for (; own; own = own->parent)

@@ -25,7 +25,9 @@ struct api {
         struct boot_time sweep_at;         /* what they have left */
         struct line in_turn, room; /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;  /* when they are looked at next */
-        size_t spent;              /* on large answers in this turn of the loop */
+        const struct request
+                *has_turn; /* whom no others of its address go before; NULL: none */
+        size_t spent;      /* on large answers in this turn of the loop */
         struct watch_hub *watches;
         struct lock_hub *locks;
         struct observe_hub *observers;

@@ -40,6 +40,11 @@ void line_leave(struct line *l, struct line_place *p)
                 TAILQ_REMOVE(&l->addresses, address, next);
 }
 
+size_t line_n_of_address(const struct line *l, const struct api_turn *turn)
+{
+        return turn->of->lines[l->of].n;
+}
+
 struct line_place *line_first(const struct line *l)
 {
         struct line_part *address = TAILQ_FIRST(&l->addresses);

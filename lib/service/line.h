@@ -26,6 +26,9 @@ void line_join(struct line *l, struct line_place *p, struct api_turn *turn);
 /* It may have left already. */
 void line_leave(struct line *l, struct line_place *p);
 
+/* How many calls wait that come from the address that @turn's connection comes from. */
+size_t line_n_of_address(const struct line *l, const struct api_turn *turn);
+
 /* Whose turn it is, or NULL. */
 struct line_place *line_first(const struct line *l);
 

@@ -6,7 +6,10 @@
  * the next ones. A range is made as it is read; but a transaction, say, is made whole, and
  * waits until others have read what is held for them, or were ended because they do not. Not to
  * refuse: who is refused asks again at once, and an honest one among many has a chance in so
- * many. In the line each address is served after the other; what is small goes by.
+ * many. In the line each address is served after the other, and of an address each connection,
+ * who has waited longest first: who comes while others of his address wait does so behind them,
+ * though there were room for him, or who wants much would wait for as long as any come who want
+ * less. What is small goes by.
  */
 #include "service/internal.h"
 
@@ -54,11 +57,20 @@ void request_spent(struct request *q, size_t steps, size_t bytes)
         q->api->spent += steps + bytes / STEP_BYTES;
 }
 
+static bool others_wait(struct request *q)
+{
+        struct api *a = q->api;
+
+        return a->has_turn != q &&
+               line_n_of_address(&a->room, a->conns.turn(q->call->conn, a->conns_arg)) > 0;
+}
+
 bool request_has_room(struct request *q, size_t bytes, void (*again)(struct request *q))
 {
         if (!q->call)
                 return true;
-        if (!rpc_call_may_hold(q->call, bytes)) {
+        if (!rpc_call_is_small(bytes) &&
+            (others_wait(q) || !rpc_call_may_hold(q->call, bytes))) {
                 wait_in(&q->api->room, q, bytes, again);
                 return false;
         }
@@ -78,13 +90,16 @@ bool request_has_turn(struct request *q, void (*again)(struct request *q))
 static void go_on(struct waiter *w)
 {
         struct request *q = w->q;
+        struct api *a = q->api;
+        bool waited = w->bytes > 0;
 
         q->then = w->again;
         leave(q);
-        if (rpc_call_has_room(q->call))
-                q->then(q);
-        else
-                rpc_call_wait(q->call);
+        if (!rpc_call_has_room(q->call))
+                return rpc_call_wait(q->call);
+        a->has_turn = waited ? q : NULL;
+        q->then(q);
+        a->has_turn = NULL;
 }
 
 /* Lets some go on, until so much is spent. Returns how many. */

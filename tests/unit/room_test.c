@@ -127,6 +127,56 @@ TEST(transactions_that_nobody_reads_wait_for_room)
         crowd(TXN, &t.q.base);
 }
 
+/* Of those who hold an answer one goes, as when the server ends it, and comes again and asks.
+ */
+static void one_comes_again(const ProtobufCMessage *m)
+{
+        for (size_t i = 0; i < CROWD; i++) {
+                if (rpc_conn_held(conns[i]->server) < VALUE / 2)
+                        continue;
+                rig_disconnect(conns[i]);
+                rig_forget(&calls[i]);
+                conns[i] = rig_connect(0);
+                conns[i]->takes = 0;
+                rig_ask(conns[i], &calls[i], TXN, m);
+                return;
+        }
+}
+
+/* Who waits for more than is there was overtaken by each who came then and wanted less, for as
+ * long as any came. */
+TEST(who_has_waited_longest_has_room_next)
+{
+        struct rig_call call;
+        struct rig_conn *c;
+        struct txn large, larger;
+        unsigned n = 0;
+
+        begin();
+        rig_put("large too", VALUE);
+        rig_put("large, too", VALUE);
+        txn(&large, "large", "", false);
+        txn(&larger, "large", "largf", false);
+        crowd_asks(TXN, &large.q.base);
+        c = rig_connect(0);
+        c->takes = 2 << 20;
+        rig_ask(c, &call, TXN, &larger.q.base);
+        for (; !call.over && n < 3 * CROWD; n++) {
+                one_comes_again(&large.q.base);
+                for (int i = 0; i < 4; i++)
+                        rig_turn();
+        }
+        CHECK(call.over);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK(n >= CROWD / 2 && n <= CROWD + 10);
+        rig_forget(&call);
+        for (size_t i = 0; i < CROWD; i++) {
+                rig_disconnect(conns[i]);
+                rig_forget(&calls[i]);
+        }
+        rig_end();
+}
+
 TEST(transactions_that_write_wait_for_room_before_they_do)
 {
         struct txn t;
