@@ -134,12 +134,13 @@ must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
 enum state_outcome
 state_check_delete_now(const struct state *s, const Pb__DeleteRangeRequest *q,
                        size_t *ret_answer); /* bytes of the old values in it, or so */
-struct txn_bytes {
-        size_t put, answer; /* what is put; old values and ranges in the answer, or so */
+struct txn_weight {
+        size_t put, answer; /* bytes: what is put; old values and ranges in the answer, or so */
+        size_t steps;       /* what it looks at, of STATE_TXN_STEPS_MAX */
 };
 /* Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
-                                    enum state_outcome *ret, struct txn_bytes *ret_bytes);
+                                    enum state_outcome *ret, struct txn_weight *ret_weight);
 /* The bytes of the old value in the answer to a put, or so. */
 size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);

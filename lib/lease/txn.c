@@ -265,13 +265,17 @@ static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *pat
 }
 
 int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret,
-                        struct txn_bytes *ret_bytes)
+                        struct txn_weight *ret_weight)
 {
         cleanup_(path_fini) struct path path = {0};
         int r = plan(s, q, &path, ret);
 
         if (r == 0)
-                *ret_bytes = (struct txn_bytes){path.left.put, path.left.answer};
+                *ret_weight = (struct txn_weight){
+                        .put = path.left.put,
+                        .answer = path.left.answer,
+                        .steps = STATE_TXN_STEPS_MAX - path.left.steps,
+                };
         return r;
 }
 

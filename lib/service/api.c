@@ -33,6 +33,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         line_init(&a->slows, LINE_SLOW);
         line_init(&a->in_turn, LINE_TURN);
         line_init(&a->room, LINE_ROOM);
+        line_init(&a->costly, LINE_LOG);
         TAILQ_INIT(&a->password_jobs);
         r = watch_hub_new(&a->watches, a);
         if (r == 0)
@@ -252,6 +253,7 @@ static void write_ends(struct request *q)
 {
         struct rpc_account *a = q->writer;
 
+        request_is_applied(q);
         if (!a)
                 return;
         q->writer = NULL;
@@ -331,7 +333,7 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         int r;
 
         q->own = (struct view){0};
-        if (waits_for_room(q))
+        if (waits_for_room(q) || !request_may_cost(q, q->method->run))
                 return;
         if (writes_much(q, body.len))
                 return request_fail(q, status_too_many);
@@ -343,6 +345,7 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         if (r < 0)
                 return request_fail(q, status_too_many);
         write_begins(q, body.len);
+        request_is_on_way(q);
         q->waiting = true;
         if (!q->asks_again)
                 request_drop_msg(q);

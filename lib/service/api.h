@@ -44,6 +44,7 @@ enum line_of {
         LINE_SLOW, /* for their next slice */
         LINE_TURN, /* until what may take long may be done */
         LINE_ROOM, /* for room for their answer */
+        LINE_LOG,  /* until fewer costly writes are on their way */
         N_LINES,
 };
 

@@ -25,6 +25,8 @@ struct api {
         struct boot_time sweep_at;         /* what they have left */
         struct line in_turn, room; /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;  /* when they are looked at next */
+        struct line costly;        /* writes that wait until less of their kind... */
+        size_t steps_on_way;       /* ...is on its way: what these look at when applied */
         const struct request
                 *has_turn; /* whom no others of its address go before; NULL: none */
         size_t spent;      /* on large answers in this turn of the loop */
@@ -75,8 +77,10 @@ struct request {
         struct core_write write;
         struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
         size_t write_bytes;
-        size_t answer_bytes; /* of a write: what its answer may come to, where that may be much
-                              */
+        /* Of a write: what its answer may come to, and what it looks at when it is applied,
+         * where that may be much. */
+        size_t answer_bytes, steps;
+        bool on_way; /* its steps count in the api */
         struct core_read read;
         struct request *next_spare;
         void (*then)(struct request *q); /* after the read */
@@ -177,6 +181,12 @@ void hash(struct request *q);
 void hash_kv(struct request *q);
 void slow_flush(struct api *a, struct boot_time now);
 struct boot_time slow_next(const struct api *a);
+
+/* Whether a write that looks at q->steps may be on its way now; where not, @again runs once it
+ * may. Then it is, until request_is_applied(). */
+must_check_ bool request_may_cost(struct request *q, void (*again)(struct request *q));
+void request_is_on_way(struct request *q);
+void request_is_applied(struct request *q);
 
 void room_flush(struct api *a, struct boot_time now);
 struct boot_time room_next(const struct api *a);

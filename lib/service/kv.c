@@ -2,7 +2,8 @@
  * does not care. Ranges are in range.c. */
 #include "service/internal.h"
 
-#define TXN_STEPS 6 /* of request_spent(), for one of state_txn() */
+#define TXN_STEPS 6   /* of request_spent(), for one of state_txn() */
+#define WEIGH_STEPS 3 /* the same, to know what one would take */
 
 static void put(struct request *q)
 {
@@ -58,7 +59,7 @@ static void txn(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         enum state_outcome o;
-        struct txn_bytes bytes;
+        struct txn_weight weight;
 
         if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
                 return request_fail(q, status_nomem);
@@ -66,15 +67,20 @@ static void txn(struct request *q)
                 return request_fail(q, status_of(o));
         if (state_txn_reads_only(q->msg))
                 return request_read(q, answer_txn);
+        if (!request_has_turn(q, txn))
+                return;
         /* Looked at again where it is applied: this saves the log's time. */
-        if (state_check_txn_now(s, q->msg, &o, &bytes) < 0)
+        if (state_check_txn_now(s, q->msg, &o, &weight) < 0)
                 return request_fail(q, status_nomem);
-        if (o == STATE_OK && bytes.put > 0 && permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
-            !core_room(q->api->core, bytes.put))
+        request_spent(q, WEIGH_STEPS * weight.steps, 0);
+        if (o == STATE_OK && weight.put > 0 &&
+            permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, weight.put))
                 o = STATE_E_NOSPACE;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        q->answer_bytes = bytes.answer;
+        q->answer_bytes = weight.answer;
+        q->steps = weight.steps;
         request_write_own(q, CMD_TXN);
 }
 

@@ -17,12 +17,16 @@
 #define TURN_STEPS 40000 /* some 2 ms */
 #define STEP_BYTES 256   /* copied in one */
 #define LOOKS 256        /* at addresses that have no room */
+/* What writes on their way look at, each in one turn of every replica: so much of it would keep
+ * all else that is behind it in the log, renewals too. Little of it goes by. */
+#define STEPS_ON_WAY ((size_t) 2 * STATE_TXN_STEPS_MAX)
+#define STEPS_FEW 500
 
 struct waiter {
         struct line *line;
         struct line_place place;
         struct request *q;
-        size_t bytes; /* 0: it waits for its turn alone */
+        size_t wants; /* bytes of room, or steps; 0: it waits for its turn alone */
         void (*again)(struct request *q);
 };
 
@@ -36,7 +40,7 @@ static void leave(struct request *q)
         free(w);
 }
 
-static void wait_in(struct line *l, struct request *q, size_t bytes,
+static void wait_in(struct line *l, struct request *q, size_t wants,
                     void (*again)(struct request *q))
 {
         struct waiter *w = calloc(1, sizeof(*w));
@@ -45,7 +49,7 @@ static void wait_in(struct line *l, struct request *q, size_t bytes,
         if (!w)
                 return request_fail(q, status_nomem);
         assert(!q->data && !q->drop);
-        *w = (struct waiter){.line = l, .q = q, .bytes = bytes, .again = again};
+        *w = (struct waiter){.line = l, .q = q, .wants = wants, .again = again};
         q->data = w;
         q->drop = leave;
         q->own = (struct view){0};
@@ -57,12 +61,12 @@ void request_spent(struct request *q, size_t steps, size_t bytes)
         q->api->spent += steps + bytes / STEP_BYTES;
 }
 
-static bool others_wait(struct request *q)
+static bool others_wait(struct request *q, const struct line *l)
 {
         struct api *a = q->api;
 
         return a->has_turn != q &&
-               line_n_of_address(&a->room, a->conns.turn(q->call->conn, a->conns_arg)) > 0;
+               line_n_of_address(l, a->conns.turn(q->call->conn, a->conns_arg)) > 0;
 }
 
 bool request_has_room(struct request *q, size_t bytes, void (*again)(struct request *q))
@@ -70,7 +74,7 @@ bool request_has_room(struct request *q, size_t bytes, void (*again)(struct requ
         if (!q->call)
                 return true;
         if (!rpc_call_is_small(bytes) &&
-            (others_wait(q) || !rpc_call_may_hold(q->call, bytes))) {
+            (others_wait(q, &q->api->room) || !rpc_call_may_hold(q->call, bytes))) {
                 wait_in(&q->api->room, q, bytes, again);
                 return false;
         }
@@ -91,7 +95,8 @@ static void go_on(struct waiter *w)
 {
         struct request *q = w->q;
         struct api *a = q->api;
-        bool waited = w->bytes > 0;
+
+        bool waited = w->wants > 0;
 
         q->then = w->again;
         leave(q);
@@ -114,7 +119,7 @@ static unsigned run(struct api *a, struct line *l, size_t steps)
 
                 if (p->turn->of == skipped) /* all of them have been looked at */
                         break;
-                if (rpc_call_may_hold(w->q->call, w->bytes)) {
+                if (rpc_call_may_hold(w->q->call, w->wants)) {
                         line_rotate(l, 0);
                         go_on(w);
                         n++;
@@ -126,17 +131,64 @@ static unsigned run(struct api *a, struct line *l, size_t steps)
         return n;
 }
 
+/* ---- what is costly to apply ---- */
+
+static bool may_be_on_way(const struct api *a, size_t steps)
+{
+        return steps <= STEPS_FEW || a->steps_on_way + steps <= STEPS_ON_WAY;
+}
+
+bool request_may_cost(struct request *q, void (*again)(struct request *q))
+{
+        if (!q->call || q->steps <= STEPS_FEW ||
+            (!others_wait(q, &q->api->costly) && may_be_on_way(q->api, q->steps)))
+                return true;
+        wait_in(&q->api->costly, q, q->steps, again);
+        return false;
+}
+
+void request_is_on_way(struct request *q)
+{
+        q->on_way = q->steps > STEPS_FEW;
+        q->api->steps_on_way += q->on_way ? q->steps : 0;
+}
+
+void request_is_applied(struct request *q)
+{
+        q->api->steps_on_way -= q->on_way ? q->steps : 0;
+        q->on_way = false;
+}
+
+static struct waiter *next_costly(const struct api *a)
+{
+        struct line_place *p = line_first(&a->costly);
+        struct waiter *w = p ? container_of(p, struct waiter, place) : NULL;
+
+        return w && may_be_on_way(a, w->wants) ? w : NULL;
+}
+
+static void run_costly(struct api *a)
+{
+        struct waiter *w;
+
+        while (a->spent < TURN_STEPS && (w = next_costly(a))) {
+                line_rotate(&a->costly, 0);
+                go_on(w);
+        }
+}
+
 void room_flush(struct api *a, struct boot_time now)
 {
         a->spent = 0;
         if (!boot_before(now, a->room_at))
                 a->room_at = run(a, &a->room, TURN_STEPS / 2) > 0 ? now : boot_add(now, AGAIN);
+        run_costly(a);
         run(a, &a->in_turn, TURN_STEPS);
 }
 
 struct boot_time room_next(const struct api *a)
 {
-        if (line_first(&a->in_turn))
+        if (line_first(&a->in_turn) || next_costly(a))
                 return (struct boot_time){0};
         return line_first(&a->room) ? a->room_at : BOOT_TIME_NEVER;
 }

@@ -212,16 +212,21 @@ class Attack:
                 body = varint(tag << 3 | 2) + varint(len(body)) + body
         self.calls("/etcdserverpb.KV/Txn", body)
 
+    def costly(self, *more):
+        """A transaction that looks at as many keys as one may, and sorts them. Of more it would be refused, at no cost."""
+        look = pb.RangeRequest(key=b"many/3", range_end=b"many/6", sort_target=pb.RangeRequest.VALUE, sort_order=pb.RangeRequest.DESCEND, limit=1)
+        return pb.TxnRequest(success=[pb.RequestOp(request_range=look), *more]).SerializeToString()
+
     def costly_txns(self):
-        """Each looks at as many keys as one may, and sorts them; and is a write, so that all replicas do it."""
-        look = pb.RangeRequest(key=b"many/", range_end=b"many0", sort_target=pb.RangeRequest.VALUE, sort_order=pb.RangeRequest.DESCEND, limit=1)
-        self.calls("/etcdserverpb.KV/Txn", pb.TxnRequest(success=[
-            pb.RequestOp(request_range=look), pb.RequestOp(request_put=pb.PutRequest(key=b"costly", value=b"x"))]).SerializeToString())
+        """Each is a write, so that all replicas do it."""
+        body = self.costly(pb.RequestOp(request_put=pb.PutRequest(key=b"costly", value=b"x")))
+        with channel_to(self.host, self.port, self.files) as c:  # it counts as an attack only if it is not refused
+            c.unary_unary("/etcdserverpb.KV/Txn", request_serializer=None, response_deserializer=None)(body, timeout=10)
+        self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Txn", body)), n=8)
 
     def costly_reads(self):
-        """Looks at as many keys as one may, and no write: as many as there may be at once, which one word of the majority lets go on."""
-        look = pb.RangeRequest(key=b"many/3", range_end=b"many/6", sort_target=pb.RangeRequest.VALUE, sort_order=pb.RangeRequest.DESCEND, limit=1)
-        body = pb.TxnRequest(success=[pb.RequestOp(request_range=look)]).SerializeToString()
+        """None is a write: as many as there may be at once, which one word of the majority lets go on."""
+        body = self.costly()
         self.flood(None, self.streams(lambda i: call(i, b"/etcdserverpb.KV/Txn", body)), n=8)
 
     def hashes(self):

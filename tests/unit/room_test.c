@@ -177,6 +177,51 @@ TEST(who_has_waited_longest_has_room_next)
         rig_end();
 }
 
+/* Each takes milliseconds of every replica when it is applied, and what came behind 100 of them
+ * in the log, a renewal say, waited for all. */
+TEST(costly_writes_leave_the_log_to_others)
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct rig_call call;
+        unsigned before;
+        struct txn t;
+
+        begin();
+        for (unsigned i = 0; i < 3000; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "many %u", i);
+                rig_put(key, 10);
+        }
+        txn(&t, "many", "manz", true);
+        t.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        t.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        t.range.limit = 1;
+        for (size_t i = 0; i < CROWD; i++) {
+                conns[i] = i % 10 == 0 ? rig_connect(0) : conns[i - 1];
+                rig_ask(conns[i], &calls[i], TXN, &t.q.base);
+        }
+        put.key = put.value = pb_bytes("put", 3);
+        rig_ask(rig_connect(0), &call, PUT, &put.base);
+        rig_wait(&call, 100);
+        CHECK_EQ(call.code, RPC_OK);
+        before = n_over();
+        CHECK(before < CROWD / 2);
+        rig_forget(&call);
+        /* Nor does one more of the same wait for all of them. */
+        rig_ask(rig_connect(0), &call, TXN, &t.q.base);
+        rig_wait(&call, 1000);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK(n_over() < before + 2 * CROWD / 10);
+        rig_forget(&call);
+        for (size_t i = 0; i < CROWD; i++) {
+                rig_wait(&calls[i], 2000);
+                CHECK_EQ(calls[i].code, RPC_OK);
+                rig_forget(&calls[i]);
+        }
+        rig_end();
+}
+
 TEST(transactions_that_write_wait_for_room_before_they_do)
 {
         struct txn t;
