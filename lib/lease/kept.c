@@ -77,7 +77,7 @@ static void drop(struct kept *k, struct kept_version *e)
 {
         RB_REMOVE(kept_versions, &k->versions, e);
         k->bytes -= cost(e->v);
-        free(e->v->key);
+        kv_key_release(e->v->key);
         free(e->v);
         free(e);
 }
@@ -157,6 +157,8 @@ static bool keep(struct kept *k, struct kv_version *v, int64_t until, int64_t co
                 free(key);
                 return false;
         }
+        key->n_held = 1;
+        key->gone = true;
         key->len = v->key->len;
         memcpy(key->bytes, v->key->bytes, key->len);
         v->key = key;
@@ -199,10 +201,10 @@ const struct kv_version *kept_oldest(const struct kept *k, const void *key, size
         return best ? best->v : NULL;
 }
 
-const struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len)
+struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len)
 {
         struct kept_version *e = RB_ROOT(&k->versions);
-        const struct kv_key *best = NULL;
+        struct kv_key *best = NULL;
 
         while (e) {
                 if (bytes_cmp(e->v->key->bytes, e->v->key->len, key, key_len) > 0) {

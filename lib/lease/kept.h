@@ -61,7 +61,7 @@ bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t comp
 const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
                                      int64_t compacted);
 /* The first key behind that one that has any; NULL: none. */
-const struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
+struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
 /* The revision of what came after @v, which was taken. */
 int64_t kept_until(const struct kept *k, const struct kv_version *v);
 

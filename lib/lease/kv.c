@@ -119,13 +119,21 @@ static size_t version_cost(const struct kv_version *v)
         return sizeof(*v) + v->value_len + sizeof(void *);
 }
 
+struct kv_key *kv_key_release(struct kv_key *k)
+{
+        if (k && --k->n_held == 0)
+                free(k);
+        return NULL;
+}
+
 static void key_free(struct kv *kv, struct kv_key *k)
 {
         RB_REMOVE(kv_tree, &kv->keys, k);
         kv->n_all--;
         kv->n_gone++;
         kv->bytes -= sizeof(*k) + k->len;
-        free(k);
+        k->gone = true;
+        kv_key_release(k);
 }
 
 /* A compaction drops @v and what is older; the one before it is of @until. */
@@ -154,7 +162,8 @@ static void leaf_free(struct kv *kv, struct kv_key *k)
                 RB_LEFT(above, by_key) = NULL;
         else
                 RB_RIGHT(above, by_key) = NULL;
-        free(k);
+        k->gone = true;
+        kv_key_release(k);
 }
 
 static bool versions_free(struct kv_key *k, size_t *left)
@@ -445,6 +454,7 @@ static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
 
         if (!k)
                 return NULL;
+        k->n_held = 1;
         k->len = (uint32_t) key_len;
         memcpy(k->bytes, key, key_len);
         kv->bytes += sizeof(*k) + key_len;

@@ -40,8 +40,20 @@ struct kv_key {
                            that begins here; 0: none */
         uint32_t n_live; /* how many these are */
         uint32_t len;
+        uint32_t n_held; /* by whom it is in the tree, and by kv_key_hold() */
+        bool gone;       /* from the tree */
         uint8_t bytes[];
 };
+
+/* Its bytes stay until it is released, though the key itself may go. */
+static inline struct kv_key *kv_key_hold(struct kv_key *k)
+{
+        k->n_held++;
+        return k;
+}
+
+/* Returns NULL; accepts it. */
+struct kv_key *kv_key_release(struct kv_key *k);
 
 RB_HEAD(kv_tree, kv_key);
 RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)

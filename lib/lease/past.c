@@ -20,13 +20,13 @@ void past_begin(struct past *p, struct kv *kv, int64_t revision, bool pin)
 void past_fini(struct past *p)
 {
         kept_unpin(&p->pin);
-        buf_fini(&p->name);
+        kv_key_release(p->named);
         *p = (struct past){0};
 }
 
 void past_rewind(struct past *p)
 {
-        buf_clear(&p->name);
+        p->named = kv_key_release(p->named);
         p->key = NULL;
         p->doing = PAST_LEAVE;
 }
@@ -50,16 +50,21 @@ static bool was_compacted(const struct past *p)
 
 static void find_key(struct past *p)
 {
-        if (p->n_gone == p->kv->n_gone || buf_len(&p->name) == 0)
+        if (p->n_gone == p->kv->n_gone || !p->named)
                 return;
         p->n_gone = p->kv->n_gone;
-        p->key = kv_find(p->kv, buf_head(&p->name), buf_len(&p->name));
+        p->key = p->named->gone ? kv_find(p->kv, p->named->bytes, p->named->len) : p->named;
 }
 
-/* The first key behind `name`. */
+static struct view name_of(const struct past *p)
+{
+        return p->named ? (struct view){p->named->bytes, p->named->len} : (struct view){0};
+}
+
+/* The first key behind `named`. */
 static struct kv_key *behind(const struct past *p)
 {
-        struct kv_span span = {.from = {buf_head(&p->name), buf_len(&p->name)}, .to_end = true};
+        struct kv_span span = {.from = name_of(p), .to_end = true};
         struct kv_key *k;
 
         if (p->key)
@@ -71,27 +76,28 @@ static struct kv_key *behind(const struct past *p)
         return k;
 }
 
-/* Returns 1, 0 when there is none, or -ENOMEM. */
-static int next_key(struct past *p)
+/* False: there is none. */
+static bool next_key(struct past *p)
 {
-        struct kv_key *k = behind(p);
-        const struct kv_key *kept = NULL, *next = k;
+        struct kv_key *k = behind(p), *kept = NULL, *next = k;
+        struct view name = name_of(p);
 
         if (was_compacted(p))
-                kept = kept_behind(&p->kv->kept, buf_head(&p->name), buf_len(&p->name));
+                kept = kept_behind(&p->kv->kept, name.p, name.len);
         if (kept && (!k || bytes_cmp(kept->bytes, kept->len, k->bytes, k->len) < 0)) {
                 next = kept;
                 k = NULL;
         }
         if (!next)
-                return 0;
-        buf_clear(&p->name);
-        buf_add(&p->name, next->bytes, next->len);
+                return false;
+        kv_key_hold(next);
+        kv_key_release(p->named);
+        p->named = next;
         p->key = k;
         p->n_gone = p->kv->n_gone;
         p->oldest = p->at = NULL;
         p->doing = PAST_SEEK;
-        return buf_error(&p->name) < 0 ? -ENOMEM : 1;
+        return true;
 }
 
 /* ---- from version to version ---- */
@@ -102,8 +108,7 @@ static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_a
         const struct kv_version *v = NULL;
 
         if (was_compacted(p))
-                v = kept_oldest(&p->kv->kept, buf_head(&p->name), buf_len(&p->name),
-                                p->compacted);
+                v = kept_oldest(&p->kv->kept, p->named->bytes, p->named->len, p->compacted);
         *ret_any = v;
         return v && v->mod_revision <= p->revision ? v : NULL;
 }
@@ -161,8 +166,6 @@ int past_next(struct past *p, int64_t *steps)
                 return -ESTALE;
         find_key(p);
         for (;;) {
-                int r;
-
                 if (*steps <= 0)
                         return PAST_PAUSE;
                 switch (p->doing) {
@@ -192,9 +195,8 @@ int past_next(struct past *p, int64_t *steps)
                         return PAST_VERSION;
                 case PAST_LEAVE:
                         *steps -= KEY_STEPS;
-                        r = next_key(p);
-                        if (r <= 0)
-                                return r;
+                        if (!next_key(p))
+                                return 0;
                         break;
                 }
         }

@@ -4,17 +4,16 @@
  * Key after key, and of each the oldest version first. What a compaction drops meanwhile is
  * kept aside (kept.h) for whoever has pinned it: of every key, what was dropped comes before
  * what is still there, so that it may be dropped at any time and is found all the same. Pure;
- * borrows the keys. Needs no memory but for the name of a key, however long its history.
+ * borrows the keys. Needs no memory of its own, however many there are.
  */
 #pragma once
 
-#include "base/buf.h"
 #include "lease/kv.h"
 
 /* What past_next() has come to. */
 enum {
         PAST_PAUSE = 1, /* the steps did not last */
-        PAST_KEY,       /* `name`, which has `n` versions */
+        PAST_KEY,       /* `named`, which has `n` versions */
         PAST_VERSION,   /* `version`, the next of them; borrowed while it is pinned */
 };
 
@@ -24,8 +23,8 @@ struct past {
         bool pinned;
         int64_t revision, compacted; /* of that moment */
         uint64_t n_gone;             /* when `key` was there */
-        struct kv_key *key;          /* the one of `name`; NULL: it is there no more */
-        struct buf name;
+        struct kv_key *named;        /* held: the key it stands at; NULL: before the first */
+        struct kv_key *key;          /* the one in the tree; NULL: it is there no more */
         uint64_t n;
         const struct kv_version *version;
         /* Where it has come to with the key. Up to `revision` versions stay while it is
@@ -44,8 +43,8 @@ void past_fini(struct past *p);
 void past_rewind(struct past *p);
 
 /* Goes on for about *@steps of 50 ns, and takes off those it has used. Returns what it has come
- * to; 0 at the end; -ESTALE when a compaction came in between, and it has no pin or has lost
- * it; or -ENOMEM. */
+ * to; 0 at the end; or -ESTALE when a compaction came in between, and it has no pin or has lost
+ * it. */
 must_check_ int past_next(struct past *p, int64_t *steps);
 
 /* True while what it told last is there; else past_next() is -ESTALE. */

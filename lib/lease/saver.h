@@ -26,10 +26,11 @@ struct state_saver {
         struct buf owners; /* of those that were encoded */
         uint64_t n_owners;
         struct past past;
-        uint64_t n_keys;                /* that are still to be encoded */
-        size_t size;                    /* of all of it, once that is counted */
-        const struct kv_version *value; /* under way: a large one goes in pieces; NULL: none */
-        size_t value_at;                /* bytes of it that are encoded */
+        uint64_t n_keys;     /* that are still to be encoded */
+        size_t size;         /* of all of it, once that is counted */
+        struct view part;    /* what is left of a name or a value that is under way */
+        bool has_part;       /* it may be empty */
+        uint64_t n_versions; /* of a name under way: how many follow it */
 };
 
 /* Begins. @sv is zeroed or finished. */

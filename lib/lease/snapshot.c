@@ -189,7 +189,7 @@ int state_save_count(struct state_saver *sv, size_t bytes)
                 if (r == PAST_PAUSE)
                         return 1;
                 else if (r == PAST_KEY)
-                        sv->size += bytes_len(buf_len(&p->name)) + varint_len(p->n);
+                        sv->size += bytes_len(p->named->len) + varint_len(p->n);
                 else
                         sv->size += VERSION_LEN + bytes_len(p->version->value_len);
         if (r == 0)
@@ -197,15 +197,27 @@ int state_save_count(struct state_saver *sv, size_t bytes)
         return r;
 }
 
-static void save_value(struct state_saver *sv, size_t most)
+/* A name or a value, which may be large: it goes in pieces. Both are there while the past is
+ * good. */
+static void part_begin(struct state_saver *sv, const uint8_t *p, size_t n)
 {
-        const struct kv_version *v = sv->value;
-        size_t n = min_of(most, v->value_len - sv->value_at);
+        sv->part = (struct view){p, n};
+        sv->has_part = true;
+}
 
-        buf_add(&sv->out, v->value + sv->value_at, n);
-        sv->value_at += n;
-        if (sv->value_at == v->value_len)
-                sv->value = NULL;
+static void part_go_on(struct state_saver *sv, size_t most)
+{
+        size_t n = min_of(most, sv->part.len);
+
+        buf_add(&sv->out, sv->part.p, n);
+        sv->part.p += n;
+        sv->part.len -= n;
+        if (sv->part.len > 0)
+                return;
+        sv->has_part = false;
+        if (sv->n_versions > 0) /* that was the name */
+                buf_add_varint(&sv->out, sv->n_versions);
+        sv->n_versions = 0;
 }
 
 int state_save_more(struct state_saver *sv, size_t bytes)
@@ -220,11 +232,11 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                 r = save_leases(sv, until, &steps);
         if (r != 0)
                 return r < 0 || buf_error(out) == 0 ? r : -ENOMEM;
-        if (sv->value && !past_is_good(p))
+        if (sv->has_part && !past_is_good(p))
                 return -ESTALE;
         while (buf_len(out) < until && buf_error(out) == 0) {
-                if (sv->value) {
-                        save_value(sv, until - buf_len(out));
+                if (sv->has_part) {
+                        part_go_on(sv, until - buf_len(out));
                         continue;
                 }
                 r = past_next(p, &steps);
@@ -234,12 +246,12 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                         break;
                 if (r == PAST_KEY) {
                         sv->n_keys--;
-                        buf_add_bytes(out, buf_head(&p->name), buf_len(&p->name));
-                        buf_add_varint(out, p->n);
+                        buf_add_varint(out, p->named->len);
+                        part_begin(sv, p->named->bytes, p->named->len);
+                        sv->n_versions = p->n;
                 } else if (r == PAST_VERSION) {
                         save_version(p->version, out);
-                        sv->value = p->version;
-                        sv->value_at = 0;
+                        part_begin(sv, p->version->value, p->version->value_len);
                 } else {
                         assert(sv->n_keys == 0);
                         buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));
@@ -253,7 +265,7 @@ int state_save_more(struct state_saver *sv, size_t bytes)
 
 size_t state_saver_bytes(const struct state_saver *sv)
 {
-        return sv->out.cap + sv->tail.cap + sv->owners.cap + sv->past.name.cap;
+        return sv->out.cap + sv->tail.cap + sv->owners.cap;
 }
 
 void state_saver_fini(struct state_saver *sv)

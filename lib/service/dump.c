@@ -126,7 +126,8 @@ static void send_more(struct request *q)
                 return request_finish(q);
         if (buf_len(&d->saver.out) == 0)
                 buf_fini(&d->saver.out); /* it was large: what stood before the keys */
-        slow_keep_less(&d->slow, sizeof(*d) + state_saver_bytes(&d->saver));
+        slow_let_go(&d->slow);
+        rpc_call_charge(q->call, sizeof(*d) + state_saver_bytes(&d->saver) + d->piece.cap);
         request_goes_on(q);
 }
 

@@ -27,7 +27,7 @@ static struct slow *first(const struct api *a)
 
 /* ---- what it keeps ---- */
 
-static void let_go(struct slow *s)
+void slow_let_go(struct slow *s)
 {
         struct api *a = s->q->api;
 
@@ -43,7 +43,7 @@ bool slow_keep(struct slow *s, size_t bytes)
 {
         struct api *a = s->q->api;
 
-        let_go(s);
+        slow_let_go(s);
         s->unkept = !rpc_call_keep(s->q->call, bytes);
         if (s->unkept && a->n_slow_keepers > 0) {
                 request_fail(s->q, status_too_many);
@@ -54,22 +54,13 @@ bool slow_keep(struct slow *s, size_t bytes)
         return true;
 }
 
-void slow_keep_less(struct slow *s, size_t bytes)
-{
-        if (bytes >= s->kept)
-                return;
-        if (s->q->call && !s->unkept)
-                rpc_call_let_go(s->q->call, s->kept - bytes);
-        s->kept = bytes;
-}
-
 /* ---- slices ---- */
 
 static void drop(struct request *q)
 {
         struct slow *s = q->data;
 
-        let_go(s);
+        slow_let_go(s);
         slow_rest(s);
         s->ops->fini(s);
 }

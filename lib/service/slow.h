@@ -44,8 +44,8 @@ void slow_rest(struct slow *s);
  * account, or all, keep too much, the request fails, which ends @s, and it returns false; but
  * one such call there may always be. */
 bool slow_keep(struct slow *s, size_t bytes);
-/* Now it is less. */
-void slow_keep_less(struct slow *s, size_t bytes);
+/* From now on its reader decides how long it is held: rpc_call_charge() says how much. */
+void slow_let_go(struct slow *s);
 
 /* Another replica's snapshot has taken the place of the state since `begin`. */
 bool slow_is_stale(const struct slow *s);

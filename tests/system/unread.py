@@ -73,7 +73,8 @@ def fill(ask, channel, kind):
         put(b"unread/%02d" % i, SIZE // 20)
     put(b"unread-one", SIZE)
     put(b"unread-election/1", SIZE)
-    attached = {"keys of a lease": (1, 250, 2000), "large keys of a lease": (2, 1, SIZE), "many keys of a lease": (3, 700, 2000)}
+    attached = {"keys of a lease": (1, 250, 2000), "large keys of a lease": (2, 1, SIZE), "many keys of a lease": (3, 700, 2000),
+                "snapshots": (4, 1, SIZE)}  # whose name is held while what hangs on it is encoded
     if kind in attached:
         lease, n, size = attached[kind]
         grant(lease)
