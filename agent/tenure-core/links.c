@@ -15,7 +15,7 @@ static const struct joined *told_of(const struct links *l)
 {
         if (core_status(l->core).applied == 0)
                 return l->joined;
-        return boot_before(boot_now(), l->introduced_until) ? &l->introduced : NULL;
+        return boot_before(loop_now(l->loop), l->introduced_until) ? &l->introduced : NULL;
 }
 
 static bool is_told_of(const struct links *l, uint64_t id)
@@ -98,9 +98,8 @@ static void on_listen_again(struct loop_timer *t)
 {
         struct links *l = container_of(t, struct links, listen_again);
 
-        if (listen_as_needed(l) < 0 &&
-            loop_timer_arm(t, boot_add(boot_now(), LISTEN_AGAIN)) < 0)
-                abort();
+        if (listen_as_needed(l) < 0)
+                loop_timer_in(t, LISTEN_AGAIN);
 }
 
 static void update(struct links *l)
@@ -145,7 +144,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
         if (who->cluster_id != l->cfg.cluster_id || who->member_id != l->cfg.member_id)
                 return;
         l->introduced = *who;
-        l->introduced_until = boot_add(boot_now(), INTRODUCED_FOR);
+        l->introduced_until = boot_add(loop_now(l->loop), INTRODUCED_FOR);
         update(l);
         on_listen_again(&l->listen_again);
 }
@@ -156,13 +155,13 @@ static void ask_who(struct links *l)
         const char *cursor;
         char own[320];
 
-        if (l->asking || boot_before(boot_now(), l->ask_at))
+        if (l->asking || boot_before(loop_now(l->loop), l->ask_at))
                 return;
         core_each_peer(l->core, look, &o);
         buf_add_u8(&o.all, 0);
         cursor = o.urls;
         if (o.others > 0 && buf_error(&o.all) == 0 && list_next(&cursor, own, sizeof(own))) {
-                l->ask_at = boot_add(boot_now(), ASK_AGAIN);
+                l->ask_at = boot_add(loop_now(l->loop), ASK_AGAIN);
                 l->refused = 0;
                 (void) !join_new(&l->asking, l->loop, l->resolver,
                                  &(struct join_config){.urls = (const char *) buf_head(&o.all),

@@ -50,9 +50,8 @@ struct program {
         struct api *api;
         struct server *server;
         struct certificates tls;
-        struct loop_hook hook;
-        struct loop_later watchers;
-        struct loop_timer timer, stop_timer;
+        struct loop_hook decide, feed;
+        struct loop_timer stop_timer;
         struct loop_signal sigterm, sigint, sighup;
         uint64_t leader; /* the one last logged */
         struct boot_time turn_told_at;
@@ -61,27 +60,11 @@ struct program {
         int exit_code;
 };
 
-/* Behind the answers, and behind what goes to the other replicas: those wait for no watcher. */
-static void on_watchers(struct loop_later *d)
+/* From top to bottom. Renewals are gathered before they are proposed, and what is proposed goes
+ * to the other replicas in the same turn. */
+static struct boot_time decide(struct loop_hook *h, struct boot_time now)
 {
-        struct program *p = container_of(d, struct program, watchers);
-        struct boot_time next;
-
-        api_flush(p->api, loop_lap_at(p->loop));
-        loop_lap(p->loop, "watchers, locks and scans", NULL);
-        next = boot_min(replica_next(p->replica),
-                        boot_min(core_next(p->core), api_next(p->api)));
-        if (loop_timer_arm(&p->timer, next) < 0) {
-                log_error("Out of memory; stopping.");
-                p->exit_code = 1;
-                loop_stop(p->loop);
-        }
-}
-
-static void on_hook(struct loop_hook *h)
-{
-        struct program *p = container_of(h, struct program, hook);
-        struct boot_time now = loop_lap_at(p->loop); /* all that came was taken before */
+        struct program *p = container_of(h, struct program, decide);
 
         replica_tick(p->replica, now);
         loop_lap(p->loop, "consensus", NULL);
@@ -91,22 +74,28 @@ static void on_hook(struct loop_hook *h)
         loop_lap(p->loop, "renewals and proposals", NULL);
         replica_flush(p->replica, now);
         loop_lap(p->loop, "replication, reads and snapshots", NULL);
-        loop_later(&p->watchers, p->loop, on_watchers);
         notify_flush();
         if (p->stopping && !replica_status(p->replica).leader)
                 loop_stop(p->loop);
+        return BOOT_TIME_NEVER; /* what they wait for is known when answers are made */
 }
 
-static void on_timer(struct loop_timer *t)
+/* Behind the answers, and behind what goes to the other replicas: those wait for no watcher. */
+static struct boot_time feed(struct loop_hook *h, struct boot_time now)
 {
-        (void) t; /* the hook, which runs in every iteration, does the work */
+        struct program *p = container_of(h, struct program, feed);
+
+        api_flush(p->api, now);
+        loop_lap(p->loop, "watchers, locks and scans", NULL);
+        return boot_min(replica_next(p->replica),
+                        boot_min(core_next(p->core), api_next(p->api)));
 }
 
 /* The next heartbeat waits for the end of a turn. */
 static void on_long_turn(const struct loop_turn *t, void *arg)
 {
         struct program *p = arg;
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(p->loop);
 
         p->long_turns++;
         if (boot_before(now, p->turn_told_at))
@@ -223,8 +212,7 @@ static void on_removed(void *u)
                    p->opt.data_dir);
         notify_stopping();
         /* Who asked for it of us has the answer first. */
-        if (loop_timer_arm(&p->stop_timer, boot_add(boot_now(), REMOVED_TIMEOUT)) < 0)
-                loop_stop(p->loop);
+        loop_timer_in(&p->stop_timer, REMOVED_TIMEOUT);
 }
 
 static const struct core_owner owner = {
@@ -252,8 +240,8 @@ static void stop(struct program *p)
         p->stopping = true;
         notify_stopping();
         log_info("Stopping.");
-        if (!replica_step_down(p->replica, boot_now()) ||
-            loop_timer_arm(&p->stop_timer, boot_add(boot_now(), STOP_TIMEOUT)) < 0)
+        loop_timer_in(&p->stop_timer, STOP_TIMEOUT);
+        if (!replica_step_down(p->replica, loop_now(p->loop)))
                 loop_stop(p->loop);
 }
 
@@ -426,7 +414,7 @@ static int make_replica(struct program *p)
 {
         struct replica_peer peers[REPLICA_PEERS_MAX];
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_lap(p->loop, "the start", NULL);
         struct replica_config cfg = {
                 .id = p->member_id,
                 .cluster_id = p->cluster_id,
@@ -557,7 +545,6 @@ static int run(struct program *p)
                 r = open_data_dir(p);
         if (r < 0)
                 return r;
-        loop_timer_init(&p->timer, p->loop, on_timer);
         loop_timer_init(&p->stop_timer, p->loop, on_stop_timeout);
         loop_signal_start(&p->sigterm, p->loop, SIGTERM, on_sigterm);
         loop_signal_start(&p->sigint, p->loop, SIGINT, on_sigint);
@@ -578,7 +565,8 @@ static int run(struct program *p)
         r = replica_start(p->replica);
         if (r < 0)
                 return r;
-        loop_hook_start(&p->hook, p->loop, on_hook);
+        loop_hook_start(&p->decide, p->loop, LOOP_DECIDE, decide);
+        loop_hook_start(&p->feed, p->loop, LOOP_BEHIND, feed);
         r = make_links(p);
         if (r < 0)
                 return r;
@@ -595,8 +583,8 @@ static int run(struct program *p)
 
 static void fini(struct program *p)
 {
-        loop_hook_stop(&p->hook);
-        loop_later_cancel(&p->watchers);
+        loop_hook_stop(&p->decide);
+        loop_hook_stop(&p->feed);
         server_free(p->server);
         worker_free(p->passwords);
         core_free(p->core); /* answers what still waits; its requests need the api */

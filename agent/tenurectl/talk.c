@@ -62,9 +62,7 @@ static void on_up(struct endpoint *e, void *userdata)
         }
         rpc_call_end(call);
         endpoint_kick(e);
-        if (loop_timer_arm(&t->timer,
-                           boot_add(boot_now(), t->limit > 0 ? t->limit : CALL_FOR)) < 0)
-                finish(t);
+        loop_timer_in(&t->timer, t->limit > 0 ? t->limit : CALL_FOR);
 }
 
 static void on_down(struct endpoint *e, const char *why, void *userdata)
@@ -162,9 +160,8 @@ static int ask(struct talk *t, const char *url)
         snprintf(t->text, sizeof(t->text), "no answer in time");
         r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls,
                          t->login.user ? &t->login : NULL, &endpoint_ops, t);
-        if (r == 0)
-                r = loop_timer_arm(&t->timer, boot_add(boot_now(), TRY_FOR));
         if (r == 0) {
+                loop_timer_in(&t->timer, TRY_FOR);
                 endpoint_want(t->ep);
                 if (t->break_fd > 0)
                         loop_io_start(&t->broken, t->loop, t->break_fd, EV_READ, on_broken);

@@ -30,7 +30,6 @@ struct waits {
         struct boot_time next; /* when the first of them has waited long enough */
         struct boot_time ask_at, refilled_at;
         unsigned asks; /* that may follow each other */
-        struct loop_timer timer;
 };
 
 /* Lists that are asked for: who asked waits for his turn. */
@@ -41,7 +40,6 @@ struct lists {
         char last_name[256];       /* and on which connection */
         struct boot_time next_at;  /* not before */
         nsec_t spent;              /* that others have not had since */
-        struct loop_timer timer;
 };
 
 /* As it was told on D-Bus, in microseconds of CLOCK_BOOTTIME. */
@@ -62,12 +60,12 @@ struct agent {
         nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
         int argc;
-        char **argv; /* for reading the settings once more */
-        struct loop_hook hook;
+        char **argv;           /* for reading the settings once more */
+        struct loop_hook hook; /* agent_run() of main.c */
         struct boot_time turn_told_at;
         struct keep keep;
+        bool has_place; /* which is kept there */
         struct holders holders;
-        struct loop_timer let_go; /* while they have not */
         struct names names;
         bool resumed;      /* an earlier life of ours held the place */
         struct pid1 *pid1; /* NULL where we are no unit of systemd */
@@ -92,7 +90,6 @@ struct agent {
         struct callers callers;
         struct lists lists;
         TAILQ_HEAD(news_list, news) news;
-        struct loop_timer news_timer;
         struct steady steady;
         struct standstill standstill;
         struct waits waits;
@@ -120,14 +117,15 @@ bool agent_leave(struct agent *a, enum maintenance m);
 bool agent_join(struct agent *a);
 void agent_exit(struct agent *a); /* leaves, and ends; asked twice: at once */
 void leave_init(struct agent *a);
-void leave_run(struct agent *a); /* after each turn of the loop */
+struct boot_time leave_run(struct agent *a, struct boot_time now);
 
 /* held.c: what may be up while the place is held. */
 void held_make(struct agent *a);
 void held_set(struct agent *a);      /* the settings have changed */
 void held_check(struct agent *a);    /* so has the TTL: whether all can be fenced in time */
 void held_keep_out(struct agent *a); /* from joining, while something is not down */
-void held_wait(struct agent *a, struct boot_time now); /* for what is bound, leaving */
+struct boot_time held_wait(struct agent *a,
+                           struct boot_time now); /* for what is bound, leaving */
 
 /* watchdog.c: its period follows the TTL; its timer's function. */
 void watchdog_set(struct agent *a);
@@ -139,14 +137,13 @@ void certificate_start(struct agent *a);
 /* publish.c: what this node says of itself and of its services. */
 must_check_ int publish_start(struct agent *a);
 void publish_reload(struct agent *a); /* the settings have changed */
-void publish_follow(struct agent *a); /* after each turn of the loop */
+struct boot_time publish_run(struct agent *a, struct boot_time now);
 void publish_stop(struct agent *a);
 void agent_publish(struct agent *a); /* something has changed */
 
 /* waits.c */
-void waits_init(struct waits *w, struct loop *l);
-void waits_fini(struct waits *w);
-void waits_pump(struct agent *a, struct boot_time now);
+void waits_init(struct waits *w);
+struct boot_time waits_run(struct agent *a, struct boot_time now);
 
 /* news.c: what becomes of nodes and services, for the log and the bus. Told in its order, a few
  * milliseconds' worth in a turn: 10,000 nodes that go at once must not delay a heartbeat. */
@@ -163,14 +160,13 @@ void news_fini(struct agent *a);
 /* @of: a node's id, or the node that a service is on. */
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
-void news_pump(struct agent *a);
+struct boot_time news_run(struct agent *a, struct boot_time now);
 /* Everything up to it has been told. */
 int64_t news_revision(const struct agent *a);
 
 /* lists.c */
 void lists_init(struct agent *a);
-void lists_fini(struct agent *a);
-void lists_pump(struct agent *a, struct boot_time now);
+struct boot_time lists_run(struct agent *a, struct boot_time now);
 /* The object at @path has come, has changed, or has gone. */
 void lists_changed(struct agent *a, const char *path);
 /* Whether connection @name is still to be told what was told while its list was written. */

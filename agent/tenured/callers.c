@@ -73,9 +73,9 @@ static void trim(struct callers *cs)
         while ((c = TAILQ_FIRST(&cs->idle)) &&
                (cs->n_idle > IDLE_MAX || boot_diff(now, c->idle_since) >= IDLE_FOR))
                 forget_idle(c);
-        if (c && loop_timer_arm(&cs->timer, boot_add(c->idle_since, IDLE_FOR)) < 0)
-                abort();
-        if (!c && TAILQ_EMPTY(&cs->list))
+        if (c)
+                loop_timer_arm(&cs->timer, boot_add(c->idle_since, IDLE_FOR));
+        else if (TAILQ_EMPTY(&cs->list))
                 cs->match = sd_bus_slot_unref(cs->match);
 }
 

@@ -131,7 +131,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
 
         /* Before a word of it. */
         if (state == SESSION_LOST)
-                fence_follow(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
+                fence_run(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
         snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
         snprintf(a->why, sizeof(a->why), "%s", why);
         a->state = state;

@@ -298,8 +298,7 @@ static void on_seen(void *userdata, enum bound_sight s)
                 sight = has_processes(f) ? FENCING_SAW_LEFTOVER : FENCING_SAW_DOWN;
         fencing_saw(&f->machine, sight);
         /* Not from here: what follows may end the connection that this comes from. */
-        if (loop_timer_arm(&f->timer, boot_now()) < 0)
-                abort();
+        loop_timer_in(&f->timer, 0);
 }
 
 static void act(struct fence *f, unsigned acts, struct boot_time now)
@@ -340,7 +339,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
                 bound_look(f->bound, on_seen, f);
 }
 
-void fence_follow(struct fence *f, const struct session *s, bool leave, struct boot_time now)
+void fence_run(struct fence *f, const struct session *s, bool leave, struct boot_time now)
 {
         struct fencing_place p;
 
@@ -351,8 +350,7 @@ void fence_follow(struct fence *f, const struct session *s, bool leave, struct b
         p = place(f, now);
         act(f, fencing_next(&f->machine, &p, now), now);
         keep_gate(f);
-        if (loop_timer_arm(&f->timer, fencing_wakeup(&f->machine, &p, now)) < 0)
-                abort();
+        loop_timer_arm(&f->timer, fencing_wakeup(&f->machine, &p, now));
 }
 
 /* ---- ---- */
@@ -362,7 +360,7 @@ static void on_timer(struct loop_timer *t)
 {
         struct fence *f = container_of(t, struct fence, timer);
 
-        fence_follow(f, f->session, f->leave, boot_now());
+        fence_run(f, f->session, f->leave, boot_now());
 }
 
 static void on_changed(void *userdata)

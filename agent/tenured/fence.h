@@ -24,7 +24,7 @@ struct fence {
         struct bound *bound; /* NULL: there is nothing to fence */
         struct pid1 *pid1;
         struct gate gate;
-        const struct session *session; /* as fence_follow() had it last */
+        const struct session *session; /* as fence_run() had it last */
         bool leave;
         bool stuck;                 /* the gate does not open; told once */
         bool guarded;               /* a guard listens, as last seen */
@@ -49,7 +49,7 @@ void fence_set(struct fence *f, const struct fencing_config *cfg);
 
 /* Makes the target follow the session; in every iteration of the loop, and first of all when
  * the session is lost. @leave: bring it down, though the place is still held. */
-void fence_follow(struct fence *f, const struct session *s, bool leave, struct boot_time now);
+void fence_run(struct fence *f, const struct session *s, bool leave, struct boot_time now);
 
 /* For when who answers for the gate may hang: what is known is frozen at the kernel, or killed,
  * and nothing else. Not what mounts are in, see fence.c. */

@@ -41,7 +41,6 @@ struct guard {
         bool restarting;            /* or now: the next guard begins at once */
         struct boot_time extend_at; /* systemd is told that it takes longer */
         struct loop_io news;
-        struct loop_timer timer;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
 };
@@ -114,6 +113,7 @@ static bool find_agent(struct guard *g)
                 return false;
         }
         g->agent.pid = pid;
+        g->agent.io.what = "the end of the agent";
         loop_io_start(&g->agent.io, g->loop, g->agent.fd, EV_READ, on_agent_end);
         read_settings(g); /* as this one has them */
         return true;
@@ -157,76 +157,74 @@ static void ask_for_time(struct guard *g, struct boot_time now)
         notify_extend(NOTIFY_EXTEND_BY);
 }
 
-static void wake(struct guard *g, struct boot_time when)
-{
-        if (loop_timer_arm(&g->timer, when) < 0)
-                abort();
-}
-
 /* The agent lives: it decides. But what must not run past the deadline does not: it stands
  * still and ends as the agent's own fence has it, which is nothing new where that works. */
-static void watch(struct guard *g, struct boot_time now)
+static struct boot_time watch(struct guard *g, struct boot_time now)
 {
         struct fencing_config fencing = options_fencing(&g->opt);
         struct boot_time deadline, freeze_at;
 
         if (!g->has_place) /* it may be written just now; or there is no room for it in /run */
-                return wake(g, boot_add(now, LOOK_AGAIN));
+                return boot_add(now, LOOK_AGAIN);
         deadline = session_deadline(&g->session);
         freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
         if (boot_before(now, freeze_at)) {
                 put_down(g);
                 ask_for_time(g, now);
-                return wake(g, g->ending ? boot_min(freeze_at, g->extend_at) : freeze_at);
+                return g->ending ? boot_min(freeze_at, g->extend_at) : freeze_at;
         }
         if (!take_up(g))
-                return wake(g, boot_add(now, LOOK_AGAIN));
+                return boot_add(now, LOOK_AGAIN);
         g->striking = true;
         fence_freeze(&g->fence);
         if (session_holds(&g->session, now))
-                return wake(g, boot_min(deadline, boot_add(now, STRIKE_AGAIN)));
+                return boot_min(deadline, boot_add(now, STRIKE_AGAIN));
         fence_kill(&g->fence);
         g->acting = !boot_before(now, boot_add(deadline, TAKE_OVER));
-        wake(g, boot_add(now, STRIKE_AGAIN));
+        return boot_add(now, STRIKE_AGAIN);
 }
 
-static void act(struct guard *g, struct boot_time now)
+static struct boot_time act(struct guard *g, struct boot_time now)
 {
         bool holds = session_holds(&g->session, now);
 
         /* What an agent has begun to stop, another agent starts again, or nobody. */
-        fence_follow(&g->fence, &g->session, !gate_is_open(), now);
-        if (fence_is_down(&g->fence))
-                return put_down(g);
+        fence_run(&g->fence, &g->session, !gate_is_open(), now);
+        if (fence_is_down(&g->fence)) {
+                put_down(g);
+                return boot_add(now, LOOK_AGAIN);
+        }
         ask_for_time(g, now);
-        if (holds)
-                wake(g, boot_add(now, LOOK_AGAIN));
+        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence has a timer */
 }
 
-static void on_hook(struct loop_hook *h)
+static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
 {
         struct guard *g = container_of(h, struct guard, hook);
-        struct boot_time now;
         bool lives;
 
         if (!gate_is_open() && !gate_is_stopping()) {
                 /* All is down. */
                 put_down(g);
                 forget_agent(g);
-                loop_timer_disarm(&g->timer);
                 if (g->ending)
                         loop_stop(g->loop);
-                return;
+                return BOOT_TIME_NEVER;
         }
         lives = find_agent(g);
         /* At a shutdown both are told to end: not before the agent has brought all down. */
-        if (lives && g->ending && !gate_is_stopping())
-                return loop_stop(g->loop);
+        if (lives && g->ending && !gate_is_stopping()) {
+                loop_stop(g->loop);
+                return BOOT_TIME_NEVER;
+        }
         read_place(g);
-        now = boot_now();
+        now = boot_now(); /* files were read */
         /* Somebody may wait for the next guard. */
-        if (g->restarting && !g->striking && gate_is_open() && session_holds(&g->session, now))
-                return loop_stop(g->loop);
+        if (g->restarting && !g->striking && gate_is_open() &&
+            session_holds(&g->session, now)) {
+                loop_stop(g->loop);
+                return BOOT_TIME_NEVER;
+        }
         /* An agent that has opened the gate anew, or goes on renewing, is the one to decide. */
         if (lives && g->acting && gate_is_open() && session_holds(&g->session, now)) {
                 log_debug("The agent is back.");
@@ -235,14 +233,9 @@ static void on_hook(struct loop_hook *h)
         if (lives && !g->acting)
                 return watch(g, now);
         if (!take_up(g))
-                return wake(g, boot_add(now, LOOK_AGAIN));
+                return boot_add(now, LOOK_AGAIN);
         g->acting = true;
-        act(g, now);
-}
-
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* the hook does the work */
+        return act(g, now);
 }
 
 static void on_news(struct loop_io *io, int events)
@@ -295,9 +288,9 @@ static int guard(struct guard *g)
                 return r;
         }
         read_settings(g);
-        loop_timer_init(&g->timer, g->loop, on_timer);
+        g->news.what = "a word of the agent";
         loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
-        loop_hook_start(&g->hook, g->loop, on_hook);
+        loop_hook_start(&g->hook, g->loop, LOOP_ACT, run_turn);
         loop_signal_start(&g->sigterm, g->loop, SIGTERM, on_sigterm);
         loop_signal_start(&g->sigusr1, g->loop, SIGUSR1, on_sigusr1);
         loop_signal_start(&g->sighup, g->loop, SIGHUP, on_sighup);
@@ -306,7 +299,6 @@ static int guard(struct guard *g)
         loop_run(g->loop);
         put_down(g);
         forget_agent(g);
-        loop_timer_disarm(&g->timer);
         loop_hook_stop(&g->hook);
         loop_io_stop(&g->news);
         close(fd);

@@ -48,11 +48,13 @@ void held_set(struct agent *a)
 
 /* systemd ends who takes longer than TimeoutStopSec= to stop, whatever it waits for: what is
  * bound may take longer than that. */
-void held_wait(struct agent *a, struct boot_time now)
+struct boot_time held_wait(struct agent *a, struct boot_time now)
 {
-        if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence) ||
-            boot_before(now, a->extend_at))
-                return;
-        a->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
-        notify_extend(NOTIFY_EXTEND_BY);
+        if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence))
+                return BOOT_TIME_NEVER;
+        if (!boot_before(now, a->extend_at)) {
+                a->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
+                notify_extend(NOTIFY_EXTEND_BY);
+        }
+        return a->extend_at;
 }

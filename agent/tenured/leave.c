@@ -103,9 +103,6 @@ static void persist(struct agent *a)
 
 static void act(struct agent *a, unsigned acts)
 {
-        if ((acts & LEAVING_ASK_HOLDERS) &&
-            loop_timer_arm(&a->let_go, boot_add(boot_now(), ASK_AGAIN)) < 0)
-                abort();
         if (acts & LEAVING_GIVE_BACK)
                 client_leave(a->client, a->leaving.reason);
         if (acts & LEAVING_SETTLE) {
@@ -124,25 +121,22 @@ static void act(struct agent *a, unsigned acts)
                 loop_stop(a->loop);
 }
 
-void leave_run(struct agent *a)
+struct boot_time leave_run(struct agent *a, struct boot_time now)
 {
         struct leaving_sight s = {.down = fence_is_down(&a->fence),
                                   .left = a->state == SESSION_LEFT};
+        unsigned acts;
 
         /* They hear of it with the first question. */
         if (a->leaving.state == LEAVING_LETTING_GO && a->leaving.reason && s.down)
-                s.let_go = holders_let_go(&a->holders, client_session(a->client), boot_now());
-        act(a, leaving_next(&a->leaving, &s));
-}
-
-static void on_let_go(struct loop_timer *t)
-{
-        (void) t; /* the hook looks */
+                s.let_go = holders_let_go(&a->holders, client_session(a->client), now);
+        acts = leaving_next(&a->leaving, &s);
+        act(a, acts);
+        return acts & LEAVING_ASK_HOLDERS ? boot_add(now, ASK_AGAIN) : BOOT_TIME_NEVER;
 }
 
 void leave_init(struct agent *a)
 {
-        loop_timer_init(&a->let_go, a->loop, on_let_go);
         logind_init(&a->logind, on_sleep, a);
         a->maintenance = maintenance_load();
         if (a->maintenance == MAINTENANCE_NONE)

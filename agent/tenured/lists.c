@@ -60,21 +60,9 @@ static void forget(struct kept_call *k)
         free(c);
 }
 
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* the hook does the work */
-}
-
 void lists_init(struct agent *a)
 {
         TAILQ_INIT(&a->lists.waiting);
-        loop_timer_init(&a->lists.timer, a->loop, on_timer);
-}
-
-void lists_fini(struct agent *a)
-{
-        if (a->lists.timer.loop)
-                loop_timer_disarm(&a->lists.timer);
 }
 
 /* ---- asked for ---- */
@@ -82,11 +70,10 @@ void lists_fini(struct agent *a)
 static void on_caller(struct kept_call *k)
 {
         struct list_call *c = container_of(k, struct list_call, call);
-        struct lists *l = &c->list.agent->lists;
+        struct agent *a = c->list.agent;
 
-        TAILQ_INSERT_TAIL(&l->waiting, c, entry);
-        if (loop_timer_arm(&l->timer, boot_max(boot_now(), l->next_at)) < 0)
-                abort();
+        TAILQ_INSERT_TAIL(&a->lists.waiting, c, entry);
+        loop_hook_again(&a->hook);
 }
 
 int lists_ask(struct agent *a, sd_bus_message *m, const struct list_kind *kind)
@@ -246,22 +233,20 @@ static void serve(struct agent *a, struct list_call *c, struct boot_time now)
         forget(&c->call);
 }
 
-void lists_pump(struct agent *a, struct boot_time now)
+struct boot_time lists_run(struct agent *a, struct boot_time now)
 {
         struct lists *l = &a->lists;
         struct list_call *c = choose(l);
         uint64_t unsent = 0;
         nsec_t took;
 
-        if (!c || boot_before(now, l->next_at))
-                return;
-        if (!c->begun &&
-            (sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) < 0 || unsent > 0)) {
+        if (!c)
+                return BOOT_TIME_NEVER;
+        if (boot_before(now, l->next_at))
+                return l->next_at;
+        if (!c->begun && (sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) < 0 || unsent > 0))
                 /* What wakes us up for the bus to take more comes after us in a turn. */
-                if (loop_timer_arm(&l->timer, boot_add(now, LOOK_AGAIN)) < 0)
-                        abort();
-                return;
-        }
+                return boot_add(now, LOOK_AGAIN);
         l->spent = max_of(l->spent - boot_diff(now, l->next_at), (nsec_t) 0);
         serve(a, c, now);
         l->next_at = boot_now();
@@ -271,6 +256,5 @@ void lists_pump(struct agent *a, struct boot_time now)
                 l->spent -= took;
                 l->next_at = boot_add(l->next_at, took);
         }
-        if (!TAILQ_EMPTY(&l->waiting) && loop_timer_arm(&l->timer, l->next_at) < 0)
-                abort();
+        return TAILQ_EMPTY(&l->waiting) ? BOOT_TIME_NEVER : l->next_at;
 }

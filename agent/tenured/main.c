@@ -43,8 +43,7 @@ static void retry_bus(struct agent *a, const char *why)
                             "changes.",
                             why);
         a->bus_missing_told = true;
-        if (loop_timer_arm(&a->bus_retry, boot_add(boot_now(), BUS_RETRY)) < 0)
-                abort();
+        loop_timer_in(&a->bus_retry, BUS_RETRY);
 }
 
 static void on_bus_closed(void *userdata, int r)
@@ -130,58 +129,104 @@ static void on_ready_at(struct loop_timer *t)
         be_ready(a);
 }
 
-/* Nothing is held any more, and settings have waited for that: the next life has them. */
-static void begin_anew(struct agent *a)
+/* ---- what a turn does, once all that has come was taken ---- */
+
+static struct boot_time keep_place(struct agent *a, struct boot_time now unused_)
 {
-        if (!a->names.waiting || client_session(a->client)->lease != 0 ||
-            !fence_is_down(&a->fence) || leaving_is_under_way(&a->leaving))
-                return;
-        log_notice(
-                "The place is over; starting again, with the settings that waited for that.");
-        a->names.waiting = false;
-        loop_stop(a->loop);
+        struct place p;
+
+        a->has_place = client_place(a->client, &p);
+        if (a->has_place)
+                keep_save(&a->keep, &p);
+        return BOOT_TIME_NEVER;
 }
 
-/* After everything else in an iteration: the fence follows, and what has changed of our place
- * goes where a next life finds it. */
-static void on_hook(struct loop_hook *h)
+/* Its timer acts by itself, before all that a turn brings. */
+static struct boot_time fence(struct agent *a, struct boot_time now)
 {
-        struct agent *a = container_of(h, struct agent, hook);
-        struct place p;
-        bool has_place;
+        fence_run(&a->fence, client_session(a->client), leaving_is_under_way(&a->leaving), now);
+        return BOOT_TIME_NEVER;
+}
 
-        /* The guard goes by it as soon as the gate is open. */
-        has_place = client_place(a->client, &p);
-        if (has_place)
-                keep_save(&a->keep, &p);
-        /* What the lease protects comes first: all else can wait for it, not the other way. */
-        fence_follow(&a->fence, client_session(a->client), leaving_is_under_way(&a->leaving),
-                     boot_now());
-        names_follow(&a->names, &a->opt, !fence_is_down(&a->fence));
-        if (!has_place && a->keep.has)
+static struct boot_time forget_place(struct agent *a, struct boot_time now unused_)
+{
+        names_run(&a->names, &a->opt, !fence_is_down(&a->fence));
+        if (!a->has_place && a->keep.has)
                 keep_clear(&a->keep);
-        holders_tell(&a->holders, client_session(a->client), boot_now());
+        return BOOT_TIME_NEVER;
+}
+
+static struct boot_time tell(struct agent *a, struct boot_time now)
+{
+        holders_tell(&a->holders, client_session(a->client), now);
         if (a->state == SESSION_HELD)
                 watchdog_set(a); /* the core may have lowered the TTL */
         if (client_membership(a->client)->n != a->told_nodes)
                 agent_tell_status(a);
-        publish_follow(a);
-        news_pump(a);
-        waits_pump(a, boot_now());
-        lists_pump(a, boot_now());
+        return BOOT_TIME_NEVER;
+}
+
+/* While what is bound is up, we stay out. Units that wait for the target at boot wait for us to
+ * be ready: it may be up by then. */
+static struct boot_time keep_out(struct agent *a, struct boot_time now)
+{
+        struct boot_time next;
+
         if (a->kept_out == fence_is_down(&a->fence)) {
                 held_keep_out(a);
                 agent_tell_status(a);
         }
-        held_wait(a, boot_now());
-        /* Units that wait for the target at boot wait for us to be ready: it may be up by then.
-         */
+        next = held_wait(a, now);
         if ((a->state == SESSION_HELD && fence_is_settled(&a->fence)) ||
             a->state == SESSION_LEFT)
                 be_ready(a);
-        leave_run(a);
-        begin_anew(a);
+        return next;
+}
+
+/* Nothing is held any more, and settings have waited for that: the next life has them. */
+static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_)
+{
+        if (!a->names.waiting || client_session(a->client)->lease != 0 ||
+            !fence_is_down(&a->fence) || leaving_is_under_way(&a->leaving))
+                return BOOT_TIME_NEVER;
+        log_notice(
+                "The place is over; starting again, with the settings that waited for that.");
+        a->names.waiting = false;
+        loop_stop(a->loop);
+        return BOOT_TIME_NEVER;
+}
+
+/* From top to bottom, after the client has run (LOOP_DECIDE) and before the bus sends
+ * (LOOP_BUS). What the lease protects comes first: all else can wait for it, not the other way.
+ */
+static const struct {
+        const char *what;
+        struct boot_time (*run)(struct agent *a, struct boot_time now);
+} steps[] = {
+        {"keeping the place", keep_place}, /* the guard goes by it once the gate is open */
+        {"the fence", fence},
+        {"keeping the place", forget_place},
+        {"telling of the place", tell},
+        {"what this node publishes", publish_run},
+        {"news", news_run},
+        {"who waits for a revision", waits_run}, /* which the news have told */
+        {"lists that are asked for", lists_run},
+        {"staying out", keep_out},
+        {"leaving", leave_run},
+        {"beginning anew", begin_anew},
+};
+
+static struct boot_time agent_run(struct loop_hook *h, struct boot_time now)
+{
+        struct agent *a = container_of(h, struct agent, hook);
+        struct boot_time next = BOOT_TIME_NEVER;
+
+        for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+                next = boot_min(next, steps[i].run(a, now));
+                now = loop_lap(a->loop, steps[i].what, NULL);
+        }
         notify_flush();
+        return next;
 }
 
 /* The next heartbeat waits for the end of a turn. */
@@ -269,7 +314,7 @@ static int run(struct agent *a)
         steady_init(&a->steady, a->loop, agent_brake);
         held_keep_out(a);
         callers_init(&a->callers, a->loop);
-        waits_init(&a->waits, a->loop);
+        waits_init(&a->waits);
         lists_init(a);
         news_init(a);
         r = publish_start(a);
@@ -277,10 +322,8 @@ static int run(struct agent *a)
                 return r;
         leave_init(a);
         standstill_start(&a->standstill, a->loop, on_standstill);
-        a->hook.what = "the place, and lists that are asked for";
-        loop_hook_start(&a->hook, a->loop, on_hook);
-        if (loop_timer_arm(&a->ready_at, boot_add(boot_now(), a->opt.ready_after)) < 0)
-                return -ENOMEM;
+        loop_hook_start(&a->hook, a->loop, LOOP_ACT, agent_run);
+        loop_timer_in(&a->ready_at, a->opt.ready_after);
         connect_bus(a);
         a->watchdog_most = notify_watchdog_period();
         watchdog_set(a);
@@ -298,8 +341,6 @@ static void fini(struct agent *a)
         fence_fini(&a->fence);
         pid1_free(a->pid1);
         callers_forget(&a->callers);
-        waits_fini(&a->waits);
-        lists_fini(a);
         news_fini(a);
         publish_stop(a);
         standstill_stop(&a->standstill);

@@ -66,7 +66,7 @@ static void write_target(const void *userdata, FILE *f)
         fprintf(f, "%s\n", (const char *) userdata);
 }
 
-void names_follow(struct names *n, const struct options *o, bool up)
+void names_run(struct names *n, const struct options *o, bool up)
 {
         up = up && *o->held_target;
         if (up == n->target_kept || !*n->target_file)

@@ -23,7 +23,7 @@ struct names {
 void names_init(struct names *n, struct options *o, const struct keep *k, const char *boot_id);
 
 /* Whether the target may be up. */
-void names_follow(struct names *n, const struct options *o, bool up);
+void names_run(struct names *n, const struct options *o, bool up);
 
 /* For the guard: the target that may be up. False: none is known. */
 bool names_target(const char *file, char out[static 256]);

@@ -16,15 +16,9 @@ struct news {
         char text[];
 };
 
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* the hook does the work */
-}
-
 void news_init(struct agent *a)
 {
         TAILQ_INIT(&a->news);
-        loop_timer_init(&a->news_timer, a->loop, on_timer);
 }
 
 static void drop_first(struct agent *a)
@@ -37,9 +31,6 @@ static void drop_first(struct agent *a)
 
 void news_fini(struct agent *a)
 {
-        if (!a->news_timer.loop)
-                return;
-        loop_timer_disarm(&a->news_timer);
         while (!TAILQ_EMPTY(&a->news))
                 drop_first(a);
 }
@@ -220,17 +211,15 @@ static void tell(struct agent *a, const struct news *n)
                 (node ? tell_node : tell_service)(a, n);
 }
 
-void news_pump(struct agent *a)
+struct boot_time news_run(struct agent *a, struct boot_time now)
 {
-        struct boot_time end = boot_add(boot_now(), SHARE);
+        struct boot_time end = boot_add(now, SHARE);
 
         while (!TAILQ_EMPTY(&a->news)) {
-                if (!boot_before(boot_now(), end)) {
-                        if (loop_timer_arm(&a->news_timer, boot_now()) < 0)
-                                abort();
-                        return;
-                }
                 tell(a, TAILQ_FIRST(&a->news));
                 drop_first(a);
+                if (!boot_before(boot_now(), end))
+                        return now; /* the rest in the next turn */
         }
+        return BOOT_TIME_NEVER;
 }

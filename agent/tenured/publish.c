@@ -136,7 +136,7 @@ void publish_reload(struct agent *a)
 }
 
 /* With every heartbeat, which wakes us up anyway. */
-static void look_at_health(struct agent *a)
+static void look_at_health(struct agent *a, struct boot_time now)
 {
         const struct session *s = client_session(a->client);
         const struct degraded_config cfg = {(unsigned) a->opt.degraded_pressure,
@@ -147,7 +147,7 @@ static void look_at_health(struct agent *a)
         if (s->lease == 0 || s->renewed_at.ns == a->health.looked_at.ns)
                 return;
         a->health.looked_at = s->renewed_at;
-        if (!health_look(&a->health, &cfg, loop_take_lag(a->loop), boot_now()))
+        if (!health_look(&a->health, &cfg, loop_take_lag(a->loop), now))
                 return;
         if (*a->health.degraded.why) {
                 fields[0] = MESSAGE_DEGRADED;
@@ -160,9 +160,9 @@ static void look_at_health(struct agent *a)
         agent_publish(a);
 }
 
-void publish_follow(struct agent *a)
+struct boot_time publish_run(struct agent *a, struct boot_time now)
 {
-        look_at_health(a);
+        look_at_health(a, now);
         if (strcmp(client_endpoint(a->client), a->published_at) != 0) {
                 agent_publish(a);
                 manager_changed(a, "CoreEndpoint");
@@ -170,6 +170,7 @@ void publish_follow(struct agent *a)
         if (a->links) /* who waits for a path, waits for a route as well */
                 links_want_routes(a->links,
                                   a->state != SESSION_HELD || !client_synced(a->client));
+        return BOOT_TIME_NEVER;
 }
 
 void publish_stop(struct agent *a)

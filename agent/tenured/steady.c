@@ -36,8 +36,7 @@ static void look(struct steady *s, struct boot_time now)
 {
         if (brake_update(&s->brake, &s->brake_cfg, s->n_nodes, now))
                 s->brake_changed(s);
-        if (loop_timer_arm(&s->timer, brake_wakeup(&s->brake, &s->brake_cfg)) < 0)
-                abort();
+        loop_timer_arm(&s->timer, brake_wakeup(&s->brake, &s->brake_cfg));
 }
 
 static void on_timer(struct loop_timer *t)

@@ -33,22 +33,10 @@ static void forget(struct kept_call *k)
         free(n);
 }
 
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* the hook does the work */
-}
-
-void waits_init(struct waits *w, struct loop *l)
+void waits_init(struct waits *w)
 {
         *w = (struct waits){.asks = ASK_IN_A_ROW};
         TAILQ_INIT(&w->list);
-        loop_timer_init(&w->timer, l, on_timer);
-}
-
-void waits_fini(struct waits *w)
-{
-        if (w->timer.loop)
-                loop_timer_disarm(&w->timer);
 }
 
 /* Answers who has waited long enough, one way or the other. */
@@ -94,27 +82,24 @@ static void ask(struct waits *w, struct client *c, struct boot_time now)
 }
 
 /* In most turns nothing has changed for those who wait, and nothing is done. */
-void waits_pump(struct agent *a, struct boot_time now)
+struct boot_time waits_run(struct agent *a, struct boot_time now)
 {
         struct waits *w = &a->waits;
-        struct boot_time next;
 
         if (w->n == 0)
-                return;
+                return BOOT_TIME_NEVER;
         if (news_revision(a) != w->revision || !boot_before(now, w->next))
                 answer(a, news_revision(a), now);
         if (w->n > 0 && !boot_before(now, w->ask_at))
                 ask(w, a->client, now);
-        next = w->n > 0 ? boot_min(w->next, w->ask_at) : BOOT_TIME_NEVER;
-        if (loop_timer_arm(&w->timer, next) < 0)
-                abort();
+        return w->n > 0 ? boot_min(w->next, w->ask_at) : BOOT_TIME_NEVER;
 }
 
 static void on_caller(struct kept_call *k)
 {
         struct wait *n = container_of(k, struct wait, call);
         struct waits *w = &n->agent->waits;
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(n->agent->loop);
 
         TAILQ_INSERT_TAIL(&w->list, n, entry);
         if (w->n++ == 0) {
@@ -125,9 +110,7 @@ static void on_caller(struct kept_call *k)
         /* A full purse is for the first to come: who comes later waits for the next round. */
         if (w->asks > 1)
                 w->ask_at = now;
-        /* The hook goes through it in this turn or, should it have run already, in the next. */
-        if (loop_timer_arm(&w->timer, now) < 0)
-                abort();
+        loop_hook_again(&n->agent->hook);
 }
 
 int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -147,8 +130,9 @@ int method_wait_for_revision(sd_bus_message *m, void *userdata, sd_bus_error *er
                 return -ENOMEM;
         n->agent = a;
         n->revision = revision;
-        n->until = boot_add(boot_now(), (nsec_t) min_of(timeout_usec, UINT64_C(86400000000)) *
-                                                NSEC_PER_USEC);
+        n->until =
+                boot_add(loop_now(a->loop),
+                         (nsec_t) min_of(timeout_usec, UINT64_C(86400000000)) * NSEC_PER_USEC);
         r = callers_keep(&a->callers, &n->call, m, CALL_REVISION, on_caller, forget);
         if (r < 0)
                 free(n);

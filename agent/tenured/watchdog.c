@@ -11,8 +11,7 @@ void watchdog_beat(struct loop_timer *t)
         struct agent *a = container_of(t, struct agent, watchdog);
 
         notify_watchdog();
-        if (loop_timer_arm(t, boot_add(boot_now(), a->watchdog_period / 3)) < 0)
-                abort();
+        loop_timer_in(t, a->watchdog_period / 3);
 }
 
 /* An agent that hangs is ended early enough for its next life to renew, or to let go in time;

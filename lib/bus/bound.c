@@ -70,12 +70,6 @@ static void answer(struct bound *b, enum bound_sight s)
                 fn(b->look_userdata, s);
 }
 
-static void arm(struct loop_timer *t, nsec_t in)
-{
-        if (loop_timer_arm(t, boot_add(boot_now(), in)) < 0)
-                abort();
-}
-
 /* ---- the connection ---- */
 
 static void close_question(struct question *q)
@@ -107,21 +101,21 @@ static void on_closed(void *userdata, int r)
 
         log_debug("The service manager closed the connection: %s.", strerror(-r));
         b->broken = true;
-        arm(&b->retry, 0);
+        loop_timer_in(&b->retry, 0);
 }
 
 /* Something is waited for: not for ever. */
 static void wait_for_answer(struct bound *b)
 {
         if (!loop_timer_armed(&b->limit))
-                arm(&b->limit, b->patience);
+                loop_timer_in(&b->limit, b->patience);
 }
 
 static void got_answer(struct bound *b)
 {
         b->patience = ANSWER;
         if (b->open || b->order_slot || b->look_slot)
-                arm(&b->limit, ANSWER);
+                loop_timer_in(&b->limit, ANSWER);
         else
                 loop_timer_disarm(&b->limit);
 }
@@ -186,7 +180,7 @@ static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 log_debug("systemd: cannot tell what %s is: %s.", b->walk.units[unit].name,
                           strerror(-r));
                 b->broken = true;
-                arm(&b->retry, RETRY);
+                loop_timer_in(&b->retry, RETRY);
                 return 0;
         }
         walk_on(b);
@@ -217,7 +211,7 @@ static void walk_on(struct bound *b)
         for (; b->asked < b->walk.n; b->asked++)
                 if (!connected(b) || ask(b, b->asked) < 0) {
                         b->broken = true;
-                        arm(&b->retry, RETRY);
+                        loop_timer_in(&b->retry, RETRY);
                         return;
                 }
         if (b->open)
@@ -249,7 +243,7 @@ static void on_settle(struct loop_timer *t)
                 return;
         b->news = false;
         walk(b);
-        arm(&b->settle, SETTLE);
+        loop_timer_in(&b->settle, SETTLE);
 }
 
 static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -291,7 +285,7 @@ static void connect(struct bound *b)
         if (r < 0) {
                 log_debug("Cannot reach the service manager: %s.", strerror(-r));
                 hang_up(b);
-                return arm(&b->retry, RETRY);
+                return loop_timer_in(&b->retry, RETRY);
         }
         walk(b);
 }
@@ -350,7 +344,7 @@ static void order(struct bound *b, const char *method, const char *mode)
                                      on_ordered, b, "ss", b->root, mode);
         if (r < 0) {
                 b->broken = true;
-                return arm(&b->retry, RETRY);
+                return loop_timer_in(&b->retry, RETRY);
         }
         wait_for_answer(b);
 }
@@ -446,7 +440,7 @@ void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s),
         if (r >= 0)
                 return wait_for_answer(b);
         if (!loop_timer_armed(&b->retry)) /* which answers */
-                arm(&b->retry, RETRY);
+                loop_timer_in(&b->retry, RETRY);
 }
 
 /* ---- ---- */

@@ -15,7 +15,6 @@ struct bus {
         sd_bus *sd;
         struct loop_io io;
         struct loop_hook hook;
-        struct loop_timer timer;
         bus_closed_fn closed;
         void *userdata;
         bool strangers;             /* may be on it */
@@ -23,15 +22,15 @@ struct bus {
         bool dead;
 };
 
-static void die(struct bus *b, int r)
+static struct boot_time die(struct bus *b, int r)
 {
-        if (b->dead)
-                return;
-        b->dead = true;
-        loop_io_stop(&b->io);
-        loop_hook_stop(&b->hook);
-        loop_timer_disarm(&b->timer);
-        b->closed(b->userdata, r);
+        if (!b->dead) {
+                b->dead = true;
+                loop_io_stop(&b->io);
+                loop_hook_stop(&b->hook);
+                b->closed(b->userdata, r);
+        }
+        return BOOT_TIME_NEVER;
 }
 
 /* sd-bus speaks of absolute microseconds of CLOCK_MONOTONIC; this is where they end. */
@@ -49,36 +48,35 @@ static struct boot_time from_monotonic(uint64_t usec)
 
 /* A few at a time: whoever asks without end must not keep us from what is due. Returns whether
  * more may be there, or a negative errno. */
-static int take_some(struct bus *b)
+static int take_some(struct bus *b, struct boot_time began)
 {
-        struct boot_time began = boot_now();
         nsec_t took;
         int r = 1;
 
         for (int i = 0; i < MESSAGES_AT_ONCE && r > 0; i++) {
                 r = sd_bus_process(b->sd, NULL);
-                took = boot_diff(boot_now(), began);
-                if (r > 0 && b->strangers && took >= TIME_AT_ONCE) {
-                        b->rest_till = boot_add(boot_now(), min_of(took, REST_MAX));
+                took = r > 0 && b->strangers ? boot_diff(boot_now(), began) : 0;
+                if (took >= TIME_AT_ONCE) {
+                        b->rest_till = boot_add(began, took + min_of(took, REST_MAX));
                         break;
                 }
         }
         return r;
 }
 
-/* Before the loop sleeps: take what has come, then wait for what sd-bus asks for. */
-static void on_hook(struct loop_hook *h)
+/* Takes what has come, then waits for what sd-bus asks for. */
+static struct boot_time bus_run(struct loop_hook *h, struct boot_time now)
 {
         struct bus *b = container_of(h, struct bus, hook);
         int r = 0, events, want = 0;
-        bool rest = boot_before(boot_now(), b->rest_till);
+        bool rest = boot_before(now, b->rest_till);
         uint64_t usec;
 
         if (!rest) {
-                r = take_some(b);
+                r = take_some(b, now);
                 if (r < 0)
                         return die(b, r);
-                rest = boot_before(boot_now(), b->rest_till);
+                rest = boot_before(now, b->rest_till);
         }
         events = sd_bus_get_events(b->sd);
         if (events < 0)
@@ -88,27 +86,18 @@ static void on_hook(struct loop_hook *h)
         if (!rest && (events & POLLOUT))
                 want |= EV_WRITE;
         loop_io_change(&b->io, want);
-        if (rest || r > 0) {
-                if (loop_timer_arm(&b->timer, rest ? b->rest_till : boot_now()) < 0)
-                        die(b, -ENOMEM);
-                return;
-        }
+        if (rest)
+                return b->rest_till;
+        if (r > 0)
+                return now;
         r = sd_bus_get_timeout(b->sd, &usec);
-        if (r < 0)
-                return die(b, r);
-        if (loop_timer_arm(&b->timer, from_monotonic(usec)) < 0)
-                die(b, -ENOMEM);
+        return r < 0 ? die(b, r) : from_monotonic(usec);
 }
 
 static void on_io(struct loop_io *io, int events)
 {
         (void) io;
         (void) events; /* the hook does the work */
-}
-
-static void on_timer(struct loop_timer *t)
-{
-        (void) t;
 }
 
 /* Takes @sd. */
@@ -126,11 +115,10 @@ static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bool strangers,
         b->strangers = strangers;
         b->closed = closed;
         b->userdata = userdata;
-        loop_timer_init(&b->timer, l, on_timer);
         b->io.what = "the bus";
         loop_io_start(&b->io, l, sd_bus_get_fd(b->sd), EV_READ, on_io);
         b->hook.what = "the bus";
-        loop_hook_start(&b->hook, l, on_hook);
+        loop_hook_start(&b->hook, l, LOOP_BUS, bus_run);
         *ret = b;
         return 0;
 }
@@ -175,7 +163,6 @@ struct bus *bus_free(struct bus *b)
         b->dead = true;
         loop_io_stop(&b->io);
         loop_hook_stop(&b->hook);
-        loop_timer_disarm(&b->timer);
         sd_bus_close_unref(b->sd);
         free(b);
         return NULL;

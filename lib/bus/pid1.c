@@ -176,7 +176,8 @@ void pid1_ask_shutdown(struct pid1 *p, nsec_t limit,
                         targets[i].what == PID1_REBOOT ? on_reboot_job : on_shutdown_job,
                         p) >= 0)
                         p->shutdown_open++;
-        if (p->shutdown_open == 0 ||
-            loop_timer_arm(&p->shutdown_limit, boot_add(boot_now(), limit)) < 0)
+        if (p->shutdown_open == 0)
                 tell_shutdown(p);
+        else
+                loop_timer_in(&p->shutdown_limit, limit);
 }

@@ -39,8 +39,7 @@ struct units {
 
 static void retry_later(struct units *u)
 {
-        if (loop_timer_arm(&u->retry, boot_add(boot_now(), RETRY)) < 0)
-                abort();
+        loop_timer_in(&u->retry, RETRY);
 }
 
 static void tell(struct followed *f)
@@ -316,8 +315,8 @@ int units_follow(struct units *u, const char *unit)
         TAILQ_INSERT_TAIL(&u->list, f, entry);
         if (u->bus && !u->broken)
                 ask(f);
-        else if (loop_timer_arm(&u->retry, boot_now()) < 0)
-                abort();
+        else
+                loop_timer_in(&u->retry, 0);
         return 0;
 }
 

@@ -15,7 +15,7 @@ static void on_up(struct endpoint *e, void *userdata)
         struct peer *p = userdata;
 
         (void) e;
-        session_hurry(&p->client->session, boot_now());
+        session_hurry(&p->client->session, loop_now(p->client->loop));
         p->client->view_retry_at = (struct boot_time){0};
 }
 
@@ -58,7 +58,7 @@ static bool is_replaced(const struct client *c)
 static enum world_word judge(const struct client *c, uint64_t cluster)
 {
         return world_judge(&c->world, cluster, c->session.lease != 0, is_replaced(c),
-                           boot_now());
+                           loop_now(c->loop));
 }
 
 bool client_is_foreign(const struct client *c, const struct peer *p)
@@ -80,7 +80,7 @@ static void tell_foreign(struct client *c, struct peer *p)
 /* An address behind which two clusters answer in turns would fill the log. */
 static void tell_world(struct client *c, const char *why)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(c->loop);
 
         if (c->world_told_at.ns != 0 && boot_diff(now, c->world_told_at) < WORLD_TELL) {
                 c->worlds_untold++;
@@ -102,7 +102,7 @@ void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const cha
         if (c->session.lease != 0)
                 snprintf(c->why, sizeof(c->why), "%s", why);
         session_gone(&c->session, c->session.lease);
-        world_begin(&c->world, h->cluster_id, h->revision, boot_now());
+        world_begin(&c->world, h->cluster_id, h->revision, loop_now(c->loop));
         for (size_t i = 0; i < c->n_peers; i++) {
                 c->peers[i].replaced = false;
                 c->peers[i].ours_at[0] = '\0';
@@ -134,7 +134,7 @@ enum world_word client_hear(struct client *c, struct peer *p, const Pb__Response
                 client_begin_world(c, h, why);
         }
         strcpy(p->ours_at, at);
-        if (world_hear(&c->world, h->cluster_id, h->revision, boot_now()))
+        if (world_hear(&c->world, h->cluster_id, h->revision, loop_now(c->loop)))
                 view_doubt(c);
         return word;
 }
@@ -168,7 +168,7 @@ struct peer *client_speaking_peer(struct client *c, size_t from)
 void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
 {
         c->current = (size_t) (p - c->peers);
-        c->heard_at = boot_now();
+        c->heard_at = loop_now(c->loop);
         if (h)
                 c->replica = h->member_id;
         c->why[0] = '\0';
@@ -248,7 +248,7 @@ int client_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMe
         u->op = op;
         u->type = reply_type;
         u->done = done;
-        u->sent_at = boot_now();
+        u->sent_at = loop_now(p->client->loop);
         r = rpc_call_new(endpoint_rpc(p->ep), path, false, &unary_handler, u, &call);
         if (r < 0) {
                 free(u);
@@ -290,34 +290,21 @@ static const struct membership_ops member_ops = {
 
 /* ---- */
 
-static void pump(struct client *c)
+/* Each may change what the others wait for: they are asked when all have run. */
+static struct boot_time client_run(struct loop_hook *h, struct boot_time now)
 {
-        struct boot_time now = boot_now(), next;
+        struct client *c = container_of(h, struct client, hook);
+        struct boot_time next = BOOT_TIME_NEVER;
 
-        if (!c->observe) {
-                hold_check_key(c);
-                hold_check_holder(c);
-                hold_pump(c, now);
-        }
-        view_pump(c, now);
-        discover_pump(c, now);
         if (!c->observe)
-                offer_pump(c, now);
-        next = c->observe ? BOOT_TIME_NEVER
-                          : boot_min(session_wakeup(&c->session), offer_wakeup(c));
-        next = boot_min(next, boot_min(discover_wakeup(c), view_wakeup(c)));
-        if (loop_timer_arm(&c->timer, next) < 0)
-                abort();
-}
-
-static void on_hook(struct loop_hook *h)
-{
-        pump(container_of(h, struct client, hook));
-}
-
-static void on_timer(struct loop_timer *t)
-{
-        (void) t; /* the hook does the work */
+                hold_run(c, now);
+        view_run(c, now);
+        discover_run(c, now);
+        if (!c->observe) {
+                offer_run(c, now);
+                next = boot_min(hold_next(c), offer_next(c));
+        }
+        return boot_min(next, boot_min(discover_next(c), view_next(c)));
 }
 
 /* ---- endpoints ---- */
@@ -393,7 +380,7 @@ void client_replace_peers(struct client *c, const char *urls)
         while (c->n_peers < CLIENT_ENDPOINTS_MAX && next_new(c, &cursor, url))
                 if (add_peer(c, url) < 0)
                         log_warning("DNS names %s, which is no endpoint.", url);
-        session_hurry(&c->session, boot_now());
+        session_hurry(&c->session, loop_now(c->loop));
         c->view_retry_at = (struct boot_time){0};
 }
 
@@ -412,6 +399,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                const struct client_ops *ops, void *userdata, char *err, size_t err_size)
 {
         cleanup_(client_freep) struct client *c = calloc(1, sizeof(*c));
+        struct boot_time now = loop_lap(l, "the start", NULL);
         const char *cursor = cfg->endpoints;
         char url[320];
         int r;
@@ -429,7 +417,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         services_init(&c->services, &ops->services, userdata);
         offer_init(&c->offers, cfg->resume ? cfg->resume->session.lease : 0);
         session_init(&c->session, &cfg->session);
-        c->claim.began = boot_now();
+        c->claim.began = now;
         c->claim.boot = cfg->boot;
         snprintf(c->claim.boots, sizeof(c->claim.boots), "%s", cfg->boots ? cfg->boots : "");
         if (cfg->resume && !cfg->observe) {
@@ -437,12 +425,11 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                        sizeof(c->self.incarnation));
                 memcpy(c->self.since, cfg->resume->self.since, sizeof(c->self.since));
                 c->self.ttl_ms = cfg->resume->session.ttl / NSEC_PER_MSEC;
-                session_resume(&c->session, &cfg->resume->session, boot_now());
+                session_resume(&c->session, &cfg->resume->session, now);
                 claim_add(&c->claim, c->self.incarnation);
                 c->world.cluster = strtoull(cfg->resume->core, NULL, 16);
-                c->world.heard_at = boot_now();
+                c->world.heard_at = now;
         }
-        loop_timer_init(&c->timer, l, on_timer);
         c->cluster = strdup(cfg->cluster);
         if (!c->cluster || asprintf(&c->prefix, "/tenure/%s/", cfg->cluster) < 0) {
                 c->prefix = NULL;
@@ -488,7 +475,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         /* Agents spread over the replicas. */
         c->current = c->view_peer = rnd_between(&c->rnd, 0, c->n_peers - 1);
         c->hook.what = "the client";
-        loop_hook_start(&c->hook, l, on_hook);
+        loop_hook_start(&c->hook, l, LOOP_DECIDE, client_run);
         *ret = take_ptr(c);
         return 0;
 }
@@ -498,7 +485,6 @@ struct client *client_free(struct client *c)
         if (!c)
                 return NULL;
         loop_hook_stop(&c->hook);
-        loop_timer_disarm(&c->timer);
         c->hold_op++; /* what still comes of calls under way is of no interest */
         c->view_op++;
         for (size_t i = 0; i < c->n_peers; i++)
@@ -521,22 +507,19 @@ void client_leave(struct client *c, const char *reason)
 {
         snprintf(c->leaving, sizeof(c->leaving), "%s", reason);
         session_leave(&c->session);
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
+        loop_hook_again(&c->hook);
 }
 
 void client_join(struct client *c)
 {
         session_join(&c->session);
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
+        loop_hook_again(&c->hook);
 }
 
 void client_rest(struct client *c, struct boot_time until)
 {
         session_rest(&c->session, until);
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
+        loop_hook_again(&c->hook);
 }
 
 bool client_place(const struct client *c, struct place *ret)
@@ -609,16 +592,14 @@ void client_path_back(struct client *c)
                         endpoint_again(p->ep);
         }
         c->view_retry_at = (struct boot_time){0};
-        session_hurry(&c->session, boot_now());
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
+        session_hurry(&c->session, loop_now(c->loop));
+        loop_hook_again(&c->hook);
 }
 
 void client_doubt(struct client *c)
 {
-        session_doubt(&c->session, boot_now());
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
+        session_doubt(&c->session, loop_now(c->loop));
+        loop_hook_again(&c->hook);
 }
 
 uint64_t client_replica(const struct client *c)

@@ -26,13 +26,11 @@ static void ask_again(struct client *c, bool answered)
         /* Records that lead nowhere may be old. */
         if (answered && any_up(c)) {
                 d->retry = RETRY_MIN;
-                d->at = boot_add(boot_now(), REFRESH);
+                d->at = boot_add(loop_now(c->loop), REFRESH);
         } else {
-                d->at = boot_add(boot_now(), d->retry);
+                d->at = boot_add(loop_now(c->loop), d->retry);
                 d->retry = min_of(2 * d->retry, RETRY_MAX);
         }
-        if (loop_timer_arm(&c->timer, d->at) < 0)
-                abort();
 }
 
 static void on_answer(int r, const char *targets, void *userdata)
@@ -87,7 +85,7 @@ void discover_fini(struct client *c)
         c->discovery.urls = NULL;
 }
 
-void discover_pump(struct client *c, struct boot_time now)
+void discover_run(struct client *c, struct boot_time now)
 {
         struct discovery *d = &c->discovery;
 
@@ -97,7 +95,7 @@ void discover_pump(struct client *c, struct boot_time now)
                 ask_again(c, false);
 }
 
-struct boot_time discover_wakeup(const struct client *c)
+struct boot_time discover_next(const struct client *c)
 {
         const struct discovery *d = &c->discovery;
 

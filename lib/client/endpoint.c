@@ -44,8 +44,7 @@ struct endpoint {
 
 static void arm(struct endpoint *e, nsec_t after)
 {
-        if (loop_timer_arm(&e->timer, boot_add(boot_now(), after)) < 0)
-                abort();
+        loop_timer_in(&e->timer, after);
 }
 
 static void close_connection(struct endpoint *e)
@@ -65,7 +64,7 @@ static void fail(struct endpoint *e, const char *why)
         e->failing[0] = '\0';
         close_connection(e);
         /* Who accepts us and closes at once is no better than who does not accept. */
-        if (was_up && boot_diff(boot_now(), e->up_at) >= RETRY_MAX)
+        if (was_up && boot_diff(loop_now(e->loop), e->up_at) >= RETRY_MAX)
                 e->backoff = RETRY_MIN;
         arm(e, e->backoff);
         e->backoff = min_of(2 * e->backoff, RETRY_MAX);
@@ -87,7 +86,7 @@ static void set_up(struct endpoint *e)
 {
         e->up = true;
         e->refused[0] = '\0';
-        e->up_at = boot_now();
+        e->up_at = loop_now(e->loop);
         e->pings = 0;
         e->probing = e->silent = false;
         arm(e, PING_EVERY);
@@ -114,7 +113,7 @@ static void login_message(struct rpc_call *call, struct view m)
 /* It tries again without end: told when it is news, and now and then. */
 static void tell_refused(struct endpoint *e, const char *message)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(e->loop);
 
         if (strncmp(e->refused, message, sizeof(e->refused) - 1) == 0 &&
             boot_before(now, e->tell_at))

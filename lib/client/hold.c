@@ -38,7 +38,7 @@ static void failed(struct client *c, const char *what, const char *message)
         snprintf(c->why, sizeof(c->why), "%s: %s", what, message);
         log_debug("%s.", c->why);
         c->current = (c->current + 1) % c->n_peers;
-        session_failed(&c->session, boot_now());
+        session_failed(&c->session, loop_now(c->loop));
 }
 
 /* ---- grant ---- */
@@ -145,7 +145,7 @@ static void refused(struct client *c, struct peer *p, enum claim_verdict v, nsec
                          *h->since ? h->since : "unknown");
         c->ops->session(c->userdata, SESSION_JOINING, c->why);
         tell_holder(c, p);
-        session_refused(&c->session, boot_now(), again);
+        session_refused(&c->session, loop_now(c->loop), again);
 }
 
 static void take_over(struct client *c, struct peer *p)
@@ -169,13 +169,13 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
         if (client_hear(c, u->peer, r->header) != WORLD_OURS)
                 return failed(c, "cannot register", FOREIGN);
         if (r->ttl < 0) /* it has ended meanwhile */
-                return session_failed(&c->session, boot_now());
+                return session_failed(&c->session, loop_now(c->loop));
         /* A core that does not know milliseconds tells whole seconds, rounded down. */
         granted = told_ttl(r->granted_ttl_ms, r->grantedttl);
         left = told_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
         blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
         v = claim_judge(&c->claim, &c->self, &c->holder.record, granted - left - blur,
-                        granted - left, boot_now());
+                        granted - left, loop_now(c->loop));
         if (v == CLAIM_OURS)
                 take_over(c, u->peer);
         else
@@ -193,7 +193,8 @@ static void ask_age(struct client *c, struct peer *p)
                 failed(c, "cannot register", "the connection broke");
 }
 
-void hold_check_holder(struct client *c)
+/* Who refused us is gone: at once once more. */
+static void check_holder(struct client *c)
 {
         const struct member_node *n;
 
@@ -204,7 +205,7 @@ void hold_check_holder(struct client *c)
         if (n && n->lease == c->holder.lease)
                 return;
         c->holder.lease = 0;
-        session_hurry(&c->session, boot_now());
+        session_hurry(&c->session, loop_now(c->loop));
 }
 
 /* The key is there already: another life of ours, or somebody else. */
@@ -219,7 +220,7 @@ static void on_taken(struct client *c, struct peer *p, const Pb__TxnResponse *t)
                 return failed(c, "cannot register", "the core's answer makes no sense");
         range = t->responses[0]->response_range;
         if (range->n_kvs == 0) /* gone again meanwhile */
-                return session_failed(&c->session, boot_now());
+                return session_failed(&c->session, loop_now(c->loop));
         kv = range->kvs[0];
         if (kv->lease == c->session.lease) {
                 c->offers.self_sent = 0; /* an answer to us was lost on the way */
@@ -265,7 +266,8 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
                 on_taken(c, u->peer, t);
 }
 
-void hold_check_key(struct client *c)
+/* A place whose key is not ours any more, as the membership has it, is lost. */
+static void check_key(struct client *c)
 {
         const struct member_node *n;
 
@@ -398,7 +400,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
         memmove(s->sent, s->sent + 1, --s->n * sizeof(s->sent[0]));
         s->answered = true;
         if (client_hear(c, p, r->header) == WORLD_FOREIGN)
-                return session_hurry(&c->session, boot_now());
+                return session_hurry(&c->session, loop_now(c->loop));
         client_heard(c, p, r->header);
         if (r->ttl > 0) {
                 session_renewed(&c->session, r->id, told_ttl(r->ttl_ms, r->ttl), sent_at);
@@ -435,7 +437,7 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
         /* One that was fine ends with its replica: on to another one. One that is refused
          * waits. */
         if (s->answered)
-                session_hurry(&p->client->session, boot_now());
+                session_hurry(&p->client->session, loop_now(p->client->loop));
 }
 
 static void keepalive_close(struct rpc_call *call)
@@ -510,7 +512,7 @@ void hold_peer_down(struct client *c, struct peer *p)
         /* What was sent there may never be answered: do not wait for T1's next interval. */
         if (p == &c->peers[c->current])
                 c->current = (c->current + 1) % c->n_peers;
-        session_hurry(&c->session, boot_now());
+        session_hurry(&c->session, loop_now(c->loop));
 }
 
 /* ---- leave ---- */
@@ -525,7 +527,7 @@ static void on_revoked(struct unary *u, enum rpc_code code, const char *message)
         if (code == RPC_OK || (code == RPC_NOT_FOUND && u->peer->cluster == c->world.cluster))
                 session_left(&c->session);
         else
-                session_failed(&c->session, boot_now());
+                session_failed(&c->session, loop_now(c->loop));
 }
 
 static int give_back(struct client *c, struct peer *p);
@@ -543,17 +545,17 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
         if (code == RPC_OK && client_hear(c, p, t->header) == WORLD_FOREIGN) {
                 p = client_peer(c, c->current + 1);
                 if (!p || give_back(c, p) < 0)
-                        session_failed(&c->session, boot_now());
+                        session_failed(&c->session, loop_now(c->loop));
                 return;
         }
         if (c->session.lease == 0)
                 return;
         if (!endpoint_rpc(p->ep))
-                return session_failed(&c->session, boot_now());
+                return session_failed(&c->session, loop_now(c->loop));
         q.id = c->session.lease;
         if (client_call(p, ++c->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
                         &pb__lease_revoke_response__descriptor, on_revoked) < 0)
-                session_failed(&c->session, boot_now());
+                session_failed(&c->session, loop_now(c->loop));
 }
 
 static int give_back(struct client *c, struct peer *p)
@@ -578,11 +580,13 @@ static void ask(struct client *c, int (*fn)(struct client *c, struct peer *p),
                 session_failed(&c->session, now);
 }
 
-void hold_pump(struct client *c, struct boot_time now)
+void hold_run(struct client *c, struct boot_time now)
 {
         enum session_action a;
         struct peer *p;
 
+        check_key(c);
+        check_holder(c);
         while ((a = session_next_action(&c->session, now)) != SESSION_WAIT) {
                 if (a != SESSION_TELL_LOST)
                         announce(c);
@@ -626,4 +630,9 @@ void hold_pump(struct client *c, struct boot_time now)
                 }
         }
         announce(c);
+}
+
+struct boot_time hold_next(const struct client *c)
+{
+        return session_wakeup(&c->session);
 }

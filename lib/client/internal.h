@@ -98,7 +98,6 @@ struct client {
         size_t n_peers;
         size_t current; /* the endpoint that answered last */
         struct loop_hook hook;
-        struct loop_timer timer;
         struct boot_time heard_at;
         uint64_t replica; /* member id of who answered last */
 
@@ -155,8 +154,8 @@ void client_replace_peers(struct client *c, const char *urls);
 /* discover.c. -ENOENT: @endpoints is no name for DNS. */
 must_check_ int discover_init(struct client *c, const char *endpoints);
 void discover_fini(struct client *c);
-void discover_pump(struct client *c, struct boot_time now);
-struct boot_time discover_wakeup(const struct client *c);
+void discover_run(struct client *c, struct boot_time now);
+struct boot_time discover_next(const struct client *c);
 
 /* Says whose answer it is, before anything is done with it. After WORLD_NEW nothing of what was
  * known or held is left, and the answer is the first that counts. */
@@ -176,29 +175,26 @@ void client_heard(struct client *c, struct peer *p, const Pb__ResponseHeader *h)
 void client_begin_world(struct client *c, const Pb__ResponseHeader *h, const char *why);
 
 /* hold.c: carries out what the session wants. */
-void hold_pump(struct client *c, struct boot_time now);
+void hold_run(struct client *c, struct boot_time now);
+struct boot_time hold_next(const struct client *c);
 void hold_peer_down(struct client *c, struct peer *p);
 /* Renewals were sent there that are not answered yet. */
 bool hold_waits_for(const struct peer *p);
 void hold_own_key(const struct client *c, struct buf *key);
-/* Who refused us is gone: at once once more. */
-void hold_check_holder(struct client *c);
-/* A place whose key is not ours any more, as the membership has it, is lost. */
-void hold_check_key(struct client *c);
 void hold_time(char text[static 32]); /* now, for people */
 
 /* offer.c: keeps what this node says in the core. */
 void offer_init(struct offers *o, int64_t resumed_lease);
 void offer_fini(struct offers *o);
-void offer_pump(struct client *c, struct boot_time now);
-struct boot_time offer_wakeup(const struct client *c);
+void offer_run(struct client *c, struct boot_time now);
+struct boot_time offer_next(const struct client *c);
 
 /* view.c: keeps the membership current. */
-void view_pump(struct client *c, struct boot_time now);
+void view_run(struct client *c, struct boot_time now);
 /* The replica that it is followed at is of no use, for @why: on to another one. */
 void view_move(struct client *c, const char *why);
 /* All that is known is void: begins with a range. */
 void view_restart(struct client *c);
 /* Ours seems to have gone back: asks it how far it is. */
 void view_doubt(struct client *c);
-struct boot_time view_wakeup(const struct client *c);
+struct boot_time view_next(const struct client *c);

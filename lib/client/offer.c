@@ -54,12 +54,6 @@ static struct offer *offer_new(struct offers *o, const struct service_record *r)
         return f;
 }
 
-static void kick(struct client *c)
-{
-        if (loop_timer_arm(&c->timer, boot_now()) < 0)
-                abort();
-}
-
 static bool says_the_same(const struct service_record *a, const struct service_record *b)
 {
         return strcmp(a->address, b->address) == 0 && a->port == b->port &&
@@ -89,7 +83,7 @@ int client_offer(struct client *c, const struct service_record *s)
         strcpy(f->record.node, c->self.name);
         f->wanted = true;
         f->stored = f->under_way = false;
-        kick(c);
+        loop_hook_again(&c->hook);
         return 0;
 }
 
@@ -100,13 +94,13 @@ void client_withdraw(struct client *c, const char *name, const char *instance)
         if (!f || !f->wanted)
                 return;
         f->wanted = f->stored = f->under_way = false;
-        kick(c);
+        loop_hook_again(&c->hook);
 }
 
 void client_offers_known(struct client *c)
 {
         c->offers.known = true;
-        kick(c);
+        loop_hook_again(&c->hook);
 }
 
 void client_set_self(struct client *c, const char *addresses, const char *tags,
@@ -121,7 +115,7 @@ void client_set_self(struct client *c, const char *addresses, const char *tags,
         snprintf(n->tags, sizeof(n->tags), "%s", tags);
         snprintf(n->degraded, sizeof(n->degraded), "%s", degraded);
         c->offers.self_version++;
-        kick(c);
+        loop_hook_again(&c->hook);
 }
 
 /* ---- what an earlier life has left ---- */
@@ -171,6 +165,7 @@ static void on_offered(struct unary *u, enum rpc_code code, const char *message)
         struct client *c = u->client;
         struct offers *o = &c->offers;
         const Pb__TxnResponse *t = u->reply;
+        struct boot_time now = loop_now(c->loop);
         struct offer *f, *next;
 
         if (u->op != o->op || !o->calling)
@@ -183,7 +178,7 @@ static void on_offered(struct unary *u, enum rpc_code code, const char *message)
                 /* Where the place is gone, the session learns it by itself. */
                 log_debug("Cannot tell our services: %s.",
                           code != RPC_OK ? message : "the place is not ours now");
-                o->retry_at = boot_add(boot_now(), pace_next(&o->pace, c->n_peers, boot_now()));
+                o->retry_at = boot_add(now, pace_next(&o->pace, c->n_peers, now));
                 return;
         }
         client_heard(c, u->peer, t->header);
@@ -338,7 +333,7 @@ static bool may_begin(const struct client *c)
                 c->synced);
 }
 
-void offer_pump(struct client *c, struct boot_time now)
+void offer_run(struct client *c, struct boot_time now)
 {
         struct offers *o = &c->offers;
         struct peer *p;
@@ -362,7 +357,7 @@ void offer_pump(struct client *c, struct boot_time now)
         tell(c, p, now);
 }
 
-struct boot_time offer_wakeup(const struct client *c)
+struct boot_time offer_next(const struct client *c)
 {
         return may_begin(c) && has_pending(&c->offers) ? c->offers.retry_at : BOOT_TIME_NEVER;
 }

@@ -21,11 +21,12 @@ static void set_synced(struct client *c, bool synced)
 
 static void again(struct client *c, const char *why)
 {
+        struct boot_time now = loop_now(c->loop);
+
         log_debug("The membership is not followed: %s.", why);
         set_synced(c, false);
         c->view_peer = (c->view_peer + 1) % c->n_peers;
-        c->view_retry_at =
-                boot_add(boot_now(), pace_next(&c->view_pace, c->n_peers, boot_now()));
+        c->view_retry_at = boot_add(now, pace_next(&c->view_pace, c->n_peers, now));
 }
 
 enum kind { NODES, SERVICES, N_KINDS };
@@ -139,7 +140,7 @@ static void watch_message(struct rpc_call *call, struct view m)
         case WORLD_OURS:
                 break;
         }
-        c->heard_at = boot_now();
+        c->heard_at = loop_now(c->loop);
         c->creating = false;
         if (r->canceled) {
                 /* History was compacted under us, or the watch was refused: from the top. */
@@ -216,7 +217,7 @@ static void start_watch(struct client *c, struct peer *p)
                 return again(c, "the connection broke");
         (void) !rpc_call_send(c->watch, b.data, buf_len(&b));
         c->creating = true;
-        c->answer_by = boot_add(boot_now(), RANGE_TIMEOUT);
+        c->answer_by = boot_add(loop_now(c->loop), RANGE_TIMEOUT);
         endpoint_kick(p->ep);
 }
 
@@ -279,7 +280,7 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 return again(c, "it is of another cluster");
         if (word == WORLD_NEW && !first)
                 return; /* begins with the first page */
-        c->heard_at = boot_now();
+        c->heard_at = loop_now(c->loop);
         if (first) {
                 membership_resync_begin(&c->members);
                 services_resync_begin(&c->services);
@@ -308,7 +309,7 @@ static void send_range(struct client *c, struct peer *p)
                         &pb__range_response__descriptor, on_range) < 0)
                 return again(c, "the connection broke");
         c->ranging = true;
-        c->answer_by = boot_add(boot_now(), RANGE_TIMEOUT);
+        c->answer_by = boot_add(loop_now(c->loop), RANGE_TIMEOUT);
 }
 
 static void start_range(struct client *c, struct peer *p)
@@ -375,7 +376,7 @@ void view_doubt(struct client *c)
                         &pb__range_response__descriptor, on_answer) < 0)
                 return; /* the connection is going, and the watch with it */
         c->asking = true;
-        c->answer_by = boot_add(boot_now(), QUESTION_TIMEOUT);
+        c->answer_by = boot_add(loop_now(c->loop), QUESTION_TIMEOUT);
 }
 
 /* ---- ---- */
@@ -388,7 +389,7 @@ void view_move(struct client *c, const char *why)
         again(c, why);
         /* The next one may do better. */
         if (!pace_is_round(&c->view_pace, c->n_peers))
-                c->view_retry_at = boot_now();
+                c->view_retry_at = loop_now(c->loop);
 }
 
 void view_restart(struct client *c)
@@ -401,14 +402,14 @@ void view_restart(struct client *c)
         c->view_retry_at = (struct boot_time){0};
 }
 
-struct boot_time view_wakeup(const struct client *c)
+struct boot_time view_next(const struct client *c)
 {
         if (c->ranging || c->asking || c->creating)
                 return c->answer_by;
         return c->watch ? BOOT_TIME_NEVER : c->view_retry_at;
 }
 
-void view_pump(struct client *c, struct boot_time now)
+void view_run(struct client *c, struct boot_time now)
 {
         struct peer *p;
 

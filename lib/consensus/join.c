@@ -146,8 +146,7 @@ static void on_timer(struct loop_timer *t)
         }
         if (url_parse(j->asked, &j->url) == 0 && (!j->url.tls || j->tls))
                 dial_start(&j->dial, &j->url, j->tls);
-        if (loop_timer_arm(&j->timer, boot_add(boot_now(), TRY_FOR)) < 0)
-                abort();
+        loop_timer_in(&j->timer, TRY_FOR);
         if (*why)
                 j->fn(j->userdata, NULL, why); /* last: it may end us */
 }
@@ -156,7 +155,6 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
              const struct join_config *cfg, join_fn fn, void *userdata)
 {
         cleanup_(join_freep) struct join *j = calloc(1, sizeof(*j));
-        int r;
 
         if (!j)
                 return -ENOMEM;
@@ -171,10 +169,9 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
         if (!j->urls || !j->self)
                 return -ENOMEM;
         j->cursor = j->urls;
-        r = loop_timer_arm(&j->timer, boot_now());
-        if (r == 0)
-                *ret = take_ptr(j);
-        return r;
+        loop_timer_in(&j->timer, 0);
+        *ret = take_ptr(j);
+        return 0;
 }
 
 struct join *join_free(struct join *j)

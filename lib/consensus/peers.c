@@ -90,7 +90,7 @@ static void refuse(struct peers *p, const char *kind, uint64_t id, const char *a
         uint64_t cause = hash_add(HASH_START, kind, strlen(kind));
 
         cause = hash_end(hash_add(hash_add(cause, &id, sizeof(id)), why, strlen(why)));
-        if (admission_tell(&p->cfg.admission, cause, boot_now()))
+        if (admission_tell(&p->cfg.admission, cause, loop_now(p->loop)))
                 log_warning("Refused %s member %016" PRIx64 " at %s: %s.", kind, id, at, why);
 }
 
@@ -98,14 +98,13 @@ static void refuse(struct peers *p, const char *kind, uint64_t id, const char *a
 
 static void out_retry(struct link_out *o)
 {
-        if (o->open && boot_diff(boot_now(), o->opened_at) >= STABLE)
+        if (o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE)
                 o->backoff = RETRY_MIN;
         dial_stop(&o->dial);
         o->stream = stream_free(o->stream);
         o->open = false;
         buf_clear(&o->rx);
-        if (loop_timer_arm(&o->retry, boot_add(boot_now(), o->backoff)) < 0)
-                abort();
+        loop_timer_in(&o->retry, o->backoff);
         o->backoff = min_of(2 * o->backoff, RETRY_MAX);
 }
 
@@ -126,7 +125,7 @@ static void out_connected(struct stream *s, void *userdata)
         stream_kick(s);
         loop_timer_disarm(&o->retry);
         o->open = true;
-        o->opened_at = boot_now();
+        o->opened_at = loop_now(o->peers->loop);
         log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
         if (o->peers->ops->up)
                 o->peers->ops->up(o->peers->userdata, o->id); /* last: it may end us */
@@ -188,8 +187,7 @@ static void out_timer(struct loop_timer *t)
         }
         if (url_parse(url, &o->url) < 0 || (o->url.tls && !o->peers->cfg.tls_client))
                 return out_retry(o);
-        if (loop_timer_arm(&o->retry, boot_add(boot_now(), CONNECT_TIMEOUT)) < 0)
-                abort();
+        loop_timer_in(&o->retry, CONNECT_TIMEOUT);
         dial_start(&o->dial, &o->url, o->peers->cfg.tls_client);
 }
 
@@ -235,7 +233,8 @@ int peers_add(struct peers *p, uint64_t id, const char *urls)
         loop_timer_init(&o->retry, p->loop, out_timer);
         dial_init(&o->dial, p->loop, p->resolver, &out_dial_ops, &out_ops, o);
         LIST_INSERT_HEAD(&p->out, o, next);
-        return loop_timer_arm(&o->retry, boot_now());
+        loop_timer_in(&o->retry, 0);
+        return 0;
 }
 
 void peers_send(struct peers *p, uint64_t id, struct view frame)
@@ -303,7 +302,8 @@ static bool in_refuse(struct link_in *i)
         buf_add_u64(stream_tx(i->stream), index);
         stream_kick(i->stream);
         /* It ends the link: to close it with bytes of its unread would take the answer back. */
-        return loop_timer_arm(&i->timeout, boot_add(boot_now(), GREETING_TIMEOUT)) == 0;
+        loop_timer_in(&i->timeout, GREETING_TIMEOUT);
+        return true;
 }
 
 void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
@@ -340,7 +340,7 @@ static bool greet_joiner(struct link_in *i)
                 return false;
         if (!admission_check(&p->cfg.admission, i->stream, url, why)) {
                 if (admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, url, len)),
-                                   boot_now()))
+                                   loop_now(p->loop)))
                         log_warning("Refused one at %s that would join as %s: %s.",
                                     stream_peer(i->stream), shown, why);
                 return false;
@@ -350,7 +350,7 @@ static bool greet_joiner(struct link_in *i)
                 return true;
         if (admission_tell(&p->cfg.admission,
                            hash_end(hash_add(hash_add(HASH_START, "asked", 5), url, len)),
-                           boot_now()))
+                           loop_now(p->loop)))
                 log_info("A replica at %s asked who it is: %016" PRIx64 ".", shown,
                          who.member_id);
         join_answer(&who, stream_tx(i->stream));
@@ -365,8 +365,7 @@ static void out_hurry(struct link_out *o)
         if (o->stream || dial_is_trying(&o->dial))
                 return;
         o->backoff = RETRY_MIN;
-        if (loop_timer_arm(&o->retry, boot_now()) < 0)
-                abort();
+        loop_timer_in(&o->retry, 0);
 }
 
 static bool greet(struct link_in *i)
@@ -518,9 +517,9 @@ static void on_accept(int fd, void *userdata)
         loop_timer_init(&i->timeout, p->loop, in_timeout);
         LIST_INSERT_HEAD(&p->in, i, next);
         if (stream_accept(&i->stream, p->loop, fd, port->tls ? p->cfg.tls_server : NULL,
-                          &in_ops, i) < 0 ||
-            loop_timer_arm(&i->timeout, boot_add(boot_now(), GREETING_TIMEOUT)) < 0)
-                in_free(i);
+                          &in_ops, i) < 0)
+                return in_free(i);
+        loop_timer_in(&i->timeout, GREETING_TIMEOUT);
 }
 
 /* ---- both ---- */

@@ -36,12 +36,6 @@ struct links {
         uint8_t buffer[32768] __attribute__((aligned(8)));
 };
 
-static void retry_in(struct links *k, nsec_t t)
-{
-        if (loop_timer_arm(&k->retry, boot_add(boot_now(), t)) < 0)
-                abort();
-}
-
 static void ask(struct links *k)
 {
         uint8_t b[64] __attribute__((aligned(8))) = {0};
@@ -54,7 +48,7 @@ static void ask(struct links *k)
                                                         : sizeof(struct ifaddrmsg));
         if (mnl_socket_sendto(k->nl, h, h->nlmsg_len) < 0) {
                 log_warning("netlink: cannot ask for addresses: %s.", strerror(errno));
-                retry_in(k, RETRY);
+                loop_timer_in(&k->retry, RETRY);
         }
 }
 
@@ -80,7 +74,7 @@ static int on_done(struct links *k)
         if (k->interrupted || k->table.failed) {
                 log_debug("netlink: the dump was interrupted; once more.");
                 k->counts.interrupted++;
-                retry_in(k, min_of(k->n_again++ * AGAIN_STEP, RETRY));
+                loop_timer_in(&k->retry, min_of(k->n_again++ * AGAIN_STEP, RETRY));
                 return 0;
         }
         if (k->phase == LINKS) {
@@ -106,7 +100,7 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
                 return k->phase == FOLLOWING ? 0 : on_done(k);
         if (answer && h->nlmsg_type == NLMSG_ERROR) {
                 log_warning("netlink: the kernel tells no addresses.");
-                retry_in(k, RETRY);
+                loop_timer_in(&k->retry, RETRY);
                 return 0;
         }
         return max_of(link_table_feed(&k->table, h, h->nlmsg_len), 0);
@@ -143,7 +137,7 @@ static void on_io(struct loop_io *io, int events)
                 }
                 if (n < 0 && errno != EAGAIN) {
                         log_warning("netlink: %s.", strerror(errno));
-                        retry_in(k, RETRY);
+                        loop_timer_in(&k->retry, RETRY);
                 }
                 if (n <= 0)
                         break;

@@ -13,8 +13,7 @@ void cert_end_look(struct cert_end *e)
                 return;
         if (*tls_end_text(e->tls, time(NULL), WITHIN_DAYS, text))
                 e->fn(e, text);
-        if (loop_timer_arm(&e->timer, boot_add(boot_now(), DAY)) < 0)
-                abort();
+        loop_timer_in(&e->timer, DAY);
 }
 
 static void on_timer(struct loop_timer *t)

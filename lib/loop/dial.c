@@ -75,10 +75,8 @@ static void try_next(struct dial *d, const char *why)
                         why = strerror(-r);
                         continue;
                 }
-                if (d->next < d->addresses.n &&
-                    loop_timer_arm(&d->timer,
-                                   boot_add(boot_now(), dial_delay(d->addresses.n))) < 0)
-                        abort();
+                if (d->next < d->addresses.n)
+                        loop_timer_in(&d->timer, dial_delay(d->addresses.n));
                 return;
         }
         if (any_under_way(d))

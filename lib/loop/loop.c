@@ -13,6 +13,7 @@
 #define RATE_MOVED 50e-6
 
 TAILQ_HEAD(loop_ring, loop_part);
+RB_HEAD(loop_timers, loop_timer);
 
 struct loop {
         struct ev_loop *ev;
@@ -21,8 +22,10 @@ struct loop {
         struct ev_prepare prepare;
         struct ev_check check;
         struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
-        TAILQ_HEAD(, loop_hook) hooks;
-        struct loop_hook *next_hook; /* after the one that runs */
+        TAILQ_HEAD(, loop_hook) hooks[LOOP_STAGES];
+        struct loop_hook *running;  /* hook; NULL: it has ended meanwhile, */
+        struct loop_hook *after_it; /* and this is the next */
+        struct loop_later behind;   /* among `laters`: the hooks behind those */
         struct loop_laters inputs, laters;
         struct loop_ring ring_in, ring_out; /* of those who share: groups */
         struct loop_group alone;            /* who has none */
@@ -42,118 +45,100 @@ struct loop {
         double armed_rate;          /* of CLOCK_BOOTTIME then */
         bool armed_ahead;           /* which was in the future then */
         nsec_t worst_lag;
-        struct loop_timer **heap; /* owned array of borrowed timers */
-        size_t n, cap;
+        struct loop_timers timers;
+        struct loop_timer *soonest; /* of them */
+        uint64_t n_armed;           /* so far */
 };
 
-static void heap_place(struct loop *l, size_t i, struct loop_timer *t)
+/* ---- timers ---- */
+
+static int timer_cmp(const struct loop_timer *a, const struct loop_timer *b)
 {
-        l->heap[i] = t;
-        t->at = i + 1;
+        if (a->when.ns != b->when.ns)
+                return boot_before(a->when, b->when) ? -1 : 1;
+        return a->order < b->order ? -1 : a->order > b->order;
 }
 
-static void heap_up(struct loop *l, size_t i)
-{
-        struct loop_timer *t = l->heap[i];
-
-        for (; i > 0 && boot_before(t->when, l->heap[(i - 1) / 2]->when); i = (i - 1) / 2)
-                heap_place(l, i, l->heap[(i - 1) / 2]);
-        heap_place(l, i, t);
-}
-
-static void heap_down(struct loop *l, size_t i)
-{
-        struct loop_timer *t = l->heap[i];
-
-        for (;;) {
-                size_t child = 2 * i + 1;
-
-                if (child >= l->n)
-                        break;
-                if (child + 1 < l->n &&
-                    boot_before(l->heap[child + 1]->when, l->heap[child]->when))
-                        child++;
-                if (!boot_before(l->heap[child]->when, t->when))
-                        break;
-                heap_place(l, i, l->heap[child]);
-                i = child;
-        }
-        heap_place(l, i, t);
-}
+TREE_GENERATE(loop_timers, loop_timer, by_time, timer_cmp)
 
 void loop_timer_init(struct loop_timer *t, struct loop *l, void (*fn)(struct loop_timer *t))
 {
         *t = (struct loop_timer){.loop = l, .fn = fn};
 }
 
-int loop_timer_arm(struct loop_timer *t, struct boot_time when)
+void loop_timer_arm(struct loop_timer *t, struct boot_time when)
 {
         struct loop *l = t->loop;
 
-        if (t->at == 0) {
-                if (array_reserve(&l->heap, &l->cap, l->n + 1, sizeof(struct loop_timer *)) < 0)
-                        return -ENOMEM;
-                t->when = when;
-                heap_place(l, l->n, t);
-                heap_up(l, l->n++);
-                return 0;
-        }
+        loop_timer_disarm(t);
         t->when = when;
-        heap_up(l, t->at - 1);
-        heap_down(l, t->at - 1);
-        return 0;
+        t->order = ++l->n_armed;
+        RB_INSERT(loop_timers, &l->timers, t);
+        if (!l->soonest || timer_cmp(t, l->soonest) < 0)
+                l->soonest = t;
+}
+
+void loop_timer_in(struct loop_timer *t, nsec_t after)
+{
+        loop_timer_arm(t, boot_add(boot_now(), after));
 }
 
 void loop_timer_disarm(struct loop_timer *t)
 {
         struct loop *l = t->loop;
-        size_t i = t->at;
-        struct loop_timer *last;
 
-        if (i == 0)
+        if (!loop_timer_armed(t))
                 return;
-        t->at = 0;
-        last = l->heap[--l->n];
-        if (last == t)
-                return;
-        heap_place(l, i - 1, last);
-        heap_up(l, last->at - 1);
-        heap_down(l, last->at - 1);
+        if (l->soonest == t)
+                l->soonest = RB_NEXT(loop_timers, &l->timers, t);
+        RB_REMOVE(loop_timers, &l->timers, t);
+        t->order = 0;
 }
 
-static void run_timers(struct loop *l)
+/* Of what is due at @now: one that arms itself for now again cannot keep the loop here. */
+static void run_timers(struct loop *l, struct boot_time now)
 {
-        /* One reading a pass: a timer that arms itself for now again cannot keep the loop here.
-         */
-        struct boot_time now = boot_now();
+        struct loop_timer *t;
 
-        while (l->n > 0 && !boot_before(now, l->heap[0]->when)) {
-                struct loop_timer *t = l->heap[0];
-
+        while ((t = l->soonest) && !boot_before(now, t->when)) {
                 loop_timer_disarm(t);
-                t->fn(t);
+                t->fn(t); /* which may be the end of @t */
+                loop_lap(l, "timers", NULL);
         }
 }
 
 static void on_timer_fd(struct loop_io *io, int events)
 {
         struct loop *l = io->loop;
+        struct boot_time now = loop_lap(l, "the loop itself", NULL);
         uint64_t n;
 
         (void) events;
         if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
                 abort(); /* a timerfd of ours that cannot be read is a bug of ours */
         if (l->armed_ahead)
-                l->worst_lag = max_of(l->worst_lag, boot_diff(boot_now(), l->armed_for));
+                l->worst_lag = max_of(l->worst_lag, boot_diff(now, l->armed_for));
         l->armed_for = BOOT_TIME_NEVER;
-        run_timers(l);
+        run_timers(l, now);
 }
 
-/* The timerfd follows the soonest timer, and its clock's rate. Absolute, so a suspend in
- * between does no harm. */
+/* When the next turn begins at the latest. */
+static struct boot_time next_turn(const struct loop *l)
+{
+        struct boot_time when = l->soonest ? l->soonest->when : BOOT_TIME_NEVER;
+        const struct loop_hook *h;
+
+        for (enum loop_stage s = 0; s < LOOP_STAGES; s++)
+                TAILQ_FOREACH (h, &l->hooks[s], next)
+                        when = boot_min(when, h->when);
+        return when;
+}
+
+/* The timerfd follows that, and its clock's rate. Absolute, so a suspend in between does no
+ * harm. */
 static void arm(struct loop *l)
 {
-        struct boot_time when = l->n > 0 ? l->heap[0]->when : BOOT_TIME_NEVER;
+        struct boot_time when = next_turn(l);
         double off = boot_rate() - l->armed_rate;
 
         if (when.ns == l->armed_for.ns && off < RATE_MOVED && off > -RATE_MOVED)
@@ -180,7 +165,7 @@ struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
         return now;
 }
 
-struct boot_time loop_lap_at(const struct loop *l)
+struct boot_time loop_now(const struct loop *l)
 {
         return l->lap_at;
 }
@@ -306,23 +291,80 @@ static void run_laters(struct loop *l)
                 loop_later(&l->share, l, on_share);
 }
 
+/* ---- hooks ---- */
+
+void loop_hook_start(struct loop_hook *h, struct loop *l, enum loop_stage stage,
+                     struct boot_time (*run)(struct loop_hook *h, struct boot_time now))
+{
+        h->loop = l;
+        h->stage = stage;
+        h->run = run;
+        h->when = (struct boot_time){0};
+        TAILQ_INSERT_TAIL(&l->hooks[stage], h, next);
+}
+
+void loop_hook_stop(struct loop_hook *h)
+{
+        struct loop *l = h->loop;
+
+        if (!l)
+                return;
+        if (l->after_it == h || l->running == h)
+                l->after_it = TAILQ_NEXT(h, next);
+        if (l->running == h)
+                l->running = NULL;
+        TAILQ_REMOVE(&l->hooks[h->stage], h, next);
+        h->loop = NULL;
+}
+
+void loop_hook_again(struct loop_hook *h)
+{
+        h->when = (struct boot_time){0};
+}
+
+/* Returns the one that follows. */
+static struct loop_hook *run_hook(struct loop *l, struct loop_hook *h)
+{
+        const char *what = h->what;
+        struct boot_time when;
+
+        l->running = h;
+        l->after_it = NULL;
+        when = h->run(h, l->lap_at); /* which may be the end of @h, and of others */
+        if (what)
+                loop_lap(l, what, NULL);
+        if (!l->running)
+                return l->after_it;
+        l->running = NULL;
+        h->when = when;
+        return TAILQ_NEXT(h, next);
+}
+
+static void run_stage(struct loop *l, enum loop_stage stage)
+{
+        struct loop_hook *h = TAILQ_FIRST(&l->hooks[stage]);
+
+        while (h)
+                h = run_hook(l, h);
+}
+
+static void on_behind(struct loop_later *d)
+{
+        run_stage(container_of(d, struct loop, behind), LOOP_BEHIND);
+}
+
 /* One prepare watcher for everything: libev does not run one that is started by another in the
  * same iteration. */
 static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
 {
         struct loop *l = container_of(w, struct loop, prepare);
-        struct loop_hook *h;
 
         (void) events;
         run_inputs(l);
-        for (h = TAILQ_FIRST(&l->hooks); h; h = l->next_hook) {
-                const char *what = h->what;
-
-                l->next_hook = TAILQ_NEXT(h, next);
-                h->fn(h); /* which may be the end of @h, and of others */
-                if (what)
-                        loop_lap(l, what, NULL);
-        }
+        loop_lap(l, "the loop itself", NULL); /* hooks decide: what time is it? */
+        for (enum loop_stage s = LOOP_DECIDE; s < LOOP_BEHIND; s++)
+                run_stage(l, s);
+        loop_later(&l->behind, l, on_behind);
         run_laters(l);
         arm(l);
         if (TAILQ_EMPTY(&l->inputs) && TAILQ_EMPTY(&l->ring_in) && TAILQ_EMPTY(&l->laters))
@@ -360,9 +402,10 @@ int loop_new(struct loop **ret)
                 return -ENOMEM;
         l->armed_for = BOOT_TIME_NEVER;
         l->armed_rate = boot_rate();
-        l->timer_io.what = "timers";
         loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
-        TAILQ_INIT(&l->hooks);
+        RB_INIT(&l->timers);
+        for (enum loop_stage s = 0; s < LOOP_STAGES; s++)
+                TAILQ_INIT(&l->hooks[s]);
         TAILQ_INIT(&l->inputs);
         TAILQ_INIT(&l->laters);
         TAILQ_INIT(&l->ring_in);
@@ -374,8 +417,8 @@ int loop_new(struct loop **ret)
         ev_set_priority(&l->check, EV_MAXPRI); /* ahead of what the poll has brought */
         ev_check_start(l->ev, &l->check);
         ev_idle_init(&l->idle, on_idle);
-        l->minute_at = boot_now();
         turn_begins(l);
+        l->minute_at = l->turn_at;
         *ret = take_ptr(l);
         return 0;
 }
@@ -401,7 +444,6 @@ struct loop *loop_free(struct loop *l)
         }
         if (l->timer_fd >= 0)
                 close(l->timer_fd);
-        free(l->heap);
         free(l);
         return NULL;
 }
@@ -453,23 +495,6 @@ void loop_io_stop(struct loop_io *io)
 {
         if (io->loop)
                 ev_io_stop(io->loop->ev, &io->ev);
-}
-
-void loop_hook_start(struct loop_hook *h, struct loop *l, void (*fn)(struct loop_hook *h))
-{
-        h->loop = l;
-        h->fn = fn;
-        TAILQ_INSERT_TAIL(&l->hooks, h, next);
-}
-
-void loop_hook_stop(struct loop_hook *h)
-{
-        if (!h->loop)
-                return;
-        if (h->loop->next_hook == h)
-                h->loop->next_hook = TAILQ_NEXT(h, next);
-        TAILQ_REMOVE(&h->loop->hooks, h, next);
-        h->loop = NULL;
 }
 
 static bool is_queued(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
@@ -531,15 +556,18 @@ void loop_later_cancel(struct loop_later *d)
 static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)
 {
         struct loop_signal *s = container_of(w, struct loop_signal, ev);
+        struct loop *l = s->loop;
 
         (void) ev;
         (void) events;
         s->fn(s);
+        loop_lap(l, "a signal", NULL);
 }
 
 void loop_signal_start(struct loop_signal *s, struct loop *l, int signo,
                        void (*fn)(struct loop_signal *s))
 {
+        s->loop = l;
         s->fn = fn;
         ev_signal_init(&s->ev, signal_ready, signo);
         ev_signal_start(l->ev, &s->ev);

@@ -1,11 +1,18 @@
 /*
  * The event loop: descriptors, deadlines and signals, on libev.
  *
- * One loop, one thread. Timers sit in a heap behind a single timerfd on CLOCK_BOOTTIME, so that
- * a host that slept wakes up with every deadline due at once (timerfd_create(2)); libev's own
- * timers stop during suspend and are not used. No timer goes by the clock that leases go by
- * (loop/clock.h), and the rates of the two may differ. So a timer is a hint: compare with a
- * fresh boot_now() before any act that a lease protects.
+ * One loop, one thread. A turn is: what descriptors, signals and timers bring; a share of the
+ * input that waits; the hooks, stage by stage; then what is to be sent. Each hook is handed the
+ * time and returns when it wants to run next; the loop sleeps until the soonest of those
+ * instants and of the timers, or until something comes.
+ *
+ * All of them are behind a single timerfd on CLOCK_BOOTTIME, so that a host that slept wakes up
+ * with every deadline due at once (timerfd_create(2)); libev's own timers stop during suspend
+ * and are not used. No timer goes by the clock that leases go by (loop/clock.h), and the rates
+ * of the two may differ. So a timer is a hint: compare with a fresh boot_now() before any act
+ * that a lease protects.
+ *
+ * Hooks and timers are embedded in their owners: to start or to arm one cannot fail.
  */
 #pragma once
 
@@ -14,6 +21,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/tree.h"
 #include "loop/clock.h"
 
 struct loop;
@@ -46,13 +54,13 @@ void loop_watch_turns(struct loop *l, nsec_t least,
 /* The longest turn of this minute and the one before. */
 nsec_t loop_longest_turn(struct loop *l);
 
-/* Says what the time since the last such word went into; descriptors, hooks and what waits for
- * its turn are told apart without. Returns the time. */
+/* Says what the time since the last such word went into; descriptors, timers, signals, hooks
+ * and what waits for its turn are told apart without. Returns the time. */
 struct boot_time loop_lap(struct loop *l, const char *what, const char *who);
 
-/* When that word came last: the time, but for what the running piece has taken, without a look
- * at the clock. */
-struct boot_time loop_lap_at(const struct loop *l);
+/* When that word came last, without a look at the clock: the time, but for what the running
+ * piece has taken. For when something came, or began; not for an act that a lease protects. */
+struct boot_time loop_now(const struct loop *l);
 
 /* By how much the latest of the timers since the last question came too late, those aside that
  * were due when they were armed. */
@@ -71,34 +79,57 @@ void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
 void loop_io_change(struct loop_io *io, int events); /* 0: none for now */
 void loop_io_stop(struct loop_io *io);               /* may be stopped already */
 
-/* A one-shot deadline. Embedded; init once, disarm before it goes away. */
+/* A one-shot deadline. Embedded; init once, disarm before it goes away. Those of one instant
+ * run in the order in which they were armed. To arm costs O(log n). */
 struct loop_timer {
+        RB_ENTRY(loop_timer) by_time;
         struct loop *loop;
         void (*fn)(struct loop_timer *t);
         struct boot_time when;
-        size_t at; /* position in the loop's heap, plus one; 0 when not armed */
+        uint64_t order; /* of being armed; 0: it is not */
 };
 
 void loop_timer_init(struct loop_timer *t, struct loop *l, void (*fn)(struct loop_timer *t));
-must_check_ int loop_timer_arm(struct loop_timer *t,
-                               struct boot_time when); /* 0 or -ENOMEM; moves an armed one */
+void loop_timer_arm(struct loop_timer *t, struct boot_time when); /* moves an armed one */
+void loop_timer_in(struct loop_timer *t, nsec_t after);           /* from now on */
 void loop_timer_disarm(struct loop_timer *t);
 static inline bool loop_timer_armed(const struct loop_timer *t)
 {
-        return t->at != 0;
+        return t->order != 0;
 }
 
-/* Runs every time before the loop sleeps, in the order in which hooks were started: the place
- * to act on what an iteration gathered. Embedded. */
+/* ---- what runs in each turn ---- */
+
+/* In this order, whenever they were started; in one stage, in the order of their start. */
+enum loop_stage {
+        LOOP_DECIDE, /* what has come is judged, and time passes: session; consensus, leases */
+        LOOP_ACT,    /* what follows from it: the agent's list, the guard */
+        LOOP_BUS,    /* D-Bus sends what those before have said, and takes what has come */
+        /* Here streams send what waits. */
+        LOOP_BEHIND, /* what may wait for that: watchers, locks, scans */
+        LOOP_STAGES,
+};
+
+/* Runs in every turn, before the loop sleeps: the place to act on what the turn has gathered.
+ * Embedded. */
 struct loop_hook {
         TAILQ_ENTRY(loop_hook) next;
         struct loop *loop; /* NULL while not started */
-        const char *what;  /* as of a descriptor */
-        void (*fn)(struct loop_hook *h);
+        enum loop_stage stage;
+        const char *what; /* as of a descriptor */
+        /* Returns when to run again at the latest: what is not ahead is the next turn, which
+         * comes at once; BOOT_TIME_NEVER when something happens. May end @h, and others. */
+        struct boot_time (*run)(struct loop_hook *h, struct boot_time now);
+        struct boot_time when; /* the loop's: what that said */
 };
 
-void loop_hook_start(struct loop_hook *h, struct loop *l, void (*fn)(struct loop_hook *h));
-void loop_hook_stop(struct loop_hook *h);
+void loop_hook_start(struct loop_hook *h, struct loop *l, enum loop_stage stage,
+                     struct boot_time (*run)(struct loop_hook *h, struct boot_time now));
+void loop_hook_stop(struct loop_hook *h); /* may be stopped already */
+
+/* There is something to do: it runs again in this turn or, should it have run already, at once
+ * in the next. From inside of itself nothing: what it returns counts. */
+void loop_hook_again(struct loop_hook *h);
 
 /* Runs once, after the hooks and before the loop sleeps: the place to send in one go. Embedded.
  */
@@ -142,6 +173,7 @@ void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
 
 struct loop_signal {
         struct ev_signal ev;
+        struct loop *loop;
         void (*fn)(struct loop_signal *s);
 };
 

@@ -261,10 +261,7 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
         q->fn = fn;
         q->userdata = userdata;
         loop_timer_init(&q->timer, rv->loop, on_patience);
-        if (loop_timer_arm(&q->timer, boot_add(boot_now(), PATIENCE)) < 0) {
-                free(q);
-                return -ENOMEM;
-        }
+        loop_timer_in(&q->timer, PATIENCE);
         TAILQ_INSERT_TAIL(&n->waiting, q, entry);
         *ret = q;
         if (!n->asking) {

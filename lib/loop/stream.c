@@ -237,7 +237,7 @@ static void flush(struct stream *s)
         if (s->state != STREAM_OPEN)
                 return;
         s->tls_wants_write = false;
-        for (sh = share_begin(s, loop_lap_at(s->loop));;) {
+        for (sh = share_begin(s, loop_now(s->loop));;) {
                 ssize_t n;
 
                 if (sh.bytes > 0 && share_used(&sh, boot_now())) {
@@ -397,7 +397,7 @@ static void on_turn(struct loop_later *d);
 
 static void read_share(struct stream *s)
 {
-        struct boot_time from = loop_lap_at(s->loop), now;
+        struct boot_time from = loop_now(s->loop), now;
         struct share sh = share_begin(s, from);
 
         while (read_some(s, &sh)) {
@@ -717,10 +717,10 @@ static void on_pause_over(struct loop_timer *t)
 /* The connection stays in the kernel's queue, and epoll would tell of it without end. */
 static void rest(struct listener *l, const char *why)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(l->loop);
 
-        if (loop_timer_arm(&l->pause, boot_add(now, ACCEPT_PAUSE)) == 0)
-                loop_io_change(&l->io, 0);
+        loop_timer_in(&l->pause, ACCEPT_PAUSE);
+        loop_io_change(&l->io, 0);
         if (boot_before(now, l->complained_at))
                 return;
         l->complained_at = boot_add(now, COMPLAIN_EVERY);
@@ -741,7 +741,7 @@ static bool is_of_reserve(const struct listener *l, int fd)
 static void on_accept(struct loop_io *io, int events)
 {
         struct listener *l = container_of(io, struct listener, io);
-        struct boot_time end = boot_add(boot_now(), LOOP_PIECE);
+        struct boot_time end = boot_add(loop_now(l->loop), LOOP_PIECE);
 
         (void) events;
         for (int i = 0; i < ACCEPTS && boot_before(boot_now(), end); i++) {

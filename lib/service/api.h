@@ -32,11 +32,11 @@ const bool *api_busy(const struct api *a);
 /* For rpc_conn_new_server(); the userdata is the api. */
 void api_accept(struct rpc_call *call, void *api);
 
-/* Sends events that were applied to those who watch for them; at the end of an iteration,
- * before the connections flush. */
+/* Sends events that were applied to those who watch for them, and lets what takes many slices
+ * go on: behind the answers (LOOP_BEHIND). */
 void api_flush(struct api *a, struct boot_time now);
-/* When a watch that waits for its reader, or for its progress report, or a call that
- * takes many slices, wants api_flush() again. */
+/* When a watch that waits for its reader, or for its progress report, or a call that takes many
+ * slices, wants that again. */
 struct boot_time api_next(const struct api *a);
 
 /* Calls that wait for the same: line.h. */

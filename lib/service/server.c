@@ -147,7 +147,7 @@ static void conn_free(struct conn *c)
 /* Once in a while, with how often. */
 static void complain(struct server *s, const char *who, const char *why)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(s->loop);
 
         s->n_refused++;
         if (boot_before(now, s->complained_at))
@@ -204,7 +204,7 @@ static bool holds_more(const struct conn *a, const struct conn *b)
  * who do not take what is theirs one goes. */
 static void relieve(struct server *s)
 {
-        struct boot_time now = loop_lap_at(s->loop);
+        struct boot_time now = loop_now(s->loop);
         struct conn *c, *most = NULL;
 
         if ((s->account.held <= s->account.max && !s->account.wanted) ||
@@ -236,7 +236,7 @@ static void on_data(struct stream *s, struct view data)
                 stream_close_after_tx(s); /* the GOAWAY that says why goes first */
         stream_kick(s);
         if (rpc_conn_n_calls(c->rpc) > 0) {
-                c->called_at = loop_lap_at(server->loop);
+                c->called_at = loop_now(server->loop);
                 TAILQ_REMOVE(&server->conns, c, next);
                 TAILQ_INSERT_TAIL(&server->conns, c, next);
         }
@@ -303,14 +303,13 @@ static void on_timer(struct loop_timer *t)
                 return conn_free(c);
         rpc_conn_forgive(c->rpc);
         rpc_conn_each_call(c->rpc, end_half_sent, c);
-        if (loop_timer_arm(t, boot_add(boot_now(), REQUEST_TIMEOUT)) < 0)
-                conn_free(c);
+        loop_timer_in(t, REQUEST_TIMEOUT);
 }
 
 /* One that has had no call for longest makes room for who may have one. */
 static bool make_room(struct server *s)
 {
-        struct boot_time now = boot_now();
+        struct boot_time now = loop_now(s->loop);
         struct conn *c = TAILQ_FIRST(&s->conns);
 
         for (int i = 0; c && i < IDLE_LOOKS; i++, c = TAILQ_NEXT(c, next))
@@ -367,7 +366,8 @@ static int greet(struct conn *c, const struct port *port, int fd)
                 rpc_conn_refuse(c->rpc);
                 stream_close_after_tx(c->stream);
         }
-        return loop_timer_arm(&c->timer, boot_add(boot_now(), GREETING_TIMEOUT));
+        loop_timer_in(&c->timer, GREETING_TIMEOUT);
+        return 0;
 }
 
 static void on_accept(int fd, void *userdata)
@@ -381,7 +381,7 @@ static void on_accept(int fd, void *userdata)
                 return;
         }
         c->server = s;
-        c->called_at = boot_now();
+        c->called_at = loop_now(s->loop);
         loop_timer_init(&c->timer, s->loop, on_timer);
         TAILQ_INSERT_TAIL(&s->conns, c, next);
         s->n_conns++;

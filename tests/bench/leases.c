@@ -104,8 +104,7 @@ static struct rpc_call *open_call(struct conn *c, const char *path, const struct
 
 static void arm(struct boot_time t)
 {
-        if (loop_timer_arm(&B.timer, t) < 0)
-                abort();
+        loop_timer_arm(&B.timer, t);
 }
 
 /* ---- keep-alives ---- */
@@ -345,8 +344,7 @@ static void on_timer(struct loop_timer *t)
         }
         if (B.until.ns != 0 && !boot_before(now, B.until))
                 return loop_stop(B.loop);
-        if (loop_timer_arm(t, boot_add(now, 10 * NSEC_PER_MSEC)) < 0)
-                abort();
+        loop_timer_arm(t, boot_add(now, 10 * NSEC_PER_MSEC));
 }
 
 static void begin(void)

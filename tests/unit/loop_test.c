@@ -30,21 +30,21 @@ static struct {
         nsec_t cost; /* of a piece of input */
 } w;
 
-static void on_turn(struct loop_hook *h)
+static struct boot_time on_turn(struct loop_hook *h unused_, struct boot_time now unused_)
 {
-        (void) h;
         w.turns++;
         w.most = max_of(w.most, w.in_turn);
         w.most_bytes = max_of(w.most_bytes, w.bytes_in_turn);
         w.in_turn = 0;
         w.bytes_in_turn = 0;
+        return BOOT_TIME_NEVER;
 }
 
 static void begin(void)
 {
         memset(&w, 0, sizeof(w));
         CHECK_EQ(loop_new(&w.loop), 0);
-        loop_hook_start(&w.hook, w.loop, on_turn);
+        loop_hook_start(&w.hook, w.loop, LOOP_DECIDE, on_turn);
 }
 
 static void end(void)
@@ -366,14 +366,14 @@ TEST(a_listener_rests_while_there_are_no_descriptors)
         few.rlim_cur = (rlim_t) spare + 3;
         close(spare);
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-        CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 30 * NSEC_PER_MSEC)), 0);
+        loop_timer_in(&t, 30 * NSEC_PER_MSEC);
         loop_run(w.loop);
         CHECK_EQ(accepted, 3);
         CHECK(w.turns < 20); /* it did not run in circles */
 
         CHECK_EQ(setrlimit(RLIMIT_NOFILE, &was), 0);
         for (unsigned tries = 0; accepted < 8 && tries < 100; tries++) {
-                CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 20 * NSEC_PER_MSEC)), 0);
+                loop_timer_in(&t, 20 * NSEC_PER_MSEC);
                 loop_run(w.loop);
         }
         CHECK_EQ(accepted, 8);
@@ -385,7 +385,7 @@ TEST(a_listener_rests_while_there_are_no_descriptors)
         close(clients[0]);
         clients[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK_EQ(connect(clients[0], (struct sockaddr *) &a, sizeof(a)), 0);
-        CHECK_EQ(loop_timer_arm(&t, boot_add(boot_now(), 20 * NSEC_PER_MSEC)), 0);
+        loop_timer_in(&t, 20 * NSEC_PER_MSEC);
         loop_run(w.loop);
         CHECK_EQ(accepted, 8);
         CHECK_EQ(recv(clients[0], &a, 1, 0), 0); /* closed, not left waiting */
@@ -414,48 +414,4 @@ TEST(another_generation_id_is_a_sign_and_nothing_else_is)
         CHECK(!standstill_is_sign(head, sizeof(head)));
         CHECK(!standstill_is_sign("", 0));
         CHECK(!standstill_is_sign("", 1));
-}
-
-/* ---- hooks that end hooks ---- */
-
-static struct loop_hook first, *others[3];
-static unsigned ran[3];
-
-static void on_other(struct loop_hook *h)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-                ran[i] += others[i] == h;
-}
-
-static void end_others(struct loop_hook *h)
-{
-        (void) h;
-        for (size_t i = 0; i < 2; i++) {
-                if (!others[i])
-                        continue;
-                loop_hook_stop(others[i]);
-                free(others[i]);
-                others[i] = NULL;
-        }
-        loop_stop(w.loop);
-}
-
-/* Those behind it, which are freed. */
-TEST(loop_hook_ends_the_next)
-{
-        memset(ran, 0, sizeof(ran));
-        begin();
-        loop_hook_start(&first, w.loop, end_others);
-        for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-                others[i] = calloc(1, sizeof(*others[i]));
-                loop_hook_start(others[i], w.loop, on_other);
-        }
-        loop_run(w.loop);
-        CHECK_EQ(ran[0], 0);
-        CHECK_EQ(ran[1], 0);
-        CHECK_EQ(ran[2], 1);
-        loop_hook_stop(others[2]);
-        free(others[2]);
-        loop_hook_stop(&first);
-        end();
 }

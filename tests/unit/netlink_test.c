@@ -43,12 +43,13 @@ static void on_path_back(void *userdata)
 
 static const struct links_ops ops = {.changed = on_changed, .path_back = on_path_back};
 
-static void on_turn(struct loop_hook *h)
+static struct boot_time on_turn(struct loop_hook *h, struct boot_time now unused_)
 {
         struct world *w = container_of(h, struct world, hook);
 
         if (w->until(w))
                 loop_stop(w->loop);
+        return BOOT_TIME_NEVER;
 }
 
 static void on_deadline(struct loop_timer *t)
@@ -63,7 +64,7 @@ static void run_until(struct world *w, bool (*until)(struct world *w))
 {
         w->until = until;
         w->in_time = true;
-        CHECK_EQ(loop_timer_arm(&w->deadline, boot_add(boot_now(), DEADLINE)), 0);
+        loop_timer_in(&w->deadline, DEADLINE);
         loop_run(w->loop);
         CHECK(w->in_time);
 }
@@ -147,7 +148,7 @@ static void world_begin(struct world *w)
         w->nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
         CHECK(w->nl && mnl_socket_bind(w->nl, 0, MNL_SOCKET_AUTOPID) == 0);
         CHECK_EQ(loop_new(&w->loop), 0);
-        loop_hook_start(&w->hook, w->loop, on_turn);
+        loop_hook_start(&w->hook, w->loop, LOOP_ACT, on_turn);
         loop_timer_init(&w->deadline, w->loop, on_deadline);
 }
 

@@ -74,12 +74,12 @@ static void on_end(struct loop_timer *t)
 static void on_beat(struct loop_timer *t)
 {
         peers_send(w.from, 2, (struct view){(const uint8_t *) "vote", 4});
-        CHECK_EQ(loop_timer_arm(t, boot_add(boot_now(), 5 * MS)), 0);
+        loop_timer_in(t, 5 * MS);
 }
 
 static void run_for(nsec_t time)
 {
-        CHECK_EQ(loop_timer_arm(&w.end, boot_add(boot_now(), time)), 0);
+        loop_timer_in(&w.end, time);
         loop_run(w.loop);
         loop_timer_disarm(&w.end);
 }
@@ -155,7 +155,7 @@ TEST(who_calls_is_called_back_at_once)
         run_for(700 * MS); /* the sixth attempt was at 620 ms, the next is at 1120 ms */
         w.to = start(rv, 2, to);
         CHECK_EQ(peers_add(w.to, 1, from), 0);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(250 * MS);
         CHECK_EQ(w.got, 1);
         tear_down(rv);
@@ -166,7 +166,7 @@ static void on_burst(struct loop_timer *t)
 {
         for (unsigned i = 0; i < 8; i++)
                 peers_send(w.from, 2, (struct view){(const uint8_t *) "vote", 4});
-        CHECK_EQ(loop_timer_arm(t, boot_add(boot_now(), 5 * MS)), 0);
+        loop_timer_in(t, 5 * MS);
 }
 
 static void stop_inside(void)
@@ -192,7 +192,7 @@ static void inside_of_a_frame(void (*act)(void), unsigned got)
         w.to = start(rv, 2, to);
         CHECK_EQ(peers_add(w.from, 2, to), 0);
         CHECK_EQ(peers_add(w.to, 1, from), 0);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(5000 * MS);
         CHECK_EQ(w.got, got);
         tear_down(rv);
@@ -235,7 +235,7 @@ TEST(links_that_ended_stay_so)
         w.to = start(rv, 2, to);
         peers_stop(w.from);
         CHECK_EQ(peers_add(w.from, 2, to), 0);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(100 * MS);
         CHECK_EQ(w.got, 0);
         tear_down(rv);
@@ -261,7 +261,7 @@ TEST(a_stranger_is_not_heard_and_is_told)
         w.to = start(rv, 2, to);
         CHECK_EQ(peers_add(w.from, 2, to), 0);
         CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1"), 0);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(1500 * MS);
         CHECK_EQ(w.got, 0);
         CHECK(n_strange > 0 && n_strange < 10);
@@ -296,7 +296,7 @@ TEST(alone_no_port_is_open)
         CHECK_EQ(peers_listen(w.to, false, err, sizeof(err)), 0);
         CHECK_EQ(peers_add(w.from, 2, to), 0);
         CHECK_EQ(peers_add(w.to, 1, from), 0);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(300 * MS);
         CHECK_EQ(w.got, 0);
         CHECK_EQ(peers_listen(w.to, true, err, sizeof(err)), 0);
@@ -318,7 +318,7 @@ TEST(a_link_tries_each_url_of_its_member)
         CHECK_EQ(peers_add(w.to, 1, from), 0);
         CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1,http://192.0.2.1:1"), -EPERM);
         CHECK_EQ(peers_add(w.to, 3, "http://127.0.0.1:1,nonsense"), -EINVAL);
-        CHECK_EQ(loop_timer_arm(&w.beat, boot_now()), 0);
+        loop_timer_in(&w.beat, 0);
         run_for(5000 * MS);
         CHECK_EQ(w.got, 1);
         tear_down(rv);
