@@ -46,8 +46,8 @@ void certificates_replace(struct certificates *c, struct certificates *fresh)
                 tls_replace(c->peers_in, take_ptr(fresh->peers_in));
         if (fresh->peers_out)
                 tls_replace(c->peers_out, take_ptr(fresh->peers_out));
-        cert_end_look(&c->clients_end);
-        cert_end_look(&c->peers_end);
+        cert_end_run(&c->clients_end);
+        cert_end_run(&c->peers_end);
 }
 
 static void tell(const char *option, const char *text, const char *what)

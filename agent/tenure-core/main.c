@@ -66,9 +66,9 @@ static struct boot_time decide(struct loop_hook *h, struct boot_time now)
 {
         struct program *p = container_of(h, struct program, decide);
 
-        replica_tick(p->replica, now);
+        replica_run(p->replica, now);
         loop_lap(p->loop, "consensus", NULL);
-        core_tick(p->core, now);
+        core_run(p->core, now);
         loop_lap(p->loop, "expiry, timeouts and upkeep", NULL);
         core_flush(p->core, now);
         loop_lap(p->loop, "renewals and proposals", NULL);
@@ -85,7 +85,7 @@ static struct boot_time feed(struct loop_hook *h, struct boot_time now)
 {
         struct program *p = container_of(h, struct program, feed);
 
-        api_flush(p->api, now);
+        api_run(p->api, now);
         loop_lap(p->loop, "watchers, locks and scans", NULL);
         return boot_min(replica_next(p->replica),
                         boot_min(core_next(p->core), api_next(p->api)));

@@ -142,7 +142,7 @@ void settings_reload(struct agent *a)
                 if (a->tls && tls) {
                         tls_replace(a->tls, take_ptr(tls));
                         log_info("The certificates have been read again.");
-                        cert_end_look(&a->certificate);
+                        cert_end_run(&a->certificate);
                 }
                 publish_reload(a);
                 settings_steady(a);

@@ -600,7 +600,7 @@ void hold_run(struct client *c, struct boot_time now)
                         ask(c, register_node, now);
                         break;
                 case SESSION_RENEW:
-                        world_tick(&c->world);
+                        world_renewal(&c->world);
                         p = client_peer(c, c->current + session_attempt(&c->session));
                         if (p)
                                 renew_on(c, p, now);

@@ -20,7 +20,7 @@ bool world_hear(struct world *w, uint64_t cluster, int64_t revision, struct boot
         return revision < w->before;
 }
 
-void world_tick(struct world *w)
+void world_renewal(struct world *w)
 {
         w->before = w->last;
         w->last = w->revision;

@@ -38,7 +38,7 @@ enum world_word world_judge(const struct world *w, uint64_t cluster, bool held, 
 bool world_hear(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);
 
 /* A renewal goes out. */
-void world_tick(struct world *w);
+void world_renewal(struct world *w);
 
 /* Begins anew. */
 void world_begin(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);

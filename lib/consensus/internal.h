@@ -311,7 +311,7 @@ void queue_forward(struct replica *r);
 void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
                         bool full);
 void queue_link_up(struct replica *r, uint64_t peer);
-void queue_tick(struct replica *r);
+void queue_run(struct replica *r);
 struct boot_time queue_next(const struct replica *r);
 
 /* ---- append.c ---- */
@@ -346,7 +346,7 @@ void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 /* ---- members.c ---- */
 
 /* After each step: has the configuration changed, or a change come to its end? */
-void members_look(struct replica *r);
+void members_step(struct replica *r);
 void members_appended(struct replica *r, uint64_t first);
 /* [libraft] One who is no voter as far as it knows refuses to vote. But it may be one already,
  * and its vote the one that is needed to tell it so; who counts it is the candidate's affair
@@ -355,7 +355,7 @@ void members_appended(struct replica *r, uint64_t first);
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
                        struct raft_configuration *ret_own);
 void members_take_back(struct replica *r, const struct raft_configuration *own);
-void members_settle(struct replica *r);
+void members_run(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
 void members_heard(struct replica *r, uint64_t peer);

@@ -196,7 +196,7 @@ static bool same(const struct raft_configuration *c, const struct configured *se
         return true;
 }
 
-void members_look(struct replica *r)
+void members_step(struct replica *r)
 {
         const struct raft_configuration *c = replica_conf(r);
         bool first = r->configured.n == 0;
@@ -428,7 +428,7 @@ void members_appended(struct replica *r, uint64_t first)
 
 /* [libraft] It takes a configuration that its log ends with for uncommitted when it starts,
  * though a snapshot has it. */
-void members_settle(struct replica *r)
+void members_run(struct replica *r)
 {
         struct raft_event ev = {.type = RAFT_CONFIGURATION};
         struct raft_buffer b;

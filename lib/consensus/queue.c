@@ -361,7 +361,7 @@ struct boot_time queue_next(const struct replica *r)
         return boot_max(next, boot_add(r->resent_at, r->cfg.heartbeat));
 }
 
-void queue_tick(struct replica *r)
+void queue_run(struct replica *r)
 {
         if (replica_leads(r) || replica_leader(r) == 0 || boot_before(r->now, queue_next(r)))
                 return;

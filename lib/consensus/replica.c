@@ -383,7 +383,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         }
         if (!was_leader && replica_leads(r))
                 become_leader(r);
-        members_look(r);
+        members_step(r);
         if (u.flags & (RAFT_UPDATE_COMMIT_INDEX))
                 apply_committed(r);
         members_committed(r);
@@ -712,7 +712,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         return 0;
 }
 
-void replica_tick(struct replica *r, struct boot_time now)
+void replica_run(struct replica *r, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         if (r->dead)
@@ -723,7 +723,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         }
         check_leader_down(r);
         check_learner(r);
-        members_settle(r);
+        members_run(r);
         r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
         apply_committed(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
@@ -733,7 +733,7 @@ void replica_tick(struct replica *r, struct boot_time now)
         }
         words_run(r);
         /* Frames may be lost: proposals are sent, and reads asked, again. */
-        queue_tick(r);
+        queue_run(r);
         if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)
                 reads_ping(r);
         if (!RB_EMPTY(&r->asked) && boot_diff(r->now, r->asked_at) >= READ_RETRY)

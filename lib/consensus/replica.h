@@ -161,7 +161,7 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* Lets time pass; to be called no later than replica_next(), and whenever before acting on a
  * deadline. */
-void replica_tick(struct replica *r, struct boot_time now);
+void replica_run(struct replica *r, struct boot_time now);
 struct boot_time replica_next(const struct replica *r);
 
 /* Sends and writes what gathered; at the end of each iteration of the loop. */

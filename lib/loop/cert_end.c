@@ -5,7 +5,7 @@
 #define WITHIN_DAYS 21
 #define DAY (86400 * NSEC_PER_SEC)
 
-void cert_end_look(struct cert_end *e)
+void cert_end_run(struct cert_end *e)
 {
         char text[64];
 
@@ -18,7 +18,7 @@ void cert_end_look(struct cert_end *e)
 
 static void on_timer(struct loop_timer *t)
 {
-        cert_end_look(container_of(t, struct cert_end, timer));
+        cert_end_run(container_of(t, struct cert_end, timer));
 }
 
 void cert_end_start(struct cert_end *e, struct loop *l, const struct tls *tls, cert_end_fn fn)
@@ -26,5 +26,5 @@ void cert_end_start(struct cert_end *e, struct loop *l, const struct tls *tls, c
         e->tls = tls;
         e->fn = fn;
         loop_timer_init(&e->timer, l, on_timer);
-        cert_end_look(e);
+        cert_end_run(e);
 }

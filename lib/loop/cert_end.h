@@ -22,4 +22,4 @@ struct cert_end {
 void cert_end_start(struct cert_end *e, struct loop *l, const struct tls *tls, cert_end_fn fn);
 
 /* Looks now: it has been read again. */
-void cert_end_look(struct cert_end *e);
+void cert_end_run(struct cert_end *e);

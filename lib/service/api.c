@@ -529,7 +529,7 @@ void api_accept(struct rpc_call *call, void *userdata)
                 }
 }
 
-void api_flush(struct api *a, struct boot_time now)
+void api_run(struct api *a, struct boot_time now)
 {
         if (*core_busy(a->core))
                 return;

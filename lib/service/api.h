@@ -34,7 +34,7 @@ void api_accept(struct rpc_call *call, void *api);
 
 /* Sends events that were applied to those who watch for them, and lets what takes many slices
  * go on: behind the answers (LOOP_BEHIND). */
-void api_flush(struct api *a, struct boot_time now);
+void api_run(struct api *a, struct boot_time now);
 /* When a watch that waits for its reader, or for its progress report, or a call that takes many
  * slices, wants that again. */
 struct boot_time api_next(const struct api *a);

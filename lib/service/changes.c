@@ -59,7 +59,7 @@ void changes_removed(struct changes *c, uint64_t id)
                         return end(ch, 0); /* the list may be another one */
 }
 
-void changes_tick(struct changes *c, struct boot_time now)
+void changes_run(struct changes *c, struct boot_time now)
 {
         struct core_change *ch, *next;
 

@@ -38,7 +38,7 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
 void changes_answered(struct changes *c, uint64_t request, int outcome);
 /* Member @id, we, was removed: who asked us for it is told; nobody else will tell us. */
 void changes_removed(struct changes *c, uint64_t id);
-void changes_tick(struct changes *c, struct boot_time now);
+void changes_run(struct changes *c, struct boot_time now);
 struct boot_time changes_next(const struct changes *c);
 /* Ends all of them. */
 void changes_end(struct changes *c);

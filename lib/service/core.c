@@ -1235,14 +1235,14 @@ static void catch_up(struct core *c)
         core_read(c, &c->first, 0);
 }
 
-void core_tick(struct core *c, struct boot_time now)
+void core_run(struct core *c, struct boot_time now)
 {
         pass_time(c, now);
         time_out(c);
         expire(c);
         tell_time(c);
         keep_up(c);
-        changes_tick(&c->changes, c->now);
+        changes_run(&c->changes, c->now);
         introduce(c);
         catch_up(c);
 }

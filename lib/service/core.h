@@ -146,9 +146,9 @@ bool core_caught_up(const struct core *c);
 /* Takes a read back; `done` will not be called. */
 void core_read_cancel(struct core *c, struct core_read *rd);
 
-/* Time: expiry, batch windows, timeouts. Call no later than core_next(), after replica_tick().
+/* Time: expiry, batch windows, timeouts. Call no later than core_next(), after replica_run().
  */
-void core_tick(struct core *c, struct boot_time now);
+void core_run(struct core *c, struct boot_time now);
 struct boot_time core_next(struct core *c);
 
 /* Changes the members; `done` comes, whatever happens. */

@@ -470,8 +470,8 @@ static void run_replica(void)
         if (replica_start(r) == 0)
                 for (unsigned i = 0; i < 30 && !dead; i++) {
                         now = boot_add(now, 40 * NSEC_PER_MSEC);
-                        replica_tick(r, now);
-                        core_tick(c, now);
+                        replica_run(r, now);
+                        core_run(c, now);
                         core_flush(c, now);
                         replica_flush(r, now);
                         while (!dead && fuzz_disk_step(D->disk))

@@ -146,8 +146,8 @@ static void drive(struct node *n)
 {
         if (n->dead)
                 return;
-        replica_tick(n->replica, W->now);
-        core_tick(n->core, W->now);
+        replica_run(n->replica, W->now);
+        core_run(n->core, W->now);
         core_flush(n->core, W->now);
         replica_flush(n->replica, W->now);
         while (!n->dead && !n->stalled && fuzz_disk_step(n->disk))

@@ -187,11 +187,11 @@ static void drive(void)
 {
         for (unsigned turns = 0; turns < 50 && !W->fatal; turns++) {
                 W->busy = false;
-                replica_tick(W->replica, W->now);
-                core_tick(W->core, W->now);
+                replica_run(W->replica, W->now);
+                core_run(W->core, W->now);
                 core_flush(W->core, W->now);
                 replica_flush(W->replica, W->now);
-                api_flush(W->api, W->now);
+                api_run(W->api, W->now);
                 while (!W->fatal && fuzz_disk_step(W->disk))
                         W->busy = true;
                 workers_run();

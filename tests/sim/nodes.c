@@ -22,11 +22,11 @@ void world_drive(struct world *w, struct replica_node *n)
         was_busy = *core_busy(n->core);
         {
                 MEMORY(MEMORY_RUN);
-                replica_tick(n->replica, now);
-                core_tick(n->core, now);
+                replica_run(n->replica, now);
+                core_run(n->core, now);
                 core_flush(n->core, now);
                 replica_flush(n->replica, now);
-                api_flush(n->api, now);
+                api_run(n->api, now);
         }
         n->wake = true_time_of(w, n->ppm,
                                boot_min(boot_min(replica_next(n->replica), core_next(n->core)),

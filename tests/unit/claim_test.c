@@ -35,9 +35,9 @@ TEST(a_core_that_goes_back_is_asked)
 
         CHECK(!world_hear(&w, 7, 100, AT(0)));
         CHECK(!world_hear(&w, 7, 90, AT(0)));
-        world_tick(&w);
+        world_renewal(&w);
         CHECK(!world_hear(&w, 7, 90, AT(0)));
-        world_tick(&w);
+        world_renewal(&w);
         CHECK(world_hear(&w, 7, 99, AT(0)));
         CHECK(!world_hear(&w, 7, 100, AT(0)));
         CHECK_EQ(w.revision, 100);

@@ -172,11 +172,11 @@ static void pass(nsec_t time)
         for (;;) {
                 do {
                         w.busy = false;
-                        replica_tick(w.replica, w.now);
-                        core_tick(w.core, w.now);
+                        replica_run(w.replica, w.now);
+                        core_run(w.core, w.now);
                         core_flush(w.core, w.now);
                         replica_flush(w.replica, w.now);
-                        api_flush(w.api, w.now);
+                        api_run(w.api, w.now);
                         for (; sim_disk_busy(w.disk); w.busy = true)
                                 sim_disk_finish(w.disk);
                         pump();
@@ -430,7 +430,7 @@ TEST(many_watches_go_in_slices)
         CHECK_EQ(w.address[0].kept, 0);
         for (unsigned i = 0; i < 8; i++) { /* 1,000 at once, 2,000 in each turn */
                 CHECK(!boot_before(w.now, api_next(w.api)));
-                api_flush(w.api, w.now);
+                api_run(w.api, w.now);
         }
         put(other, "00000007", 10); /* which one of those that are left wanted, too */
         pass(20 * MSEC);

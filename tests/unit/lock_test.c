@@ -81,13 +81,13 @@ static bool turn(void)
         for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++)
                 if (c->client && move(c->client, c->server))
                         moved = c->kicked = true;
-        replica_tick(one.replica, one.now);
-        core_tick(one.core, one.now);
+        replica_run(one.replica, one.now);
+        core_run(one.core, one.now);
         core_flush(one.core, one.now);
         replica_flush(one.replica, one.now);
         for (; sim_disk_busy(one.disk) && !one.stalled; moved = true)
                 sim_disk_finish(one.disk);
-        api_flush(one.api, one.now);
+        api_run(one.api, one.now);
         for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++) {
                 if (!c->kicked)
                         continue;

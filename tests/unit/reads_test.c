@@ -32,11 +32,11 @@ TEST(reads_that_timed_out_are_not_asked_for_any_more)
         core_read_cancel(c, &reads[0]);
         now = boot_add(now, 200 * MSEC);
         CHECK(!boot_before(now, core_next(c)));
-        core_tick(c, now);
+        core_run(c, now);
         CHECK_EQ(n_done, READS / 2);
         CHECK_EQ(replica_n_reads(r), READS / 2 - 1);
         now = boot_add(now, NSEC_PER_SEC);
-        core_tick(c, now);
+        core_run(c, now);
         CHECK_EQ(n_done, READS - 1);
         CHECK_EQ(n_leaderless, READS - 1);
         CHECK_EQ(replica_n_reads(r), 0);
@@ -63,11 +63,11 @@ TEST(reads_time_out_some_at_a_time)
                 core_read(c, &reads[i], 0);
         }
         now = boot_add(now, 1100 * MSEC);
-        core_tick(c, now);
+        core_run(c, now);
         CHECK_EQ(n_done, 1000);
         CHECK(!boot_before(boot_add(now, MSEC), core_next(c)));
-        core_tick(c, now);
-        core_tick(c, now);
+        core_run(c, now);
+        core_run(c, now);
         CHECK_EQ(n_done, N);
         core_free(c);
         disk_free(disk);

@@ -35,8 +35,8 @@ static void turn(void)
                 sim_disk_finish(one.disk);
                 one.written_at = boot_add(one.now, DISK_TIME);
         }
-        replica_tick(one.replica, one.now);
-        core_tick(one.core, one.now);
+        replica_run(one.replica, one.now);
+        core_run(one.core, one.now);
         core_flush(one.core, one.now);
         replica_flush(one.replica, one.now);
 }
@@ -262,7 +262,7 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
          * grant, which is none of commands. */
         replica_change_members(one.replica, 1, REPLICA_MOVE, 1, "http://2:1");
         one.now = boot_add(one.now, 100 * MS);
-        core_tick(one.core, one.now);
+        core_run(one.core, one.now);
         core_renew(one.core, &h[1].renewal);
         core_replica_ops.read_at(one.core, h[1].renewal.read.id, core_status(one.core).last);
         CHECK(!leases_find(&core_state(one.core)->leases, q.id));

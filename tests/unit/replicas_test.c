@@ -202,7 +202,7 @@ static void turn(void)
                         continue;
                 while (sim_disk_busy(net.node[i].disk) && !net.node[i].stuck)
                         sim_disk_finish(net.node[i].disk);
-                replica_tick(net.node[i].replica, net.now);
+                replica_run(net.node[i].replica, net.now);
                 replica_flush(net.node[i].replica, net.now);
         }
 }

@@ -257,15 +257,15 @@ void rig_turn(void)
         nsec_t since = cpu();
 
         rig.now = boot_add(rig.now, RIG_TURN);
-        replica_tick(own.replica, rig.now);
-        core_tick(rig.core, rig.now);
+        replica_run(own.replica, rig.now);
+        core_run(rig.core, rig.now);
         core_flush(rig.core, rig.now);
         replica_flush(own.replica, rig.now);
         took(since);
         while (sim_disk_busy(own.disk))
                 disk_turn();
         since = cpu();
-        api_flush(rig.api, rig.now);
+        api_run(rig.api, rig.now);
         took(since);
         for (size_t i = 0; i < CONNS_MAX; i++) {
                 struct rig_conn *c = own.conns[i];

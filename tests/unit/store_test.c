@@ -967,7 +967,7 @@ TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
         for (int i = 0; i < 100; i++, at++) {
                 append(s, at, at, 1, 500);
                 settle(s, d);
-                if (store_short_of_room(s)) /* as replica_tick() does */
+                if (store_short_of_room(s)) /* as replica_run() does */
                         store_retry(s);
                 settle(s, d);
         }
