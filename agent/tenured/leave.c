@@ -18,6 +18,7 @@ static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
         leaving_tell(&a->leaving, what == PID1_REBOOT     ? "reboot"
                                   : what == PID1_SHUTDOWN ? "shutdown"
                                                           : "left");
+        loop_hook_again(&a->hook);
 }
 
 void agent_exit(struct agent *a)
@@ -46,6 +47,7 @@ bool agent_leave(struct agent *a, enum maintenance m)
         if (!leaving_is_under_way(&a->leaving))
                 log_info("Leaving until told to join.");
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
+        loop_hook_again(&a->hook);
         return true;
 }
 
@@ -62,6 +64,7 @@ bool agent_join(struct agent *a)
         }
         steady_forgive(&a->steady);
         held_keep_out(a);
+        loop_hook_again(&a->hook);
         return true;
 }
 
@@ -79,6 +82,7 @@ static void on_sleep(void *userdata, bool begins)
                 leaving_end(&a->leaving, LEAVING_SLEEP);
                 log_info("The host is awake%s.", a->leaving.causes ? "" : "; joining again");
         }
+        loop_hook_again(&a->hook); /* the bus tells, after it has run */
 }
 
 /* ---- the acts ---- */

@@ -214,6 +214,11 @@ mv "$DIR/state.away" "$DIR/state"; ctl join; until_ok 5 ctl status
 is "what cannot be written was not told" "$(ctl nodes 2>&1 >/dev/full; echo $?)" "$(printf 'tenurectl: cannot write to standard output: No space left on device.\n1')"
 has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "Of flags there is 1"
 is "join, when it holds" "$(ctl join; echo $?)" 0
+# Nothing else wakes it up for seconds: not at the next heartbeat, but at once.
+kill $AGENT; wait $AGENT; agent --ttl 60s; until_ok 5 ctl status; T=$(date +%s%N)
+for _ in 1 2 3 4; do ctl leave; ctl join; until_ok 5 ctl status; done; T=$((($(date +%s%N) - T) / 1000000))
+[ $T -lt 6000 ] && ok "leave is at once, whatever the TTL" || not_ok "leave is at once, whatever the TTL" "4 times, with join, in $T ms"
+kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status
 
 # Who is not root is asked about at polkit, with what a rule can decide on.
 start polkit "$(dirname "$BIN")/tests/system/bus_load" "$BUS" polkit; POLKIT=$PID; until_ok 5 grep -q ready "$DIR/polkit.log"
