@@ -24,6 +24,7 @@
 #include "links.h"
 #include "options.h"
 #include "restore.h"
+#include "service/node.h"
 #include "service/server.h"
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
@@ -43,11 +44,9 @@ struct program {
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
-        struct core *core;
-        struct replica *replica;
+        struct node node;
         struct links links;
         struct worker *passwords;
-        struct api *api;
         struct server *server;
         struct certificates tls;
         struct loop_hook decide, feed;
@@ -60,35 +59,29 @@ struct program {
         int exit_code;
 };
 
-/* From top to bottom. Renewals are gathered before they are proposed, and what is proposed goes
- * to the other replicas in the same turn. */
+static void lap(void *loop, const char *what)
+{
+        loop_lap(loop, what, NULL);
+}
+
 static struct boot_time decide(struct loop_hook *h, struct boot_time now)
 {
         struct program *p = container_of(h, struct program, decide);
 
-        replica_run(p->replica, now);
-        loop_lap(p->loop, "consensus", NULL);
-        core_run(p->core, now);
-        loop_lap(p->loop, "expiry, timeouts and upkeep", NULL);
-        core_flush(p->core, now);
-        loop_lap(p->loop, "renewals and proposals", NULL);
-        replica_flush(p->replica, now);
-        loop_lap(p->loop, "replication, reads and snapshots", NULL);
+        node_run(&p->node, now, lap, p->loop);
         notify_flush();
-        if (p->stopping && !replica_status(p->replica).leader)
+        if (p->stopping && !replica_status(p->node.replica).leader)
                 loop_stop(p->loop);
-        return BOOT_TIME_NEVER; /* what they wait for is known when answers are made */
+        return BOOT_TIME_NEVER; /* what it waits for is known when answers are made */
 }
 
-/* Behind the answers, and behind what goes to the other replicas: those wait for no watcher. */
 static struct boot_time feed(struct loop_hook *h, struct boot_time now)
 {
         struct program *p = container_of(h, struct program, feed);
 
-        api_run(p->api, now);
+        node_flush(&p->node, now);
         loop_lap(p->loop, "watchers, locks and scans", NULL);
-        return boot_min(replica_next(p->replica),
-                        boot_min(core_next(p->core), api_next(p->api)));
+        return node_next(&p->node);
 }
 
 /* The next heartbeat waits for the end of a turn. */
@@ -111,7 +104,7 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
 
 static const char *name_of(const struct program *p, uint64_t id)
 {
-        const struct state *s = core_state(p->core);
+        const struct state *s = core_state(p->node.core);
 
         for (size_t i = 0; i < s->n_members; i++)
                 if (s->members[i].id == id)
@@ -125,7 +118,7 @@ static const char *name_of(const struct program *p, uint64_t id)
 static void on_changed(void *u)
 {
         struct program *p = u;
-        struct replica_status s = replica_status(p->replica);
+        struct replica_status s = replica_status(p->node.replica);
         char term[32], leader[64];
         const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
 
@@ -233,7 +226,7 @@ static void on_stop_timeout(struct loop_timer *t)
 /* A leader hands over first: a stop that was asked for costs no election timeout. */
 static void stop(struct program *p)
 {
-        if (p->stopping || !p->replica) {
+        if (p->stopping || !p->node.replica) {
                 loop_stop(p->loop);
                 return;
         }
@@ -241,7 +234,7 @@ static void stop(struct program *p)
         notify_stopping();
         log_info("Stopping.");
         loop_timer_in(&p->stop_timer, STOP_TIMEOUT);
-        if (!replica_step_down(p->replica, loop_now(p->loop)))
+        if (!replica_step_down(p->node.replica, loop_now(p->loop)))
                 loop_stop(p->loop);
 }
 
@@ -410,6 +403,29 @@ static int identify(struct program *p)
         return 0;
 }
 
+static struct core_config core_config_of(const struct program *p, uint64_t seed)
+{
+        const struct options *o = &p->opt;
+
+        return (struct core_config){
+                .cluster_id = p->cluster_id,
+                .member_id = p->member_id,
+                .min_ttl = o->min_ttl,
+                .quota = o->quota,
+                .max_txn_ops = o->max_txn_ops,
+                .lease_tie = *o->lease_owners == 'n'     ? LEASE_TIE_NONE
+                             : o->lease_owners[1] == 'g' ? LEASE_TIE_AGENTS
+                                                         : LEASE_TIE_ALL,
+                .plaintext_peers = o->allow_plaintext_peers,
+                .compact_keep = o->compact_keep,
+                .compact_age = o->compact_age,
+                .timeout = REQUEST_TIMEOUT + 2 * o->election,
+                .leader_timeout = o->election,
+                .watch_progress = o->watch_progress,
+                .seed = seed,
+        };
+}
+
 static int make_replica(struct program *p)
 {
         struct replica_peer peers[REPLICA_PEERS_MAX];
@@ -426,7 +442,7 @@ static int make_replica(struct program *p)
                 .heartbeat = p->opt.heartbeat,
                 .snapshot_entries = p->opt.snapshot_count,
         };
-        struct store_error err;
+        struct store_error err = {""};
         uint64_t seed = 0;
         int r;
 
@@ -446,45 +462,31 @@ static int make_replica(struct program *p)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->restore)
                 return restore(p->loop, p->disk, &cfg, p->restore, p->opt.data_dir);
-        r = core_new(&p->core,
-                     &(struct core_config){
-                             .cluster_id = p->cluster_id,
-                             .member_id = p->member_id,
-                             .min_ttl = p->opt.min_ttl,
-                             .quota = p->opt.quota,
-                             .max_txn_ops = p->opt.max_txn_ops,
-                             .lease_tie = *p->opt.lease_owners == 'n'     ? LEASE_TIE_NONE
-                                          : p->opt.lease_owners[1] == 'g' ? LEASE_TIE_AGENTS
-                                                                          : LEASE_TIE_ALL,
-                             .plaintext_peers = p->opt.allow_plaintext_peers,
-                             .compact_keep = p->opt.compact_keep,
-                             .compact_age = p->opt.compact_age,
-                             .timeout = REQUEST_TIMEOUT + 2 * p->opt.election,
-                             .leader_timeout = p->opt.election,
-                             .watch_progress = p->opt.watch_progress,
-                             .seed = seed,
-                     },
-                     now);
+        r = worker_new(&p->passwords, p->loop, "passwords");
         if (r < 0)
                 return r;
-        core_set_owner(p->core, &owner, p);
-        r = core_set_member(p->core, self->name, p->opt.advertise_client_urls);
+        r = node_init(&p->node,
+                      &(struct node_config){
+                              .core = core_config_of(p, seed),
+                              .replica = cfg,
+                              .owner = &owner,
+                              .owner_arg = p,
+                              .name = self->name,
+                              .client_urls = p->opt.advertise_client_urls,
+                              .passwords = p->passwords,
+                              .token_ttl = p->opt.auth_token_ttl,
+                      },
+                      p->disk, now, &err);
         if (r < 0)
-                return r;
-        r = replica_new(&p->replica, &cfg, p->disk, &core_replica_ops, p->core, now, &err);
-        if (r < 0) {
                 log_error("Data directory %s: %s", p->opt.data_dir,
                           *err.text ? err.text : strerror(-r));
-                return r;
-        }
-        core_attach(p->core, p->replica);
-        return 0;
+        return r;
 }
 
 static int make_port(struct program *p)
 {
         char err[512] = "";
-        int r = server_new(&p->server, p->loop, p->api,
+        int r = server_new(&p->server, p->loop, p->node.api,
                            &(struct server_config){
                                    .urls = p->opt.listen_client_urls,
                                    .tls = p->tls.clients,
@@ -502,7 +504,8 @@ static int make_port(struct program *p)
 
 static int make_links(struct program *p)
 {
-        return links_start(&p->links, p->loop, p->resolver, p->core, p->replica, &p->joined,
+        return links_start(&p->links, p->loop, p->resolver, p->node.core, p->node.replica,
+                           &p->joined,
                            &(struct peers_config){
                                    .cluster_id = p->cluster_id,
                                    .member_id = p->member_id,
@@ -555,14 +558,10 @@ static int run(struct program *p)
         if (p->restore || p->force_new)
                 return r;
         if (r == 0)
-                r = worker_new(&p->passwords, p->loop, "passwords");
-        if (r == 0)
-                r = api_new(&p->api, p->core, p->passwords, p->opt.auth_token_ttl);
-        if (r == 0)
                 r = make_port(p);
         if (r < 0)
                 return r;
-        r = replica_start(p->replica);
+        r = node_start(&p->node);
         if (r < 0)
                 return r;
         loop_hook_start(&p->decide, p->loop, LOOP_DECIDE, decide);
@@ -587,12 +586,11 @@ static void fini(struct program *p)
         loop_hook_stop(&p->feed);
         server_free(p->server);
         worker_free(p->passwords);
-        core_free(p->core); /* answers what still waits; its requests need the api */
-        api_free(p->api);
+        node_leave(&p->node);
         links_fini(&p->links);
         /* The disk's thread ends before what its jobs point at does. */
         disk_free(p->disk);
-        replica_free(p->replica);
+        node_free(&p->node);
         resolver_free(p->resolver);
         certificates_fini(&p->tls);
         loop_free(p->loop);

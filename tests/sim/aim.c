@@ -465,7 +465,7 @@ static void entries_on_their_way(struct world *w)
         slow = another(w, leader);
         story.old = leader->i;
         story.slow = slow->i;
-        story.term = core_status(leader->core).term;
+        story.term = core_status(leader->node.core).term;
         stall(w, slow, some_time(w, ELECTION / 2, 4 * ELECTION));
         if (chance(w, 70))
                 stall(w, leader, slow->disk_delay);
@@ -502,7 +502,7 @@ static void next_leads(struct world *w)
 
                 if (!w->r[i].up)
                         continue;
-                st = core_status(w->r[i].core);
+                st = core_status(w->r[i].node.core);
                 if (!st.leader || st.term <= story.term)
                         continue;
                 story.next = i;

@@ -111,7 +111,7 @@ static void learn_way(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (w->r[i].up)
-                        w->way = max_of(w->way, core_status(w->r[i].core).way);
+                        w->way = max_of(w->way, core_status(w->r[i].node.core).way);
 }
 
 static struct lease_seen *find(int64_t id)
@@ -132,10 +132,10 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
                 return;
         index_end = max_of(index_end, index + 1);
         /* Disks keep here what was synced: nobody lacks what it has acknowledged. */
-        if (core_status(n->core).forgetful != 0)
+        if (core_status(n->node.core).forgetful != 0)
                 fail(w, "I5: replica %u says that member %llx has lost entries", n->i,
-                     (unsigned long long) core_status(n->core).forgetful);
-        hash = state_hash(core_state(n->core));
+                     (unsigned long long) core_status(n->node.core).forgetful);
+        hash = state_hash(core_state(n->node.core));
         if (!story[index].known) {
                 story[index].known = true;
                 story[index].hash = hash;
@@ -285,9 +285,10 @@ void check_told_compacted(unsigned watcher, int64_t from, int64_t to)
 /* One story for all watchers, and the one that writers were told. */
 static void check_watchers(struct world *w)
 {
-        int64_t last = min_of(core_state(w->r[0].core)->revision, (int64_t) REVISIONS_MAX - 1);
+        int64_t last =
+                min_of(core_state(w->r[0].node.core)->revision, (int64_t) REVISIONS_MAX - 1);
 
-        if (!clients_all_told(core_state(w->r[0].core)->revision))
+        if (!clients_all_told(core_state(w->r[0].node.core)->revision))
                 fail(w, "I6: after a long calm a watcher has not been told all");
         for (int64_t rev = 2; rev <= last; rev++)
                 if (told[0][rev].hash != told[1][rev].hash && !told[0][rev].compacted &&
@@ -425,7 +426,7 @@ bool check_settled(struct world *w)
 
                 if (!w->r[i].up)
                         return false;
-                applied = core_state(w->r[i].core)->applied;
+                applied = core_state(w->r[i].node.core)->applied;
                 least = min_of(least, applied);
                 most = max_of(most, applied);
         }
@@ -433,7 +434,7 @@ bool check_settled(struct world *w)
                 if (w->h[i].alive && !session_holds(&w->h[i].session, clock_of(w, w->h[i].ppm)))
                         return false;
         return most - least <= 20 && load_ended(w) &&
-               clients_all_told(core_state(w->r[0].core)->revision) &&
+               clients_all_told(core_state(w->r[0].node.core)->revision) &&
                (!w->faults.members || restore_members(w));
 }
 
@@ -446,9 +447,9 @@ void check_end(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct state *s;
 
-                if (!w->r[i].core)
+                if (!w->r[i].node.core)
                         return fail(w, "replica %u is not there in the end", i);
-                s = core_state(w->r[i].core);
+                s = core_state(w->r[i].node.core);
                 for (int64_t key = 0; key < KEYS_MAX; key++) {
                         char name[16];
                         struct kv_key *k;
@@ -498,8 +499,8 @@ void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
 static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
-                if (w->r[i].up && core_state(w->r[i].core)->applied >= l->renewed &&
-                    !leases_find(&core_state(w->r[i].core)->leases, l->id))
+                if (w->r[i].up && core_state(w->r[i].node.core)->applied >= l->renewed &&
+                    !leases_find(&core_state(w->r[i].node.core)->leases, l->id))
                         return true;
         return false;
 }
@@ -517,16 +518,17 @@ static const char *views(const struct world *w, int64_t id)
 
                 if (!w->r[i].up)
                         continue;
-                l = leases_find(&core_state(w->r[i].core)->leases, id);
+                l = leases_find(&core_state(w->r[i].node.core)->leases, id);
                 if (!l || n > sizeof(text) - 64)
                         continue;
                 n += (size_t) snprintf(
                         text + n, sizeof(text) - n, " %u %s, %s, left %.3f s;", i + 1,
-                        core_status(w->r[i].core).ready ? "leads" : "follows",
-                        replica_healthy(w->r[i].replica, now) ? "well" : "not well",
+                        core_status(w->r[i].node.core).ready ? "leads" : "follows",
+                        replica_healthy(w->r[i].node.replica, now) ? "well" : "not well",
                         (double) lease_diff(
-                                deadlines_get(&core_state(w->r[i].core)->deadlines, l->slot),
-                                replica_lease_time(w->r[i].replica, now)) /
+                                deadlines_get(&core_state(w->r[i].node.core)->deadlines,
+                                              l->slot),
+                                replica_lease_time(w->r[i].node.replica, now)) /
                                 1e9);
         }
         return text;

@@ -93,11 +93,11 @@ static bool connect_to(struct client *c, unsigned to)
 
         if (!W->r[to].up || W->r[to].asleep || W->cut[to][to])
                 return false;
-        limits.busy = api_busy(W->r[to].api);
+        limits.busy = api_busy(W->r[to].node.api);
         c->link.to = to;
         c->link.last_in = c->link.last_out = 0;
         if (rpc_conn_new_client(&c->link.client, "sim", false) < 0 ||
-            rpc_conn_new_server(&c->link.server, &limits, api_accept, W->r[to].api) < 0)
+            rpc_conn_new_server(&c->link.server, &limits, api_accept, W->r[to].node.api) < 0)
                 abort();
         rpc_conn_set_userdata(c->link.server, c);
         return true;
@@ -248,7 +248,7 @@ static void watch(struct client *c)
         q.create_request = &create;
         call(c, "/etcdserverpb.Watch/Watch", &watch_handler, &q.base, false);
         c->act_at = W->now + some(500 * MSEC, 6000 * MSEC);
-        W->met.behind_watch += core_state(W->r[c->link.to].core)->revision + 1 < c->next;
+        W->met.behind_watch += core_state(W->r[c->link.to].node.core)->revision + 1 < c->next;
 }
 
 /* ---- lockers ---- */

@@ -15,7 +15,7 @@ void ask_change(struct world *w, struct replica_node *n, enum replica_change wha
         asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
                 MEMORY(MEMORY_RUN);
-                replica_change_members(n->replica, request, what, id, address_of(id));
+                replica_change_members(n->node.replica, request, what, id, address_of(id));
         }
         world_drive(w, n);
 }
@@ -46,7 +46,7 @@ unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
         unsigned voters = 0;
 
         memset(role, 0, REPLICAS_MAX * sizeof(*role));
-        core_each_peer(n->core, has_member, role);
+        core_each_peer(n->node.core, has_member, role);
         for (unsigned i = 0; i < REPLICAS_MAX; i++)
                 voters += role[i] == 2;
         return voters;
@@ -74,7 +74,7 @@ bool restore_members(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 int role[REPLICAS_MAX];
 
-                if (!w->r[i].up || !core_status(w->r[i].core).ready)
+                if (!w->r[i].up || !core_status(w->r[i].node.core).ready)
                         continue;
                 (void) roles_of(&w->r[i], role);
                 /* A learner first: there may be one at a time. */
@@ -102,7 +102,7 @@ struct replica_node *the_leader(struct world *w)
 
                 if (!w->r[i].up || w->r[i].paused)
                         continue;
-                st = core_status(w->r[i].core);
+                st = core_status(w->r[i].node.core);
                 if (st.ready && st.term > term) {
                         term = st.term;
                         best = &w->r[i];
@@ -120,7 +120,7 @@ void move_leader(struct world *w)
         w->counts.transfers++;
         {
                 MEMORY(MEMORY_RUN);
-                (void) core_move_leader(n->core, rnd_between(&w->rnd, 1, w->n_replicas));
+                (void) core_move_leader(n->node.core, rnd_between(&w->rnd, 1, w->n_replicas));
         }
         world_drive(w, n);
 }

@@ -132,7 +132,7 @@ static void key_name(int64_t key, char out[static 16])
 /* What the replica that answers has now. */
 static void look_up(struct request *q)
 {
-        struct state *s = core_state(W->r[q->to].core);
+        struct state *s = core_state(W->r[q->to].node.core);
         char name[16];
         struct kv_key *k;
 
@@ -200,7 +200,7 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
                 pack_cas(q, b);
                 return CMD_TXN;
         case RQ_COMPACT:
-                compaction.revision = core_state(w->r[q->to].core)->revision -
+                compaction.revision = core_state(w->r[q->to].node.core)->revision -
                                       (int64_t) rnd_between(&w->rnd, 0, 30);
                 pb_append(b, &compaction.base);
                 return CMD_COMPACT;
@@ -236,11 +236,12 @@ static void serve(struct world *w, struct request *q)
         {
                 MEMORY(MEMORY_RUN);
                 if (q->kind == RQ_RENEW)
-                        core_renew(n->core, &q->renewal);
+                        core_renew(n->node.core, &q->renewal);
                 else if (q->kind == RQ_READ)
-                        core_read(n->core, &q->read, 0);
+                        core_read(n->node.core, &q->read, 0);
                 else
-                        r = core_write(n->core, &q->write, type, NULL, b.data, buf_len(&b), 0);
+                        r = core_write(n->node.core, &q->write, type, NULL, b.data, buf_len(&b),
+                                       0);
         }
         if (q->kind != RQ_RENEW && q->kind != RQ_READ)
                 check_refusal(w, n, r);

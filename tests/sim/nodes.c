@@ -19,21 +19,16 @@ void world_drive(struct world *w, struct replica_node *n)
         n->wake = NEVER;
         if (!n->up || n->paused || *w->failure)
                 return;
-        was_busy = *core_busy(n->core);
+        was_busy = *core_busy(n->node.core);
         {
                 MEMORY(MEMORY_RUN);
-                replica_run(n->replica, now);
-                core_run(n->core, now);
-                core_flush(n->core, now);
-                replica_flush(n->replica, now);
-                api_run(n->api, now);
+                node_run(&n->node, now, NULL, NULL);
+                node_flush(&n->node, now);
         }
-        n->wake = true_time_of(w, n->ppm,
-                               boot_min(boot_min(replica_next(n->replica), core_next(n->core)),
-                                        api_next(n->api)));
+        n->wake = true_time_of(w, n->ppm, node_next(&n->node));
         /* Between two slices others have their turns; mostly short ones, as there may be
          * hundreds of slices, and leases wait for their end. */
-        if (*core_busy(n->core))
+        if (*core_busy(n->node.core))
                 n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
                                              chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
@@ -184,7 +179,7 @@ bool on_frame(struct world *w, struct event *e)
         seen_frame_before(n);
         {
                 MEMORY(MEMORY_RUN);
-                r = replica_input(n->replica, e->from + 1, (struct view){e->bytes, e->len},
+                r = replica_input(n->node.replica, e->from + 1, (struct view){e->bytes, e->len},
                                   clock_of(w, n->ppm));
         }
         if (r < 0 && memory_failures() == failures)
@@ -410,7 +405,8 @@ static void on_fatal(void *u, const char *why)
 static bool all_short(const struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
-                if (!w->r[i].full || !w->r[i].up || !core_status(w->r[i].core).short_of_room)
+                if (!w->r[i].full || !w->r[i].up ||
+                    !core_status(w->r[i].node.core).short_of_room)
                         return false;
         return true;
 }
@@ -428,7 +424,7 @@ static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
 static void on_changed(void *u)
 {
         MEMORY(MEMORY_OURS);
-        struct replica_status s = core_status(node_of(u)->core);
+        struct replica_status s = core_status(node_of(u)->node.core);
 
         W->counts.leaders += s.leader;
         log_debug("%.3f s: replica %u in term %" PRIu64 " follows %" PRIu64 "%s",
@@ -448,7 +444,7 @@ static struct replica_ops seen_ops;
 static struct replica_node *node_of_core(const void *core)
 {
         for (unsigned i = 0; i < W->n_replicas; i++)
-                if (W->r[i].core == core)
+                if (W->r[i].node.core == core)
                         return &W->r[i];
         abort();
 }
@@ -517,7 +513,7 @@ static void seen_changed_members(void *u, uint64_t request, int outcome)
         struct replica_node *n = node_of_core(u);
 
         core_replica_ops.changed_members(u, request, outcome);
-        if (outcome == 0 && core_status(n->core).leader)
+        if (outcome == 0 && core_status(n->node.core).leader)
                 check_changed(W, n, request);
 }
 
@@ -551,65 +547,53 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         MEMORY(MEMORY_START);
         struct replica_peer peers[REPLICAS_MAX];
         struct boot_time now = clock_of(w, n->ppm);
+        struct node_config cfg;
         int r;
 
         aim_at(w, AT_START, n);
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
-        r = core_new(&n->core,
-                     &(struct core_config){
-                             .cluster_id = 7,
-                             .member_id = n->i + 1,
-                             .min_ttl = TTL_MIN_MS * MSEC,
-                             .timeout = 6 * NSEC_PER_SEC,
-                             .leader_timeout = 500 * MSEC,
-                             .watch_progress = 600 * NSEC_PER_SEC,
-                             .max_txn_ops = 128,
-                             .seed = rnd_u64(&w->rnd),
-                     },
-                     now);
-        if (r == 0)
-                r = api_new(&n->api, n->core, NULL, 0);
-        if (r < 0)
-                return r;
-        api_set_conns(n->api, &api_conns, NULL);
-        core_set_owner(n->core, &owner, n);
-        if (!w->any_change)
-                r = core_set_member(n->core, "replica", "");
-        if (r < 0)
-                return r;
+        cfg = (struct node_config){
+                .core = {.cluster_id = 7,
+                         .member_id = n->i + 1,
+                         .min_ttl = TTL_MIN_MS * MSEC,
+                         .timeout = 6 * NSEC_PER_SEC,
+                         .leader_timeout = 500 * MSEC,
+                         .watch_progress = 600 * NSEC_PER_SEC,
+                         .max_txn_ops = 128,
+                         .seed = rnd_u64(&w->rnd)},
+                .replica = {.id = n->i + 1,
+                            .cluster_id = 7,
+                            .peers = peers,
+                            .n_peers = w->n_replicas,
+                            .election = ELECTION,
+                            .heartbeat = 50 * MSEC,
+                            .seed = rnd_u64(&w->rnd),
+                            .snapshot_entries = w->snapshot_entries,
+                            .snapshot_bytes = w->snapshot_bytes,
+                            .snapshot_slice = 300 + rnd_u64(&w->rnd) % 1000,
+                            .log_bytes = w->log_bytes,
+                            .queued_bytes = w->queued_bytes,
+                            .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
+                            .segment_size = w->segment_size,
+                            .apply_slice = w->apply_slice,
+                            .any_change = w->any_change},
+                .ops = &seen_ops,
+                .owner = &owner,
+                .owner_arg = n,
+                .conns = &api_conns,
+                .name = w->any_change ? NULL : "replica",
+                .client_urls = "",
+        };
         sim_disk_on_submit(n->disk, on_submit, n);
-        r = replica_new(&n->replica,
-                        &(struct replica_config){
-                                .id = n->i + 1,
-                                .cluster_id = 7,
-                                .peers = peers,
-                                .n_peers = w->n_replicas,
-                                .election = ELECTION,
-                                .heartbeat = 50 * MSEC,
-                                .seed = rnd_u64(&w->rnd),
-                                .snapshot_entries = w->snapshot_entries,
-                                .snapshot_bytes = w->snapshot_bytes,
-                                .snapshot_slice = 300 + rnd_u64(&w->rnd) % 1000,
-                                .log_bytes = w->log_bytes,
-                                .queued_bytes = w->queued_bytes,
-                                .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,
-                                .segment_size = w->segment_size,
-                                .apply_slice = w->apply_slice,
-                                .any_change = w->any_change,
-                        },
-                        n->watched_disk, &seen_ops, n->core, now, err);
-        if (r < 0)
-                return r;
-        core_attach(n->core, n->replica);
-        return replica_start(n->replica);
+        r = node_init(&n->node, &cfg, n->watched_disk, now, err);
+        return r < 0 ? r : node_start(&n->node);
 }
 
 static void let_go(struct replica_node *n)
 {
-        n->core = core_free(n->core);
-        n->api = api_free(n->api);
-        n->replica = replica_free(n->replica);
+        node_leave(&n->node);
+        node_free(&n->node);
 }
 
 void boot(struct world *w, struct replica_node *n)
@@ -670,9 +654,9 @@ bool on_link(struct world *w, struct event *e)
         {
                 MEMORY(MEMORY_RUN);
                 if (e->kind == EV_DOWN)
-                        replica_peer_down(n->replica, e->from + 1, clock_of(w, n->ppm));
+                        replica_peer_down(n->node.replica, e->from + 1, clock_of(w, n->ppm));
                 else
-                        replica_peer_up(n->replica, e->from + 1, clock_of(w, n->ppm));
+                        replica_peer_up(n->node.replica, e->from + 1, clock_of(w, n->ppm));
         }
         world_drive(w, n);
         return false;

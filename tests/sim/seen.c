@@ -26,7 +26,7 @@ static bool is_installing(const struct replica *r)
 
 bool seen_loading(const struct replica_node *n)
 {
-        return n->replica && n->replica->incoming.loading;
+        return n->node.replica && n->node.replica->incoming.loading;
 }
 
 static bool is_changing(const struct replica *r)
@@ -38,7 +38,7 @@ static bool is_changing(const struct replica *r)
 
 void seen_frame_before(struct replica_node *n)
 {
-        const struct replica *r = n->replica;
+        const struct replica *r = n->node.replica;
 
         standing.last = log_last(&r->log);
         standing.last_term = replica_term_of(r, standing.last);
@@ -48,7 +48,7 @@ void seen_frame_before(struct replica_node *n)
 
 void seen_frame_after(struct world *w, struct replica_node *n)
 {
-        const struct replica *r = n->replica;
+        const struct replica *r = n->node.replica;
 
         if (!standing.in_flight || r->installing ||
             replica_term_of(r, standing.last) == standing.last_term)
@@ -74,14 +74,14 @@ static void seen_result(struct world *w, struct replica_node *n, struct view v)
         number(&v); /* the term */
         rejected = number(&v);
         last = number(&v);
-        if (rejected != 0 || replica_term_of(n->replica, last) == 0)
+        if (rejected != 0 || replica_term_of(n->node.replica, last) == 0)
                 return;
         if (last != n->seen.acked) {
                 n->seen.acked_at = w->now;
                 aim_at(w, AT_ACKED, n);
         }
         n->seen.acked = last;
-        n->seen.acked_term = replica_term_of(n->replica, last);
+        n->seen.acked_term = replica_term_of(n->node.replica, last);
 }
 
 static void seen_vote(struct world *w, struct replica_node *n, unsigned to, struct view v)
@@ -110,7 +110,7 @@ void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct
                 w->met.lost_proposal += lost;
                 return aim_at(w, AT_FORWARD, n);
         }
-        if (frame.p[0] != FRAME_RAFT || !n->replica || frame.len < 2)
+        if (frame.p[0] != FRAME_RAFT || !n->node.replica || frame.len < 2)
                 return;
         switch (frame.p[1]) {
         case RAFT_APPEND_ENTRIES:
@@ -151,7 +151,7 @@ static void seen_term(struct world *w, struct replica_node *leader)
                         continue;
                 w->met.stalled_term += n->stalled_until > w->now;
                 w->met.full_election += n->full;
-                w->met.change_election += is_changing(n->replica);
+                w->met.change_election += is_changing(n->node.replica);
                 w->met.two_leaders += n->seen.leads && n->seen.term < w->top_term && !n->paused;
                 w->met.slept_term += n->seen.leads && n->seen.term < w->top_term && n->paused;
         }
@@ -171,7 +171,7 @@ static bool is_removed(struct world *w, const struct replica_node *n)
 
 static void seen_snapshots(struct world *w, struct replica_node *n)
 {
-        const struct replica *r = n->replica;
+        const struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
         bool installing = is_installing(r), saving = r->saving || r->snapping;
 
@@ -203,7 +203,7 @@ void seen_look(struct world *w, struct replica_node *n)
 
         if (!n->up)
                 return;
-        st = core_status(n->core);
+        st = core_status(n->node.core);
         led = s->leads;
         s->leads = st.leader;
         if (st.leader)
@@ -223,11 +223,11 @@ void seen_look(struct world *w, struct replica_node *n)
         if (led && !st.leader)
                 s->hands_over = false;
         seen_snapshots(w, n);
-        if (is_changing(n->replica))
+        if (is_changing(n->node.replica))
                 aim_at(w, AT_CHANGE, n);
-        if (core_state(n->core)->kv.compacted > s->compacted) {
+        if (core_state(n->node.core)->kv.compacted > s->compacted) {
                 w->met.save_compaction += s->compacted > 0 && s->saving;
-                s->compacted = core_state(n->core)->kv.compacted;
+                s->compacted = core_state(n->node.core)->kv.compacted;
                 aim_at(w, AT_COMPACTED, n);
         }
 }
@@ -236,7 +236,7 @@ void seen_look(struct world *w, struct replica_node *n)
 
 void seen_crash(struct world *w, struct replica_node *n)
 {
-        const struct replica *r = n->replica;
+        const struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
 
         w->met.acked_crash += s->acked_at > 0 && w->now - s->acked_at <= RIGHT_AFTER;
@@ -265,7 +265,7 @@ static bool has(const struct replica *r, uint64_t index, uint64_t term)
 /* I5: it has what it acknowledged; and it does not vote twice in a term. */
 void seen_start(struct world *w, struct replica_node *n)
 {
-        struct replica *r = n->replica;
+        struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
         uint64_t term = raft_current_term(&r->raft), vote = raft_voted_for(&r->raft);
 
@@ -290,6 +290,6 @@ void seen_start(struct world *w, struct replica_node *n)
         *s = (struct seen){.term = term,
                            .voted_term = s->voted_term,
                            .voted_for = s->voted_for,
-                           .compacted = core_state(n->core)->kv.compacted};
+                           .compacted = core_state(n->node.core)->kv.compacted};
         seen_look(w, n);
 }

@@ -74,7 +74,7 @@ static void account(struct world *w)
 
                 s[i].runs = w->r[i].up && !w->r[i].paused;
                 if (w->r[i].up)
-                        st = core_status(w->r[i].core);
+                        st = core_status(w->r[i].node.core);
                 s[i].ready = st.ready;
                 s[i].waits = st.waits_for_room || w->r[i].seen.installing;
                 s[i].term = st.term;

@@ -20,7 +20,7 @@
 
 #include "base/rnd.h"
 #include "service/api.h"
-#include "service/core.h"
+#include "service/node.h"
 #include "session/session.h"
 #include "store/disk.h"
 
@@ -165,9 +165,7 @@ struct replica_node {
         nsec_t refuses_since; /* each write, for lack of room in the queue; 0: it does not */
         struct disk *disk;
         struct disk *watched_disk; /* the same, through our eyes */
-        struct core *core;
-        struct api *api;
-        struct replica *replica;
+        struct node node;
         int32_t ppm;       /* how much its clock runs fast */
         nsec_t disk_delay; /* a stalled disk; what it holds up ends later */
         nsec_t stalled_until;

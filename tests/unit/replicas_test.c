@@ -18,7 +18,7 @@ struct frame {
 };
 
 static struct {
-        struct node {
+        struct net_node {
                 struct replica *replica;
                 struct disk *disk;
                 unsigned applied, loaded, loads; /* how many '!' in commands */
@@ -38,7 +38,7 @@ static struct {
 
 static uint64_t id_of(const void *u)
 {
-        return (uint64_t) ((const struct node *) u - net.node) + 1;
+        return (uint64_t) ((const struct net_node *) u - net.node) + 1;
 }
 
 static void on_send(void *u, uint64_t peer, struct view v)
@@ -64,7 +64,7 @@ static size_t on_room(void *u, uint64_t peer)
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands, size_t *left)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         (void) index;
         (void) term;
@@ -82,7 +82,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
 
 static void on_save(void *u)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         n->saved = n->applied;
 }
@@ -92,7 +92,7 @@ static unsigned slices; /* that a snapshot takes, but for one */
 static size_t padding;  /* of a snapshot */
 static int on_save_more(void *u, size_t bytes, struct buf *out)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         (void) bytes;
         if (n->slices++ < slices)
@@ -110,21 +110,21 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
 
 static int on_load(void *u, struct view snapshot)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         return view_u32(&snapshot, &n->loaded);
 }
 
 static int on_load_more(void *u, size_t *left)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         return *left < SIZE_MAX && n->loads++ % 3 != 2; /* in three slices */
 }
 
 static struct lease_time on_adopt(void *u)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         n->snaps++;
         n->applied = n->loaded;
@@ -152,7 +152,7 @@ static void on_changed_members(void *u, uint64_t request, int outcome)
 
 static void on_fatal(void *u, const char *why)
 {
-        struct node *n = u;
+        struct net_node *n = u;
 
         if (!n->may_end)
                 test_fail(__FILE__, __LINE__, "replica %d: %s", (int) id_of(u), why);
@@ -218,7 +218,7 @@ static void pass(nsec_t time)
 static const struct replica_peer peers[N] = {
         {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
 
-static int make_node(struct node *n, size_t log_bytes, struct store_error *err)
+static int make_node(struct net_node *n, size_t log_bytes, struct store_error *err)
 {
         return replica_new(&n->replica,
                            &(struct replica_config){
@@ -234,7 +234,7 @@ static int make_node(struct node *n, size_t log_bytes, struct store_error *err)
                            n->disk, &ops, n, net.now, err);
 }
 
-static void start_node(struct node *n, size_t log_bytes)
+static void start_node(struct net_node *n, size_t log_bytes)
 {
         struct store_error err = {""};
 
@@ -278,7 +278,7 @@ static void stop(void)
 }
 
 /* Until somebody leads and can. Returns who. */
-static struct node *elect(void)
+static struct net_node *elect(void)
 {
         for (unsigned i = 0; i < 100; i++) {
                 pass(100 * MS);
@@ -290,12 +290,12 @@ static struct node *elect(void)
         test_fail(__FILE__, __LINE__, "nobody leads");
 }
 
-static struct node *follower(const struct node *leader)
+static struct net_node *follower(const struct net_node *leader)
 {
         return &net.node[(leader - net.node + 1) % N];
 }
 
-static int propose(struct node *n, size_t bytes)
+static int propose(struct net_node *n, size_t bytes)
 {
         cleanup_(buf_fini) struct buf b = {0};
 
@@ -323,7 +323,7 @@ static bool acknowledgements(const struct frame *f)
 /* A link breaks with a proposal in it; leader and term stay. */
 TEST(a_leader_that_stops_is_told_whether_to_wait)
 {
-        struct node *leader;
+        struct net_node *leader;
 
         start();
         leader = elect();
@@ -335,7 +335,7 @@ TEST(a_leader_that_stops_is_told_whether_to_wait)
 
 TEST(a_proposal_that_a_link_lost_is_sent_again)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
         uint64_t term;
 
         start();
@@ -366,7 +366,7 @@ TEST(a_proposal_that_a_link_lost_is_sent_again)
 /* Frames lost and acknowledgements lost at random: all arrive, each once. */
 TEST(proposals_arrive_once_whatever_is_lost)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
         unsigned n = 0;
 
         start();
@@ -388,7 +388,7 @@ TEST(proposals_arrive_once_whatever_is_lost)
         stop();
 }
 
-static void proposed(struct node *leader, struct node *from, uint64_t life, uint64_t n)
+static void proposed(struct net_node *leader, struct net_node *from, uint64_t life, uint64_t n)
 {
         cleanup_(buf_fini) struct buf f = {0};
 
@@ -408,7 +408,7 @@ static void proposed(struct node *leader, struct node *from, uint64_t life, uint
  * new life repeats is still taken once, as is that frame. */
 TEST(a_late_frame_of_an_earlier_life_opens_no_window)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
 
         start();
         leader = elect();
@@ -429,7 +429,7 @@ TEST(a_late_frame_of_an_earlier_life_opens_no_window)
  * several such lives: the one that goes on is not shut out. */
 TEST(a_late_frame_of_an_earlier_life_shuts_nobody_out)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
 
         start();
         leader = elect();
@@ -452,7 +452,7 @@ TEST(a_late_frame_of_an_earlier_life_shuts_nobody_out)
  * nothing is lost nothing is sent twice. */
 TEST(acknowledgements_cost_no_frame_of_their_own)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
 
         start();
         leader = elect();
@@ -478,7 +478,7 @@ static bool to_followers(const struct frame *f)
  * again when there is room, and new ones are told at once. */
 TEST(a_full_leader_is_told_of_and_tried_again)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
         unsigned n = 0;
         int r = 0;
 
@@ -510,7 +510,7 @@ static bool to_the_dead(const struct frame *f)
  * notice nothing, and what it gets in the end comes in messages of bounded size. */
 TEST(entries_wait_in_the_log_while_a_link_is_down)
 {
-        struct node *leader, *dead;
+        struct net_node *leader, *dead;
         uint64_t before, live;
 
         start();
@@ -542,7 +542,7 @@ TEST(entries_wait_in_the_log_while_a_link_is_down)
 /* A link that takes little at a time, with all that raft does meanwhile. */
 TEST(a_slow_link_gets_all_in_order)
 {
-        struct node *leader, *slow;
+        struct net_node *leader, *slow;
         unsigned n = 0;
 
         start();
@@ -568,7 +568,7 @@ TEST(a_slow_link_gets_all_in_order)
  * and so it gets a snapshot. */
 TEST(the_log_in_memory_is_bounded_in_bytes)
 {
-        struct node *leader, *dead;
+        struct net_node *leader, *dead;
         unsigned n = 0;
 
         start_with(1000000);
@@ -612,7 +612,7 @@ static bool answers_at_times(const struct frame *f)
  * that needs one: raft must not hear of another one that it would ask for instead. */
 TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
 {
-        struct node *leader, *dead;
+        struct net_node *leader, *dead;
         unsigned n = 0, i;
 
         start_with(1000000);
@@ -642,9 +642,9 @@ TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
 }
 
 /* One replica lacks so much that it needs a snapshot of @n bytes. Returns the leader. */
-static struct node *lag_behind(size_t n, struct node **ret_dead)
+static struct net_node *lag_behind(size_t n, struct net_node **ret_dead)
 {
-        struct node *leader;
+        struct net_node *leader;
 
         start_with(1000000);
         padding = n;
@@ -707,7 +707,7 @@ static bool is_part(const struct frame *f)
  * lost: nobody says that the link broke. */
 TEST(the_last_part_of_a_snapshot_is_sent_again)
 {
-        struct node *dead, *leader = lag_behind(1500000, &dead);
+        struct net_node *dead, *leader = lag_behind(1500000, &dead);
 
         last_parts = 1;
         net.lost = is_last_part;
@@ -725,7 +725,7 @@ TEST(the_last_part_of_a_snapshot_is_sent_again)
  * waited for as long again, as if it were installed meanwhile. */
 TEST(after_a_damaged_snapshot_another_one_is_sent_soon)
 {
-        struct node *dead, *leader = lag_behind(1500000, &dead);
+        struct net_node *dead, *leader = lag_behind(1500000, &dead);
 
         net.lost = is_part;
         replica_peer_up(leader->replica, id_of(dead), net.now);
@@ -757,7 +757,7 @@ static bool count_firsts(const struct frame *f)
  * meanwhile, and the entries behind it are there when it is done. */
 TEST(a_snapshot_that_is_written_for_long_is_waited_for)
 {
-        struct node *dead, *leader = lag_behind(100000, &dead);
+        struct net_node *dead, *leader = lag_behind(100000, &dead);
 
         firsts = 0;
         dead->stuck = true;
@@ -780,7 +780,7 @@ TEST(a_snapshot_that_is_written_for_long_is_waited_for)
  * memory and on disk. */
 TEST(a_snapshot_that_was_asked_for_lets_go_of_the_log)
 {
-        struct node *leader;
+        struct net_node *leader;
 
         start();
         leader = elect();
@@ -806,7 +806,7 @@ TEST(a_snapshot_that_was_asked_for_lets_go_of_the_log)
 TEST(what_is_urgent_has_a_bound)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        struct node *leader;
+        struct net_node *leader;
         int r = 0;
 
         start();
@@ -837,7 +837,7 @@ static bool entries_only(const struct frame *f)
  * follower, which goes on. */
 TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
         uint64_t term;
         int r = 0;
 
@@ -875,7 +875,7 @@ TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
 /* A compaction comes while a snapshot that was due is encoded; a follower lacks 4 MB. */
 static void begin_again(bool stale)
 {
-        struct node *leader, *late;
+        struct net_node *leader, *late;
 
         start();
         leader = elect();
@@ -910,7 +910,7 @@ TEST(a_snapshot_begun_again_does_not_let_go_of_the_log)
 /* The leader's own clients take all the room there is; a follower has one large frame
  * that is refused for it, and renewals. */
 /* From now on @n is at an entry until its `turns` are over. */
-static void hold_up(struct node *n)
+static void hold_up(struct net_node *n)
 {
         n->turns = 1000000;
         CHECK_EQ(replica_propose(n->replica, "~", 1, REPLICA_NORMAL), 0);
@@ -922,7 +922,7 @@ static void hold_up(struct node *n)
  * stands neither in the others' way, nor for election. */
 TEST(what_is_not_applied_yet_is_bounded_in_bytes)
 {
-        struct node *leader, *slow, *other;
+        struct net_node *leader, *slow, *other;
         unsigned n = 0;
         uint64_t term;
 
@@ -954,7 +954,7 @@ TEST(what_is_not_applied_yet_is_bounded_in_bytes)
  * told of. */
 TEST(a_leader_that_applies_slowly_takes_no_more)
 {
-        struct node *leader;
+        struct net_node *leader;
         unsigned n = 0;
 
         start_with(1000000);
@@ -976,7 +976,7 @@ TEST(a_leader_that_applies_slowly_takes_no_more)
  * taken, before it is done; heartbeats go on, and nobody is deposed. */
 TEST(an_entry_is_applied_in_slices)
 {
-        struct node *n;
+        struct net_node *n;
         struct replica *r;
         uint64_t applied, term;
 
@@ -1011,7 +1011,7 @@ TEST(an_entry_is_applied_in_slices)
 
 TEST(renewals_go_on_beside_a_frame_that_is_refused)
 {
-        struct node *leader, *from;
+        struct net_node *leader, *from;
         static const uint8_t small[1000];
         unsigned sent = 0, at_leader = 0;
         uint64_t term;
@@ -1058,7 +1058,7 @@ static int copy_file(const char *name, uint64_t size, void *arg)
 TEST(who_has_lost_what_it_acknowledged_is_told_so)
 {
         struct store_error err = {""};
-        struct node *leader, *f, *third;
+        struct net_node *leader, *f, *third;
         cleanup_(buf_fini) struct buf word = {0};
         struct disk *copy[2];
         uint64_t index;
