@@ -43,7 +43,7 @@ pid() { [ "$1" = t ] && echo "${TP[$2]}" || echo "${EP[$2]}"; }
 leader() { # SIDE: the number of the replica that leads
 	local n
 	for n in 1 2 3; do
-		timeout 2 etcdctl --endpoints "$(url "$1" $n)" endpoint status -w json 2>/dev/null | jq -e '.[0].Status | .leader == .header.member_id' >/dev/null && { echo $n; return; }
+		timeout 2 etcdctl --endpoints "$(url "$1" $n)" endpoint status -w json 2>/dev/null | truly '.[0].Status | .leader == .header.member_id' && { echo $n; return; }
 	done
 	return 1
 }

@@ -17,7 +17,7 @@ replica() { # NAME CLIENT-PORT PEER-PORT
 }
 etc() { timeout 10 etcdctl --endpoints "$@"; }
 ctl() { "$BIN/tenurectl" --endpoints="$A:$c1,$A:$c2,$A:$c3" core "$@"; }
-a_leads() { ctl --json=short members | jq -e '.[] | select(.name == "a" and .role == "leader")' || { ctl move-leader a; false; }; }
+a_leads() { ctl --json=short members | truly 'any(.[]; .name == "a" and .role == "leader")' || { ctl move-leader a; false; }; }
 term() { etc "127.0.0.1:$c2" endpoint status -w json | jq '.[0].Status.raftTerm'; }
 fds() { find "/proc/${PID_OF[a]}/fd" -type l | wc -l; }
 newest() { find "$DIR/a" -name "$1*" | sort | tail -n 1; }

@@ -28,6 +28,9 @@ is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$2', wanted '$3'
 # has WHAT GOT PATTERN (grep -E)
 has() { if grep -qE -- "$3" <<<"$2"; then ok "$1"; else not_ok "$1" "got '$2', wanted /$3/"; fi; }
 
+# truly FILTER...: what jq makes of its input is true, and is there: `jq -e` of nothing at all succeeds (1.6).
+truly() { [ "$(jq "$@" | tail -n 1)" = true ]; }
+
 # until_ok SECONDS COMMAND...: until it succeeds; waits for an event, not for a time.
 until_ok() {
 	local end=$(($(date +%s%N) + $1 * 1000000000))

@@ -13,8 +13,8 @@ replica() { # NAME CLIENT-PORT PEER-PORT OPTIONS...
 }
 etc() { local e=$1; shift; timeout 10 etcdctl --endpoints "$e" "$@"; }
 ctl() { timeout 20 "$BIN/tenurectl" --endpoints="$EP" "$@"; }
-role_is() { ctl --json=short core members | jq -e --arg n "$1" --arg r "$2" '.[] | select(.name == $n) | .role == $r' >/dev/null; }
-listed() { ctl --json=short core members | jq -e --arg n "$1" 'any(.[]; .name == $n)' >/dev/null; }
+role_is() { ctl --json=short core members | truly --arg n "$1" --arg r "$2" '.[] | select(.name == $n) | .role == $r'; }
+listed() { ctl --json=short core members | truly --arg n "$1" 'any(.[]; .name == $n)'; }
 EP="$A:$c1,$A:$c2,$A:$c3"
 
 for r in "a $c1 $p1" "b $c2 $p2" "c $c3 $p3"; do replica $r --initial-cluster "$INITIAL"; done
