@@ -16,6 +16,7 @@
 #include "bus/notify.h"
 #include "guard.h"
 #include "memory.h"
+#include "os_release.h"
 #include "reboot.h"
 #include "settings.h"
 
@@ -285,6 +286,7 @@ static int run(struct agent *a)
         snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
         snprintf(cfg.self.id, sizeof(cfg.self.id), "%s", a->opt.node_id);
         snprintf(cfg.self.version, sizeof(cfg.self.version), "%s", TENURE_VERSION);
+        os_release(cfg.self.os_release, sizeof(cfg.self.os_release));
         a->resumed = keep_load(&a->keep, a->opt.cluster, &cfg.self, &resume);
         cfg.resume = a->resumed ? &resume : NULL;
         if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)

@@ -105,12 +105,14 @@ static int describe_node(sd_bus_message *m, void *userdata, sd_bus_error *error 
 
 static const sd_bus_vtable node_vtable[] = {
         SD_BUS_VTABLE_START(0),
-        NODE_FIELD("Name", "s", get_string, name),
+        SD_BUS_PROPERTY("Name", "s", get_string, offsetof(struct member_node, record.name),
+                        CONST),
         NODE_FIELD("Id", "s", get_string, id),
         NODE_FIELD("Incarnation", "s", get_string, incarnation),
         NODE_FIELD("BootId", "s", get_string, boot_id),
         NODE_FIELD("Since", "s", get_string, since),
         NODE_FIELD("AgentVersion", "s", get_string, version),
+        NODE_FIELD("OSRelease", "s", get_string, os_release),
         NODE_FIELD("Addresses", "as", get_list, addresses),
         NODE_FIELD("Tags", "a{ss}", get_tags, tags),
         NODE_FIELD("Degraded", "s", get_string, degraded),
@@ -412,18 +414,13 @@ void objects_removed(struct agent *a, const char *path, const char *interface)
 void objects_node_changed(struct agent *a, const char *path)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, NODE, "Incarnation",
-                                             "BootId", "Since", "AgentVersion", "Addresses",
-                                             "Tags", "Degraded", "TTLUSec", "LeaseId",
-                                             "Revision", NULL),
+        check(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, NODE, NULL),
               "PropertiesChanged");
 }
 
 void objects_service_changed(struct agent *a, const char *path)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_properties_changed(bus_sd(a->bus), path, SERVICE, "Address", "Port",
-                                             "Tags", "Unit", "State", "Since", "LeaseId",
-                                             "Revision", NULL),
+        check(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, SERVICE, NULL),
               "PropertiesChanged");
 }

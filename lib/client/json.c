@@ -68,6 +68,14 @@ void json_get_texts(struct json_object *o, const struct json_text *t, size_t n, 
                         text_of(field, (char *) record + t[i].offset, t[i].size);
 }
 
+bool json_same_texts(const struct json_text *t, size_t n, const void *a, const void *b)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp((const char *) a + t[i].offset, (const char *) b + t[i].offset) != 0)
+                        return false;
+        return true;
+}
+
 void json_put_tags(struct json_object *o, const char *key, const char *tags)
 {
         char name[TAGS_MAX], value[TAGS_MAX];

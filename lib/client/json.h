@@ -21,6 +21,7 @@ struct json_text {
 /* Those that are not empty. */
 void json_put_texts(struct json_object *o, const struct json_text *t, size_t n,
                     const void *record);
+bool json_same_texts(const struct json_text *t, size_t n, const void *a, const void *b);
 void json_get_texts(struct json_object *o, const struct json_text *t, size_t n, void *record);
 
 /* An object of strings. */

@@ -13,6 +13,7 @@ static const struct json_text texts[] = {
         TEXT("boot_id", boot_id),
         TEXT("since", since),
         TEXT("version", version),
+        TEXT("os_release", os_release),
         TEXT("leaving", leaving),
         TEXT("degraded", degraded),
 };
@@ -27,6 +28,12 @@ bool node_name_is_valid(const char *name)
                 if (!isalnum((unsigned char) *name) && !strchr("._-:", *name))
                         return false;
         return true;
+}
+
+bool node_record_same(const struct node_record *a, const struct node_record *b)
+{
+        return json_same_texts(texts, ARRAY_SIZE(texts), a, b) && a->ttl_ms == b->ttl_ms &&
+               strcmp(a->addresses, b->addresses) == 0 && strcmp(a->tags, b->tags) == 0;
 }
 
 void node_record_write(const struct node_record *n, struct buf *out)

@@ -4,6 +4,7 @@
  *
  *     {"name": "web1", "id": "<32 hex>", "incarnation": "<32 hex>", "boot_id": "<32 hex>",
  *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0",
+ *      "os_release": "Debian GNU/Linux 12 (bookworm)",
  *      "addresses": ["10.0.0.7"], "tags": {"zone": "a"}, "degraded": "memory pressure 71 %",
  *      "leaving": "shutdown"}
  *
@@ -26,14 +27,18 @@ struct node_record {
         char boot_id[64];
         char since[32];
         char version[32];
-        char leaving[32];  /* "" while it stays */
-        char degraded[96]; /* "" while it is well */
+        char os_release[96]; /* the host's system, for people */
+        char leaving[32];    /* "" while it stays */
+        char degraded[96];   /* "" while it is well */
         int64_t ttl_ms;
         char addresses[NODE_ADDRESSES_MAX]; /* where it is reached, best first, with commas */
         char tags[TAGS_MAX];
 };
 
 void node_record_write(const struct node_record *n, struct buf *out);
+
+/* Whether they say the same. */
+bool node_record_same(const struct node_record *a, const struct node_record *b);
 
 /* Reads a value; a field that is missing, or not of its type, stays empty. Returns 0, or
  * -EBADMSG when it is no JSON object. */

@@ -120,13 +120,6 @@ void client_set_self(struct client *c, const char *addresses, const char *tags,
 
 /* ---- what an earlier life has left ---- */
 
-static bool node_says_the_same(const struct node_record *a, const struct node_record *b)
-{
-        return strcmp(a->addresses, b->addresses) == 0 && strcmp(a->tags, b->tags) == 0 &&
-               strcmp(a->degraded, b->degraded) == 0 && strcmp(a->version, b->version) == 0 &&
-               strcmp(a->leaving, b->leaving) == 0;
-}
-
 static void import(struct client *c)
 {
         struct offers *o = &c->offers;
@@ -134,7 +127,7 @@ static void import(struct client *c)
         struct service_record r;
         struct offer *f;
 
-        if (n && n->lease == o->lease && node_says_the_same(&n->record, &c->self))
+        if (n && n->lease == o->lease && node_record_same(&n->record, &c->self))
                 o->self_stored = o->self_version;
         for (struct service *s = services_on(&c->services, c->self.name); s;
              s = services_next_on(s)) {

@@ -95,6 +95,7 @@ done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
 is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
+is "what the host's system calls itself" "$(ctl nodes --json=short | jq -r '.[] | select(.Name == "web1") | .OSRelease')" "$(. /etc/os-release; echo "$PRETTY_NAME")"
 
 LOG="org.tenure.Membership1 /org/freedesktop/LogControl1 org.freedesktop.LogControl1"
 is "LogControl1 tells the level" "$(call get-property $LOG LogLevel SyslogIdentifier | tr '\n' ' ')" 's "info" s "tenured" '

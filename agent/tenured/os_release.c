@@ -1,0 +1,44 @@
+#include "os_release.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define KEY "PRETTY_NAME="
+
+/* A shell's word, in quotes or without; nothing is substituted. */
+static void unquote(const char *word, char *out, size_t size)
+{
+        char quote = *word == '"' || *word == '\'' ? *word++ : '\0';
+        size_t n = 0;
+
+        for (; *word && *word != '\n' && *word != quote && n + 1 < size; word++) {
+                if (*word == '\\' && quote != '\'' && word[1] && word[1] != '\n')
+                        word++;
+                out[n++] = *word;
+        }
+        /* No part of a character of UTF-8 where it is cut. */
+        while (n > 0 && (*word & 0xc0) == 0x80)
+                word--, n--;
+        out[n] = '\0';
+}
+
+void os_release(char *out, size_t size)
+{
+        cleanup_(freep) char *line = NULL;
+        size_t len = 0;
+        FILE *f = fopen("/etc/os-release", "re");
+
+        if (!f)
+                f = fopen("/usr/lib/os-release", "re");
+        snprintf(out, size, "Linux");
+        if (!f)
+                return;
+        while (getline(&line, &len, f) >= 0)
+                if (strncmp(line, KEY, strlen(KEY)) == 0)
+                        unquote(line + strlen(KEY), out, size);
+        fclose(f);
+}

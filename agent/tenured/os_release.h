@@ -1,0 +1,7 @@
+/* What this host's system calls itself, os-release(5). */
+#pragma once
+
+#include <stddef.h>
+
+/* Its PRETTY_NAME, cut to fit; "Linux" when it does not say. */
+void os_release(char *out, size_t size);
