@@ -40,6 +40,7 @@ struct guard {
         bool ending;                /* once nothing is left to guard */
         bool restarting;            /* or now: the next guard begins at once */
         struct boot_time extend_at; /* systemd is told that it takes longer */
+        struct boot_time beat_at;   /* its watchdog is told that we run */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
@@ -198,9 +199,9 @@ static struct boot_time act(struct guard *g, struct boot_time now)
         return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence has a timer */
 }
 
-static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
+static struct boot_time look(struct guard *g)
 {
-        struct guard *g = container_of(h, struct guard, hook);
+        struct boot_time now;
         bool lives;
 
         if (!gate_is_open() && !gate_is_stopping()) {
@@ -236,6 +237,19 @@ static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
                 return boot_add(now, LOOK_AGAIN);
         g->acting = true;
         return act(g, now);
+}
+
+static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
+{
+        struct guard *g = container_of(h, struct guard, hook);
+        nsec_t period = notify_watchdog_period();
+
+        if (period > 0 && !boot_before(now, g->beat_at)) {
+                g->beat_at = boot_add(now, period / 3);
+                notify_watchdog();
+        }
+        notify_flush();
+        return boot_min(look(g), period > 0 ? g->beat_at : BOOT_TIME_NEVER);
 }
 
 static void on_news(struct loop_io *io, int events)

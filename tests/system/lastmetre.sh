@@ -170,6 +170,11 @@ case_guard_and_people() {
 	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed h4
 	is "$CASE: what is bound runs on" "$(prop h4 only-one MainPID)" "$before"
 
+	CASE="the guard hangs"
+	pid=$(prop h4 tenure-guard MainPID) before=$(prop h4 only-one MainPID)
+	on h4 systemctl kill -s STOP tenure-guard
+	until_ok 20 another_guard "$pid" && ok "$CASE: its watchdog ends it, and another one begins" || not_ok "$CASE: it hangs on" "$(prop h4 tenure-guard ActiveState)"
+	is "$CASE: what is bound to the place runs on" "$(prop h4 only-one MainPID)" "$before"
 	CASE="the guard is stopped"
 	on h4 systemctl stop tenure-guard
 	unguarded() { on h4 tenurectl check | grep -q "tenure-guard.service is not up"; }
