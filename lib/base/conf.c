@@ -261,7 +261,10 @@ struct reading {
 static void complain(struct reading *rd, const char *fmt, ...) printf_(2, 3);
 static void complain(struct reading *rd, const char *fmt, ...)
 {
-        int n = snprintf(rd->err->text, sizeof(rd->err->text), "%s:%d: ", rd->path, rd->line);
+        size_t most = sizeof(rd->err->text) / 2, len = strlen(rd->path);
+        /* Of a long path the end: the reason needs its room. */
+        int n = snprintf(rd->err->text, sizeof(rd->err->text),
+                         "%s:%d: ", rd->path + (len > most ? len - most : 0), rd->line);
         va_list ap;
 
         va_start(ap, fmt);
@@ -336,9 +339,11 @@ static size_t words(const char *list, size_t n, size_t most)
 static void read_long_line(struct reading *rd, const struct buf *section, const char *line,
                            size_t n)
 {
-        const char *value = memchr(line, '=', n);
-        size_t key = value ? (size_t) (value - line) + 1 : 0;
+        size_t key = 0;
 
+        while (key < n && line[key] != '=' && line[key] != ':')
+                key++;
+        key = key < n ? key + 1 : 0;
         rd->is_part = true;
         if (key == 0 || key > LINE_MOST / 2)
                 complain(rd, "the line has %zu characters, more than %d", n, LINE_MOST);
@@ -361,15 +366,33 @@ static void read_long_line(struct reading *rd, const struct buf *section, const 
         rd->is_part = false;
 }
 
-/* Without a comment behind it, which begins with a semicolon after a blank. */
-static size_t line_len(const char *line)
+/* Of @n characters those before the end of the line, or before a comment, which begins with a
+ * semicolon after a blank. */
+static size_t line_len(const char *line, size_t n)
 {
-        size_t n = strcspn(line, "\r\n");
-
+        if (n > 0 && line[n - 1] == '\n')
+                n--;
+        while (n > 0 && line[n - 1] == '\r')
+                n--;
         for (size_t i = 1; i < n; i++)
                 if (line[i] == ';' && (line[i - 1] == ' ' || line[i - 1] == '\t'))
                         return i;
         return n;
+}
+
+/* inih takes some for blanks, but only at the ends of what it is given, and ends at a zero: the
+ * same line would mean one thing as a whole and another in pieces, or less than it says. */
+static bool has_control(struct reading *rd, const char *line, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                unsigned char c = (unsigned char) line[i];
+
+                if ((c < ' ' && c != '\t') || c == 0x7f) {
+                        complain(rd, "the line has a control character (0x%02x)", c);
+                        return true;
+                }
+        }
+        return false;
 }
 
 int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const char *path,
@@ -380,6 +403,7 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
         cleanup_(freep) char *line = NULL;
         cleanup_(buf_fini) struct buf section = {0};
         size_t cap = 0;
+        ssize_t got;
         FILE *f;
         int r = 0;
 
@@ -392,12 +416,12 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
                          strerror(errno));
                 return r;
         }
-        while (rd.r == 0 && getline(&line, &cap, f) > 0) {
+        while (rd.r == 0 && (got = getline(&line, &cap, f)) > 0) {
                 const char *text = line + strspn(line, " \t");
-                size_t n = line_len(text);
+                size_t n = line_len(text, (size_t) (line + got - text));
 
                 rd.line++;
-                if (*text == '#' || *text == ';')
+                if (*text == '#' || *text == ';' || has_control(&rd, text, n))
                         continue;
                 if (n > LINE_MOST) {
                         read_long_line(&rd, &section, text, n);
