@@ -16,6 +16,7 @@
 
 #define FORMAT 1
 #define SEGMENT_SIZE ((size_t) 8 << 20)
+#define SEQ_MOST ((uint64_t) INT64_MAX) /* no log gets there, of some MiB a file */
 #define META_SLOT 4096
 #define META_SIZE 48
 #define MARK_AT 512 /* in a slot, in a sector of its own */

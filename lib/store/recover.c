@@ -200,15 +200,44 @@ static int replay(struct store *s, const struct store_entry *e, size_t *cap)
         return 0;
 }
 
+static int refuse_gap(struct store_error *err, uint64_t seq, uint64_t next)
+{
+        char name[32], what[80];
+
+        store_segment_name(seq, name);
+        snprintf(what, sizeof(what), "it is missing, but there is log-%016" PRIx64, next);
+        return refuse(err, name, 0, what);
+}
+
+/* Files that were removed came back with a power loss, but not all of them: what they hold is
+ * in the snapshot. Any other gap is a loss. */
+static int skip_gap(struct store *s, uint64_t seq, struct store_error *err)
+{
+        struct store_recovered *rec = &s->rec;
+
+        if (seq == s->next_seq)
+                return 0;
+        if (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index > rec->snapshot.index)
+                return refuse_gap(err, s->next_seq, seq);
+        rec->n_entries = 0;
+        return 0;
+}
+
 static int read_segment(struct store *s, const char *name, bool last, size_t *cap,
                         struct store_error *err)
 {
         struct buf *b = &s->entry_bytes[s->n_entry_bytes];
+        uint64_t seq = strtoull(name + 4, NULL, 16);
         struct segment *seg;
         size_t at = 0, n;
         struct record rec;
         int r;
 
+        if (seq > SEQ_MOST)
+                return refuse(err, name, 0, "no log gets to such a number");
+        r = skip_gap(s, seq, err);
+        if (r < 0)
+                return r;
         r = read_synced(s, name, b, err);
         if (r < 0)
                 return r;
@@ -217,11 +246,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         if (!seg)
                 return -ENOMEM;
         strcpy(seg->name, name);
-        seg->seq = strtoull(name + 4, NULL, 16);
-        /* Files that were removed came back with a power loss, but not all of them: what they
-         * hold is in the snapshot, or it is missed below. */
-        if (seg->seq != s->next_seq)
-                s->rec.n_entries = 0;
+        seg->seq = seq;
         seg->size = buf_len(b);
         seg->there = true;
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
@@ -326,6 +351,21 @@ static int newest_is_there(struct store *s, struct store_error *err)
         return 0;
 }
 
+/* Nothing was removed before there was a snapshot, but for a first file without entries that
+ * was too small for the first write, by an earlier version of us. */
+static int is_whole(struct store *s, struct store_error *err)
+{
+        const struct segment *seg;
+        uint64_t seq = 1;
+
+        if (s->rec.snapshot.index > 0 || s->rec.n_entries > 0)
+                return 0;
+        STAILQ_FOREACH (seg, &s->segments, next)
+                if (seg->seq != seq++)
+                        return refuse_gap(err, seq - 1, seg->seq);
+        return 0;
+}
+
 /* The log has the snapshot's last entry, of another term. */
 static bool contradicts(const struct store_recovered *rec)
 {
@@ -382,6 +422,9 @@ static int recover(struct store *s, struct store_error *err)
                         return r;
         }
         r = newest_is_there(s, err);
+        if (r < 0)
+                return r;
+        r = is_whole(s, err);
         if (r < 0)
                 return r;
         /* Snapshots that a newer one replaced: one of them is room for the next. */

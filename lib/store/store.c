@@ -195,6 +195,10 @@ static void trim(struct store *s)
 {
         struct segment *seg, *next;
 
+        /* Nothing goes before there is a snapshot: a file that is missing then is one that was
+         * lost. */
+        if (s->trimmed == 0)
+                return;
         /* What comes next is there: or a crash could leave no log at all. */
         while ((seg = STAILQ_FIRST(&s->segments)) && (next = STAILQ_NEXT(seg, next)) &&
                next->there && seg->last <= s->trimmed) {

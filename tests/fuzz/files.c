@@ -317,6 +317,10 @@ static bool open_store(void)
         if (store_recovered(D->store)->fresh) {
                 struct store_entry first = {.index = 1, .term = 1, .type = RAFT_CHANGE};
 
+                /* The snapshot of a restore that was cut short goes first, as a restore has it.
+                 */
+                if (store_recovered(D->store)->half_restored && store_begin_again(D->store) < 0)
+                        return false;
                 store_recovered_free(D->store);
                 if (store_init(D->store, (struct store_identity){7, 1}, 1, &first) < 0)
                         return false;

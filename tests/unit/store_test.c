@@ -824,6 +824,94 @@ TEST(a_log_that_lost_its_end_is_refused)
         segment_size = 0;
 }
 
+/* Where the sequence has a gap, what is before it did not count; so a file that was lost, or
+ * one of a higher number that somebody put there, took all of the log with it and nothing was
+ * said, if nothing was in the files behind (I5). */
+TEST(a_gap_is_refused_unless_a_snapshot_has_what_was_there)
+{
+        char newest[32], before[32], name[32];
+
+        segment_size = 4096;
+        for (int what = 0; what < 3; what++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                const char *missing = before;
+                uint64_t n;
+
+                fill_files(d, newest);
+                n = strtoull(newest + 4, NULL, 16);
+                snprintf(before, sizeof(before), "log-%016" PRIx64, n - 1);
+                switch (what) {
+                case 0: /* the newest was just begun, and the one before it is lost */
+                        CHECK_EQ(d->ops->remove(d, newest), 0);
+                        CHECK_EQ(d->ops->create(d, newest, 4096), 0);
+                        CHECK_EQ(d->ops->remove(d, before), 0);
+                        break;
+                case 1: /* and so are all others */
+                        CHECK_EQ(d->ops->remove(d, newest), 0);
+                        CHECK_EQ(d->ops->create(d, newest, 4096), 0);
+                        for (uint64_t i = 1; i < n; i++) {
+                                snprintf(name, sizeof(name), "log-%016" PRIx64, i);
+                                CHECK_EQ(d->ops->remove(d, name), 0);
+                        }
+                        missing = "log-0000000000000001";
+                        break;
+                case 2: /* one that is not ours */
+                        snprintf(before, sizeof(before), "log-%016" PRIx64, n + 1);
+                        CHECK_EQ(d->ops->create(d, "log-00000000000000ff", 0), 0);
+                        break;
+                }
+                check_refused(d, missing, "it is missing, but there is log-");
+        }
+        segment_size = 0;
+}
+
+/* A member that joins begins with no entry. Its first write may be too large for the first
+ * file, which holds nothing then, and went before there was any snapshot. */
+TEST(the_first_file_stays_until_there_is_a_snapshot)
+{
+        static const char first[] = "log-0000000000000001";
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        cleanup_(buf_fini) struct buf file = {0};
+        struct store_error err;
+        struct store *s;
+
+        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        store_set_segment_size(s, 4096);
+        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, NULL), 0);
+        append(s, 1, 2, 1, 4000);
+        finish(d);
+        CHECK_EQ(persisted, 2);
+        store_free(s);
+        s = open_store(d, 0);
+        check_entries(s, 1, 2, 1, 4000);
+        store_free(s);
+        CHECK_EQ(d->ops->read(d, first, &file), 0);
+        /* An earlier version of us removed it. */
+        CHECK_EQ(d->ops->remove(d, first), 0);
+        s = open_store(d, 0);
+        check_entries(s, 1, 2, 1, 4000);
+        store_free(s);
+}
+
+/* After it no other could be made: the next was the first again, and was read before all. */
+TEST(a_file_of_the_log_with_too_high_a_number_is_refused)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+
+        append(s, 2, 9, 1, 10);
+        finish(d);
+        snapshot(s, 9, 100, false);
+        finish(d);
+        store_free(s);
+        CHECK_EQ(d->ops->create(d, "log-ffffffffffffffff", 0), 0);
+        check_refused(d, "log-ffffffffffffffff", "no log gets to such a number");
+        CHECK_EQ(d->ops->remove(d, "log-ffffffffffffffff"), 0);
+        s = open_store(d, 0);
+        CHECK_EQ(store_recovered(s)->snapshot.index, 9);
+        store_free(s);
+}
+
 /* Only of what was not here since the start: a log that a new leader cut off, or that a
  * snapshot takes the place of, is no loss. */
 TEST(what_was_here_is_not_lacking)
