@@ -26,8 +26,8 @@ typedef int (*disk_list_fn)(const char *name, uint64_t size, void *arg);
 struct disk_ops {
         /* Calls @fn with every file's name and size. */
         int (*list)(struct disk *d, disk_list_fn fn, void *arg);
-        /* Appends the whole file to @out. */
-        int (*read)(struct disk *d, const char *name, struct buf *out);
+        /* Appends the file to @out, but of a longer one no more than @most bytes. */
+        int (*read)(struct disk *d, const char *name, size_t most, struct buf *out);
         /* What others, who may have been killed before they could, have written to @name, or
          * with NULL: what names there are, is durable from now on. To be believed, it must be:
          * a read would show what the next power loss takes away. */

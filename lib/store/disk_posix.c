@@ -8,6 +8,7 @@
 #include "loop/worker.h"
 #include "store/disk.h"
 
+#define READ_MAX ((size_t) 1 << 20)
 #define WRITE_MAX ((size_t) 4 << 20)
 /* A file that is made is written so much at a time. The page cache keeps what came in one write
  * together, and each small write into it later, and its sync, costs more the larger that is. */
@@ -62,28 +63,33 @@ static int posix_list(struct disk *d, disk_list_fn fn, void *arg)
         return r;
 }
 
-static int posix_read(struct disk *d, const char *name, struct buf *out)
+static int posix_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
         int fd = openat(posix_of(d)->dir_fd, name, O_RDONLY | O_CLOEXEC), r = 0;
+        size_t piece;
 
         if (fd < 0)
                 return -errno;
-        for (;;) {
-                uint8_t *to = buf_reserve(out, 1 << 20);
+        for (; most > 0; most -= piece) {
+                uint8_t *to;
                 ssize_t n;
+
+                piece = min_of(most, READ_MAX);
+                to = buf_reserve(out, piece);
 
                 if (!to) {
                         r = -ENOMEM;
                         break;
                 }
-                n = read(fd, to, 1 << 20);
-                if (n < 0 && errno == EINTR)
-                        continue;
+                do
+                        n = read(fd, to, piece);
+                while (n < 0 && errno == EINTR);
                 if (n < 0)
                         r = -errno;
                 if (n <= 0)
                         break;
-                buf_commit(out, (size_t) n);
+                piece = (size_t) n;
+                buf_commit(out, piece);
         }
         close(fd);
         return r;

@@ -16,8 +16,12 @@
 
 #define FORMAT 1
 #define SEGMENT_SIZE ((size_t) 8 << 20)
-#define SEQ_MOST ((uint64_t) INT64_MAX) /* no log gets there, of some MiB a file */
+/* No file of the log is larger, nor are as many made: each is some MiB. The size is written as
+ * 8 hex digits, in the name of a spare. */
+#define SEGMENT_MOST ((size_t) UINT32_MAX)
+#define SEQ_MOST ((uint64_t) INT64_MAX)
 #define META_SLOT 4096
+#define META_MOST ((size_t) 2 * META_SLOT)
 #define META_SIZE 48
 #define MARK_AT 512 /* in a slot, in a sector of its own */
 #define MARK_SIZE 24

@@ -31,13 +31,13 @@ static int cannot(struct store_error *err, const char *what, const char *file, i
 /* Reads what is on the disk, not what an earlier life of ours had no time to put there: it was
  * killed between write and sync, say, and the page cache has what a power loss would take back.
  */
-static int read_synced(struct store *s, const char *name, struct buf *out,
+static int read_synced(struct store *s, const char *name, size_t most, struct buf *out,
                        struct store_error *err)
 {
         int r = s->disk->ops->sync(s->disk, name);
 
         if (r == 0)
-                r = s->disk->ops->read(s->disk, name, out);
+                r = s->disk->ops->read(s->disk, name, most, out);
         return r < 0 ? cannot(err, "read", name, r) : 0;
 }
 
@@ -47,6 +47,7 @@ struct names {
         size_t n, cap;
         char (*half)[32]; /* of what was not made to its end */
         size_t n_half, half_cap;
+        char large[32]; /* a file of the log that is none, by its size; "": there is none */
 };
 
 /* Other names are not ours: a copy that somebody has put beside a file, say. */
@@ -83,6 +84,8 @@ static int collect_name(const char *name, uint64_t size, void *arg)
         if (array_reserve(&all->name, &all->cap, all->n + 1, sizeof(*all->name)) < 0)
                 return -ENOMEM;
         strcpy(all->name[all->n++], name);
+        if (size > SEGMENT_MOST && strncmp(name, "log-", 4) == 0)
+                strcpy(all->large, name);
         return 0;
 }
 
@@ -100,7 +103,7 @@ static int name_cmp(const void *a, const void *b)
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = read_synced(s, "meta", &b, err);
+        int r = read_synced(s, "meta", META_MOST + 1, &b, err);
 
         if (r == -ENOENT) {
                 err->text[0] = '\0';
@@ -109,6 +112,8 @@ static int read_meta(struct store *s, struct store_error *err)
         }
         if (r < 0)
                 return r;
+        if (buf_len(&b) > META_MOST)
+                return refuse(err, "meta", META_MOST, "it is longer than it can be");
         for (size_t at = 0; at + META_SIZE <= buf_len(&b); at += META_SLOT) {
                 const uint8_t *p = b.data + at;
 
@@ -147,22 +152,29 @@ static int read_meta(struct store *s, struct store_error *err)
 static int read_snapshot(struct store *s, const char *name, struct store_error *err)
 {
         struct buf *b = &s->snapshot_bytes;
-        uint64_t conf_len, data_len;
+        uint64_t conf_len, data_len, len;
         char own_name[32];
         const uint8_t *p;
         int r;
 
-        r = read_synced(s, name, b, err);
+        /* What it says of its length comes first, and no more than that is read. */
+        r = read_synced(s, name, SNAPSHOT_HEADER, b, err);
         if (r < 0)
                 return r;
-        p = b->data;
         if (buf_len(b) < SNAPSHOT_HEADER)
                 return refuse(err, name, 0, "it is too short");
-        conf_len = le64_get(p + 32);
-        data_len = le64_get(p + 40);
-        if (conf_len > buf_len(b) || data_len > buf_len(b) ||
-            SNAPSHOT_HEADER + conf_len + data_len != buf_len(b))
+        conf_len = le64_get(b->data + 32);
+        data_len = le64_get(b->data + 40);
+        if (__builtin_add_overflow(conf_len, data_len, &len) ||
+            __builtin_add_overflow(len, SNAPSHOT_HEADER + 1, &len))
                 return refuse(err, name, 32, "its length is wrong");
+        buf_clear(b);
+        r = s->disk->ops->read(s->disk, name, len, b);
+        if (r < 0)
+                return cannot(err, "read", name, r);
+        if (buf_len(b) != len - 1)
+                return refuse(err, name, 32, "its length is wrong");
+        p = b->data;
         if (crc32c(0, p + 4, buf_len(b) - 4) != le32_get(p))
                 return refuse(err, name, 0, "its checksum does not match");
         if (le32_get(p + 4) != FORMAT)
@@ -238,7 +250,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         r = skip_gap(s, seq, err);
         if (r < 0)
                 return r;
-        r = read_synced(s, name, b, err);
+        r = read_synced(s, name, SEGMENT_MOST, b, err);
         if (r < 0)
                 return r;
         s->n_entry_bytes++;
@@ -278,7 +290,7 @@ static int segment_is_empty(struct store *s, const char *name, bool *ret,
                             struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        int r = read_synced(s, name, &b, err);
+        int r = read_synced(s, name, SEGMENT_MOST, &b, err);
 
         *ret = r == 0 && all_zero(b.data, buf_len(&b));
         return r;
@@ -298,7 +310,7 @@ static int is_first_start(struct store *s, const char *name, bool *ret, struct s
         *ret = false;
         if (strcmp(name, first) != 0)
                 return 0;
-        r = read_synced(s, name, &b, err);
+        r = read_synced(s, name, SEGMENT_MOST, &b, err);
         if (r < 0)
                 return r;
         if (record_read(b.data, buf_len(&b), 0, &rec) > 0 && rec.entry.index == 1)
@@ -391,6 +403,8 @@ static int recover(struct store *s, struct store_error *err)
         r = s->disk->ops->list(s->disk, collect_name, &all);
         if (r < 0)
                 return r;
+        if (*all.large)
+                return refuse(err, all.large, SEGMENT_MOST, "it is longer than it can be");
         if (all.n > 0)
                 qsort(all.name, all.n, sizeof(*all.name), name_cmp);
         if (s->rec.fresh && all.n > 0)

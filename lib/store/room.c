@@ -41,7 +41,8 @@ struct spare *room_take(struct store *s, size_t n)
         } else if (n <= s->segment_size) {
                 s->wanted = true;
         } else {
-                s->large = max_of(s->large, n + n / 2); /* more may come meanwhile */
+                /* More may come meanwhile. */
+                s->large = max_of(s->large, min_of(n + n / 2, SEGMENT_MOST));
         }
         return sp;
 }

@@ -308,12 +308,16 @@ void job_start(struct job *j)
 }
 
 /* Starts the next segment, if there is a file for @need bytes; its name is to become *@from.
- * Returns 0, -EAGAIN when one is still to be made, or -ENOMEM. */
+ * Returns 0, -EAGAIN when one is still to be made, -EFBIG when none is that large, or -ENOMEM.
+ */
 static int next_segment(struct store *s, size_t need, char from[static 32])
 {
-        struct spare *sp = room_take(s, need);
         struct segment *seg;
+        struct spare *sp;
 
+        if (need > SEGMENT_MOST)
+                return -EFBIG;
+        sp = room_take(s, need);
         if (!sp)
                 return -EAGAIN;
         seg = calloc(1, sizeof(*seg));
@@ -367,7 +371,7 @@ void store_flush(struct store *s)
         if (n > 0 && !s->writing && !s->installing && !s->failed) {
                 if (!seg || seg->size - s->offset < n)
                         r = next_segment(s, n, from);
-                if (r == -ENOMEM)
+                if (r < 0 && r != -EAGAIN)
                         return store_fail(s, "the log", r);
         }
         room_tend(s);

@@ -76,16 +76,20 @@ static void add_zeroes(struct buf *b, size_t n)
         buf_commit(b, n);
 }
 
-static int on_read(struct disk *d, const char *name, struct buf *out)
+static int on_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
         struct file *f = find(d, name);
+        size_t n, zeroes;
 
         if (!f)
                 return -ENOENT;
-        buf_add(out, buf_len(&f->bytes) > 0 ? f->bytes.data : (uint8_t *) "",
-                buf_len(&f->bytes));
-        if (f->len > buf_len(&f->bytes))
-                add_zeroes(out, min_of(f->len - buf_len(&f->bytes), (size_t) ROOM));
+        n = min_of(buf_len(&f->bytes), most);
+        buf_add(out, n > 0 ? f->bytes.data : (uint8_t *) "", n);
+        zeroes = f->len > buf_len(&f->bytes) ? f->len - buf_len(&f->bytes) : 0;
+        zeroes = min_of(zeroes, (size_t) ROOM);
+        zeroes = min_of(zeroes, most - n);
+        if (zeroes > 0)
+                add_zeroes(out, zeroes);
         return buf_error(out);
 }
 

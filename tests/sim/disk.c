@@ -99,13 +99,13 @@ static int sim_list(struct disk *d, disk_list_fn fn, void *arg)
         return r;
 }
 
-static int sim_read(struct disk *d, const char *name, struct buf *out)
+static int sim_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
         struct file *f = find(sim_of(d), name);
 
         if (!f)
                 return -ENOENT;
-        buf_add(out, f->bytes, f->len);
+        buf_add(out, f->bytes, min_of(f->len, most));
         return buf_error(out);
 }
 

@@ -266,10 +266,10 @@ static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
         return d->ops->list(d, fn, arg);
 }
 
-static int watched_read(struct disk *d, const char *name, struct buf *out)
+static int watched_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
         d = watched(d)->under; /* into the replica's memory */
-        return d->ops->read(d, name, out);
+        return d->ops->read(d, name, most, out);
 }
 
 static int watched_sync(struct disk *d, const char *name)

@@ -1046,7 +1046,7 @@ static int copy_file(const char *name, uint64_t size, void *arg)
         struct disk **d = arg; /* from, to */
         cleanup_(buf_fini) struct buf b = {0};
 
-        CHECK_EQ(d[0]->ops->read(d[0], name, &b), 0);
+        CHECK_EQ(d[0]->ops->read(d[0], name, SIZE_MAX, &b), 0);
         CHECK_EQ(d[1]->ops->create(d[1], name, (size_t) size), 0);
         CHECK_EQ(d[1]->ops->write(d[1], name, 0, buf_head(&b), buf_len(&b)), 0);
         return 0;

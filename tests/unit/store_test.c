@@ -1,4 +1,8 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "../sim/world.h"
+#include "loop/loop.h"
 #include "store/store.h"
 #include "test.h"
 
@@ -192,7 +196,7 @@ TEST(damage_is_refused_by_name)
                 append(s, 21, 40, 1, 300);
                 finish(d);
                 store_free(s);
-                CHECK_EQ(d->ops->read(d, "log-0000000000000001", &file), 0);
+                CHECK_EQ(d->ops->read(d, "log-0000000000000001", SIZE_MAX, &file), 0);
                 /* In the first of the two writes, behind the first entry and the word that
                  * voids it; a record takes 336 bytes, the last 4 of which are padding. */
                 at = 40 + 32 + rnd(0, 19) * 336 + rnd(0, 331);
@@ -701,7 +705,7 @@ TEST(a_vote_that_was_believed_stands)
                 uint8_t slot[4096 + 48];
                 cleanup_(buf_fini) struct buf meta = {0};
 
-                CHECK_EQ(d->ops->read(d, "meta", &meta), 0);
+                CHECK_EQ(d->ops->read(d, "meta", SIZE_MAX, &meta), 0);
                 CHECK(buf_len(&meta) >= sizeof(slot));
                 memcpy(slot, meta.data, sizeof(slot));
                 CHECK_EQ(store_vote(s, 9, 3), 0);
@@ -769,7 +773,7 @@ static void fill_files(struct disk *d, char newest[static 32])
         for (cleanup_(buf_fini) struct buf b = {0}; n == 0 || buf_len(&b) > 0; n++) {
                 buf_clear(&b);
                 snprintf(newest, 32, "log-%016" PRIx64, n + 1);
-                if (d->ops->read(d, newest, &b) < 0)
+                if (d->ops->read(d, newest, SIZE_MAX, &b) < 0)
                         break;
         }
         CHECK(n > 3);
@@ -885,7 +889,7 @@ TEST(the_first_file_stays_until_there_is_a_snapshot)
         s = open_store(d, 0);
         check_entries(s, 1, 2, 1, 4000);
         store_free(s);
-        CHECK_EQ(d->ops->read(d, first, &file), 0);
+        CHECK_EQ(d->ops->read(d, first, SIZE_MAX, &file), 0);
         /* An earlier version of us removed it. */
         CHECK_EQ(d->ops->remove(d, first), 0);
         s = open_store(d, 0);
@@ -910,6 +914,61 @@ TEST(a_file_of_the_log_with_too_high_a_number_is_refused)
         s = open_store(d, 0);
         CHECK_EQ(store_recovered(s)->snapshot.index, 9);
         store_free(s);
+}
+
+static void make_large(const char *dir, const char *name, off_t size)
+{
+        char path[128];
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        CHECK(fd >= 0);
+        CHECK_EQ(ftruncate(fd, size), 0);
+        close(fd);
+}
+
+static void remove_from(const char *dir, const char *name)
+{
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
+        (void) !unlink(path);
+}
+
+/* A hole of a TiB takes no room on the disk, and took all memory at the start. */
+TEST(a_file_that_is_too_large_is_refused_before_it_is_read)
+{
+        static const char *const names[] = {"meta", "log-0000000000000001",
+                                            "log-0000000000000002",
+                                            "snapshot-0000000000000007"};
+        static const char *const says[] = {
+                "it is longer than it can be", "it is longer than it can be",
+                "it is longer than it can be", "its length is wrong"};
+        const off_t huge = (off_t) 1 << 40;
+
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+                char dir[] = "/tmp/tenure-test-XXXXXX";
+                struct disk *d;
+                struct loop *l;
+                struct store *s;
+
+                CHECK(mkdtemp(dir));
+                CHECK_EQ(loop_new(&l), 0);
+                CHECK_EQ(disk_posix_new(&d, dir, l), 0);
+                segment_size = 4096;
+                s = open_store(d, 0);
+                store_free(s);
+                segment_size = 0;
+                make_large(dir, names[i], huge);
+                check_refused(d, names[i], says[i]);
+                disk_free(d);
+                loop_free(l);
+                for (size_t k = 0; k < ARRAY_SIZE(names); k++)
+                        remove_from(dir, names[k]);
+                remove_from(dir, "lock");
+                CHECK_EQ(rmdir(dir), 0);
+        }
 }
 
 /* Only of what was not here since the start: a log that a new leader cut off, or that a
