@@ -8,7 +8,7 @@
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
  *     reads.c     linearizable reads
- *     words.c     lease time: the leader's words and their answers
+ *     beacons.c   lease time: the leader's beacons and their answers
  *     members.c   who the replicas are
  */
 #pragma once
@@ -208,11 +208,11 @@ struct replica {
         struct lease_clock clock;
         bool asking; /* leader: what time did the others hear of? */
         struct boot_time asked_time_at;
-        uint64_t time_told;               /* bit per peer */
-        struct boot_time worded_at;       /* leader: when the last word went out... */
-        nsec_t worded[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
-        nsec_t late[REPLICA_PEERS_MAX];   /* ...and the quickest answer that came late */
-        unsigned words_unanswered;        /* in time, by a majority, since the last that was */
+        uint64_t time_told;                 /* bit per peer */
+        struct boot_time beacon_at;         /* leader: when the last beacon went out... */
+        nsec_t answered[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
+        nsec_t late[REPLICA_PEERS_MAX];     /* ...and the quickest answer that came late */
+        unsigned beacons_unanswered; /* in time, by a majority, since the last that was */
         uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
         struct boot_time moved_at;
 
@@ -336,12 +336,12 @@ void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
 void reads_told(struct replica *r, uint64_t id, uint64_t index);
 void reads_reroute(struct replica *r);
 
-/* ---- words.c ---- */
+/* ---- beacons.c ---- */
 
-void words_run(struct replica *r);
-void words_ask(struct replica *r);
-void words_acked(struct replica *r, unsigned i, nsec_t sent);
-void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
+void beacons_run(struct replica *r);
+void beacons_ask(struct replica *r);
+void beacons_acked(struct replica *r, unsigned i, nsec_t sent);
+void beacons_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 
 /* ---- members.c ---- */
 

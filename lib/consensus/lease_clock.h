@@ -1,22 +1,22 @@
 /*
  * The clock that makes lease time (base/clock.h): how much time counts against leases.
  *
- * The leader runs it. Each heartbeat it sends a word with its own boot_time and the lease time
- * then; followers remember the highest lease time they were told and send the boot_time back.
- * Once a majority has answered a word, within a heartbeat, the core was well when it was sent:
- * lease time has advanced by as much as boot_time since the word before. If that is longer than
- * LEASE_CLOCK_NORMAL heartbeats and the way - nobody led, the leader did not run, commits stood
- * still, the majority was away - none of it counts, nor the moment that clients take to try
- * again.
+ * The leader runs it. Each heartbeat it sends a beacon with its own boot_time and the lease
+ * time then; followers remember the highest lease time they were told and send the boot_time
+ * back. Once a majority has answered a beacon, within a heartbeat, the core was well when it
+ * was sent: lease time has advanced by as much as boot_time since the beacon before. If that is
+ * longer than LEASE_CLOCK_NORMAL heartbeats and the way - nobody led, the leader did not run,
+ * commits stood still, the majority was away - none of it counts, nor the moment that clients
+ * take to try again.
  *
  * A new leader goes on from the latest that a majority was told: whoever answered the last
- * confirmed word is in it. Latest means of the highest term, and of that the highest. It is a
+ * confirmed beacon is in it. Latest means of the highest term, and of that the highest. It is a
  * maximum of instants, so that nothing is ever counted or excused twice (I1, I2, A7). What
- * falls between two words, up to the normal gap, and a heartbeat is the grain of it: shorter
+ * falls between two beacons, up to the normal gap, and a heartbeat is the grain of it: shorter
  * outages are not noticed, and of a longer one so much may count.
  *
  * Entries of the log carry the lease time at which they were appended. What was once given out,
- * in an entry or a word, is never taken back: a lease that is renewed later must not end
+ * in an entry or a beacon, is never taken back: a lease that is renewed later must not end
  * earlier. While it is not known whether an outage goes on, no entry is appended. Pure.
  */
 #pragma once
@@ -24,7 +24,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-/* Heartbeats between two confirmed words that are not an outage yet. */
+/* Heartbeats between two confirmed beacons that are not an outage yet. */
 #define LEASE_CLOCK_NORMAL(heartbeat) ((heartbeat) *5 / 2)
 
 struct lease_clock {
@@ -41,7 +41,7 @@ struct lease_clock {
 
 void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry);
 
-/* A leader of @term says, by a word, an entry or a snapshot, that it has been @t. */
+/* A leader of @term says, by a beacon, an entry or a snapshot, that it has been @t. */
 void lease_clock_told(struct lease_clock *c, uint64_t term, struct lease_time t,
                       struct boot_time now);
 
@@ -53,14 +53,14 @@ void lease_clock_stop(struct lease_clock *c);
 /* What is longer is an outage. */
 nsec_t lease_clock_limit(const struct lease_clock *c);
 
-/* The word that was sent at @sent has been answered by a majority, and commits move. */
+/* The beacon that was sent at @sent has been answered by a majority, and commits move. */
 void lease_clock_confirm(struct lease_clock *c, struct boot_time sent);
 
 /* Lease time now. The leader's may run ahead of what gets confirmed by the normal gap at most;
  * a follower's is what it was told, and a guess of what passed since. */
 struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time now);
 
-/* The same, for an entry or a word of ours. */
+/* The same, for an entry or a beacon of ours. */
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now);
 
 /* Leader: was the core well until now, so that time may be given to an entry, and what is past

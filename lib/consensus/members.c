@@ -204,7 +204,7 @@ void members_step(struct replica *r)
         if (same(c, &r->configured))
                 return;
         /* What is kept by place in the configuration begins anew. */
-        memset(r->worded, 0, sizeof(r->worded));
+        memset(r->answered, 0, sizeof(r->answered));
         memset(r->told_commit, 0, sizeof(r->told_commit));
         r->time_told = 0;
         r->round_acked = 0;

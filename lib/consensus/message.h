@@ -20,19 +20,19 @@ enum frame_type {
         FRAME_READ_PONG, /* term:u64 seq:u64 */
         FRAME_READ_ASK,  /* id:u64: follower to leader: from which index may I read? */
         FRAME_READ_TELL, /* id:u64 index:u64 */
-        FRAME_PROPOSE,  /* term:u64 life:u64 n:u64 priority:u8 commands: follower to leader, the
-                           n-th of that life */
-        FRAME_WORD,     /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
-                           (lease_clock.h) */
-        FRAME_WORD_ACK, /* term:u64 clock:u64: the answer */
-        FRAME_TIME_ASK, /* term:u64: new leader to all: what lease time have you heard of? */
-        FRAME_CHANGE,   /* request:u64 what:u8 id:u64 address: to the leader */
-        FRAME_CHANGED,  /* request:u64 outcome:u64: the answer */
-        FRAME_REMOVED,  /* index:u64: to one that is no member, as of that entry */
-        FRAME_TIME_TELL,    /* term:u64 of_term:u64 lease_time:u64 */
-        FRAME_SNAPSHOT,     /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
-                               InstallSnapshot, which is too large for one frame, and of crc:u32
-                               behind it, the CRC-32C of all that */
+        FRAME_PROPOSE, /* term:u64 life:u64 n:u64 priority:u8 commands: follower to leader, the
+                          n-th of that life */
+        FRAME_BEACON,  /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
+                        (lease_clock.h) */
+        FRAME_BEACON_ACK, /* term:u64 clock:u64: the answer */
+        FRAME_TIME_ASK,   /* term:u64: new leader to all: what lease time have you heard of? */
+        FRAME_CHANGE,     /* request:u64 what:u8 id:u64 address: to the leader */
+        FRAME_CHANGED,    /* request:u64 outcome:u64: the answer */
+        FRAME_REMOVED,    /* index:u64: to one that is no member, as of that entry */
+        FRAME_TIME_TELL,  /* term:u64 of_term:u64 lease_time:u64 */
+        FRAME_SNAPSHOT,   /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
+                             InstallSnapshot, which is too large for one frame, and of crc:u32
+                             behind it, the CRC-32C of all that */
         FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap;
                                0 behind all of them: it was refused */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of

@@ -224,7 +224,7 @@ static void become_leader(struct replica *r)
          * 8). */
         r->ready = false;
         r->led_at = r->now;
-        memset(r->worded, 0, sizeof(r->worded));
+        memset(r->answered, 0, sizeof(r->answered));
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->late[i] = INT64_MAX;
         memset(r->told_commit, 0, sizeof(r->told_commit));
@@ -239,7 +239,7 @@ static void become_leader(struct replica *r)
         ev.submit.n = 1;
         r->first_of_term = log_last(&r->log) + 1;
         replica_step(r, &ev);
-        words_ask(r);
+        beacons_ask(r);
 }
 
 static void apply_change(struct replica *r, const struct log_entry *e, uint64_t index)
@@ -292,7 +292,7 @@ static void apply_committed(struct replica *r)
                 if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {
                         r->ready = true;
-                        words_run(r);
+                        beacons_run(r);
                 }
         }
 }
@@ -399,7 +399,7 @@ static void on_persisted(void *userdata, uint64_t index)
 
         ev.persisted_entries.index = index;
         replica_step(r, &ev);
-        words_run(r);
+        beacons_run(r);
 }
 
 static void on_failed(void *userdata, const char *file, int e)
@@ -593,7 +593,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         replica_step(r, &ev);
         raft_free(entries);
         if (!r->dead)
-                words_run(r);
+                beacons_run(r);
 }
 
 /* How many numbers follow the type of the frames that are our own. */
@@ -602,7 +602,7 @@ static int numbers_in(uint8_t type)
         switch (type) {
         case FRAME_PROPOSED:
                 return 5;
-        case FRAME_WORD:
+        case FRAME_BEACON:
         case FRAME_TIME_TELL:
         case FRAME_SNAPSHOT_ACK:
                 return 3;
@@ -610,7 +610,7 @@ static int numbers_in(uint8_t type)
         case FRAME_READ_PONG:
         case FRAME_READ_TELL:
         case FRAME_CHANGED:
-        case FRAME_WORD_ACK:
+        case FRAME_BEACON_ACK:
         case FRAME_LACKS:
                 return 2;
         case FRAME_READ_ASK:
@@ -630,9 +630,9 @@ static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, cons
                 return replica_send(r, peer, FRAME_READ_PONG, v, 2);
         case FRAME_PROPOSED:
                 return queue_acknowledged(r, v[1], v[2], v[3], v[4] != 0);
-        case FRAME_WORD:
+        case FRAME_BEACON:
                 lease_clock_told(&r->clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
-                return replica_send(r, peer, FRAME_WORD_ACK, v, 2);
+                return replica_send(r, peer, FRAME_BEACON_ACK, v, 2);
         case FRAME_LACKS:
                 return members_lack(r, v[1]);
         case FRAME_TIME_ASK:
@@ -653,11 +653,11 @@ static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, co
         case FRAME_READ_PONG:
                 return reads_ponged(r, (unsigned) i, v[1]);
         case FRAME_TIME_TELL:
-                words_told(r, (unsigned) i, v[1], v[2]);
-                return words_run(r);
-        case FRAME_WORD_ACK:
-                words_acked(r, (unsigned) i, (nsec_t) v[1]);
-                return words_run(r);
+                beacons_told(r, (unsigned) i, v[1], v[2]);
+                return beacons_run(r);
+        case FRAME_BEACON_ACK:
+                beacons_acked(r, (unsigned) i, (nsec_t) v[1]);
+                return beacons_run(r);
         case FRAME_SNAPSHOT_ACK:
                 return snapshot_acked(r, peer, v[1], v[2]);
         }
@@ -731,7 +731,7 @@ void replica_run(struct replica *r, struct boot_time now)
 
                 replica_step(r, &ev);
         }
-        words_run(r);
+        beacons_run(r);
         /* Frames may be lost: proposals are sent, and reads asked, again. */
         queue_run(r);
         if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)

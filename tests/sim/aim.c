@@ -5,7 +5,7 @@
  * of those who take part, and undo it after a while.
  *
  * Some aims are stories: overlap (the worst case of Raft's section 5.3), alone (alone.c), and
- * words.
+ * beacons.
  */
 #include "base/log.h"
 #include "world.h"
@@ -207,7 +207,7 @@ static const struct aim aims[] = {
                    {AT_RENEWAL, STALL, LEADER, 30, 50 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_RENEWAL, CRASH, LEADER, 10, 50 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = many_edges},
-        {.name = "words", .prepare = nobody_answers},
+        {.name = "beacons", .prepare = nobody_answers},
         {.name = "holders",
          .rules = {{AT_RENEWAL, RESTART_HOLDER, SELF, 100, 50 * MSEC, 0, 0},
                    {AT_RENEWAL, CUT, SELF, 50, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
@@ -560,7 +560,7 @@ static void overlap(struct world *w)
 }
 
 /* For less than an election timeout, so that nobody else leads: their sockets fill with the
- * leader's words meanwhile, and those they answer late. */
+ * leader's beacons meanwhile, and those they answer late. */
 static void nobody_gets_on(struct world *w)
 {
         struct replica_node *leader = the_leader(w);
@@ -600,7 +600,7 @@ void aim_begin(struct world *w)
                 alone_begin();
                 post(w, 600 * MSEC, EV_SCRIPT);
         }
-        if (aims_at(w, "words"))
+        if (aims_at(w, "beacons"))
                 post(w, 800 * MSEC, EV_SCRIPT);
         if (!aims_at(w, "overlap"))
                 return;

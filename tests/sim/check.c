@@ -545,7 +545,7 @@ void check_undead(struct world *w)
                 nsec_t ttl = l->ttl_ms * MSEC, lull = w->lull - l->lull_before;
                 uint64_t lulls = w->lulls - l->lulls_before;
 
-                /* A network that loses 3 in 100 frames costs words and commits; a disk that
+                /* A network that loses 3 in 100 frames costs beacons and commits; a disk that
                  * stalls now and then holds up what queues behind; who hands over to one that
                  * is not there serves nobody for an election timeout or two; and when a
                  * majority crashes at once, lease time goes on from the log (TICK_AFTER in

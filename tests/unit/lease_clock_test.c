@@ -19,7 +19,7 @@ static struct lease_clock leader(int64_t known_ms)
         return c;
 }
 
-/* While words are answered, lease time runs like the leader's clock, after the moment that
+/* While beacons are answered, lease time runs like the leader's clock, after the moment that
  * clients take to try again. */
 TEST(lease_time_runs_while_the_core_is_well)
 {
@@ -34,7 +34,7 @@ TEST(lease_time_runs_while_the_core_is_well)
                  at_ms(1100).ns);
 }
 
-/* I1: what lies between two words too far apart counts for nobody, nor does a retry. */
+/* I1: what lies between two beacons too far apart counts for nobody, nor does a retry. */
 TEST(lease_time_stands_still_in_an_outage)
 {
         struct lease_clock c = leader(0);
@@ -50,7 +50,7 @@ TEST(lease_time_stands_still_in_an_outage)
         CHECK_EQ(c.outages, 1900 * MS);
 }
 
-/* A word that waited somewhere counts from when it was sent, and an older one not at all. */
+/* A beacon that waited somewhere counts from when it was sent, and an older one not at all. */
 TEST(late_answers_do_not_turn_lease_time_back)
 {
         struct lease_clock c = leader(0);
@@ -60,7 +60,7 @@ TEST(late_answers_do_not_turn_lease_time_back)
         CHECK_EQ(lease_clock_read(&c, at_ms(150)).ns, 100 * MS);
 }
 
-/* I2, A7: leader after leader goes on from the highest word that a majority heard, and never
+/* I2, A7: leader after leader goes on from the highest beacon that a majority heard, and never
  * refills; what was told twice counts once. A8; A13: one number is set, no lease is looked at.
  */
 TEST(a_new_leader_goes_on_where_the_old_one_was)
@@ -78,8 +78,8 @@ TEST(a_new_leader_goes_on_where_the_old_one_was)
         CHECK_EQ(lease_clock_read(&b, at_ms(2150)).ns, 1050 * MS);
 }
 
-/* I3: what was given out stands, though an outage began before it; and a word of a leader that
- * was never confirmed does not outlive the next leader's. */
+/* I3: what was given out stands, though an outage began before it; and a beacon of a leader
+ * that was never confirmed does not outlive the next leader's. */
 TEST(lease_time_that_was_given_out_stands)
 {
         struct lease_clock c = leader(0), other;

@@ -1,5 +1,5 @@
-/* Lease time at work (lease_clock.h): the leader's words, their answers, and what a new leader
- * asks. */
+/* Lease time at work (lease_clock.h): the leader's beacons, their answers, and what a new
+ * leader asks. */
 #include "consensus/internal.h"
 
 static int nsec_cmp(const void *a, const void *b)
@@ -22,28 +22,28 @@ static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t
         return n;
 }
 
-/* When the word was sent that a majority, us included, has answered. */
-static struct boot_time majority_worded(const struct replica *r)
+/* When the beacon was sent that a majority, us included, has answered. */
+static struct boot_time majority_answered(const struct replica *r)
 {
         unsigned need = replica_voters(r) / 2, n;
         nsec_t at[REPLICA_PEERS_MAX];
 
         if (need == 0)
                 return r->now;
-        n = voters_sorted(r, r->worded, at);
+        n = voters_sorted(r, r->answered, at);
         return (struct boot_time){n >= need ? at[n - need] : 0};
 }
 
 /* An answer that took long came out of a socket that nobody read: it says nothing of the time
  * in between. */
-void words_acked(struct replica *r, unsigned i, nsec_t sent)
+void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 {
         nsec_t way = boot_diff(r->now, (struct boot_time){sent});
 
         if (way < 0)
                 return;
         if (way <= r->cfg.heartbeat + 2 * r->clock.way)
-                r->worded[i] = max_of(r->worded[i], sent);
+                r->answered[i] = max_of(r->answered[i], sent);
         else
                 r->late[i] = min_of(r->late[i], way);
 }
@@ -56,7 +56,7 @@ static void learn_way(struct replica *r)
         nsec_t late[REPLICA_PEERS_MAX];
 
         if (need == 0 ||
-            r->words_unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
+            r->beacons_unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
             voters_sorted(r, r->late, late) < need || late[need - 1] == INT64_MAX)
                 return;
         log_warning("The way to a majority of the replicas and back takes %lld ms; choose a "
@@ -80,7 +80,7 @@ static bool commits_move(struct replica *r)
 }
 
 /* A new leader asks what lease time the others have heard of, until a majority has told. */
-void words_ask(struct replica *r)
+void beacons_ask(struct replica *r)
 {
         uint64_t term = raft_current_term(&r->raft);
 
@@ -91,7 +91,7 @@ void words_ask(struct replica *r)
         replica_send_all(r, FRAME_TIME_ASK, &term, 1);
 }
 
-void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
+void beacons_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
 {
         if (!r->asking || replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return;
@@ -100,16 +100,16 @@ void words_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
 }
 
 /* Keeps lease time going, as long as a majority answers and commits move. */
-void words_run(struct replica *r)
+void beacons_run(struct replica *r)
 {
-        struct boot_time worded;
+        struct boot_time answered;
         nsec_t outages;
 
         if (!replica_leads(r) || !r->ready)
                 return;
         if (!r->clock.running) {
                 if ((unsigned) __builtin_popcountll(r->time_told) + 1 <= replica_voters(r) / 2)
-                        return words_ask(r);
+                        return beacons_ask(r);
                 r->asking = false;
                 r->moved_at = r->now;
                 lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
@@ -117,20 +117,20 @@ void words_run(struct replica *r)
         outages = r->clock.outages;
         /* While it hands over, it accepts no renewal. */
         if (commits_move(r) && raft_transferee(&r->raft) == 0) {
-                worded = majority_worded(r);
-                if (boot_before(r->clock.since, worded))
-                        r->words_unanswered = 0;
-                lease_clock_confirm(&r->clock, worded);
+                answered = majority_answered(r);
+                if (boot_before(r->clock.since, answered))
+                        r->beacons_unanswered = 0;
+                lease_clock_confirm(&r->clock, answered);
                 learn_way(r);
         }
         if (r->clock.outages > outages)
                 log_debug("For %lld ms nothing could be renewed; no lease pays for that.",
                           (long long) ((r->clock.outages - outages) / NSEC_PER_MSEC));
-        if (boot_diff(r->now, r->worded_at) < r->cfg.heartbeat * 9 / 10)
+        if (boot_diff(r->now, r->beacon_at) < r->cfg.heartbeat * 9 / 10)
                 return;
-        r->worded_at = r->now;
-        r->words_unanswered++;
-        replica_send_all(r, FRAME_WORD,
+        r->beacon_at = r->now;
+        r->beacons_unanswered++;
+        replica_send_all(r, FRAME_BEACON,
                          (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
                                       (uint64_t) lease_clock_give(&r->clock, r->now).ns},
                          3);
