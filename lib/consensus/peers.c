@@ -485,20 +485,46 @@ static void in_timeout(struct loop_timer *t)
         in_free(container_of(t, struct link_in, timeout));
 }
 
-/* Whoever has not said who he is has a few seconds, and no more than a few may be so: the one
- * that came first goes. */
-static void bound_strangers(struct peers *p)
+/* Both come from one address, on whatever ports. */
+static bool same_address(const char *a, const char *b)
 {
-        struct link_in *i, *first = NULL;
+        const char *end = strrchr(a, ':');
+        size_t len = end ? (size_t) (end - a) + 1 : strlen(a);
+
+        return strncmp(a, b, len) == 0 && !strchr(b + len, ':');
+}
+
+static size_t n_of_address(const struct peers *p, const struct link_in *of)
+{
+        struct link_in *i;
         size_t n = 0;
 
         LIST_FOREACH (i, &p->in, next)
-                if (!i->greeted) {
+                n += !i->greeted &&
+                     same_address(stream_peer(of->stream), stream_peer(i->stream));
+        return n;
+}
+
+/* Whoever has not said who he is has a few seconds, and no more than a few may be so: of the
+ * address that has most of them the one that came first goes, so that a flood does not end a
+ * member's handshake. Costs the square of STRANGERS_MAX comparisons. */
+static void bound_strangers(struct peers *p)
+{
+        struct link_in *i, *first = NULL;
+        size_t n = 0, most = 0, k;
+
+        LIST_FOREACH (i, &p->in, next)
+                n += !i->greeted;
+        if (n < STRANGERS_MAX)
+                return;
+        LIST_FOREACH (i, &p->in, next) {
+                k = i->greeted ? 0 : n_of_address(p, i);
+                if (k > 0 && k >= most) {
                         first = i;
-                        n++;
+                        most = k;
                 }
-        if (n >= STRANGERS_MAX)
-                in_free(first);
+        }
+        in_free(first);
 }
 
 static void on_accept(int fd, void *userdata)

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include "base/le.h"
 #include "consensus/message.h"
 #include "consensus/peers.h"
 #include "loop/loop.h"
@@ -321,5 +322,69 @@ TEST(a_link_tries_each_url_of_its_member)
         loop_timer_in(&w.beat, 0);
         run_for(5000 * MS);
         CHECK_EQ(w.got, 1);
+        tear_down(rv);
+}
+
+/* One that connects from @host and says nothing yet. */
+static int call_from(const char *host, const char *url)
+{
+        struct sockaddr_in a = {.sin_family = AF_INET};
+        struct sockaddr_in b = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t) atoi(strrchr(url, ':') + 1)),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        CHECK(fd >= 0 && inet_pton(AF_INET, host, &a.sin_addr) == 1);
+        CHECK(bind(fd, (struct sockaddr *) &a, sizeof(a)) == 0);
+        CHECK(connect(fd, (struct sockaddr *) &b, sizeof(b)) == 0);
+        return fd;
+}
+
+/* A flood from elsewhere ends its own connections, not that of a member which is slower to say
+ * who it is; and where all have as many, the one that came first goes. */
+TEST(who_floods_ends_its_own_connections)
+{
+        uint8_t said[24 + 4 + 4] = "TENPEER1";
+        char from[64], to[64], host[32];
+        struct resolver *rv = set_up(from, to);
+        int fd[200], member, first;
+
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        le64_put(said + 8, CLUSTER);
+        le64_put(said + 16, 1);
+        le32_put(said + 24, 4);
+        memcpy(said + 28, "vote", 4);
+
+        first = call_from("127.0.0.3", to);
+        run_for(20 * MS);
+        member = call_from("127.0.0.2", to);
+        run_for(20 * MS);
+        for (size_t i = 0; i < ARRAY_SIZE(fd); i++) {
+                fd[i] = call_from("127.0.0.1", to);
+                if (i % 16 == 15)
+                        run_for(20 * MS);
+        }
+        run_for(20 * MS);
+        CHECK(recv(first, host, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+        CHECK_EQ(write(member, said, sizeof(said)), (ssize_t) sizeof(said));
+        run_for(3000 * MS);
+        CHECK_EQ(w.got, 1);
+
+        /* One of each address: `first` is the oldest. */
+        for (size_t i = 0; i < ARRAY_SIZE(fd); i++)
+                close(fd[i]);
+        run_for(20 * MS);
+        for (size_t i = 0; i < 64; i++) {
+                snprintf(host, sizeof(host), "127.0.1.%zu", i + 1);
+                fd[i] = call_from(host, to);
+        }
+        run_for(100 * MS);
+        CHECK_EQ(recv(first, host, 1, MSG_DONTWAIT), 0);
+        CHECK(recv(fd[0], host, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+        for (size_t i = 0; i < 64; i++)
+                close(fd[i]);
+        close(member);
+        close(first);
         tear_down(rv);
 }
