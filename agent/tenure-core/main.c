@@ -403,6 +403,48 @@ static int identify(struct program *p)
         return 0;
 }
 
+/* Of the members that the data directory knows: who we are there, and who is where we are. */
+struct place {
+        const struct program *program;
+        bool ours;           /* one of our URLs is of the member that we are */
+        uint64_t other;      /* or of this one; 0: of none */
+        const char *address; /* of the member that we are; borrowed */
+};
+
+static void look(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct place *at = arg;
+        const struct program *p = at->program;
+        bool met = urls_meet(address, p->cluster.peers[p->cluster.self].urls);
+
+        (void) voter;
+        if (id == p->member_id) {
+                at->address = address;
+                at->ours = met;
+        } else if (met) {
+                at->other = id;
+        }
+}
+
+/* Who had joined is whoever its data directory says: so the directory of another member, or a
+ * copy of it, would make a second one of that, which votes and acknowledges beside the first.
+ */
+static int check_place(const struct program *p)
+{
+        struct place at = {.program = p};
+
+        core_each_peer(p->node.core, look, &at);
+        if (!at.address || at.ours || at.other == 0)
+                return 0;
+        log_error("Data directory %s: the data directory is of member %016" PRIx64
+                  " at %s, but --initial-cluster puts %s at %s, which is member %016" PRIx64
+                  "; give each member its own --data-dir, or correct --initial-cluster if the "
+                  "member has moved.",
+                  p->opt.data_dir, p->member_id, at.address, p->opt.name,
+                  p->cluster.peers[p->cluster.self].urls, at.other);
+        return -EINVAL;
+}
+
 static struct core_config core_config_of(const struct program *p, uint64_t seed)
 {
         const struct options *o = &p->opt;
@@ -562,6 +604,8 @@ static int run(struct program *p)
         if (r < 0)
                 return r;
         r = node_start(&p->node);
+        if (r == 0 && strcmp(p->opt.initial_cluster_state, "existing") == 0)
+                r = check_place(p);
         if (r < 0)
                 return r;
         loop_hook_start(&p->decide, p->loop, LOOP_DECIDE, decide);

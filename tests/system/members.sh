@@ -82,6 +82,12 @@ has "a member that is none" "$(ctl core remove nobody 2>&1)" "no member is named
 P=$(pgrep -f -- "--name d --data-dir $DIR/d " | head -n1)
 kill -9 "$P"
 until_ok 5 bash -c "! kill -0 $P"
+# Where another member is, its directory, or a copy, would make two of it. Its flags say who is where; the port does not.
+cp -r "$DIR/d" "$DIR/d.copy"
+for n in a b c; do [ "$n" = "$LEADER" ] || WRONG=$n; done
+read -r wc wp < <(free_ports 2)
+has "another member's data directory" "$(timeout 10 "$BIN/tenure-core" --name "$WRONG" --data-dir "$DIR/d.copy" --listen-client-urls "$A:$wc" \
+	--listen-peer-urls "$A:$wp" --initial-cluster "$INITIAL,d=$A:$p4" --initial-cluster-state existing 2>&1)" "the data directory is of member 0*$ID at $A:$p4, but --initial-cluster puts $WRONG at "
 replica d "$c4" "$p4" --initial-cluster "$INITIAL,d=$A:$p4" --initial-cluster-state existing
 if until_ok 10 etc "127.0.0.1:$c4" get k; then ok "a replica that had joined starts again"; else not_ok "a replica that had joined starts again" "$(tail -n 2 "$DIR/d.log")"; fi
 
