@@ -40,7 +40,8 @@ struct guard {
         bool ending;                /* once nothing is left to guard */
         bool restarting;            /* or now: the next guard begins at once */
         struct boot_time extend_at; /* systemd is told that it takes longer */
-        struct boot_time beat_at;   /* its watchdog is told that we run */
+        nsec_t watchdog;            /* its period; 0: there is none */
+        struct boot_time beat_at;   /* it is told that we run */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
@@ -242,14 +243,13 @@ static struct boot_time look(struct guard *g)
 static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
 {
         struct guard *g = container_of(h, struct guard, hook);
-        nsec_t period = notify_watchdog_period();
 
-        if (period > 0 && !boot_before(now, g->beat_at)) {
-                g->beat_at = boot_add(now, period / 3);
+        if (g->watchdog > 0 && !boot_before(now, g->beat_at)) {
+                g->beat_at = boot_add(now, g->watchdog / 3);
                 notify_watchdog();
         }
         notify_flush();
-        return boot_min(look(g), period > 0 ? g->beat_at : BOOT_TIME_NEVER);
+        return boot_min(look(g), g->watchdog > 0 ? g->beat_at : BOOT_TIME_NEVER);
 }
 
 static void on_news(struct loop_io *io, int events)
@@ -302,6 +302,7 @@ static int guard(struct guard *g)
                 return r;
         }
         read_settings(g);
+        g->watchdog = notify_watchdog_period();
         g->news.what = "a word of the agent";
         loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
         loop_hook_start(&g->hook, g->loop, LOOP_ACT, run_turn);

@@ -39,6 +39,23 @@ static int begin_part(struct state_loader *l, unsigned part)
         return view_u64(&l->in, &l->n);
 }
 
+/* As many as are left of this part, while *@left lasts; @one takes from that what it costs.
+ * Returns 0 at the end, 1 before it, or what @one says. */
+static int load_each(struct state_loader *l, size_t *left,
+                     int (*one)(struct state_loader *l, size_t *left))
+{
+        for (; l->n > 0; l->n--) {
+                int r;
+
+                if (*left == 0)
+                        return 1;
+                r = one(l, left);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 static int load_head(struct state_loader *l)
 {
         struct state *s = l->state;
@@ -61,14 +78,16 @@ static int load_head(struct state_loader *l)
         return begin_part(l, PART_LEASES);
 }
 
-static int load_lease(struct state *s, struct view *in)
+static int load_lease(struct state_loader *loader, size_t *left)
 {
+        struct state *s = loader->state;
+        struct view *in = &loader->in, name;
         uint64_t id, ttl, born, renewed, end;
-        struct view name;
         struct lease *l;
         uint32_t slot;
         int r = view_u32(in, &slot);
 
+        take(left, LEASE_STEPS);
         if (r == 0)
                 r = view_u64(in, &id);
         if (r == 0)
@@ -97,17 +116,9 @@ static int load_lease(struct state *s, struct view *in)
 
 static int load_leases(struct state_loader *l, size_t *left)
 {
-        for (; l->n > 0; l->n--) {
-                int r;
+        int r = load_each(l, left, load_lease);
 
-                if (*left == 0)
-                        return 1;
-                take(left, LEASE_STEPS);
-                r = load_lease(l->state, &l->in);
-                if (r < 0)
-                        return r;
-        }
-        return begin_part(l, PART_KEYS);
+        return r == 0 ? begin_part(l, PART_KEYS) : r;
 }
 
 static int load_version(struct state *s, struct view key, struct view *in, size_t *left)
@@ -243,10 +254,9 @@ static int load_alarms(struct state *s, struct view *in)
                 /* What an earlier version of us saved says no reason. */
                 why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
                 type &= 15;
-                if (r == 0 && type != PB__ALARM_TYPE__NOSPACE &&
-                    type != PB__ALARM_TYPE__CORRUPT)
+                if (type != PB__ALARM_TYPE__NOSPACE && type != PB__ALARM_TYPE__CORRUPT)
                         r = -EBADMSG;
-                if (r == 0)
+                else
                         r = state_add_alarm(s, member, (Pb__AlarmType) type, why);
         }
         return r;
@@ -271,39 +281,39 @@ static int load_auth(struct state_loader *l)
         return r < 0 ? r : begin_part(l, PART_USERS);
 }
 
-static int load_users(struct state_loader *l, size_t *left)
+static int load_user(struct state_loader *l, size_t *left)
 {
         struct auth *a = &l->state->auth;
+        size_t was = a->bytes;
+        int r = auth_load_user(a, &l->in);
 
-        for (; l->n > 0; l->n--) {
-                size_t was = a->bytes;
-                int r;
+        take(left, USER_STEPS + (a->bytes - was) / 32);
+        return r;
+}
 
-                if (*left == 0)
-                        return 1;
-                r = auth_load_user(a, &l->in);
-                if (r < 0)
-                        return r;
-                take(left, USER_STEPS + (a->bytes - was) / 32);
-        }
-        return begin_part(l, PART_ROLES);
+static int load_users(struct state_loader *l, size_t *left)
+{
+        int r = load_each(l, left, load_user);
+
+        return r == 0 ? begin_part(l, PART_ROLES) : r;
+}
+
+static int load_role(struct state_loader *l, size_t *left)
+{
+        struct auth *a = &l->state->auth;
+        size_t was = a->bytes;
+        int r = auth_load_role(a, &l->in);
+
+        take(left, ROLE_STEPS + (a->bytes - was) / 64);
+        return r;
 }
 
 static int load_roles(struct state_loader *l, size_t *left)
 {
-        struct auth *a = &l->state->auth;
+        int r = load_each(l, left, load_role);
 
-        for (; l->n > 0; l->n--) {
-                size_t was = a->bytes;
-                int r;
-
-                if (*left == 0)
-                        return 1;
-                r = auth_load_role(a, &l->in);
-                if (r < 0)
-                        return r;
-                take(left, ROLE_STEPS + (a->bytes - was) / 64);
-        }
+        if (r != 0)
+                return r;
         /* Nor in what was written before leases knew who granted them. */
         if (l->in.len > 0)
                 return begin_part(l, PART_OWNERS);
@@ -311,15 +321,17 @@ static int load_roles(struct state_loader *l, size_t *left)
         return 0;
 }
 
-static int load_owner(struct state *s, struct view *in)
+static int load_owner(struct state_loader *loader, size_t *left)
 {
+        struct state *s = loader->state;
         struct view owner;
         struct lease *l;
         uint32_t slot;
-        int r = view_u32(in, &slot);
+        int r = view_u32(&loader->in, &slot);
 
+        take(left, OWNER_STEPS);
         if (r == 0)
-                r = view_bytes(in, &owner);
+                r = view_bytes(&loader->in, &owner);
         if (r < 0)
                 return r;
         l = leases_at(&s->leases, slot);
@@ -330,16 +342,10 @@ static int load_owner(struct state *s, struct view *in)
 
 static int load_owners(struct state_loader *l, size_t *left)
 {
-        for (; l->n > 0; l->n--) {
-                int r;
+        int r = load_each(l, left, load_owner);
 
-                if (*left == 0)
-                        return 1;
-                take(left, OWNER_STEPS);
-                r = load_owner(l->state, &l->in);
-                if (r < 0)
-                        return r;
-        }
+        if (r != 0)
+                return r;
         l->part = PART_END;
         return l->in.len > 0 ? -EBADMSG : 0;
 }

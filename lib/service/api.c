@@ -80,12 +80,18 @@ void api_kick(struct api *a, struct rpc_call *call)
         a->conns.kick(call->conn, a->conns_arg);
 }
 
+/* For the next one. */
+static struct buf *packed(struct api *a)
+{
+        buf_reuse(&a->packed, PACKED_KEEP);
+        return &a->packed;
+}
+
 struct buf api_take_packed(struct api *a)
 {
-        struct buf b = a->packed;
+        struct buf b = *packed(a);
 
         a->packed = (struct buf){0};
-        buf_reuse(&b, PACKED_KEEP);
         return b;
 }
 
@@ -113,8 +119,7 @@ void api_send_packed(struct api *a, struct rpc_call *call)
 
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
 {
-        buf_reuse(&a->packed, PACKED_KEEP);
-        pb_append(&a->packed, m);
+        pb_append(packed(a), m);
         api_send_packed(a, call);
 }
 
@@ -190,15 +195,19 @@ void request_reply_bytes(struct request *q, const void *p, size_t n)
         request_end(q);
 }
 
-void request_reply(struct request *q, const ProtobufCMessage *m)
+static void reply_packed(struct request *q)
 {
-        struct buf *b = &q->api->packed;
+        const struct buf *b = &q->api->packed;
 
-        buf_reuse(b, PACKED_KEEP);
-        pb_append(b, m);
         if (buf_error(b) < 0)
                 return request_fail(q, status_nomem);
         request_reply_bytes(q, b->data, buf_len(b));
+}
+
+void request_reply(struct request *q, const ProtobufCMessage *m)
+{
+        pb_append(packed(q->api), m);
+        reply_packed(q);
 }
 
 void request_answer(struct request *q, const ProtobufCMessage *m,
@@ -210,15 +219,11 @@ void request_answer(struct request *q, const ProtobufCMessage *m,
 
 void request_reply_header(struct request *q)
 {
-        struct buf *b = &q->api->packed;
         Pb__ResponseHeader h;
 
         core_header(q->api->core, &h);
-        buf_reuse(b, PACKED_KEEP);
-        header_append(b, &h);
-        if (buf_error(b) < 0)
-                return request_fail(q, status_nomem);
-        request_reply_bytes(q, b->data, buf_len(b));
+        header_append(packed(q->api), &h);
+        reply_packed(q);
 }
 
 void request_fail(struct request *q, struct status st)
@@ -355,9 +360,8 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
 
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
 {
-        struct buf *b = &q->api->packed;
+        struct buf *b = packed(q->api);
 
-        buf_reuse(b, PACKED_KEEP);
         pb_append(b, body);
         if (buf_error(b) < 0)
                 return request_fail(q, status_nomem);

@@ -4,10 +4,11 @@
  * Files, in one directory (the format is in store/FORMAT.md):
  *     meta                        who we are, term and vote: two slots written in turn
  *     log-<sequence>              segments, zero-filled in advance, records with a checksum
- * each snapshot-<index>            one state, with a checksum A torn end of the last segment,
- * left by a crash, is cut off; damage anywhere else is refused by name, since it would lose
- * what was acknowledged (I5). Any write error is fatal for the process: `failed` is called,
- * once, and nothing is reported persisted after it.
+ *     snapshot-<index>            one state each, with a checksum
+ *
+ * A torn end of the last segment, left by a crash, is cut off; damage anywhere else is refused
+ * by name, since it would lose what was acknowledged (I5). Any write error is fatal for the
+ * process: `failed` is called, once, and nothing is reported persisted after it.
  */
 #pragma once
 

@@ -45,7 +45,7 @@ void test_fail(const char *file, int line, const char *fmt, ...)
 
 uint64_t rnd(uint64_t lo, uint64_t hi)
 {
-        return lo + rnd_u64(&random_) % (hi - lo + 1);
+        return rnd_between(&random_, lo, hi);
 }
 
 static void tell(const char *what)

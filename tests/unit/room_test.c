@@ -40,6 +40,25 @@ static void txn(struct txn *t, const char *key, const char *end, bool writes)
         t->q.n_success = writes ? 2 : 1;
 }
 
+/* One that looks at all of [@key, @end), and finds one. */
+static void costly_txn(struct txn *t, const char *key, const char *end, bool writes)
+{
+        txn(t, key, end, writes);
+        t->range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        t->range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        t->range.limit = 1;
+}
+
+static void put_many(const char *prefix, unsigned n)
+{
+        for (unsigned i = 0; i < n; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "%s%06u", prefix, i);
+                rig_put(key, 10);
+        }
+}
+
 static void begin(void)
 {
         rig_begin();
@@ -187,16 +206,8 @@ TEST(costly_writes_leave_the_log_to_others)
         struct txn t;
 
         begin();
-        for (unsigned i = 0; i < 3000; i++) {
-                char key[16];
-
-                snprintf(key, sizeof(key), "many %u", i);
-                rig_put(key, 10);
-        }
-        txn(&t, "many", "manz", true);
-        t.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
-        t.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
-        t.range.limit = 1;
+        put_many("many", 3000);
+        costly_txn(&t, "many", "manz", true);
         for (size_t i = 0; i < CROWD; i++) {
                 conns[i] = i % 10 == 0 ? rig_connect(0) : conns[i - 1];
                 rig_ask(conns[i], &calls[i], TXN, &t.q.base);
@@ -334,16 +345,8 @@ TEST(reads_that_take_long_have_their_turns)
         unsigned n, turns = 0, at = 0;
 
         begin();
-        for (unsigned i = 0; i < 3300; i++) {
-                char key[16];
-
-                snprintf(key, sizeof(key), "k%06u", i);
-                rig_put(key, 10);
-        }
-        txn(&t, "k", "l", false);
-        t.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
-        t.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
-        t.range.limit = 1;
+        put_many("k", 3300);
+        costly_txn(&t, "k", "l", false);
         txn(&other, "k", "l", false);
         c = rig_connect(1);
         for (size_t i = 0; i < CROWD; i++)
