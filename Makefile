@@ -10,6 +10,10 @@ CC := gcc
 endif
 PREFIX ?= /usr
 DESTDIR ?=
+# On Debian 12 packages have their units in /lib/systemd/system.
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+DOCDIR ?= $(PREFIX)/share/doc
+PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
 VERSION := 0.1.0
 
 WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wundef -Wno-format-truncation -Wno-restrict $(WERROR)
@@ -18,7 +22,7 @@ WERROR ?=
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
 	-fstack-protector-strong -Ilib -isystem $(O)/gen
-LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lprotobuf-c -lssl -lcrypto -lev -linih -ljson-c -lbsd -lmd -lcrypt -lresolv -lmnl -lsystemd -lpthread
+LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lhttp_parser -lprotobuf-c -lssl -lcrypto -lev -linih -lyaml -ljson-c -lbsd -lmd -lcrypt -lresolv -lmnl -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
 CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -36,15 +40,19 @@ LDFLAGS += -fsanitize=thread
 else
 CFLAGS_ALL += -O2 -D_FORTIFY_SOURCE=2
 endif
-CFLAGS_ALL += $(CFLAGS)
+CFLAGS_ALL += $(CPPFLAGS) $(CFLAGS)
 
 LIB_SRC := $(wildcard lib/*/*.c)
 GEN_SRC := $(O)/gen/wire/rpc.pb-c.c
 LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o) $(GEN_SRC:.c=.o)
 PROGRAMS := tenure-core tenured tenurectl
 BIN := $(PROGRAMS:%=$(O)/bin/%)
+SO := $(O)/so/libtenure.so.0
+LIBDIR ?= $(PREFIX)/lib
 
-.PHONY: all help deps deps-run deps-test run test check bench install clean format
+.DEFAULT_GOAL := all
+
+.PHONY: all help deps deps-run deps-test run test check bench install deb clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -57,7 +65,7 @@ all: deps-there
 	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs
 
 .PHONY: programs
-programs: $(BIN)
+programs: $(BIN) $(SO) $(O)/so/libtenure.pc
 
 help:
 	@echo "make            build the programs into $(O)/bin"
@@ -67,13 +75,17 @@ help:
 	@echo "make test       everything: unit, sanitizer, simulation and integration tests"
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
+	@echo "make deb        Debian packages, into build/deb"
+	@echo "make abi        write down what programs that use libtenure may rely on, at a release"
 	@echo "make sim        one simulated world again, SEED=n; make worlds: fresh ones for SECONDS=n"
 	@echo "make soak       fresh worlds, storm, starve, each for SECONDS=n; hosts with sanitizers (root)"
 	@echo "make storm      three real replicas under faults, for SECONDS=n (root)"
 	@echo "make fence      real systemd hosts under faults, for RUNS=n: what must run once never runs twice (root)"
 	@echo "make pause      a virtual machine that is paused RUNS=n times, and slewed: how long it believes in a place that is gone"
 	@echo "make starve     real systemd hosts at TTL 1 s, starved of processors, memory, disks, for SECONDS=n each (root)"
+	@echo "make work       ten members share 1000 tasks on real hosts under faults, for SECONDS=n (root)"
 	@echo "make recipes    a singleton, a virtual address and a PostgreSQL primary, as they are shipped (root)"
+	@echo "make packages   the Debian packages in trees of Debian 12 and 13, SUITES=name alone (root; makes the trees)"
 	@echo "make idle       what a host pays for being a member, beside serf, corosync and ZooKeeper (root; installs them)"
 	@echo "make fuzz       search for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone"
 	@echo "make coverage   what the fuzzers' corpora, the unit tests and 100 simulated worlds reach, and what not"
@@ -103,9 +115,38 @@ $(O)/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
 
+# The page for browsers is a part of the program.
+$(O)/lib/etcd/status_page.o: $(wildcard conf/page/*.html conf/page/*.css conf/page/*.js conf/page/*.svg)
+
 $(O)/libtenure-all.a: $(LIB_OBJ)
 	@rm -f $@
 	@$(AR) qcs $@ $^
+
+# The library: lib/tenure and, of the folders below it, what that needs; it shows what its header has.
+SO_OBJ := $(patsubst %.c,$(O)/pic/%.o,$(wildcard lib/tenure/*.c))
+SO_BELOW := $(patsubst %.c,$(O)/pic/%.o,$(wildcard $(patsubst %,lib/%/*.c,base wire session rpc member loop bus client))) $(O)/pic/gen/wire/rpc.pb-c.o
+PIC := -fPIC -fno-semantic-interposition -DLOG_LEVEL_FIRST=-1
+
+$(O)/pic/gen/%.o: $(O)/gen/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(PIC) -I$(O)/gen -w -c -o $@ $<
+
+$(O)/pic/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(PIC) $(WARN) -MMD -MP -c -o $@ $<
+
+$(O)/pic/below.a: $(SO_BELOW)
+	@rm -f $@
+	@$(AR) qcs $@ $^
+
+$(SO): $(SO_OBJ) $(O)/pic/below.a lib/tenure/libtenure.sym
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtenure.so.0 -Wl,--version-script=lib/tenure/libtenure.sym $(if $(filter asan tsan fuzz,$(MODE)),,-Wl,-z,defs) -o $@ $(SO_OBJ) $(O)/pic/below.a $(LDLIBS)
+	@ln -sf libtenure.so.0 $(O)/so/libtenure.so
+
+$(O)/so/libtenure.pc: lib/tenure/libtenure.pc.in
+	@mkdir -p $(@D)
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' $< > $@
 
 define program
 $(O)/bin/$(1): $$(patsubst %.c,$(O)/%.o,$$(wildcard $(2)/*.c)) $(O)/libtenure-all.a
@@ -118,7 +159,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),agent/$(p))))
 $(O)/conf/%.conf: $(O)/bin/%
 	@mkdir -p $(@D)
 	@{ echo "# Settings of $*; see $*.conf(5). What is commented out is the default."; echo; \
-	   env -u STATE_DIRECTORY $< -t $(if $(filter tenured,$*),--config /dev/null --node-name unset --node-id 00000000000000000000000000000000) | \
+	   env -i $< -t $(if $(filter tenured,$*),--config /dev/null --node-name unset --node-id 00000000000000000000000000000000) | \
 	   grep -vE '^(DataDir|NodeName|NodeId|InitialCluster|AdvertiseClientURLs)=' | sed 's/^\([^[]\)/#\1/'; } > $@
 
 # Their manual pages, too, from the tables that read them.
@@ -126,30 +167,59 @@ $(O)/man/%.conf.5: $(O)/bin/%
 	@mkdir -p $(@D)
 	@$< --help=conf > $@
 
+# What is on the bus, for whoever generates code from it: the program tells what it serves.
+INTROSPECTION := $(patsubst %,$(O)/introspection/org.tenure.Membership1.%.xml,Manager Node Service)
+$(INTROSPECTION): $(O)/introspection/%.xml: $(O)/bin/tenured
+	@mkdir -p $(@D)
+	@$< --introspect=$* > $@
+
 install: deps-there
-	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(INTROSPECTION) $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for u in tenured tenure-guard tenure-reboot tenure-core; do \
-		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; done
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/tenure-held.target units/tenure-held.slice
+	install -D -m 644 $(SO) $(DESTDIR)$(LIBDIR)/libtenure.so.0
+	ln -sf libtenure.so.0 $(DESTDIR)$(LIBDIR)/libtenure.so
+	install -D -m 644 -t $(DESTDIR)$(LIBDIR)/pkgconfig $(O)/so/libtenure.pc
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include lib/tenure/tenure.h
+	install -d $(DESTDIR)$(UNITDIR)
+	for u in tenured tenure-guard tenure-reboot tenure-core tenured-metrics@ tenured-metrics-file; do \
+		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(UNITDIR)/$$u.service && \
+		chmod 644 $(DESTDIR)$(UNITDIR)/$$u.service || exit 1; done
+	install -D -m 644 -t $(DESTDIR)$(UNITDIR) units/tenure-held.target units/tenure-held.slice units/tenured-metrics.socket units/tenured-metrics-file.timer
 	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
+	install -D -m 644 units/tenured.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenured.conf
 	install -D -m 644 units/tenure.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf
 	install -D -m 644 conf/completion/tenurectl $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl
 	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
 	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/dbus-1/interfaces conf/introspection/*.xml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/dbus-1/interfaces $(INTROSPECTION)
 	install -D -m 644 conf/org.tenure.Membership1.policy $(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy
 	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/tenure/examples conf/examples/*.service
-	install -m 755 conf/examples/vip $(DESTDIR)$(PREFIX)/share/doc/tenure/examples
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/tenure/examples/postgresql conf/examples/postgresql/*
-	chmod 755 $(DESTDIR)$(PREFIX)/share/doc/tenure/examples/postgresql/tenure-postgresql
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man7 agent/tenurectl/tenure-tokens.7
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 lib/tenure/*.3
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/libtenure-dev/examples conf/examples/libtenure/*.c
+	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR) lib/tenure/python/tenure.py
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/python3-tenure lib/tenure/python/README.md
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples conf/examples/*.service
+	install -m 755 conf/examples/vip $(DESTDIR)$(DOCDIR)/tenured/examples
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/postgresql conf/examples/postgresql/*
+	chmod 755 $(DESTDIR)$(DOCDIR)/tenured/examples/postgresql/tenure-postgresql
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/patroni conf/examples/patroni/*
+	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/tokens conf/examples/tokens/*
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tenure-core conf/prometheus/tenure.rules.yml conf/grafana/tenure-core.json
 	install -d $(DESTDIR)/etc/tenure $(DESTDIR)/etc/tenure/services.d
 	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done
+
+# What libtenure's programs may rely on, as of now: for a release.
+.PHONY: abi
+abi: build/.deps-test
+	@$(MAKE) --no-print-directory -s MODE=$(MODE) CC=$(CC) $(SO)
+	@.ci/abi $(SO) write
+
+deb: build/.deps-deb
+	@.ci/deb
 
 -include tests/tests.mk
 -include $(shell find build/$(MODE) -name '*.d' 2>/dev/null)

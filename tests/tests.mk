@@ -6,7 +6,9 @@ comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp().
 UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp)
 
-$(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
+# What is pure in a program is tested as the library is.
+UNIT_AGENT := $(patsubst %,$(O)/agent/tenurectl/%.o,top_model top_view top_line terminal)
+$(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(UNIT_AGENT) $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(UNIT_WRAPS) -o $@ $^ $(LDLIBS)
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
@@ -40,7 +42,7 @@ $(O)/tests/system/%.so: tests/system/%.c
 	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
 
 # Searches for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone; what is found new goes into the corpus.
-FUZZERS := rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf
+FUZZERS := http rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf json-read json-write
 FUZZER ?= $(FUZZERS)
 FUZZ_LEN ?= 16384
 fuzz: build/.deps-test
@@ -54,7 +56,7 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
 
-.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve recipes idle turns
+.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -96,10 +98,20 @@ starve: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
 	@BIN=$(O)/bin DIR=$(abspath build)/starve SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
 
+# Ten members that share a thousand tasks on real hosts under faults, for SECONDS=n; SEED=n draws the same again.
+work: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(SO)
+	@BIN=$(O)/bin DIR=$(abspath build)/work-hosts tests/system/work_hosts.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
 	@BIN=$(O)/bin DIR=$(abspath build)/recipes tests/system/recipes.sh all
+
+# The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses.
+SUITES ?= bookworm trixie
+packages: build/.deps-packages
+	@for s in $(SUITES); do DIR=$(abspath build)/packages-$$s TREES=$(abspath build)/trees tests/system/packages.sh $$s || exit 1; done
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
@@ -111,6 +123,12 @@ fence: build/.deps-test
 pause: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/guest
 	@BIN=$(O)/bin GUEST=$(O)/tests/system/guest DIR=$(abspath build)/pause tests/system/pause.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+
+$(O)/tests/bench/act: $(O)/tests/bench/act.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(O)/tests/bench/caches: $(O)/tests/bench/caches.o $(O)/libtenure-all.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/bench/load: $(O)/tests/bench/load.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -135,8 +153,8 @@ idle: build/.deps-idle
 	@BIN=$(O)/bin DIR=$(abspath build)/idle tests/bench/idle.sh
 
 bench: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor
-	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor $(O)/tests/bench/caches
+	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor $(O)/tests/bench/caches
 
 format:
 	clang-format-14 -i $$(git ls-files '*.c' '*.h')

@@ -10,7 +10,7 @@ struct certificates {
         struct cert_end clients_end, peers_end;
 };
 
-/* Returns 0, or a negative errno that was told. */
+/* Returns 0, or a negative errno that was logged. */
 must_check_ int certificates_read(struct certificates *c, const struct options *o);
 
 /* Puts @fresh in the place of what @c was, for connections from now on, and looks at its end.

@@ -11,16 +11,16 @@
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
 
 /* Those whom the configuration does not have, and who are heard nevertheless. */
-static const struct joined *told_of(const struct links *l)
+static const struct joined *unconfigured(const struct links *l)
 {
         if (core_status(l->core).applied == 0)
                 return l->joined;
         return boot_before(loop_now(l->loop), l->introduced_until) ? &l->introduced : NULL;
 }
 
-static bool is_told_of(const struct links *l, uint64_t id)
+static bool is_unconfigured(const struct links *l, uint64_t id)
 {
-        const struct joined *j = told_of(l);
+        const struct joined *j = unconfigured(l);
 
         for (size_t i = 0; j && i < j->n_members; i++)
                 if (j->members[i].id == id)
@@ -55,7 +55,7 @@ static bool is_member(void *userdata, uint64_t id)
 
         core_each_peer(l->core, look, &o);
         buf_fini(&o.all);
-        return o.urls || is_told_of(l, id);
+        return o.urls || is_unconfigured(l, id);
 }
 
 static void link_to(uint64_t id, const char *address, bool voter, void *arg)
@@ -69,8 +69,8 @@ static void link_to(uint64_t id, const char *address, bool voter, void *arg)
         r = peers_add(l->peers, id, address);
         if (r == -EPERM)
                 log_error("Cannot link to member %016" PRIx64
-                          " at %s: that is plaintext beyond this machine; give it an https:// "
-                          "URL, or set AllowPlaintextPeers=yes.",
+                          " at %s: the link would leave this machine in plaintext; give the "
+                          "member an https:// URL, or set AllowPlaintextPeers=yes.",
                           id, address);
         else if (r < 0)
                 log_error("Cannot link to member %016" PRIx64 " at %s: %s.", id, address,
@@ -80,14 +80,14 @@ static void link_to(uint64_t id, const char *address, bool voter, void *arg)
 /* Listens while there is somebody to hear. */
 static int listen_as_needed(struct links *l)
 {
-        const struct joined *told = told_of(l);
+        const struct joined *extra = unconfigured(l);
         struct one o = {.links = l};
         char err[512] = "";
         int r;
 
         core_each_peer(l->core, look, &o);
         buf_fini(&o.all);
-        r = peers_listen(l->peers, o.others > 0 || (told && told->n_members > 1), err,
+        r = peers_listen(l->peers, o.others > 0 || (extra && extra->n_members > 1), err,
                          sizeof(err));
         if (r < 0)
                 log_error("%s.", *err ? err : strerror(-r));
@@ -104,16 +104,16 @@ static void on_listen_again(struct loop_timer *t)
 
 static void update(struct links *l)
 {
-        const struct joined *told = told_of(l);
+        const struct joined *extra = unconfigured(l);
         struct one o = {.links = l};
 
         core_each_peer(l->core, link_to, l);
-        for (size_t i = 0; told && i < told->n_members; i++) {
-                o.id = told->members[i].id;
+        for (size_t i = 0; extra && i < extra->n_members; i++) {
+                o.id = extra->members[i].id;
                 o.urls = NULL;
                 core_each_peer(l->core, look, &o);
                 if (!o.urls)
-                        link_to(told->members[i].id, told->members[i].urls, true, l);
+                        link_to(extra->members[i].id, extra->members[i].urls, true, l);
         }
         buf_fini(&o.all);
         peers_sweep(l->peers, is_member);
@@ -135,7 +135,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
         struct links *l = userdata;
 
         if (!who) {
-                log_debug("Asked who calls us: %s.", why);
+                log_debug("Asked a member about an unknown caller: %s.", why);
                 if (++l->refused > REPLICA_PEERS_MAX)
                         l->asking = join_free(l->asking);
                 return;
@@ -271,9 +271,28 @@ void links_send(struct links *l, uint64_t peer, struct view frame)
                 peers_send(l->peers, peer, frame);
 }
 
+bool links_are_up(const struct links *l, uint64_t peer)
+{
+        return l->peers && peers_linked(l->peers, peer);
+}
+
 size_t links_room(const struct links *l, uint64_t peer)
 {
         return l->peers ? peers_room(l->peers, peer) : 0;
+}
+
+struct core_link links_look(const struct links *l, uint64_t peer)
+{
+        struct peers_losses lost;
+
+        if (!l->peers)
+                return (struct core_link){0};
+        lost = peers_losses(l->peers, peer);
+        return (struct core_link){
+                .up = peers_linked(l->peers, peer),
+                .downs = lost.downs,
+                .unsent = lost.unsent,
+        };
 }
 
 void links_stop(struct links *l)

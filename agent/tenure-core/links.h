@@ -1,16 +1,17 @@
 /*
- * Which links this replica has: to and from the members that its configuration names, and none
- * else. Alone it opens no port.
+ * The links that this replica has: to and from the members that its configuration names, and no
+ * others. A lone replica opens no port.
  *
  * A replica that lags may not know a member that the others have added, which may be the very
- * leader that it has to hear. So when a stranger calls, it asks the members that it knows whom
- * they know (join.h), and hears those too until its own configuration says more.
+ * leader from which it needs entries. So when a stranger calls, it asks the members that it
+ * knows about the stranger (join.h), and accepts the members that they name until its own
+ * configuration catches up.
  */
 #pragma once
 
 #include "consensus/join.h"
 #include "consensus/peers.h"
-#include "service/core.h"
+#include "core/core.h"
 
 struct links {
         struct loop *loop;
@@ -23,13 +24,13 @@ struct links {
         struct joined introduced;    /* what they said of late */
         struct boot_time introduced_until;
         struct join *asking;
-        unsigned refused; /* as often as we were told nothing */
+        unsigned refused; /* how often we got no answer */
         struct boot_time ask_at;
         struct loop_timer listen_again;
 };
 
 /* Makes the links, once the replica has started; @cfg's strings and the rest are borrowed.
- * Returns 0, or a negative errno that was told. */
+ * Returns 0, or a negative errno that was logged. */
 must_check_ int links_start(struct links *l, struct loop *loop, struct resolver *rv,
                             struct core *core, struct replica *r, const struct joined *joined,
                             const struct peers_config *cfg);
@@ -42,6 +43,12 @@ void links_send(struct links *l, uint64_t peer, struct view frame);
 
 /* As peers_room(). */
 size_t links_room(const struct links *l, uint64_t peer);
+
+/* What metrics tell of the link to @peer. */
+struct core_link links_look(const struct links *l, uint64_t peer);
+
+/* As peers_linked(). */
+bool links_are_up(const struct links *l, uint64_t peer);
 
 /* Not one more message may leave. */
 void links_stop(struct links *l);

@@ -21,31 +21,33 @@
 #include "bus/notify.h"
 #include "certificates.h"
 #include "consensus/join.h"
+#include "etcd.h"
+#include "etcd/node.h"
+#include "etcd/server.h"
+#include "leaderless.h"
 #include "links.h"
 #include "options.h"
 #include "restore.h"
-#include "service/node.h"
-#include "service/server.h"
 
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
 #define REMOVED_TIMEOUT (500 * NSEC_PER_MSEC)
 #define DESCRIPTORS_ASIDE 288               /* for the log, links to replicas and the like */
-#define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: told in the journal... */
+#define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: logged... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 
 struct program {
+        struct arguments args;
         struct options opt;
         struct options_cluster cluster;
         uint64_t cluster_id, member_id;
         struct joined joined; /* what the others said; none: we do not join */
-        const char *restore;  /* a snapshot file; NULL: run */
-        bool force_new;       /* go on alone with what is there, and exit */
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
         struct node node;
         struct links links;
+        struct leaderless leaderless;
         struct worker *passwords;
         struct server *server;
         struct certificates tls;
@@ -53,7 +55,7 @@ struct program {
         struct loop_timer stop_timer;
         struct loop_signal sigterm, sigint, sighup;
         uint64_t leader; /* the one last logged */
-        struct boot_time turn_told_at;
+        struct boot_time turn_log_at;
         uint64_t long_turns; /* since then */
         bool stopping, removed;
         int exit_code;
@@ -91,12 +93,12 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
         struct boot_time now = loop_now(p->loop);
 
         p->long_turns++;
-        if (boot_before(now, p->turn_told_at))
+        if (boot_before(now, p->turn_log_at))
                 return;
-        p->turn_told_at = boot_add(now, LONG_TURN_EVERY);
+        p->turn_log_at = boot_add(now, LONG_TURN_EVERY);
         log_warning("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
-                    " of them with %s%s%s%s; so long %" PRIu64
-                    " time(s) since this was last told.",
+                    " of them with %s%s%s%s; this happened %" PRIu64
+                    " time(s) since it was last logged.",
                     t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
                     *t->who ? " (" : "", t->who, *t->who ? ")" : "", p->long_turns);
         p->long_turns = 0;
@@ -122,6 +124,7 @@ static void on_changed(void *u)
         char term[32], leader[64];
         const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
 
+        leaderless_changed(&p->leaderless, s.leader_id != 0);
         if (s.leader_id == p->leader)
                 return;
         p->leader = s.leader_id;
@@ -170,6 +173,13 @@ static size_t on_room(void *u, uint64_t peer)
         return links_room(&p->links, peer);
 }
 
+static struct core_link on_link(void *u, uint64_t peer)
+{
+        struct program *p = u;
+
+        return links_look(&p->links, peer);
+}
+
 static void on_fatal(void *u, const char *why)
 {
         struct program *p = u;
@@ -199,9 +209,8 @@ static void on_removed(void *u)
         if (p->removed)
                 return;
         p->removed = true;
-        log_notice("This replica was removed from the cluster; it stops. Its data directory %s "
-                   "is of "
-                   "no more use.",
+        log_notice("This replica was removed from the cluster and stops. Its data directory %s "
+                   "can be deleted.",
                    p->opt.data_dir);
         notify_stopping();
         /* Who asked for it of us has the answer first. */
@@ -211,6 +220,7 @@ static void on_removed(void *u)
 static const struct core_owner owner = {
         .send = on_send,
         .room = on_room,
+        .link = on_link,
         .fatal = on_fatal,
         .expired = on_expired,
         .changed = on_changed,
@@ -257,10 +267,10 @@ static void on_sighup(struct loop_signal *s)
 
         notify_reloading();
         if (certificates_read(&fresh, &p->opt) < 0) {
-                log_error("The certificates stay what they were.");
+                log_error("The certificates in use remain unchanged.");
         } else {
                 certificates_replace(&p->tls, &fresh);
-                log_notice("The certificates have been read again.");
+                log_notice("The certificates were reloaded.");
         }
         notify_ready();
 }
@@ -282,10 +292,31 @@ static int sync_parent(const char *dir)
         return r;
 }
 
+/* A unit of etcd's points at etcd's data. We would begin anew beside it, and every client would
+ * find its keys gone. */
+static int check_not_etcds(const char *dir)
+{
+        char member[4096];
+
+        snprintf(member, sizeof(member), "%s/member/wal", dir);
+        if (access(member, F_OK) < 0)
+                return 0;
+        log_error("The data directory %s has the data of an etcd (%s), which cannot be read; "
+                  "give "
+                  "another --data-dir, and copy the keys as tenure-core(8) says (Moving from "
+                  "etcd).",
+                  dir, member);
+        return -EINVAL;
+}
+
 static int open_data_dir(struct program *p)
 {
         const char *dir = p->opt.data_dir;
         int r;
+
+        r = check_not_etcds(dir);
+        if (r < 0)
+                return r;
 
         if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
                 r = -errno;
@@ -321,9 +352,11 @@ static void on_joined(void *u, const struct joined *who, const char *why)
 
 static struct admission admission_of(const struct options *o)
 {
-        return (struct admission){.cn = o->peer_cert_allowed_cn,
-                                  .host = o->peer_cert_allowed_hostname,
-                                  .plaintext = o->allow_plaintext_peers};
+        return (struct admission){
+                .cn = o->peer_cert_allowed_cn,
+                .host = *o->peer_cert_allowed_hostname ? o->peer_cert_allowed_hostname : NULL,
+                .anybody = peers_make_certificates(o),
+                .plaintext = o->allow_plaintext_peers};
 }
 
 /* Asks the members that are there who we are; runs the loop until one says. */
@@ -344,8 +377,7 @@ static int join(struct program *p)
                                    p->cluster.peers[i].urls);
         if (buf_len(&urls) == 0) {
                 log_error("--initial-cluster-state=existing with an empty %s: "
-                          "--initial-cluster must "
-                          "name the members that are there.",
+                          "--initial-cluster must name the existing members.",
                           p->opt.data_dir);
                 return -EINVAL;
         }
@@ -370,14 +402,14 @@ static int join(struct program *p)
 static int identify(struct program *p)
 {
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
-        bool existing = strcmp(p->opt.initial_cluster_state, "existing") == 0;
+        bool existing = p->opt.initial_cluster_state == CLUSTER_EXISTING;
         struct store_identity id;
         struct store_error err;
         int r = store_peek(p->disk, &id, &err);
 
         p->cluster_id = p->cluster.cluster_id;
         p->member_id = self->id;
-        if (r == -ENOENT && (!existing || p->restore || p->force_new))
+        if (r == -ENOENT && (!existing || p->args.restore || p->args.force_new))
                 return 0;
         if (r == -ENOENT) {
                 p->member_id = 0;
@@ -388,14 +420,13 @@ static int identify(struct program *p)
                 return r;
         }
         if (!existing && id.member_id != self->id) {
-                log_error(
-                        "Data directory %s: the data directory belongs to member %016" PRIx64
-                        " of cluster %016" PRIx64
-                        ", but the configuration makes this member %016" PRIx64
-                        "; use its own --name, --initial-cluster and --initial-cluster-token, "
-                        "--initial-cluster-state=existing if it had joined, or another "
-                        "--data-dir.",
-                        p->opt.data_dir, id.member_id, id.cluster_id, self->id);
+                log_error("The data directory %s belongs to member %016" PRIx64
+                          " of cluster %016" PRIx64
+                          ", but the configuration makes this member %016" PRIx64
+                          "; use its own --name, --initial-cluster and "
+                          "--initial-cluster-token, --initial-cluster-state=existing if it had "
+                          "joined, or another --data-dir.",
+                          p->opt.data_dir, id.member_id, id.cluster_id, self->id);
                 return -EINVAL;
         }
         p->cluster_id = id.cluster_id;
@@ -436,7 +467,7 @@ static int check_place(const struct program *p)
         core_each_peer(p->node.core, look, &at);
         if (!at.address || at.ours || at.other == 0)
                 return 0;
-        log_error("Data directory %s: the data directory is of member %016" PRIx64
+        log_error("The data directory %s belongs to member %016" PRIx64
                   " at %s, but --initial-cluster puts %s at %s, which is member %016" PRIx64
                   "; give each member its own --data-dir, or correct --initial-cluster if the "
                   "member has moved.",
@@ -455,15 +486,14 @@ static struct core_config core_config_of(const struct program *p, uint64_t seed)
                 .min_ttl = o->min_ttl,
                 .quota = o->quota,
                 .max_txn_ops = o->max_txn_ops,
-                .lease_tie = *o->lease_owners == 'n'     ? LEASE_TIE_NONE
-                             : o->lease_owners[1] == 'g' ? LEASE_TIE_AGENTS
-                                                         : LEASE_TIE_ALL,
+                .lease_tie = (enum lease_tie) o->lease_owners,
                 .plaintext_peers = o->allow_plaintext_peers,
                 .compact_keep = o->compact_keep,
                 .compact_age = o->compact_age,
                 .timeout = REQUEST_TIMEOUT + 2 * o->election,
                 .leader_timeout = o->election,
                 .watch_progress = o->watch_progress,
+                .cache_term = o->cache_term,
                 .seed = seed,
         };
 }
@@ -500,10 +530,10 @@ static int make_replica(struct program *p)
                                                  .address = p->joined.members[i].urls};
         if (cfg.join)
                 cfg.n_peers = p->joined.n_members;
-        if (p->force_new)
+        if (p->args.force_new)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
-        if (p->restore)
-                return restore(p->loop, p->disk, &cfg, p->restore, p->opt.data_dir);
+        if (p->args.restore)
+                return restore(p->loop, p->disk, &cfg, p->args.restore, p->opt.data_dir);
         r = worker_new(&p->passwords, p->loop, "passwords");
         if (r < 0)
                 return r;
@@ -517,6 +547,8 @@ static int make_replica(struct program *p)
                               .client_urls = p->opt.advertise_client_urls,
                               .passwords = p->passwords,
                               .token_ttl = p->opt.auth_token_ttl,
+                              .etcd_version = p->opt.etcd_version,
+                              .status_page = p->opt.status_page,
                       },
                       p->disk, now, &err);
         if (r < 0)
@@ -531,11 +563,13 @@ static int make_port(struct program *p)
         int r = server_new(&p->server, p->loop, p->node.api,
                            &(struct server_config){
                                    .urls = p->opt.listen_client_urls,
+                                   .probe_urls = p->opt.listen_metrics_urls,
                                    .tls = p->tls.clients,
                                    .request_max = p->opt.max_request_bytes,
                                    .connections_max = p->opt.max_connections,
                                    .connections_of_address = p->opt.max_connections_per_address,
                                    .memory_max = p->opt.max_client_bytes,
+                                   .runs = &p->decide,
                            },
                            err, sizeof(err));
 
@@ -558,21 +592,39 @@ static int make_links(struct program *p)
                            });
 }
 
+/* The kernel's table of descriptors grows as they are opened, and waits for all processors
+ * meanwhile where a process has threads (expand_fdtable(), synchronize_rcu()): the 256th
+ * client, the 512th and so on held the loop for 15 ms each, and for 179 on a busy machine. It
+ * never shrinks, so here it gets its size. */
+static void widen_descriptors(int n)
+{
+        int fd = open("/", O_PATH | O_CLOEXEC),
+            last = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, n) : -1;
+
+        if (last >= 0)
+                close(last);
+        if (fd >= 0)
+                close(fd);
+}
+
 /* Every client is a descriptor; what was asked for is bounded by what there is. */
 static void raise_descriptors(struct program *p)
 {
+        rlim_t aside =
+                DESCRIPTORS_ASIDE + (*p->opt.listen_metrics_urls ? SERVER_PROBES_MAX : 0);
         struct rlimit r;
 
         if (getrlimit(RLIMIT_NOFILE, &r) < 0)
                 return;
         r.rlim_cur = r.rlim_max;
         (void) setrlimit(RLIMIT_NOFILE, &r);
-        if (p->opt.max_connections + DESCRIPTORS_ASIDE <= r.rlim_cur)
+        widen_descriptors((int) min_of(r.rlim_cur - 1, p->opt.max_connections + aside));
+        if (p->opt.max_connections + aside <= r.rlim_cur)
                 return;
         p->opt.max_connections =
-                r.rlim_cur > 2 * DESCRIPTORS_ASIDE ? r.rlim_cur - DESCRIPTORS_ASIDE : 1;
-        log_notice("The limit of descriptors is %" PRIu64
-                   " (LimitNOFILE=): no more than %" PRIu64 " clients at the same time.",
+                r.rlim_cur > aside + DESCRIPTORS_ASIDE ? r.rlim_cur - aside : 1;
+        log_notice("The limit of file descriptors (LimitNOFILE=) is %" PRIu64
+                   ": at most %" PRIu64 " clients can connect at the same time.",
                    (uint64_t) r.rlim_cur, p->opt.max_connections);
 }
 
@@ -597,14 +649,14 @@ static int run(struct program *p)
         r = identify(p);
         if (r == 0)
                 r = make_replica(p);
-        if (p->restore || p->force_new)
+        if (p->args.restore || p->args.force_new)
                 return r;
         if (r == 0)
                 r = make_port(p);
         if (r < 0)
                 return r;
         r = node_start(&p->node);
-        if (r == 0 && strcmp(p->opt.initial_cluster_state, "existing") == 0)
+        if (r == 0 && p->opt.initial_cluster_state == CLUSTER_EXISTING)
                 r = check_place(p);
         if (r < 0)
                 return r;
@@ -619,6 +671,7 @@ static int run(struct program *p)
                  p->opt.data_dir);
         certificates_watch(&p->tls, p->loop);
         notify_ready();
+        leaderless_start(&p->leaderless, p->loop, p->node.core, &p->links);
         loop_watch_turns(p->loop, LONG_TURN, on_long_turn, p);
         loop_run(p->loop);
         return 0;
@@ -628,6 +681,7 @@ static void fini(struct program *p)
 {
         loop_hook_stop(&p->decide);
         loop_hook_stop(&p->feed);
+        leaderless_fini(&p->leaderless);
         server_free(p->server);
         worker_free(p->passwords);
         node_leave(&p->node);
@@ -639,86 +693,6 @@ static void fini(struct program *p)
         certificates_fini(&p->tls);
         loop_free(p->loop);
         conf_clear(options_table, n_options, &p->opt);
-}
-
-static int usage(FILE *f)
-{
-        fprintf(f, "tenure-core [OPTIONS...]\n\n"
-                   "One replica of Tenure's lease core; speaks the etcd v3 API.\n"
-                   "With no option it is a single replica on loopback.\n\n"
-                   "  --config-file=FILE             settings in systemd style; the options "
-                   "below win over it\n"
-                   "      --force-new-cluster        make the replica that is in the data "
-                   "directory the\n"
-                   "                                 only member of its cluster, and exit\n"
-                   "      --restore=FILE             fill a new data directory from a "
-                   "snapshot, and "
-                   "exit\n"
-                   "  -t, --test                     check the settings, print them, and exit\n"
-                   "  -h, --help                     this text; --help=conf: the manual page "
-                   "of the "
-                   "settings, tenure-core.conf(5)\n"
-                   "      --version\n\n");
-        conf_help(options_table, n_options, f);
-        fprintf(f, "\nSee tenure-core(8).\n");
-        return f == stdout ? 0 : 1;
-}
-
-static int parse(struct program *p, int argc, char **argv, bool *ret_test)
-{
-        struct conf_error err = {""};
-        const char *file = NULL;
-        int i, r;
-
-        for (i = 1; i < argc; i++) {
-                if (strncmp(argv[i], "--config-file=", 14) == 0)
-                        file = argv[i] + 14;
-                else if (strncmp(argv[i], "--restore=", 10) == 0)
-                        p->restore = argv[i] + 10;
-                else if (strcmp(argv[i], "--restore") == 0 && i + 1 < argc)
-                        p->restore = argv[++i];
-                else if (strcmp(argv[i], "--config-file") == 0 && i + 1 < argc)
-                        file = argv[++i];
-        }
-        r = conf_defaults(options_table, n_options, &p->opt);
-        if (r == 0 && file)
-                r = conf_read_file(options_table, n_options, &p->opt, file, &err);
-        for (i = 1; r == 0 && i < argc;) {
-                int at = i;
-
-                r = conf_read_args(options_table, n_options, &p->opt, argc, argv, &i, &err);
-                if (r < 0 || i == argc || i != at)
-                        continue;
-                if (strcmp(argv[i], "--help=conf") == 0) {
-                        conf_man(options_table, n_options, "tenure-core",
-                                 "/etc/tenure/tenure-core.conf", stdout);
-                        exit(0);
-                } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
-                        exit(usage(stdout));
-                } else if (strcmp(argv[i], "--version") == 0) {
-                        puts("tenure-core " API_VERSION);
-                        exit(0);
-                } else if (strcmp(argv[i], "-t") == 0 || strcmp(argv[i], "--test") == 0) {
-                        *ret_test = true;
-                } else if (strcmp(argv[i], "--force-new-cluster") == 0) {
-                        p->force_new = true;
-                } else if ((strcmp(argv[i], "--config-file") == 0 ||
-                            strcmp(argv[i], "--restore") == 0) &&
-                           i + 1 < argc) {
-                        i++;
-                } else if (strncmp(argv[i], "--config-file=", 14) != 0 &&
-                           strncmp(argv[i], "--restore=", 10) != 0) {
-                        snprintf(err.text, sizeof(err.text),
-                                 "unknown option '%s'; see tenure-core --help", argv[i]);
-                        r = -EINVAL;
-                }
-                i++;
-        }
-        if (r == 0)
-                r = options_resolve(&p->opt, &p->cluster, &err);
-        if (r < 0)
-                fprintf(stderr, "tenure-core: %s.\n", *err.text ? err.text : strerror(-r));
-        return r;
 }
 
 /* What is large goes back to the kernel as it is freed. Left alone, malloc learns from the
@@ -734,26 +708,70 @@ static void give_memory_back(void)
         mallopt(M_MXFAST, 0);
 }
 
+static int refuse(const char *why)
+{
+        fprintf(stderr, "tenure-core: %s.\n", why);
+        return 1;
+}
+
+/* What etcd's settings came to; to standard error, where nothing is logged. */
+static void tell_notes(const struct buf *n, bool log)
+{
+        const char *line = (const char *) buf_head(n);
+        size_t left = buf_len(n);
+
+        while (left > 0) {
+                size_t len = (size_t) ((const char *) memchr(line, '\n', left) - line);
+
+                if (log)
+                        log_info("%.*s.", (int) len, line);
+                else
+                        fprintf(stderr, "tenure-core: %.*s.\n", (int) len, line);
+                line += len + 1;
+                left -= len + 1;
+        }
+}
+
+static int be_replica(struct program *p)
+{
+        cleanup_(buf_fini) struct buf notes = {0};
+        struct conf_error err = {""};
+        int r = options_read(&p->opt, &p->cluster, &p->args, &notes, &err);
+
+        if (r < 0) {
+                refuse(err.text);
+        } else if (p->args.test) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                conf_print(options_table, n_options, &p->opt, &b);
+                fwrite(b.data, 1, buf_len(&b), stdout);
+                tell_notes(&notes, false);
+        } else {
+                log_set_level(p->opt.log_level);
+                journal_use();
+                replica_end_without_memory();
+                tell_notes(&notes, true);
+                r = run(p);
+        }
+        fini(p);
+        return r == -EINTR && !p->args.restore && !p->args.force_new ? 0
+               : r < 0                                               ? 1
+                                                                     : p->exit_code;
+}
+
 int main(int argc, char **argv)
 {
         struct program p = {0};
-        bool test = false;
+        struct conf_error err = {""};
         int r;
 
         give_memory_back();
         signal(SIGPIPE, SIG_IGN);
-        r = parse(&p, argc, argv, &test);
-        if (r == 0 && test) {
-                cleanup_(buf_fini) struct buf b = {0};
-
-                conf_print(options_table, n_options, &p.opt, &b);
-                fwrite(b.data, 1, buf_len(&b), stdout);
-        } else if (r == 0) {
-                log_set_level(log_level_from_string(p.opt.log_level));
-                journal_use();
-                replica_end_without_memory();
-                r = run(&p);
-        }
-        fini(&p);
-        return r == -EINTR && !p.restore && !p.force_new ? 0 : r < 0 ? 1 : p.exit_code;
+        r = arguments_parse(&p.args, argc, argv, &err);
+        if (r < 0)
+                r = refuse(*err.text ? err.text : strerror(-r));
+        else
+                r = r == ARGS_E_SHOWN ? 0 : be_replica(&p);
+        args_fini(&p.args.all);
+        return r;
 }

@@ -1,56 +1,138 @@
 #include "options.h"
 
 #include <stdio.h>
+#include <syslog.h>
+#include <unistd.h>
 
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/url.h"
+#include "core/core.h"
+#include "etcd.h"
+#include "etcd/api.h"
 
 #define FIELD(f) offsetof(struct options, f)
 #define MS NSEC_PER_MSEC
+#define QUOTA_DEFAULT (UINT64_C(2) << 30)
+#define MIN_TTL_DEFAULT NSEC_PER_SEC
+
+static const struct conf_word states[] = {
+        {"new", CLUSTER_NEW}, {"existing", CLUSTER_EXISTING}, {NULL, 0}};
+static const struct conf_word compaction_modes[] = {
+        {"periodic", COMPACT_PERIODIC}, {"revision", COMPACT_REVISION}, {NULL, 0}};
+/* Ours, and etcd's. */
+static const struct conf_word log_levels[] = {{"err", LOG_ERR},
+                                              {"warning", LOG_WARNING},
+                                              {"notice", LOG_NOTICE},
+                                              {"info", LOG_INFO},
+                                              {"debug", LOG_DEBUG},
+                                              {"warn", LOG_WARNING},
+                                              {"error", LOG_ERR},
+                                              {"dpanic", LOG_ERR},
+                                              {"panic", LOG_ERR},
+                                              {"fatal", LOG_ERR},
+                                              {NULL, 0}};
+static const struct conf_word tls_versions[] = {
+        {"TLS1.2", TLS_1_2}, {"TLS1.3", TLS_1_3}, {NULL, 0}};
+static const struct conf_word lease_owners[] = {{"agents", LEASE_TIE_AGENTS},
+                                                {"all", LEASE_TIE_ALL},
+                                                {"none", LEASE_TIE_NONE},
+                                                {NULL, 0}};
 
 /* clang-format off */
 const struct conf_option options_table[] = {
-        {"Core", "Name", "name", CONF_STRING, FIELD(name), "default", "this replica's name", 0, 0, false},
-        {"Core", "DataDir", "data-dir", CONF_STRING, FIELD(data_dir), NULL, "where the log and snapshots are [$STATE_DIRECTORY, else NAME.tenure]", 0, 0, false},
-        {"Core", "HeartbeatInterval", "heartbeat-interval", CONF_NSEC, FIELD(heartbeat), "50ms", "how often the leader shows that it lives", 10 * MS, 5000 * MS, false},
-        {"Core", "ElectionTimeout", "election-timeout", CONF_NSEC, FIELD(election), "500ms", "without a leader for so long, replicas elect one", 50 * MS, 50000 * MS, false},
-        {"Core", "MinTTL", "min-ttl", CONF_NSEC, FIELD(min_ttl), "1s", "shorter TTLs are raised to it", 100 * MS, 3600000 * MS, false},
-        {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of memory for keys with their history, leases, users and roles, past which writes are refused; 0: no bound", 0, INT64_C(1) << 40, false},
-        {"Core", "AutoCompactionMode", "auto-compaction-mode", CONF_STRING, FIELD(compaction_mode), "periodic", "periodic or revision", 0, 0, false},
-        {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (1h; a bare number is hours), or so many revisions; 0: all", 0, 0, false},
-        {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 1000, false},
-        {"Core", "MaxRequestBytes", "max-request-bytes", CONF_UINT, FIELD(max_request_bytes), "1572864", "bytes of one request", 1024, 64 << 20, false},
-        {"Core", "LeaseOwners", "lease-owners", CONF_STRING, FIELD(lease_owners), "agents", "with authentication, whose leases only who granted them renews and revokes: agents (those with keys below /tenure/), all or none", 0, 0, false},
-        {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "entries after which a snapshot is taken", 100, 10000000, false},
-        {"Core", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0, false},
-        {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "where clients are served", 0, 0, false},
-        {"Clients", "AdvertiseClientURLs", "advertise-client-urls", CONF_LIST, FIELD(advertise_client_urls), "", "where clients are told to come [the listen URLs]", 0, 0, false},
-        {"Clients", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "certificate for clients (PEM)", 0, 0, false},
-        {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false},
-        {"Clients", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs clients' certificates (PEM)", 0, 0, false},
-        {"Clients", "AuthTokenTTL", "auth-token-ttl", CONF_NSEC, FIELD(auth_token_ttl), "24h", "how long a login by password lasts", 1000 * MS, INT64_C(31536000000) * MS, false},
-        {"Clients", "WatchProgressNotifyInterval", "watch-progress-notify-interval", CONF_NSEC, FIELD(watch_progress), "10min", "how often a watch that asked for it is told that nothing happened", 100 * MS, 86400000 * MS, false},
-        {"Clients", "ClientCertAuth", "client-cert-auth", CONF_BOOL, FIELD(client_cert_auth), "no", "refuse clients without such a certificate", 0, 0, false},
-        {"Clients", "MaxConnections", "max-connections", CONF_UINT, FIELD(max_connections), "16384", "clients at the same time; bounded by LimitNOFILE= too", 1, 10000000, false},
-        {"Clients", "MaxConnectionsPerAddress", "max-connections-per-address", CONF_UINT, FIELD(max_connections_per_address), "8192", "of these, from one address", 1, 10000000, false},
-        {"Clients", "MaxClientBytes", "max-client-bytes", CONF_UINT, FIELD(max_client_bytes), "268435456", "bytes held for all clients: what is sent and not read, half requests, requests that wait; half of it for those of one address; and as much again for their watches, observers and snapshots", 16 << 20, INT64_C(1) << 40, false},
-        {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "where the other replicas are served", 0, 0, false},
-        {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "where they find us [our URL in the cluster, else the listen URL]", 0, 0, false},
-        {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0, false},
-        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_STRING, FIELD(initial_cluster_state), "new", "new, or existing for a replica that was added to a running cluster", 0, 0, false},
-        {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "tells clusters apart that have the same URLs", 0, 0, false},
-        {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate between replicas (PEM), of a client and a server, for the host of our peer URL", 0, 0, false},
-        {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false},
-        {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "who signs replicas' certificates (PEM) [the system's CAs]", 0, 0, false},
-        {"Peers", "PeerClientCertAuth", "peer-client-cert-auth", CONF_BOOL, FIELD(peer_client_cert_auth), "no", "as etcd's; replicas with https:// URLs always show one, whatever it says", 0, 0, false},
-        {"Peers", "PeerCertAllowedCN", "peer-cert-allowed-cn", CONF_STRING, FIELD(peer_cert_allowed_cn), NULL, "the common name in every replica's certificate [any, and it is for the host of the replica's peer URL]", 0, 0, false},
-        {"Peers", "PeerCertAllowedHostname", "peer-cert-allowed-hostname", CONF_STRING, FIELD(peer_cert_allowed_hostname), NULL, "the host that every replica's certificate is for [that of its own peer URL]", 0, 0, false},
-        {"Peers", "AllowPlaintextPeers", "allow-plaintext-peers", CONF_BOOL, FIELD(allow_plaintext_peers), "no", "peer URLs beyond this machine may be http://: whoever reaches them can read and write everything", 0, 0, false},
-        {"Peers", "StrictReconfigCheck", "strict-reconfig-check", CONF_BOOL, FIELD(strict_reconfig_check), "yes", "refuse changes of the members that may cost the majority", 0, 0, false},
+        {"Core", "Name", "name", CONF_STRING, FIELD(name), "default", "this replica's name", 0, 0, false, NULL},
+        {"Core", "DataDir", "data-dir", CONF_STRING, FIELD(data_dir), NULL, "where the log and snapshots are [$STATE_DIRECTORY, else NAME.tenure]", 0, 0, false, NULL},
+        {"Core", "HeartbeatInterval", "heartbeat-interval", CONF_MSEC, FIELD(heartbeat), "50ms", "how often the leader sends heartbeats", 10 * MS, 5000 * MS, false, NULL},
+        {"Core", "ElectionTimeout", "election-timeout", CONF_MSEC, FIELD(election), "500ms", "how long replicas wait without a leader before they elect one", 50 * MS, 50000 * MS, false, NULL},
+        {"Core", "MinTTL", "min-ttl", CONF_NSEC, FIELD(min_ttl), "1s", "the shortest TTL that is granted; shorter ones are raised to it [twice ElectionTimeout, if that is longer]", 100 * MS, 3600000 * MS, false, NULL},
+        {"Core", "QuotaBackendBytes", "quota-backend-bytes", CONF_UINT, FIELD(quota), "2147483648", "bytes of memory for keys and their history, leases, users and roles; beyond it writes are refused; 0: the default", 0, INT64_C(1) << 40, false, NULL},
+        {"Core", "AutoCompactionMode", "auto-compaction-mode", CONF_ENUM, FIELD(compaction_mode), "periodic", "what AutoCompactionRetention counts", 0, 0, false, compaction_modes},
+        {"Core", "AutoCompactionRetention", "auto-compaction-retention", CONF_STRING, FIELD(compaction_retention), "0", "history to keep: a time (30m; a bare number is hours) or a number of revisions; 0: all", 0, 0, false, NULL},
+        {"Core", "MaxTxnOps", "max-txn-ops", CONF_UINT, FIELD(max_txn_ops), "128", "operations in one transaction", 1, 1000, false, NULL},
+        {"Core", "MaxRequestBytes", "max-request-bytes", CONF_UINT, FIELD(max_request_bytes), "1572864", "bytes of one request", 1, 64 << 20, false, NULL},
+        {"Core", "LeaseOwners", "lease-owners", CONF_ENUM, FIELD(lease_owners), "agents", "with authentication, which leases only the user that granted them may renew and revoke (agents: those with keys below /tenure/)", 0, 0, false, lease_owners},
+        {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "how many log entries after the last snapshot the next one is taken", 100, 10000000, false, NULL},
+        {"Core", "LogLevel", "log-level", CONF_ENUM, FIELD(log_level), "info", "the least severe messages that are logged", 0, 0, false, log_levels},
+        {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "URLs to listen on for clients", 0, 0, false, NULL},
+        {"Clients", "ListenClientHTTPURLs", "listen-client-http-urls", CONF_LIST, FIELD(listen_client_http_urls), "", "more of these, which are not advertised; etcd has its HTTP there", 0, 0, false, NULL},
+        {"Clients", "ListenMetricsURLs", "listen-metrics-urls", CONF_LIST, FIELD(listen_metrics_urls), "", "URLs to listen on for those who ask for /metrics, /health, /livez and /readyz, and may do nothing else", 0, 0, false, NULL},
+        {"Clients", "AdvertiseClientURLs", "advertise-client-urls", CONF_LIST, FIELD(advertise_client_urls), "", "URLs that are advertised to clients [the listen URLs]", 0, 0, false, NULL},
+        {"Clients", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "certificate for clients (PEM)", 0, 0, false, NULL},
+        {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false, NULL},
+        {"Clients", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "CAs that sign clients' certificates (PEM)", 0, 0, false, NULL},
+        {"Clients", "ClientCRLFile", "client-crl-file", CONF_STRING, FIELD(client_crl_file), NULL, "certificates that the CAs have revoked (PEM or DER)", 0, 0, false, NULL},
+        {"Clients", "ClientCertAllowedCN", "client-cert-allowed-cn", CONF_STRING, FIELD(client_cert_allowed_cn), NULL, "the common names, joined by commas, of which a client's certificate must have one [any]", 0, 0, false, NULL},
+        {"Clients", "ClientCertAllowedHostname", "client-cert-allowed-hostname", CONF_LIST, FIELD(client_cert_allowed_hostname), "", "the hosts for one of which a client's certificate must be issued [any]", 0, 0, false, NULL},
+        {"Clients", "AutoTLS", "auto-tls", CONF_BOOL, FIELD(auto_tls), "no", "without CertFile, https:// with a certificate that is made at the start and that no CA has signed", 0, 0, false, NULL},
+        {"Clients", "AuthTokenTTL", "auth-token-ttl", CONF_NSEC, FIELD(auth_token_ttl), "24h", "how long a login by password lasts", 1000 * MS, INT64_C(31536000000) * MS, false, NULL},
+        {"Clients", "WatchProgressNotifyInterval", "watch-progress-notify-interval", CONF_NSEC, FIELD(watch_progress), "10min", "how often a watch that asked for progress notifications gets one while nothing happens", 100 * MS, 86400000 * MS, false, NULL},
+        {"Clients", "CacheTerm", "cache-term", CONF_NSEC, FIELD(cache_term), "3s", "for how long a client that reads from a cache (tenure_cache(3)) may hold up a write; 0: no cache leases are given", 0, 3000 * MS, false, NULL},
+        {"Clients", "EtcdVersion", "etcd-version", CONF_STRING, FIELD(etcd_version), API_VERSION, "the version of etcd that clients are told, three numbers; some clients do more, or less, by it", 0, 0, false, NULL},
+        {"Clients", "StatusPage", "status-page", CONF_BOOL, FIELD(status_page), "yes", "serve a page for browsers at / of the client URLs: the members, live; it shows what its reader may read", 0, 0, false, NULL},
+        {"Clients", "ClientCertAuth", "client-cert-auth", CONF_BOOL, FIELD(client_cert_auth), "no", "refuse clients without a certificate that such a CA signed", 0, 0, false, NULL},
+        {"Clients", "MaxConnections", "max-connections", CONF_UINT, FIELD(max_connections), "16384", "how many clients may be connected at the same time; LimitNOFILE= is a limit, too", 1, 10000000, false, NULL},
+        {"Clients", "MaxConnectionsPerAddress", "max-connections-per-address", CONF_UINT, FIELD(max_connections_per_address), "8192", "how many of these may come from one address", 1, 10000000, false, NULL},
+        {"Clients", "MaxClientBytes", "max-client-bytes", CONF_UINT, FIELD(max_client_bytes), "268435456", "bytes held for all clients: answers not read yet, incomplete requests and requests that wait; the clients of one address may hold half of it; watches, observers and snapshots may take as much again", 16 << 20, INT64_C(1) << 40, false, NULL},
+        {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "URLs to listen on for the other replicas", 0, 0, false, NULL},
+        {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "URLs at which the other replicas reach this one [its URL in InitialCluster, else the listen URL]", 0, 0, false, NULL},
+        {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0, false, NULL},
+        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_ENUM, FIELD(initial_cluster_state), "new", "whether the cluster is new, or this replica was added to an existing one", 0, 0, false, states},
+        {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "distinguishes clusters that have the same URLs", 0, 0, false, NULL},
+        {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate for links between replicas (PEM), for clients and servers, issued for the host of this replica's peer URL", 0, 0, false, NULL},
+        {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, false, NULL},
+        {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "CAs that sign replicas' certificates (PEM) [the system's CAs]", 0, 0, false, NULL},
+        {"Peers", "PeerClientCertAuth", "peer-client-cert-auth", CONF_BOOL, FIELD(peer_client_cert_auth), "no", "accepted for compatibility with etcd, without effect: replicas with https:// URLs always need a certificate", 0, 0, false, NULL},
+        {"Peers", "PeerCRLFile", "peer-crl-file", CONF_STRING, FIELD(peer_crl_file), NULL, "certificates that the CAs have revoked (PEM or DER)", 0, 0, false, NULL},
+        {"Peers", "PeerAutoTLS", "peer-auto-tls", CONF_BOOL, FIELD(peer_auto_tls), "no", "without PeerCertFile, https:// with certificates that no CA has signed: beyond this machine it takes AllowPlaintextPeers, too", 0, 0, false, NULL},
+        {"Peers", "PeerCertAllowedCN", "peer-cert-allowed-cn", CONF_STRING, FIELD(peer_cert_allowed_cn), NULL, "the common names, joined by commas, of which every replica's certificate has one [any; then the certificate must be for the host of the replica's peer URL]", 0, 0, false, NULL},
+        {"Peers", "PeerCertAllowedHostname", "peer-cert-allowed-hostname", CONF_LIST, FIELD(peer_cert_allowed_hostname), "", "the hosts for one of which every replica's certificate is issued [the host of its own peer URL]", 0, 0, false, NULL},
+        {"Peers", "AllowPlaintextPeers", "allow-plaintext-peers", CONF_BOOL, FIELD(allow_plaintext_peers), "no", "peer URLs beyond this machine may be http://: whoever reaches them can read and write everything", 0, 0, false, NULL},
+        {"Peers", "StrictReconfigCheck", "strict-reconfig-check", CONF_BOOL, FIELD(strict_reconfig_check), "yes", "refuse membership changes that may cost the majority", 0, 0, false, NULL},
+        {"TLS", "CipherSuites", "cipher-suites", CONF_LIST, FIELD(cipher_suites), "", "the cipher suites, by their names in the RFCs, of clients and replicas [what OpenSSL takes for safe]", 0, 0, false, NULL},
+        {"TLS", "TLSMinVersion", "tls-min-version", CONF_ENUM, FIELD(tls_min), "TLS1.2", "the oldest version of TLS", 0, 0, false, tls_versions},
+        {"TLS", "TLSMaxVersion", "tls-max-version", CONF_ENUM, FIELD(tls_max), "TLS1.3", "the newest version of TLS", 0, 0, false, tls_versions},
+        {"TLS", "SelfSignedCertValidity", "self-signed-cert-validity", CONF_UINT, FIELD(auto_years), "1", "years for which a certificate of AutoTLS and PeerAutoTLS is good", 1, 100, false, NULL},
 };
 /* clang-format on */
 const size_t n_options = ARRAY_SIZE(options_table);
+
+static void help(const struct args_program *p, FILE *f)
+{
+        fprintf(f, "tenure-core [OPTIONS...]\n\n"
+                   "One replica of Tenure's lease core; speaks the etcd v3 API.\n"
+                   "With no option it is a single replica on loopback.\n\n");
+        args_help(p, f);
+        fputc('\n', f);
+        conf_help(options_table, n_options, f);
+        fprintf(f, "\nSee tenure-core(8).\n");
+}
+
+int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_error *err)
+{
+        /* clang-format off */
+        const struct args_option own[] = {
+                {0, "config-file", "FILE", "settings in systemd style, which the options below override, or etcd's in YAML, which stand alone", .value = &ret->file},
+                {0, "force-new-cluster", NULL, "make the replica that is in the data directory the only member of its cluster, and exit", .flag = &ret->force_new},
+                {0, "restore", "FILE", "fill a new data directory from a snapshot, and exit", .value = &ret->restore},
+                {'t', "test", NULL, "check the settings, print them, and exit", .flag = &ret->test},
+        };
+        /* clang-format on */
+        const struct args_program core = {
+                .name = "tenure-core",
+                .version = TENURE_VERSION,
+                .options = own,
+                .n_options = ARRAY_SIZE(own),
+                .table = options_table,
+                .n_table = n_options,
+                .conf_path = "/etc/tenure/tenure-core.conf",
+                .foreign = etcd_settings,
+                .n_foreign = n_etcd_settings,
+                .one_dash = true,
+                .help = help,
+        };
+
+        return args_parse(&ret->all, &core, argc, argv, err);
+}
 
 static int complain(struct conf_error *err, const char *fmt, const char *a, const char *b)
 {
@@ -63,7 +145,17 @@ static int complain(struct conf_error *err, const char *fmt, const char *a, cons
 
 #define LISTEN_MAX 8
 
-static int check_urls(const char *flag, const char *urls, bool need_tls_files,
+bool peers_make_certificates(const struct options *o)
+{
+        return o->peer_auto_tls && !o->peer_cert_file && !o->peer_key_file;
+}
+
+bool clients_get_made_certificate(const struct options *o)
+{
+        return o->auto_tls && !o->cert_file && !o->key_file;
+}
+
+static int check_urls(const char *flag, const char *urls, bool need_tls_files, bool local,
                       struct conf_error *err)
 {
         const char *cursor = urls;
@@ -82,9 +174,19 @@ static int check_urls(const char *flag, const char *urls, bool need_tls_files,
                                 "--%s: more than 8 URLs; name fewer, or one that stands "
                                 "for all addresses such as http://0.0.0.0:2379%s",
                                 flag, "");
+                if (url_parse(item, &u) < 0 && strncmp(item, "unix", 4) == 0)
+                        return complain(err,
+                                        "--%s: '%s' is not a URL of the form unix:///PATH, "
+                                        "with a path of 107 bytes or less",
+                                        flag, item);
                 if (url_parse(item, &u) < 0)
                         return complain(err,
                                         "--%s: '%s' is not a URL of the form http://HOST:PORT",
+                                        flag, item);
+                if (u.local && !local)
+                        return complain(err,
+                                        "--%s: %s: replicas reach each other by http:// and "
+                                        "https:// URLs, not by sockets of a host",
                                         flag, item);
                 if (u.tls && need_tls_files)
                         return complain(err, "--%s: %s wants a certificate and a key", flag,
@@ -95,6 +197,14 @@ static int check_urls(const char *flag, const char *urls, bool need_tls_files,
         return 0;
 }
 
+static int check_client_urls(const struct options *o, const char *flag, const char *urls,
+                             struct conf_error *err)
+{
+        return check_urls(flag, urls,
+                          (!o->cert_file || !o->key_file) && !clients_get_made_certificate(o),
+                          true, err);
+}
+
 /* Without TLS between machines, whoever is on the way writes the log. */
 static int check_plaintext(const struct options *o, const char *flag, const char *urls,
                            struct conf_error *err)
@@ -102,16 +212,26 @@ static int check_plaintext(const struct options *o, const char *flag, const char
         char item[320];
         struct url u;
 
-        while (!o->allow_plaintext_peers && list_next(&urls, item, sizeof(item)))
-                if (url_parse(item, &u) == 0 && !u.tls && !url_is_loopback(&u))
+        while (!o->allow_plaintext_peers && list_next(&urls, item, sizeof(item))) {
+                if (url_parse(item, &u) < 0 || url_is_loopback(&u))
+                        continue;
+                if (u.tls && peers_make_certificates(o))
                         return complain(
                                 err,
-                                "--%s: %s is plaintext beyond this machine, which anybody "
-                                "there "
-                                "can read and forge; use https:// with --peer-cert-file, "
-                                "--peer-key-file and --peer-trusted-ca-file, or say "
-                                "--allow-plaintext-peers (AllowPlaintextPeers=yes)",
+                                "--%s: with --peer-auto-tls whoever reaches %s can pretend to "
+                                "be a replica; give --peer-cert-file, --peer-key-file and "
+                                "--peer-trusted-ca-file, or set --allow-plaintext-peers "
+                                "(AllowPlaintextPeers=yes)",
                                 flag, item);
+                if (!u.tls)
+                        return complain(
+                                err,
+                                "--%s: %s would leave this machine in plaintext, which anybody "
+                                "on the network can read and forge; use https:// with "
+                                "--peer-cert-file, --peer-key-file and --peer-trusted-ca-file, "
+                                "or set --allow-plaintext-peers (AllowPlaintextPeers=yes)",
+                                flag, item);
+        }
         return 0;
 }
 
@@ -140,6 +260,17 @@ static int fill(struct options *o)
         }
         if (r == 0 && !*o->advertise_client_urls)
                 r = set(&o->advertise_client_urls, o->listen_client_urls);
+        if (r == 0 && *o->listen_client_http_urls) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                buf_printf(&b, "%s,%s", o->listen_client_urls, o->listen_client_http_urls);
+                buf_add_u8(&b, 0);
+                r = buf_error(&b);
+                if (r == 0)
+                        r = set(&o->listen_client_urls, (const char *) buf_head(&b));
+                if (r == 0)
+                        r = set(&o->listen_client_http_urls, ""); /* they are there now */
+        }
         if (r == 0 && !*o->initial_cluster) {
                 const char *urls = o->initial_advertise_peer_urls;
                 cleanup_(buf_fini) struct buf b = {0};
@@ -199,11 +330,18 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         char item[450];
         struct url u;
 
+        /* Or it would be --initial-cluster, which nobody need have given, that is refused. */
+        if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, "=,"))
+                return complain(err,
+                                "--name wants 1 to 127 bytes without commas and equals signs, "
+                                "not '%s'%s",
+                                o->name, "");
         while (list_next(&cursor, item, sizeof(item))) {
                 char *eq = strchr(item, '=');
                 struct options_peer *p;
 
-                if (!eq || eq == item || eq - item >= 128 || url_parse(eq + 1, &u) < 0)
+                if (!eq || eq == item || eq - item >= 128 || url_parse(eq + 1, &u) < 0 ||
+                    u.local)
                         return complain(
                                 err, "--initial-cluster: '%s' is not NAME=http://HOST:PORT%s",
                                 item, "");
@@ -212,13 +350,14 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                 if (!p && c->n_peers == OPTIONS_PEERS_MAX)
                         return complain(
                                 err,
-                                "--initial-cluster: more than 5 replicas are not supported%s%s",
+                                "--initial-cluster: more than 9 replicas are not supported%s%s",
                                 "", "");
                 if (!p) {
                         p = &c->peers[c->n_peers++];
                         strcpy(p->name, item);
                 }
-                if (u.tls && (!o->peer_cert_file || !o->peer_key_file))
+                if (u.tls && !peers_make_certificates(o) &&
+                    (!o->peer_cert_file || !o->peer_key_file))
                         return complain(err,
                                         "--initial-cluster: %s wants --peer-cert-file and "
                                         "--peer-key-file%s",
@@ -255,10 +394,10 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                 return complain(err,
                                 "--initial-cluster '%s' does not name this replica (--name %s)",
                                 o->initial_cluster, o->name);
-        if (c->n_peers % 2 == 0 && strcmp(o->initial_cluster_state, "existing") != 0)
+        if (c->n_peers > OPTIONS_PEERS_NEW && o->initial_cluster_state != CLUSTER_EXISTING)
                 return complain(err,
-                                "--initial-cluster: run 1, 3 or 5 replicas: an even number "
-                                "tolerates no more failures%s%s",
+                                "--initial-cluster: a new cluster has 7 replicas at most; "
+                                "every write waits for a majority of them%s%s",
                                 "", "");
         return 0;
 }
@@ -272,12 +411,10 @@ static int resolve_compaction(struct options *o)
 
         o->compact_keep = 0;
         o->compact_age = 0;
-        if (strcmp(o->compaction_mode, "revision") == 0) {
+        if (o->compaction_mode == COMPACT_REVISION) {
                 o->compact_keep = n;
                 return number ? 0 : -EINVAL;
         }
-        if (strcmp(o->compaction_mode, "periodic") != 0)
-                return -EINVAL;
         if (number) {
                 o->compact_age = min_of(n, 1000000LL) * 3600 * NSEC_PER_SEC;
                 return 0;
@@ -285,22 +422,55 @@ static int resolve_compaction(struct options *o)
         return nsec_parse(text, &o->compact_age) < 0 || o->compact_age < 0 ? -EINVAL : 0;
 }
 
-int options_resolve(struct options *o, struct options_cluster *c, struct conf_error *err)
+static int check_tls(const struct options *o, struct conf_error *err)
+{
+        const char *cursor = o->cipher_suites;
+        char suite[80];
+
+        if ((o->client_crl_file || o->client_cert_allowed_cn ||
+             *o->client_cert_allowed_hostname) &&
+            !o->trusted_ca_file)
+                return complain(err, "--%s wants --trusted-ca-file%s",
+                                o->client_crl_file          ? "client-crl-file"
+                                : o->client_cert_allowed_cn ? "client-cert-allowed-cn"
+                                                            : "client-cert-allowed-hostname",
+                                "");
+        if (o->tls_min > o->tls_max)
+                return complain(err, "--tls-min-version is newer than --tls-max-version%s%s",
+                                "", "");
+        while (list_next(&cursor, suite, sizeof(suite)))
+                if (!tls_has_suite(suite))
+                        return complain(err,
+                                        "--cipher-suites: '%s' is unknown or too weak; name "
+                                        "suites such as "
+                                        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256%s",
+                                        suite, "");
+        return *cursor ? complain(err, "--cipher-suites: '%s' is too long%s", cursor, "") : 0;
+}
+
+static int resolve(struct options *o, struct options_cluster *c, struct conf_error *err)
 {
         int r;
 
         *c = (struct options_cluster){0};
-        r = check_urls("listen-client-urls", o->listen_client_urls,
-                       !o->cert_file || !o->key_file, err);
+        r = check_client_urls(o, "listen-client-urls", o->listen_client_urls, err);
+        if (r == 0 && *o->listen_metrics_urls)
+                r = check_client_urls(o, "listen-metrics-urls", o->listen_metrics_urls, err);
+        if (r == 0 && *o->listen_client_http_urls)
+                r = check_client_urls(o, "listen-client-http-urls", o->listen_client_http_urls,
+                                      err);
         if (r == 0)
                 r = check_urls("listen-peer-urls", o->listen_peer_urls,
-                               !o->peer_cert_file || !o->peer_key_file, err);
+                               (!o->peer_cert_file || !o->peer_key_file) &&
+                                       !peers_make_certificates(o),
+                               false, err);
         if (r == 0)
                 r = check_plaintext(o, "listen-peer-urls", o->listen_peer_urls, err);
         if (r == 0)
                 r = fill(o);
         if (r == 0)
-                r = check_urls("advertise-client-urls", o->advertise_client_urls, false, err);
+                r = check_urls("advertise-client-urls", o->advertise_client_urls, false, true,
+                               err);
         if (r == 0)
                 r = parse_cluster(o, c, err);
         if (r < 0)
@@ -318,46 +488,100 @@ int options_resolve(struct options *o, struct options_cluster *c, struct conf_er
                                         "--initial-cluster, '%s'",
                                         o->initial_advertise_peer_urls, c->peers[c->self].urls);
         }
-        if (strcmp(o->initial_cluster_state, "new") != 0 &&
-            strcmp(o->initial_cluster_state, "existing") != 0)
-                return complain(err,
-                                "--initial-cluster-state wants new or existing, not '%s'%s",
-                                o->initial_cluster_state, "");
         if (o->client_cert_auth && !o->trusted_ca_file)
                 return complain(err, "--client-cert-auth wants --trusted-ca-file%s%s", "", "");
         if (o->peer_client_cert_auth && !o->peer_trusted_ca_file)
                 return complain(err, "--peer-client-cert-auth wants --peer-trusted-ca-file%s%s",
                                 "", "");
-        if (o->peer_cert_allowed_cn && o->peer_cert_allowed_hostname)
-                return complain(
-                        err,
-                        "--peer-cert-allowed-cn and --peer-cert-allowed-hostname are two "
-                        "rules for one thing; choose one%s%s",
-                        "", "");
+        if (o->peer_cert_allowed_cn && *o->peer_cert_allowed_hostname)
+                return complain(err,
+                                "--peer-cert-allowed-cn and --peer-cert-allowed-hostname "
+                                "exclude each other; choose one%s%s",
+                                "", "");
+        r = check_tls(o, err);
+        if (r < 0)
+                return r;
+        if (o->quota == 0)
+                o->quota = QUOTA_DEFAULT;
         if (o->election < 5 * o->heartbeat)
                 return complain(err,
                                 "--election-timeout must be at least five times "
                                 "--heartbeat-interval%s%s",
                                 "", "");
+        if (o->min_ttl == MIN_TTL_DEFAULT)
+                o->min_ttl = max_of(o->min_ttl, 2 * o->election);
         if (o->min_ttl < 2 * o->election)
                 return complain(err,
                                 "--min-ttl must be at least twice --election-timeout, or a new "
-                                "leader comes too late for it%s%s",
+                                "leader may be elected too late to renew such a lease%s%s",
                                 "", "");
         if (resolve_compaction(o) < 0)
+                return complain(err, "--auto-compaction-retention wants %s, not '%s'",
+                                o->compaction_mode == COMPACT_REVISION
+                                        ? "a number of revisions with "
+                                          "--auto-compaction-mode=revision"
+                                        : "a time (1h, or hours)",
+                                o->compaction_retention);
+        if (!api_is_version(o->etcd_version))
                 return complain(err,
-                                "--auto-compaction-mode wants periodic or revision, and "
-                                "--auto-compaction-retention a time (1h, or hours) or a number "
-                                "of revisions, not '%s' and '%s'",
-                                o->compaction_mode, o->compaction_retention);
-        if (strcmp(o->lease_owners, "agents") != 0 && strcmp(o->lease_owners, "all") != 0 &&
-            strcmp(o->lease_owners, "none") != 0)
-                return complain(err, "--lease-owners wants agents, all or none, not '%s'%s",
-                                o->lease_owners, "");
-        if (log_level_from_string(o->log_level) < LOG_ERR)
-                return complain(
-                        err,
-                        "--log-level wants err, warning, notice, info or debug, not '%s'%s",
-                        o->log_level, "");
+                                "--etcd-version wants three numbers such as %s, not '%s': "
+                                "clients take it apart",
+                                API_VERSION, o->etcd_version);
         return 0;
+}
+
+/* As etcd has it: a file of etcd's stands alone, and options go before the environment. One of
+ * ours is what the options are put over, and knows no environment either. */
+static int read_all(struct options *o, const struct arguments *args, struct buf *notes,
+                    struct conf_error *err)
+{
+        const char *file = args->file;
+        int r;
+
+        if (!file)
+                file = getenv("ETCD_CONFIG_FILE");
+        if (!file || !*file) {
+                r = etcd_read_environment(o, environ, notes, err);
+        } else {
+                etcd_note_environment(environ, notes);
+                if (etcd_is_file(file)) {
+                        if (args->all.n_settings + args->all.n_foreign > 0)
+                                buf_printf(notes,
+                                           "The options of the command line are ignored, as "
+                                           "etcd does where there is a file, %s\n",
+                                           file);
+                        return etcd_read_file(o, file, notes, err);
+                }
+                r = conf_read_file(options_table, n_options, o, file, err);
+        }
+        if (r == 0)
+                r = args_apply(&args->all, o, err);
+        for (size_t i = 0; i < args->all.n_foreign; i++) {
+                char shown[96];
+
+                snprintf(shown, sizeof(shown), "--%s", args->all.foreign[i]->name);
+                etcd_note_foreign(notes, shown, args->all.foreign[i]);
+        }
+        return r;
+}
+
+int options_read(struct options *o, struct options_cluster *c, const struct arguments *args,
+                 struct buf *notes, struct conf_error *err)
+{
+        int r = conf_defaults(options_table, n_options, o);
+
+        if (r == 0)
+                r = read_all(o, args, notes, err);
+        if (r == 0)
+                r = resolve(o, c, err);
+        if (r == 0 && c->n_peers % 2 == 0)
+                buf_printf(
+                        notes,
+                        "%zu replicas tolerate no more failures than %zu: run an odd number\n",
+                        c->n_peers, c->n_peers - 1);
+        if (r == 0)
+                r = buf_error(notes);
+        if (r < 0 && !*err->text)
+                snprintf(err->text, sizeof(err->text), "%s", strerror(-r));
+        return r;
 }

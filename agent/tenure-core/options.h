@@ -2,34 +2,60 @@
  * -t. */
 #pragma once
 
+#include "base/args.h"
 #include "base/conf.h"
 #include "base/url.h"
+#include "loop/tls.h"
+
+enum initial_state { CLUSTER_NEW, CLUSTER_EXISTING };
+enum compaction_mode { COMPACT_PERIODIC, COMPACT_REVISION };
 
 struct options {
         char *name, *data_dir;
-        char *listen_client_urls, *advertise_client_urls, *listen_peer_urls,
-                *initial_advertise_peer_urls;
-        char *initial_cluster, *initial_cluster_state, *initial_cluster_token;
-        nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress;
+        char *listen_client_urls, *listen_client_http_urls, *listen_metrics_urls,
+                *advertise_client_urls, *listen_peer_urls, *initial_advertise_peer_urls;
+        char *initial_cluster, *initial_cluster_token;
+        int initial_cluster_state; /* enum initial_state */
+        nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress, cache_term;
         uint64_t max_connections, max_connections_per_address, max_client_bytes;
         uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
-        char *lease_owners;
-        char *compaction_mode, *compaction_retention;
+        int lease_owners;    /* enum lease_tie */
+        int compaction_mode; /* enum compaction_mode */
+        char *compaction_retention, *etcd_version;
         int64_t compact_keep; /* what the two say */
         nsec_t compact_age;
         char *cert_file, *key_file, *trusted_ca_file;
-        bool client_cert_auth;
+        bool client_cert_auth, auto_tls, status_page;
+        char *client_crl_file, *client_cert_allowed_cn, *client_cert_allowed_hostname;
         char *peer_cert_file, *peer_key_file, *peer_trusted_ca_file;
-        bool peer_client_cert_auth;
+        bool peer_client_cert_auth, peer_auto_tls;
+        char *peer_crl_file;
         char *peer_cert_allowed_cn, *peer_cert_allowed_hostname;
         bool allow_plaintext_peers, strict_reconfig_check;
-        char *log_level;
+        char *cipher_suites;
+        int tls_min, tls_max; /* enum tls_version */
+        uint64_t auto_years;
+        int log_level; /* as syslog(3) has them */
 };
 
 extern const struct conf_option options_table[];
 extern const size_t n_options;
 
-#define OPTIONS_PEERS_MAX 5
+/* The command line. */
+struct arguments {
+        struct args all;
+        const char *file;    /* NULL: none */
+        const char *restore; /* a snapshot file; NULL: run */
+        bool force_new;      /* go on alone with what is there, and exit */
+        bool test;
+};
+
+/* As args_parse(), to args_fini(&ret->all). */
+must_check_ int arguments_parse(struct arguments *ret, int argc, char **argv,
+                                struct conf_error *err);
+
+#define OPTIONS_PEERS_MAX 9 /* with one that joins, and one that is replaced... */
+#define OPTIONS_PEERS_NEW 7 /* ...in the largest of new clusters */
 
 /* One member of --initial-cluster. */
 struct options_peer {
@@ -45,7 +71,16 @@ struct options_cluster {
         uint64_t cluster_id;
 };
 
-/* Fills what was left out, checks what belongs together and works out the members. Returns 0,
- * or -EINVAL with *@err. */
-must_check_ int options_resolve(struct options *o, struct options_cluster *ret,
-                                struct conf_error *err);
+/* Whether replicas, or this one for its clients, have certificates that they make themselves.
+ */
+bool peers_make_certificates(const struct options *o);
+bool clients_get_made_certificate(const struct options *o);
+
+/* Of what a person should know, each line of @notes is a sentence without its full stop.
+ *
+ * Reads the file, the environment, and what the command line says over them; fills what was
+ * left out, checks what belongs together and works out the members. Returns 0, or a negative
+ * errno with *@err. */
+must_check_ int options_read(struct options *o, struct options_cluster *ret,
+                             const struct arguments *args, struct buf *notes,
+                             struct conf_error *err);

@@ -1,5 +1,5 @@
-/* What is done to a data directory while no replica runs on it: --restore, and
- * --force-new-cluster. */
+/* Changes of a data directory while no replica runs on it: --restore and --force-new-cluster.
+ * */
 #include "restore.h"
 
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "core/core.h"
+#include "etcd/backup.h"
 #include "loop/loop.h"
-#include "service/backup.h"
-#include "service/core.h"
 
 struct restore {
         struct loop *loop;
@@ -115,17 +115,16 @@ static const char *what_is_wrong(struct view file)
         uint64_t size;
 
         if (file.len >= 20 && memcmp(file.p + 16, bolt, sizeof(bolt)) == 0)
-                return "it is a snapshot of an etcd; restore it there, and have its keys "
-                       "copied "
+                return "it is an etcd snapshot; restore it with etcd, then copy its keys "
                        "(etcdctl make-mirror)";
         if (file.len == 0)
                 return "it is empty";
         if (file.len < BACKUP_HEAD)
                 return "it was cut short";
         if (backup_size_by_head(file.p, &size) < 0)
-                return "it does not begin like one";
+                return "it does not begin with the header of a snapshot";
         return file.len < size   ? "it was cut short"
-               : file.len > size ? "something follows its end"
+               : file.len > size ? "there is data after its end"
                                  : "its checksum does not match, or another version wrote it";
 }
 
@@ -156,7 +155,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
         int r = read_file(path, &file);
 
         if (r == -ESPIPE)
-                log_error("Cannot restore from %s: it is no regular file; copy what it gives "
+                log_error("Cannot restore from %s: it is not a regular file; copy its contents "
                           "into one.",
                           path);
         else if (r < 0 && r != -EBADMSG)
@@ -167,13 +166,12 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                 r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
                                  &revision, &n_keys, &n_leases);
         if (r == -ENOMEM)
-                log_error("There is no memory to load %s.", path);
+                log_error("There is not enough memory to load %s.", path);
         else if (r < 0)
-                log_error(
-                        "%s is no snapshot of a lease core, or it is damaged: %s. Nothing was "
-                        "changed; take another one (tenurectl core snapshot save), or another "
-                        "copy.",
-                        path, what_is_wrong((struct view){buf_head(&file), buf_len(&file)}));
+                log_error("%s is not a snapshot of a lease core, or it is damaged: %s. Nothing "
+                          "was changed; use another snapshot (tenurectl core snapshot save) or "
+                          "another copy.",
+                          path, what_is_wrong((struct view){buf_head(&file), buf_len(&file)}));
         if (r < 0)
                 return r;
         r = store_open(&s, d, &ops, &rs, &err);
@@ -181,7 +179,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
         if (there) {
                 /* Cut short behind its last step, or run twice. */
         } else if (r == 0 && !store_recovered(s)->fresh) {
-                log_error("The data directory %s holds a replica already; name an empty one.",
+                log_error("The data directory %s already holds a replica; name an empty one.",
                           data_dir);
                 r = -EEXIST;
         } else if (r < 0) {
@@ -239,7 +237,7 @@ int force_new_cluster(struct loop *l, struct disk *d, const struct replica_confi
         if (r == 0)
                 log_info("Member %016" PRIx64 " of cluster %016" PRIx64
                          " is its only member now, with all %" PRIu64
-                         " entries that it has. Start it without --force-new-cluster; the "
+                         " entries of its log. Start it without --force-new-cluster; the "
                          "others join again with empty data directories (tenurectl core add).",
                          cfg->id, cfg->cluster_id, index);
         if (rs.done)

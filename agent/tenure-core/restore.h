@@ -1,4 +1,4 @@
-/* What is done to a data directory while no replica runs on it. Both run the loop until it is
+/* Changes of a data directory while no replica runs on it. Both run the loop until they are
  * done, log what went wrong, and return 0 or a negative errno. */
 #pragma once
 
@@ -10,6 +10,6 @@ struct loop;
 must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
                         const char *path, const char *data_dir);
 
-/* --force-new-cluster: the replica that is there goes on without the others, who are lost. */
+/* --force-new-cluster: the replica that is there goes on without the others, which are lost. */
 must_check_ int force_new_cluster(struct loop *l, struct disk *d,
                                   const struct replica_config *cfg, const char *data_dir);

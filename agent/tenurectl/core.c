@@ -6,18 +6,28 @@
 #include <unistd.h>
 
 #include "base/conf.h"
+#include "base/utf8.h"
+#include "lease.h"
+#include "replace.h"
 #include "talk.h"
+#include "text.h"
 #include "wire/pb.h"
 
-/* Prints it, and lets go of it. */
+/* Prints it, and frees it. */
 static void print_json(const struct core_options *o, struct json_object *j)
 {
-        puts(json_object_to_json_string_ext(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY
-                                                            : JSON_C_TO_STRING_PLAIN));
-        json_object_put(j);
+        text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
 }
 
 /* ---- members ---- */
+
+#define SHOWN 512
+
+/* @text, which a member or whoever has added it has chosen, as a terminal may have it. */
+static const char *shown(const char *text, char out[static SHOWN])
+{
+        return utf8_shown(text, strlen(text), out, SHOWN);
+}
 
 static void print_members(const struct core_options *o, Pb__Member **members, size_t n,
                           uint64_t leader)
@@ -32,7 +42,7 @@ static void print_members(const struct core_options *o, Pb__Member **members, si
                 const char *role = m->islearner      ? "learner"
                                    : m->id == leader ? "leader"
                                                      : "voter";
-                char id[24];
+                char id[24], name[SHOWN], url[SHOWN];
 
                 snprintf(id, sizeof(id), "%016" PRIx64, m->id);
                 if (o->json) {
@@ -52,10 +62,11 @@ static void print_members(const struct core_options *o, Pb__Member **members, si
                         json_object_array_add(list, e);
                         continue;
                 }
-                printf("%-16s  %-16s  %-8s  %-28s  ", id, *m->name ? m->name : "(not started)",
-                       role, m->n_peerurls ? m->peerurls[0] : "");
+                printf("%-16s  %-16s  %-8s  %-28s  ", id,
+                       *m->name ? shown(m->name, name) : "(not started)", role,
+                       m->n_peerurls ? shown(m->peerurls[0], url) : "");
                 for (size_t k = 0; k < m->n_clienturls; k++)
-                        printf("%s%s", k > 0 ? "," : "", m->clienturls[k]);
+                        printf("%s%s", k > 0 ? "," : "", shown(m->clienturls[k], url));
                 putchar('\n');
         }
         if (list)
@@ -117,6 +128,7 @@ static int add(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberAddResponse *p = NULL;
         Pb__MemberAddRequest q = PB__MEMBER_ADD_REQUEST__INIT;
+        char name[SHOWN], url[SHOWN];
         int r;
 
         q.peerurls = argv;
@@ -132,8 +144,8 @@ static int add(const struct core_options *o, char **argv)
         for (size_t i = 0; i < p->n_members; i++)
                 for (size_t j = 0; j < p->members[i]->n_peerurls; j++)
                         printf("%s%s=%s", i + j > 0 ? "," : "",
-                               *p->members[i]->name ? p->members[i]->name : "NAME",
-                               p->members[i]->peerurls[j]);
+                               *p->members[i]->name ? shown(p->members[i]->name, name) : "NAME",
+                               shown(p->members[i]->peerurls[j], url));
         printf("\n%s", o->voter ? "" : "It is a learner until you promote it.\n");
         return 0;
 }
@@ -162,7 +174,7 @@ static int promote(const struct core_options *o, char **argv)
                 r = talk_call(o, "/etcdserverpb.Cluster/MemberPromote", &q.base,
                               &pb__member_promote_response__descriptor, (void **) &p);
         if (r == 0)
-                printf("%016" PRIx64 " votes now.\n", q.id);
+                printf("%016" PRIx64 " is a voter now.\n", q.id);
         return r;
 }
 
@@ -188,7 +200,7 @@ static int move_leader(const struct core_options *o, char **argv)
         r = talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
                       &pb__move_leader_response__descriptor, (void **) &p);
         if (r == 0)
-                printf("%016" PRIx64 " takes over.\n", q.targetid);
+                printf("%016" PRIx64 " is the leader now.\n", q.targetid);
         return r;
 }
 
@@ -196,50 +208,8 @@ static int move_leader(const struct core_options *o, char **argv)
 
 static int leases(const struct core_options *o, char **argv)
 {
-        Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
-        cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
-        struct json_object *list = NULL;
-        int r = talk_call(o, "/etcdserverpb.Lease/LeaseLeases", &q.base,
-                          &pb__lease_leases_response__descriptor, (void **) &p);
-
         (void) argv;
-        if (r < 0)
-                return r;
-        if (o->json)
-                list = json_object_new_array();
-        else if (o->legend)
-                printf("%-16s  %9s  %9s  %7s  %s\n", "ID", "TTL", "LEFT", "KEYS", "NAME");
-        for (size_t i = 0; i < p->n_leases; i++) {
-                const Pb__LeaseStatus *l = p->leases[i];
-                char id[24];
-
-                snprintf(id, sizeof(id), "%016" PRIx64, (uint64_t) l->id);
-                if (o->json) {
-                        struct json_object *e = json_object_new_object();
-
-                        json_object_object_add(e, "id", json_object_new_string(id));
-                        json_object_object_add(e, "ttl_ms",
-                                               json_object_new_int64(l->granted_ttl_ms));
-                        json_object_object_add(e, "left_ms", json_object_new_int64(l->ttl_ms));
-                        json_object_object_add(e, "keys",
-                                               json_object_new_int64((int64_t) l->keys));
-                        json_object_object_add(
-                                e, "name",
-                                json_object_new_string_len((const char *) l->name.data,
-                                                           (int) l->name.len));
-                        json_object_array_add(list, e);
-                        continue;
-                }
-                printf("%-16s  %8.3fs  %8.3fs  %7" PRIu64 "  %.*s\n", id,
-                       (double) l->granted_ttl_ms / 1000, (double) l->ttl_ms / 1000, l->keys,
-                       (int) l->name.len, (const char *) l->name.data);
-        }
-        if (list) {
-                print_json(o, list);
-        } else if (o->legend) {
-                printf("\n%zu leases.\n", p->n_leases);
-        }
-        return 0;
+        return lease_list(o);
 }
 
 /* ---- snapshots ---- */
@@ -262,6 +232,9 @@ static int save(const struct core_options *o, char **argv)
         FILE *f;
         int r;
 
+        r = replace_check(argv[0]);
+        if (r < 0)
+                return r;
         snprintf(part, sizeof(part), "%s.part", argv[0]);
         f = fopen(part, "we");
         if (!f) {
@@ -314,6 +287,10 @@ static const struct {
 
 int core_main(const struct core_options *o, int argc, char **argv)
 {
+        struct core_options once = *o;
+        char login[TALK_LOGIN_MAX] = "";
+        int r;
+
         if (argc >= 3 && strcmp(argv[0], "snapshot") == 0 && strcmp(argv[1], "restore") == 0)
                 return restore(argc - 2, argv + 2) < 0 ? 1 : 0;
         for (size_t i = 0; argc > 0 && i < ARRAY_SIZE(verbs); i++) {
@@ -324,16 +301,18 @@ int core_main(const struct core_options *o, int argc, char **argv)
                         continue;
                 if (argc - skip != verbs[i].n_args)
                         break;
-                return verbs[i].fn(o, argv + skip) < 0 ? 1 : 0;
+                r = talk_log_in_once(&once, login);
+                if (r == 0)
+                        r = verbs[i].fn(&once, argv + skip);
+                explicit_bzero(login, sizeof(login));
+                return r < 0 ? 1 : 0;
         }
-        fprintf(stderr, "usage: tenurectl [--endpoints=URLS] core COMMAND\n"
-                        "  members                    the replicas, their roles and URLs\n"
-                        "  add PEER-URL [--voter]     as a learner, unless told otherwise\n"
-                        "  promote NAME|ID            a learner that is in sync\n"
-                        "  remove NAME|ID\n"
-                        "  move-leader NAME|ID\n"
-                        "  leases                     all, with what they have left\n"
-                        "  snapshot save FILE\n"
-                        "  snapshot restore FILE [OPTIONS of tenure-core...]\n");
+        fprintf(stderr,
+                "usage: tenurectl [--endpoints=URLS] core COMMAND\n  members                   "
+                " the replicas, their roles and URLs\n  add PEER-URL [--voter]     as a "
+                "learner, or at once as a voter\n  promote NAME|ID            a learner that "
+                "is in sync\n  remove NAME|ID\n  move-leader NAME|ID\n  leases                 "
+                "    all leases, with the time that they have left\n  snapshot save FILE\n  "
+                "snapshot restore FILE [OPTIONS of tenure-core...]\n");
         return 1;
 }

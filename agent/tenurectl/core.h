@@ -1,8 +1,7 @@
 /* tenurectl core ...: asks the lease core itself, over its client port. */
 #pragma once
 
-#include <stdbool.h>
-
+#include "base/base.h"
 #include "base/clock.h"
 
 struct core_options {
@@ -11,10 +10,12 @@ struct core_options {
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
         bool voter;  /* add: at once, not as a learner */
+        bool once;   /* lease keep-alive, cache: and no more */
+        bool keys;   /* lease ttl: those of the lease, too */
         nsec_t wait; /* lock: for so long; -1: until it is ours */
         bool legend;
         int json; /* enum json_mode of main.c: 0 off, 1 short, 2 pretty */
 };
 
 /* Runs a command; returns the exit status. */
-int core_main(const struct core_options *o, int argc, char **argv);
+must_check_ int core_main(const struct core_options *o, int argc, char **argv);

@@ -1,4 +1,4 @@
-/* tenurectl: what its files share. */
+/* What the files of tenurectl share. */
 #pragma once
 
 #include <json-c/json.h>
@@ -19,28 +19,45 @@ struct ctl {
         sd_bus *bus;
         enum json_mode json;
         bool legend;
-        bool ask;        /* somebody at a terminal for a password, where polkit wants one */
-        bool persistent; /* over boots */
+        bool ask;            /* somebody at a terminal for a password, where polkit wants one */
+        bool persistent;     /* over boots */
+        const char *address; /* of the bus; NULL: the system bus */
 };
 
 #define LEAVE_PERSISTENT UINT64_C(1) /* of LeaveWithFlags */
 
 /* sd_bus_call(), of something that polkit may have to ask a person about. */
-int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec, sd_bus_error *error,
-             sd_bus_message **ret_reply);
+must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec,
+                         sd_bus_error *error, sd_bus_message **ret_reply);
 
 /* Says what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
 
+/* As it is to be printed; borrowed of @o. */
+const char *ctl_json(const struct ctl *c, struct json_object *o);
 /* Takes @o. */
 void ctl_print(const struct ctl *c, struct json_object *o);
 
 /* All properties of an object, to json_object_put(). Returns 0, or -1 and has said why. */
-int ctl_get_all(struct ctl *c, const char *path, const char *interface,
-                struct json_object **ret);
+must_check_ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
+                            struct json_object **ret);
+
+/* The manager's. An agent that holds its place and is between two cores is asked again for some
+ * seconds, until it can name one. */
+must_check_ int ctl_get_connected(struct ctl *c, struct json_object **ret);
+
+/* The manager says that the host holds its place. */
+bool ctl_is_held(struct json_object *manager);
+
+/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs as they are.
+ * Returns 0 or more, or a negative errno. */
+must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object *o);
 
 /* A field of it; "" or 0 where it is not there. */
 const char *ctl_text(struct json_object *o, const char *key);
+/* The same for a person's terminal, whoever has written it, in @out. */
+#define CTL_SHOWN 512
+const char *ctl_shown(struct json_object *o, const char *key, char out[static CTL_SHOWN]);
 int64_t ctl_number(struct json_object *o, const char *key);
 
 /* What a method of the Manager lists, in pages. */
@@ -52,19 +69,42 @@ struct listing {
 };
 
 /* Prints those whose names are in @argv, or all. Returns how many, or -1 and has said why. */
-ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
+must_check_ ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
 
 struct core_options;
 
 /* lock.c */
-int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
-              char **argv);
-int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
-                char **argv);
+must_check_ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+                          int argc, char **argv);
+must_check_ int unlock_main(struct ctl *c, const struct core_options *core,
+                            bool endpoints_given, int argc, char **argv);
+
+/* A descriptor of the page in which the agent publishes until when the place is held, for
+ * keeper_look(); or -1 and has said why. */
+must_check_ int ctl_open_tenancy(struct ctl *c);
+
+/* put.c */
+struct put_options {
+        bool while_held;
+        const char *lock; /* its name; NULL: none */
+        const char *file; /* with the value; NULL: it is an operand */
+};
+must_check_ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+                         const struct put_options *o, int argc, char **argv);
+/* switchover.c */
+must_check_ int switchover_main(struct ctl *c, const struct core_options *core,
+                                bool endpoints_given, int argc, char **argv);
+
+/* cache.c; @prefix: all keys that begin with it */
+must_check_ int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+                           bool prefix, int argc, char **argv);
 
 /* services.c: verbs. */
-int verb_services(struct ctl *c, int argc, char **argv);
-int verb_register(struct ctl *c, int argc, char **argv);
-int verb_set_tags(struct ctl *c, int argc, char **argv);
-int verb_wait_revision(struct ctl *c, int argc, char **argv);
-int verb_describe(struct ctl *c, int argc, char **argv);
+must_check_ int verb_services(struct ctl *c, int argc, char **argv);
+must_check_ int verb_register(struct ctl *c, int argc, char **argv);
+must_check_ int verb_set_tags(struct ctl *c, int argc, char **argv);
+must_check_ int verb_wait_revision(struct ctl *c, int argc, char **argv);
+must_check_ int verb_describe(struct ctl *c, int argc, char **argv);
+
+/* ttl.c */
+must_check_ int verb_ttl(struct ctl *c, int argc, char **argv);

@@ -1,26 +1,12 @@
 #include "host_lock.h"
 
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "base/hash.h"
-#include "loop/loop.h"
+#include "loop/host_turn.h"
 
 #define BACKLOG 4096 /* who waits is in it */
-
-/* Two names of one hash wait for each other, which does no harm. */
-static socklen_t address_of(int64_t lease, const char *name, struct sockaddr_un *ret)
-{
-        *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-        return (socklen_t) (offsetof(struct sockaddr_un, sun_path) + 1) +
-               (socklen_t) snprintf(ret->sun_path + 1, sizeof(ret->sun_path) - 1,
-                                    "tenure-lock-%016" PRIx64 "-%016" PRIx64, (uint64_t) lease,
-                                    hash_end(hash_add(HASH_START, name, strlen(name))));
-}
 
 /* Until whoever has the address lets it go. Returns 0, or why not. */
 static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break_fd,
@@ -51,7 +37,7 @@ static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break
 int host_lock(int64_t lease, const char *name, int break_fd, struct boot_time deadline)
 {
         struct sockaddr_un sa;
-        socklen_t len = address_of(lease, name, &sa);
+        socklen_t len = host_turn_address(lease, name, &sa);
         int fd = socket(AF_UNIX, SOCK_STREAM, 0), r = 0;
 
         if (fd < 0)

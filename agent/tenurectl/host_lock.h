@@ -1,9 +1,9 @@
 /*
- * One command on this host at a time: the core's locks tell hosts apart, by their leases, and
- * would let a host have twice what it has once.
+ * One command on this host at a time. The core distinguishes lock holders by their leases, and
+ * a host has one, so the core would let two commands of one host have the same lock.
  *
- * An address in the abstract namespace (unix(7)), bound while the lock is had: the kernel frees
- * it with the last process that has the descriptor, and who waits hears that at once.
+ * The lock is an address in the abstract namespace (unix(7)), bound while the lock is held: the
+ * kernel frees it with the last process that has the descriptor, and wakes those that wait.
  */
 #pragma once
 

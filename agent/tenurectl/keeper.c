@@ -16,24 +16,32 @@
 #include "loop/clock.h"
 #include "offspring.h"
 
-/* Who was killed and is not gone is killed again; and told of, when it takes long. */
+/* A process that was killed and is not gone is killed again, and reported when it takes long.
+ */
 #define KILL_AGAIN (20 * NSEC_PER_MSEC)
-#define KILL_TOLD NSEC_PER_SEC
+#define KILL_LOG_AFTER NSEC_PER_SEC
 /* A text that is written while we read it is whole a moment later. */
 #define LOOK_AGAIN 50
 #define EXIT_NO_KEEPER 125
 
+/* From tenurectl to its keeper. */
+struct word {
+        int signo;               /* for the command */
+        struct boot_time end_by; /* 0: only that signal */
+};
+
 struct keeper {
         const struct keeper_job *job;
         struct offspring offspring;
-        struct tenancy told;
+        struct tenancy tenancy;
         pid_t child; /* the command; 0: it has ended */
         int parent;  /* tenurectl: to hear from, and to tell */
         int sfd, inotify, timer;
         bool ending;                 /* for the place's sake */
+        struct boot_time end_by;     /* for tenurectl's sake; 0: not */
         bool killing;                /* whatever is left */
         struct boot_time killing_at; /* since when; 0: not yet */
-        bool told_late;
+        bool late_logged;
         struct keeper_end end;
 };
 
@@ -71,23 +79,35 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 
 /* ---- the keeper's process ---- */
 
+static void read_nothing(void)
+{
+        int fd = open("/dev/null", O_RDONLY);
+
+        if (fd >= 0 && fd != STDIN_FILENO) {
+                dup2(fd, STDIN_FILENO);
+                close(fd);
+        }
+}
+
 static noreturn_ void be_command(const struct keeper *k, pid_t parent)
 {
         char **argv = k->job->argv;
 
         offspring_enter(&k->offspring);
+        if (k->job->one_of_many)
+                read_nothing();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
                 _exit(EXIT_NO_KEEPER);
         sigprocmask(SIG_SETMASK, k->job->mask, NULL);
+        if (k->job->in_command)
+                k->job->in_command();
         execvp(argv[0], argv);
         fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(errno));
         _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Nobody who does not read may make the keeper wait. */
-static void say(const char *fmt, ...) printf_(1, 2);
-static void say(const char *fmt, ...)
+void keeper_say(const char *fmt, ...)
 {
         struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
         char text[256];
@@ -107,42 +127,46 @@ static void kill_all(struct keeper *k, struct boot_time now)
 
         if (k->killing_at.ns == 0)
                 k->killing_at = now;
-        if (k->told_late || n == 0 || boot_diff(now, k->killing_at) < KILL_TOLD)
+        if (k->late_logged || n == 0 || boot_diff(now, k->killing_at) < KILL_LOG_AFTER)
                 return;
-        k->told_late = true;
-        say("tenurectl: %zu process(es) of the command have been killed, and are not gone; "
-            "waiting for them.\n",
-            n);
+        k->late_logged = true;
+        keeper_say("tenurectl: %zu process(es) of the command were killed and have not exited "
+                   "yet; "
+                   "waiting for them.\n",
+                   n);
 }
 
 /* What is to be done by now. */
 static void decide(struct keeper *k, struct boot_time now)
 {
-        const struct tenancy *t = &k->told;
+        const struct tenancy *t = &k->tenancy;
         bool gone = t->lease != k->job->lease;
         const char *why = gone         ? "the place is lost"
                           : t->leaving ? "this host gives its place back"
                           : !boot_before(now, term_at(t))
-                                  ? "no renewal is told of, and the place may be lost"
+                                  ? "no renewal was reported, and the place may be lost"
                                   : NULL;
         bool end = why && k->child && !k->ending;
 
         k->ending |= end;
-        k->killing |= gone || !boot_before(now, kill_at(t));
+        k->killing |= gone || !boot_before(now, kill_at(t)) ||
+                      (k->end_by.ns != 0 && !boot_before(now, k->end_by));
         if (k->killing)
                 kill_all(k, now);
         else if (end)
                 offspring_signal(&k->offspring, SIGTERM);
-        if (end)
-                say("tenurectl: %s; ending the command.\n", why);
+        if (end && !k->job->one_of_many)
+                keeper_say("tenurectl: %s; ending the command.\n", why);
 }
 
 static void arm(const struct keeper *k, struct boot_time now)
 {
         struct boot_time when = k->killing  ? boot_add(now, KILL_AGAIN)
-                                : k->ending ? kill_at(&k->told)
-                                            : term_at(&k->told);
+                                : k->ending ? kill_at(&k->tenancy)
+                                            : term_at(&k->tenancy);
 
+        if (!k->killing && k->end_by.ns != 0)
+                when = boot_min(when, k->end_by);
         boot_timer_arm(k->timer, when);
 }
 
@@ -156,22 +180,29 @@ static bool reap(struct keeper *k)
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
                 if (pid == k->child) {
                         k->child = 0;
-                        k->end = (struct keeper_end){.lost = k->ending, .status = status};
+                        k->end = (struct keeper_end){.lost = k->ending,
+                                                     .asked = k->end_by.ns != 0,
+                                                     .status = status};
                         k->killing = true;
                 }
         return pid == 0;
 }
 
-/* A signal to pass on; or its end, and the end of what it wanted. */
+/* A signal to pass on, or when the command is to end; or tenurectl's own end, and the end of
+ * what it wanted. */
 static void hear_parent(struct keeper *k)
 {
-        uint8_t signo;
-        ssize_t n = recv(k->parent, &signo, 1, MSG_DONTWAIT);
+        struct word w;
+        ssize_t n = recv(k->parent, &w, sizeof(w), MSG_DONTWAIT);
 
-        if (n == 1)
-                offspring_signal(&k->offspring, signo);
-        else if (n == 0 || errno != EAGAIN)
+        if (n == (ssize_t) sizeof(w)) {
+                if (w.end_by.ns != 0)
+                        k->end_by = w.end_by;
+                if (w.signo != 0)
+                        offspring_signal(&k->offspring, w.signo);
+        } else if (n == 0 || errno != EAGAIN) {
                 k->killing = true;
+        }
 }
 
 static void attend(struct keeper *k)
@@ -188,7 +219,7 @@ static void attend(struct keeper *k)
 
                 /* What does not make sense is no news. */
                 if (keeper_look(k->job->tenancy_fd, &t) == 0)
-                        k->told = t;
+                        k->tenancy = t;
                 now = boot_now();
                 decide(k, now);
                 arm(k, now);
@@ -202,23 +233,50 @@ static void attend(struct keeper *k)
         }
 }
 
+/* Of what was opened for the others, each keeper would have a copy, and none would hear that
+ * tenurectl has ended before all the others have. */
+static void close_all_but(int a, int b)
+{
+        unsigned low = (unsigned) min_of(a, b), high = (unsigned) max_of(a, b);
+
+        if (low > 3)
+                close_range(3, low - 1, 0);
+        if (high > low + 1)
+                close_range(low + 1, high - 1, 0);
+        close_range(high + 1, ~0U, 0);
+}
+
+/* A descriptor that is readable when the page has changed; -1: tenurectl tells. */
+static int watch_page(const struct keeper_job *j)
+{
+        char path[32];
+        int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", j->tenancy_fd);
+        if (fd >= 0 && inotify_add_watch(fd, path, IN_MODIFY) < 0) {
+                close(fd);
+                return -1;
+        }
+        return fd;
+}
+
 static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
 {
         struct keeper k = {.job = j, .parent = parent};
-        char path[32];
         pid_t me = getpid();
         sigset_t chld;
 
+        if (j->one_of_many)
+                close_all_but(parent, j->tenancy_fd);
         sigemptyset(&chld);
         sigaddset(&chld, SIGCHLD);
         k.sfd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
         k.timer = boot_timer_new();
-        k.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", j->tenancy_fd);
-        if (k.sfd < 0 || k.timer < 0 || k.inotify < 0 ||
-            inotify_add_watch(k.inotify, path, IN_MODIFY) < 0 ||
-            keeper_look(j->tenancy_fd, &k.told) < 0) {
-                fprintf(stderr, "tenurectl: cannot keep the command: %s.\n", strerror(errno));
+        k.inotify = j->one_of_many ? -1 : watch_page(j);
+        if (k.sfd < 0 || k.timer < 0 || (k.inotify < 0 && !j->one_of_many) ||
+            keeper_look(j->tenancy_fd, &k.tenancy) < 0) {
+                fprintf(stderr, "tenurectl: cannot supervise the command: %s.\n",
+                        strerror(errno));
                 _exit(EXIT_NO_KEEPER);
         }
         offspring_start(&k.offspring);
@@ -280,15 +338,26 @@ static void restore(struct terminal *t, bool killed)
 static void pass_on(const struct keeper_job *j, int keeper)
 {
         struct signalfd_siginfo si;
-        uint8_t signo;
+        struct word w = {0};
 
         if (read(j->sfd, &si, sizeof(si)) != sizeof(si))
                 return;
         /* The kernel's, for a key, goes to the command as well: it is in our group. */
         if (si.ssi_signo == SIGCHLD || si.ssi_code == SI_KERNEL)
                 return;
-        signo = (uint8_t) si.ssi_signo;
-        (void) !send(keeper, &signo, 1, MSG_NOSIGNAL);
+        w.signo = (int) si.ssi_signo;
+        (void) !send(keeper, &w, sizeof(w), MSG_NOSIGNAL);
+}
+
+/* Where the keeper has left a signal of ours unread, that is reported before its own last word
+ * (unix(7), ECONNRESET). */
+static bool last_word(int keeper, struct keeper_end *ret)
+{
+        ssize_t n = recv(keeper, ret, sizeof(*ret), MSG_DONTWAIT);
+
+        if (n < 0 && errno == ECONNRESET)
+                n = recv(keeper, ret, sizeof(*ret), MSG_DONTWAIT);
+        return n == (ssize_t) sizeof(*ret);
 }
 
 /* Until the keeper has ended; one that somebody stops goes on. Returns whether it said what
@@ -298,52 +367,120 @@ static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct k
         int status;
 
         for (;;) {
-                struct pollfd p = {.fd = j->sfd, .events = POLLIN};
+                struct pollfd p[] = {{.fd = j->sfd, .events = POLLIN},
+                                     {.fd = j->fd, .events = POLLIN}};
                 pid_t r = waitpid(pid, &status, WNOHANG | WUNTRACED);
+                struct word w = {.signo = SIGTERM};
 
                 if (r == pid && WIFSTOPPED(status))
                         kill(pid, SIGCONT);
                 else if (r == pid || (r < 0 && errno != EINTR))
                         break;
-                if (poll(&p, 1, -1) > 0)
+                if (poll(p, ARRAY_SIZE(p), -1) <= 0)
+                        continue;
+                if (p[0].revents)
                         pass_on(j, keeper);
+                if (p[1].revents && j->on_fd(j->arg, &w.end_by))
+                        (void) !send(keeper, &w, sizeof(w), MSG_NOSIGNAL);
         }
-        return recv(keeper, ret, sizeof(*ret), MSG_DONTWAIT) == (ssize_t) sizeof(*ret);
+        return last_word(keeper, ret);
 }
 
-int keeper_run(const struct keeper_job *j, struct keeper_end *ret)
+int keeper_start(const struct keeper_job *j, struct kept *ret)
 {
-        struct terminal t;
-        int pair[2], r = 0;
+        int pair[2], r;
         pid_t pid;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return -errno;
-        /* Should the keeper be killed, what it kept becomes ours, and is ended by us. */
-        prctl(PR_SET_CHILD_SUBREAPER, 1);
-        remember(&t);
         pid = fork();
         if (pid == 0) {
                 close(pair[0]);
                 be_keeper(j, pair[1]);
         }
+        r = pid < 0 ? -errno : 0;
         close(pair[1]);
-        if (pid < 0) {
-                r = -errno;
-        } else if (!wait_for(j, pid, pair[0], ret)) {
-                struct offspring left;
-                pid_t gone;
+        if (r < 0)
+                close(pair[0]);
+        else
+                *ret = (struct kept){.pid = pid, .fd = pair[0]};
+        return r;
+}
 
-                offspring_adopt(&left, pid);
-                while ((gone = waitpid(-1, NULL, WNOHANG)) >= 0) {
-                        offspring_signal(&left, SIGKILL);
-                        if (gone == 0)
-                                poll(NULL, 0, (int) (KILL_AGAIN / NSEC_PER_MSEC));
+/* What a keeper that was killed kept has become ours. */
+static void end_orphans(struct offspring *left)
+{
+        pid_t gone;
+
+        while ((gone = waitpid(-1, NULL, WNOHANG)) >= 0) {
+                offspring_signal(left, SIGKILL);
+                if (gone == 0)
+                        poll(NULL, 0, (int) (KILL_AGAIN / NSEC_PER_MSEC));
+        }
+        offspring_end(left);
+}
+
+int keeper_run(const struct keeper_job *j, struct keeper_end *ret)
+{
+        struct terminal t;
+        struct kept k;
+        int r;
+
+        /* Should the keeper be killed, what it kept becomes ours, and is ended by us. */
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        remember(&t);
+        r = keeper_start(j, &k);
+        if (r == 0) {
+                if (!wait_for(j, k.pid, k.fd, ret)) {
+                        struct offspring left;
+
+                        offspring_adopt(&left, k.pid);
+                        end_orphans(&left);
+                        r = -ECHILD;
                 }
-                offspring_end(&left);
-                r = -ECHILD;
+                close(k.fd);
         }
         restore(&t, r < 0 || ret->lost);
-        close(pair[0]);
         return r;
+}
+
+/* ---- several at a time ---- */
+
+void keeper_begin_many(void)
+{
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+void keeper_send(const struct kept *k, int signo)
+{
+        struct word w = {.signo = signo};
+
+        (void) !send(k->fd, &w, sizeof(w), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool keeper_ended(struct kept *k, struct keeper_end *ret)
+{
+        bool said = last_word(k->fd, ret);
+
+        close(k->fd);
+        *k = (struct kept){.fd = -1};
+        return said;
+}
+
+void keeper_end_all(const struct kept *k, size_t n)
+{
+        struct offspring left = {.group = -1};
+
+        for (size_t i = 0; i < n; i++) {
+                offspring_adopt(&left, k[i].pid);
+                offspring_signal(&left, SIGKILL);
+                if (left.group >= 0)
+                        close(left.group);
+        }
+        left.group = -1;
+        end_orphans(&left);
+        for (size_t i = 0; i < n; i++) { /* empty by now */
+                offspring_adopt(&left, k[i].pid);
+                offspring_end(&left);
+        }
 }

@@ -1,9 +1,10 @@
 /*
  * tenurectl lock NAME -- COMMAND: runs a command while this host has a lock of the core. The
- * lock hangs on the host's lease, and the command ends before the place is lost; keeper.h sees
- * to that.
+ * lock is attached to the host's lease, and keeper.h makes sure that the command ends before
+ * the place is lost. Should somebody ask that the lock be handed over (tenure/handover.h), the
+ * command ends, and the lock goes to the one that was named.
  *
- * tenurectl unlock NAME: gives back what one that was killed has left.
+ * tenurectl unlock NAME: gives back a lock whose tenurectl was killed.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,18 +24,30 @@
 #include "keeper.h"
 #include "loop/loop.h"
 #include "talk.h"
+#include "tenure/handover.h"
+#include "tie.h"
 
 #define WAIT_FOREVER (INT64_C(365) * 86400 * NSEC_PER_SEC)
 /* Of ours, rather than of the command: where timeout(1), env(1) and their like have theirs. */
-#define EXIT_PLACE_LOST 123
-#define EXIT_NOT_MINE 124 /* somebody else has it, and we were not to wait longer */
+#define EXIT_PLACE_LOST 123 /* or the lock was handed over */
+#define EXIT_NOT_MINE 124   /* somebody else has it, and we were not to wait longer */
 #define EXIT_FAILED 125
 /* How long the core may take to say that nobody has it. */
 #define ANSWER_MIN NSEC_PER_SEC
+/* ... and that nobody has asked for it. */
+#define LOOK_MAX (500 * NSEC_PER_MSEC)
+/* As long as a hand-over takes, the place is looked at. */
+#define LOOK_AT_PLACE_MS 100
+/* A core that does not answer is asked again, and so is whichever the agent moves to. */
+#define ASK_AGAIN_MS 200
+#define GIVE_BACK_FOR (10 * NSEC_PER_SEC)
+/* ... at first for so long: whom the agent asks may have died just now. */
+#define REACH_FIRST (5 * NSEC_PER_SEC)
 
 struct locking {
         struct ctl *ctl;
         struct core_options core;
+        char login[TALK_LOGIN_MAX];
         int64_t lease;
         int tenancy;            /* until when the place is held, to be read from */
         int watch;              /* for changes of that */
@@ -47,16 +60,25 @@ struct locking {
         char endpoint[320]; /* where the agent asks */
         bool follow;        /* ... and so do we */
         bool moved;         /* it asks elsewhere now */
-        int epfd;           /* what we listen to while we wait for the core */
-        const char *key, *command;
+        bool reached;       /* we have asked a core */
+        struct boot_time began;
+        bool waits_said; /* that nobody answers now; once */
+        bool ran;        /* a command, with the lock */
+        int epfd;        /* what we listen to while we wait for the core */
+        const char *name, *key, *command;
+        int64_t created; /* the create_revision of the key */
+        struct tenure *tie;
+        struct handover handover; /* while we have the lock */
+        enum { NEWS_NOT_YET, NEWS_NONE, NEWS_ASKED, NEWS_DONE, NEWS_KEPT, NEWS_LOST } news;
 };
 
-/* Where the agent asks, and who we are to the core. */
-static int read_agent(struct locking *l)
+/* Where the agent asks, and who we are to the core. @any_core: one was named to us. */
+static int read_agent(struct locking *l, bool any_core)
 {
         struct json_object *o;
 
-        if (ctl_get_all(l->ctl, ROOT, MANAGER, &o) < 0)
+        if ((any_core ? ctl_get_all(l->ctl, ROOT, MANAGER, &o)
+                      : ctl_get_connected(l->ctl, &o)) < 0)
                 return -1;
         snprintf(l->node, sizeof(l->node), "%s", ctl_text(o, "NodeName"));
         snprintf(l->endpoint, sizeof(l->endpoint), "%s", ctl_text(o, "CoreEndpoint"));
@@ -64,23 +86,33 @@ static int read_agent(struct locking *l)
         return 0;
 }
 
-/* The agent's word on the place, for as long as we like. */
-static int open_tenancy(struct locking *l)
+int ctl_open_tenancy(struct ctl *c)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        char path[32];
         int r, fd;
 
-        r = sd_bus_call_method(l->ctl->bus, NAME, ROOT, MANAGER, "OpenTenancy", &error, &m, "");
+        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "OpenTenancy", &error, &m, "");
         if (r >= 0)
                 r = sd_bus_message_read(m, "h", &fd);
         if (r < 0)
                 return ctl_fail("cannot learn until when the place is held", r, &error);
-        l->tenancy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return fd < 0 ? ctl_fail("cannot learn until when the place is held", -errno, NULL)
+                      : fd;
+}
+
+/* The agent's word on the place, for as long as we like. */
+static int open_tenancy(struct locking *l)
+{
+        char path[32];
+
+        l->tenancy = ctl_open_tenancy(l->ctl);
+        if (l->tenancy < 0)
+                return -1;
         l->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         snprintf(path, sizeof(path), "/proc/self/fd/%d", l->tenancy);
-        if (l->tenancy < 0 || l->watch < 0 || inotify_add_watch(l->watch, path, IN_MODIFY) < 0)
+        if (l->watch < 0 || inotify_add_watch(l->watch, path, IN_MODIFY) < 0)
                 return ctl_fail("cannot follow until when the place is held", -errno, NULL);
         return 0;
 }
@@ -95,6 +127,65 @@ static bool still_held(const struct locking *l)
 
         return fcntl(l->tenancy, F_OFD_SETLK, &shared) == 0 &&
                keeper_look(l->tenancy, &t) == 0 && keeper_may_begin(&t, l->lease, boot_now());
+}
+
+/* ... whatever time is left. */
+static bool has_place(const struct locking *l)
+{
+        struct tenancy t;
+
+        return keeper_look(l->tenancy, &t) == 0 && t.lease == l->lease &&
+               boot_before(boot_now(), t.deadline);
+}
+
+/* Before the lock is ours, or after. Who has answered before is asked again, and so is for a
+ * while whom the agent asks: it holds its place. All others get an error: what we were given
+ * to reach them with may be wrong, and would be for ever. */
+static int call(struct locking *l, struct talk *t)
+{
+        /* Not the agent's word itself, which may change while we go along it. */
+        char endpoint[sizeof(l->endpoint)];
+        struct core_options core = l->core;
+        int r;
+
+        if (l->follow) {
+                snprintf(endpoint, sizeof(endpoint), "%s", l->endpoint);
+                core.endpoints = endpoint;
+        }
+        t->asks_again = l->reached ||
+                        (l->follow && boot_before(boot_now(), boot_add(l->began, REACH_FIRST)));
+        r = talk(&core, t);
+        l->reached |= t->sent;
+        if (r == -ENOTCONN && !l->waits_said) {
+                fprintf(stderr, "tenurectl: no lease core answers now%s%s%s%s; asking again.\n",
+                        *t->url ? " at " : "", t->url, *t->down ? ": " : "", t->down);
+                l->waits_said = true;
+        } else if (r != -ENOTCONN) {
+                l->waits_said = false;
+        }
+        return r;
+}
+
+/* The last signal that has come and is not read yet, or 0; that a process of ours has ended is
+ * no news. */
+static int takes_signal(const struct locking *l)
+{
+        struct pollfd p = {.fd = l->sfd, .events = POLLIN};
+        struct signalfd_siginfo si;
+        int signo = 0;
+
+        while (poll(&p, 1, 0) > 0 && read(l->sfd, &si, sizeof(si)) == sizeof(si))
+                if (si.ssi_signo != SIGCHLD)
+                        signo = (int) si.ssi_signo;
+        return signo;
+}
+
+/* A signal has come that is to end us. */
+static bool is_asked_to_end(struct locking *l)
+{
+        if (l->ended_by == 0)
+                l->ended_by = takes_signal(l);
+        return l->ended_by != 0;
 }
 
 static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -128,17 +219,37 @@ static void key_of(const struct locking *l, const char *name, char key[static 10
         snprintf(key, 1024, "%s/%" PRIx64, name, (uint64_t) l->lease);
 }
 
+/* The token is the revision in which the key was created, as it is for all who lock by such
+ * keys: the order of the holders is the order of that. */
+static int read_token(const Pb__TxnResponse *p, int64_t *ret)
+{
+        const Pb__ResponseOp *op = p->n_responses == 2 ? p->responses[1] : NULL;
+
+        if (!op || op->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE ||
+            op->response_range->n_kvs != 1) {
+                (void) ctl_fail("the core's answer is invalid", -EBADMSG, NULL);
+                return -EBADMSG;
+        }
+        *ret = op->response_range->kvs[0]->create_revision;
+        return 1;
+}
+
 /* Writes to the key, where it is still there, who has it or waits for it; then what an earlier
- * connection of ours leaves behind no longer takes it away. Returns 1, 0 when it is gone, or a
- * negative errno, and has said why. */
-static int mark(struct locking *l, int64_t *ret_revision)
+ * connection of ours leaves behind no longer takes it away. Returns 1, 0 when it is gone,
+ * -ENOTCONN when it is to be tried again, or another negative errno, and has said why. */
+static int mark(struct locking *l, int64_t *ret_token)
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
         Pb__Compare c = PB__COMPARE__INIT, *cs[] = {&c};
-        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, look = PB__REQUEST_OP__INIT;
+        Pb__RequestOp *ops[] = {&op, &look};
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
         struct json_object *o = json_object_new_object();
-        Pb__TxnResponse *p = NULL;
+        struct talk t = {.path = "/etcdserverpb.KV/Txn",
+                         .request = &txn.base,
+                         .reply_type = &pb__txn_response__descriptor};
+        const Pb__TxnResponse *p;
         const char *text;
         int r;
 
@@ -146,7 +257,7 @@ static int mark(struct locking *l, int64_t *ret_revision)
         json_object_object_add(o, "pid", json_object_new_int64(getpid()));
         json_object_object_add(o, "command", json_object_new_string(l->command));
         text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE);
-        c.key = put.key = pb_bytes(l->key, strlen(l->key));
+        c.key = put.key = range.key = pb_bytes(l->key, strlen(l->key));
         c.target = PB__COMPARE__COMPARE_TARGET__VERSION;
         c.target_union_case = PB__COMPARE__TARGET_UNION_VERSION;
         c.result = PB__COMPARE__COMPARE_RESULT__GREATER;
@@ -154,18 +265,39 @@ static int mark(struct locking *l, int64_t *ret_revision)
         put.lease = l->lease;
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
         op.request_put = &put;
+        range.keys_only = true;
+        look.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        look.request_range = &range;
         txn.compare = cs;
         txn.n_compare = 1;
         txn.success = ops;
-        txn.n_success = 1;
-        r = talk_call(&l->core, "/etcdserverpb.KV/Txn", &txn.base,
-                      &pb__txn_response__descriptor, (void **) &p);
+        txn.n_success = 2;
+        r = call(l, &t);
         json_object_put(o);
-        if (r < 0)
-                return r;
-        r = p->succeeded;
-        *ret_revision = p->header ? p->header->revision : 0;
-        pb_free(p);
+        p = t.reply;
+        if (r == 0)
+                r = p->succeeded ? read_token(p, ret_token) : 0;
+        if (r > 0)
+                l->created = *ret_token;
+        pb_free(t.reply);
+        return r;
+}
+
+/* What comes of it goes to on_news(). */
+static void dispatch(struct locking *l)
+{
+        (void) !tenure_dispatch(l->tie);
+        while (tenure_pop_event(l->tie))
+                ;
+}
+
+/* What the agent has said of its endpoint by now. */
+static int hear_agent(struct locking *l)
+{
+        int r;
+
+        while ((r = sd_bus_process(l->ctl->bus, NULL)) > 0)
+                ;
         return r;
 }
 
@@ -177,16 +309,14 @@ static int heard(void *arg)
         struct pollfd p = {.fd = l->sfd, .events = POLLIN};
         char events[sizeof(struct inotify_event) + 256];
         struct tenancy t;
-        int64_t revision;
-        int r;
+        int64_t token;
 
         if (poll(&p, 1, 0) > 0)
                 return -EINTR;
+        dispatch(l);
         while (read(l->watch, events, sizeof(events)) > 0)
                 ;
-        while ((r = sd_bus_process(l->ctl->bus, NULL)) > 0)
-                ;
-        if (r < 0) /* the core will tell */
+        if (hear_agent(l) < 0) /* the core will tell */
                 epoll_ctl(l->epfd, EPOLL_CTL_DEL, sd_bus_get_fd(l->ctl->bus), NULL);
         if (keeper_look(l->tenancy, &t) == 0 && (t.lease != l->lease || t.leaving))
                 return -ENOLINK;
@@ -194,7 +324,7 @@ static int heard(void *arg)
                 return 0;
         /* By the new one, before the old connection ends: so that our turn stays ours. */
         l->moved = false;
-        return mark(l, &revision) < 0 ? 0 : -EAGAIN;
+        return mark(l, &token) < 0 ? 0 : -EAGAIN;
 }
 
 static int ask(struct locking *l, const char *name)
@@ -209,18 +339,36 @@ static int ask(struct locking *l, const char *name)
                 .break_fd = l->epfd,
                 .on_break = heard,
                 .break_arg = l,
+                /* Its key is gone, for it was passed over. If the place is, too, we hear of
+                 * that.
+                 */
+                .again = "mutex: session is expired",
         };
         int r;
 
         q.name = pb_bytes(name, strlen(name));
         q.lease = l->lease;
-        r = talk(&l->core, &t);
+        r = call(l, &t);
         pb_free(t.reply);
         return r;
 }
 
+/* Nobody answers: until there is news, or it is time to ask again. */
+static int wait_for_core(struct locking *l)
+{
+        struct pollfd p = {.fd = l->epfd, .events = POLLIN};
+
+        if (!has_place(l))
+                return -ENOLINK;
+        if (!boot_before(boot_now(), l->until)) {
+                fprintf(stderr, "tenurectl: no lease core has answered in time.\n");
+                return -EHOSTUNREACH;
+        }
+        return poll(&p, 1, ASK_AGAIN_MS) > 0 ? heard(l) : 0;
+}
+
 /* Until the core says that the lock is ours, and it still is when we write that down. */
-static int take(struct locking *l, const char *name, int64_t *revision)
+static int take(struct locking *l, const char *name, int64_t *ret_token)
 {
         struct epoll_event e = {.events = EPOLLIN};
         int r;
@@ -228,38 +376,70 @@ static int take(struct locking *l, const char *name, int64_t *revision)
         l->epfd = epoll_create1(EPOLL_CLOEXEC);
         if (l->epfd < 0 || epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->sfd, &e) < 0 ||
             epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->watch, &e) < 0 ||
+            epoll_ctl(l->epfd, EPOLL_CTL_ADD, tenure_get_fd(l->tie), &e) < 0 ||
             epoll_ctl(l->epfd, EPOLL_CTL_ADD, sd_bus_get_fd(l->ctl->bus), &e) < 0)
                 return ctl_fail("cannot wait", -errno, NULL);
-        do
+        do {
                 r = ask(l, name);
-        while (r == -EAGAIN || (r == 0 && (r = mark(l, revision)) == 0));
+                if (r == 0)
+                        r = mark(l, ret_token);
+                if (r == -ENOTCONN)
+                        r = wait_for_core(l);
+        } while (r == 0 || r == -EAGAIN);
         close(l->epfd);
         return r < 0 ? r : 0;
 }
 
+/* Somebody asks once more that we end, and does not wait for the core. */
+static int hurry(void *arg)
+{
+        struct locking *l = arg;
+
+        return takes_signal(l) != 0 ? -EINTR : 0;
+}
+
+/* By whichever core the agent asks by now: a command may have run for days. Who does not want
+ * to wait for that sends another signal. */
 static int give_back(struct locking *l, const char *key)
 {
+        struct boot_time until = boot_add(boot_now(), GIVE_BACK_FOR);
         Pb__UnlockRequest q = PB__UNLOCK_REQUEST__INIT;
-        void *p = NULL;
         int r;
 
         q.key = pb_bytes(key, strlen(key));
-        r = talk_call(&l->core, "/v3lockpb.Lock/Unlock", &q.base,
-                      &pb__unlock_response__descriptor, &p);
-        if (r == 0)
-                pb_free(p);
-        return r;
+        (void) takes_signal(l); /* the same request came to the command, and has ended it */
+        for (;;) {
+                struct talk t = {.path = "/v3lockpb.Lock/Unlock",
+                                 .request = &q.base,
+                                 .reply_type = &pb__unlock_response__descriptor,
+                                 .break_fd = l->sfd,
+                                 .on_break = hurry,
+                                 .break_arg = l};
+                struct pollfd p = {.fd = l->sfd, .events = POLLIN};
+
+                (void) !hear_agent(l);
+                r = call(l, &t);
+                pb_free(t.reply);
+                if (r != -ENOTCONN && r != -EINTR)
+                        return r;
+                if (!has_place(l))
+                        return r; /* and the lock goes with it */
+                if (r == -ENOTCONN && boot_before(boot_now(), until) &&
+                    (poll(&p, 1, ASK_AGAIN_MS) <= 0 || hurry(l) == 0))
+                        continue;
+                fprintf(stderr,
+                        "tenurectl: the %s '%s' could not be given back: no lease core "
+                        "answers; try tenurectl unlock.\n",
+                        l->ran ? "lock" : "request for the lock", l->name);
+                return r;
+        }
 }
 
 /* Why there is no lock, as an exit status. */
 static int without(struct locking *l, const char *name, int r)
 {
-        struct signalfd_siginfo si;
-
-        if (r == -EINTR && read(l->sfd, &si, sizeof(si)) == sizeof(si)) {
-                l->ended_by = (int) si.ssi_signo;
+        if (r == -EINTR && is_asked_to_end(l))
                 return EXIT_FAILED;
-        }
         if (r == -ENOLINK) {
                 fprintf(stderr, "tenurectl: this host lost its place while it waited.\n");
                 return EXIT_PLACE_LOST;
@@ -270,54 +450,191 @@ static int without(struct locking *l, const char *name, int r)
         return EXIT_NOT_MINE;
 }
 
+/* ---- somebody asks for the lock ---- */
+
+static void on_news(struct handover *h, enum handover_news news)
+{
+        struct locking *l = container_of(h, struct locking, handover);
+
+        switch (news) {
+        case HANDOVER_NONE:
+                l->news = NEWS_NONE;
+                break;
+        case HANDOVER_ASKED:
+                l->news = NEWS_ASKED;
+                break;
+        case HANDOVER_DONE:
+                l->news = NEWS_DONE;
+                break;
+        case HANDOVER_KEPT:
+                l->news = NEWS_KEPT;
+                break;
+        case HANDOVER_LOST:
+                l->news = NEWS_LOST;
+                break;
+        }
+}
+
+/* While the command runs. */
+static bool on_tie(void *arg, struct boot_time *ret)
+{
+        struct locking *l = arg;
+        bool was_asked = l->news == NEWS_ASKED;
+
+        dispatch(l);
+        if (was_asked || l->news != NEWS_ASKED)
+                return false;
+        *ret = l->handover.stop_by;
+        keeper_say("tenurectl: the lock '%s' is to be handed over to %s; ending the command.\n",
+                   l->name, l->handover.request.to);
+        return true;
+}
+
+/* For news that are not @now, not beyond @until; neither a signal nor the end of the place is
+ * waited past. */
+static void wait_for_news(struct locking *l, int now, struct boot_time until)
+{
+        struct pollfd p[] = {{.fd = tenure_get_fd(l->tie), .events = POLLIN},
+                             {.fd = l->sfd, .events = POLLIN}};
+
+        for (dispatch(l); (int) l->news == now && !is_asked_to_end(l); dispatch(l)) {
+                nsec_t left = boot_diff(until, boot_now());
+
+                if (left <= 0 || !still_held(l))
+                        return;
+                (void) !poll(p, 2,
+                             (int) min_of((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC,
+                                          (nsec_t) LOOK_AT_PLACE_MS));
+        }
+}
+
+/* Follows the requests from now on, and sees whether there is one already. */
+static void follow_requests(struct locking *l)
+{
+        struct switchover_at own = {
+                .key = l->key, .len = strlen(l->key), .created = l->created};
+
+        l->news = NEWS_NOT_YET;
+        handover_start(&l->handover, l->tie, l->name, &own, on_news);
+        wait_for_news(l, NEWS_NOT_YET, boot_add(boot_now(), LOOK_MAX));
+}
+
+/* Nothing of a command runs. Where the target is gone, the lock stays ours. */
+static void hand_over(struct locking *l)
+{
+        char to[SWITCHOVER_NAME_MAX + 1];
+
+        snprintf(to, sizeof(to), "%s", l->handover.request.to);
+        handover_go(&l->handover);
+        wait_for_news(l, NEWS_ASKED, BOOT_TIME_NEVER);
+        if (l->news == NEWS_DONE)
+                keeper_say("tenurectl: the lock '%s' was handed over to %s.\n", l->name, to);
+        else if (l->news == NEWS_KEPT)
+                keeper_say("tenurectl: %s waits no more for the lock '%s', which stays here.\n",
+                           to, l->name);
+}
+
 /* The lock is ours. Returns an exit status. */
-static int run(struct locking *l, char **argv, int64_t revision)
+static int run(struct locking *l, char **argv, int64_t token)
 {
         struct keeper_job job = {.tenancy_fd = l->tenancy,
                                  .lease = l->lease,
                                  .argv = argv,
                                  .mask = &l->mask,
-                                 .sfd = l->sfd};
+                                 .sfd = l->sfd,
+                                 .in_command = tie_restore_environment,
+                                 .fd = tenure_get_fd(l->tie),
+                                 .on_fd = on_tie,
+                                 .arg = l};
         struct keeper_end end;
         char text[32];
         int r;
 
-        snprintf(text, sizeof(text), "%" PRId64, revision);
+        l->ran = true;
+        if (signalfd(l->sfd, &l->signals, 0) < 0) /* with SIGCHLD */
+                return ctl_fail("cannot wait for signals", -errno, NULL);
+        snprintf(text, sizeof(text), "%" PRId64, token);
         setenv("TENURE_LOCK_KEY", l->key, 1);
-        setenv("TENURE_LOCK_REVISION", text, 1);
-        r = keeper_run(&job, &end);
-        if (r < 0)
-                return ctl_fail("what ran the command was ended, and so was all of it", r,
-                                NULL);
-        if (end.lost)
+        setenv("TENURE_TOKEN", text, 1);
+        setenv("TENURE_LOCK_REVISION", text, 1); /* its name before there were others */
+        do {
+                r = keeper_run(&job, &end);
+                if (r < 0)
+                        return ctl_fail("the process that supervised the command was killed, "
+                                        "and the command with it",
+                                        r, NULL);
+                if (end.lost)
+                        return EXIT_PLACE_LOST;
+                if (end.asked)
+                        hand_over(l);
+        } while (end.asked && l->news == NEWS_KEPT && still_held(l));
+        if (end.asked)
                 return EXIT_PLACE_LOST;
         if (WIFSIGNALED(end.status))
                 l->ended_by = WTERMSIG(end.status);
         return WIFEXITED(end.status) ? WEXITSTATUS(end.status) : EXIT_FAILED;
 }
 
+/* The lock is ours, and no command has run with it. It may be somebody else's turn, who was to
+ * have it from the one before us. Returns as run(), or -EAGAIN: it is given over. */
+static int run_unless_asked(struct locking *l, char **argv, int64_t token)
+{
+        follow_requests(l);
+        if (l->news == NEWS_ASKED)
+                hand_over(l);
+        if (l->news == NEWS_DONE || l->news == NEWS_LOST)
+                return -EAGAIN;
+        if (l->ended_by)
+                return EXIT_FAILED;
+        /* Taking it may have taken long; and what was to be handed over may have been. */
+        return still_held(l) && l->news != NEWS_ASKED ? run(l, argv, token)
+                                                      : without(l, l->name, -ENOLINK);
+}
+
+/* The first answer takes a connection, which is to be there when it counts. */
+static int open_tie(struct locking *l, bool endpoints_given, const char *name)
+{
+        cleanup_(buf_fini) struct buf key = {0};
+        struct tenure_range q = {0};
+        int r = tie_new(l->ctl, &l->core, endpoints_given, &l->tie);
+
+        switchover_key(name, &key);
+        q.key = buf_head(&key);
+        q.key_len = buf_len(&key);
+        if (r == 0 && (buf_error(&key) < 0 || tenure_get(l->tie, &q, NULL) < 0))
+                r = ctl_fail("cannot ask the core", -ENOMEM, NULL);
+        return r;
+}
+
 /* With the host's turn. Where the place is lost, the lock is gone with it. */
 static int lock(struct locking *l, const char *name, char **argv)
 {
-        int64_t revision = 0;
-        struct tenancy t;
+        int64_t token = 0;
         char key[1024];
         int r;
 
         key_of(l, name, key);
+        l->name = name;
         l->key = key;
         l->command = argv[0];
-        r = take(l, name, &revision);
-        if (r < 0) {
-                /* The answer may have been on its way. */
-                if (r == -EINTR || r == -ETIMEDOUT)
-                        (void) !give_back(l, key);
-                return without(l, name, r);
-        }
-        /* Taking it may have taken long. */
-        r = still_held(l) ? run(l, argv, revision) : without(l, name, -ENOLINK);
-        if (keeper_look(l->tenancy, &t) == 0 && t.lease == l->lease &&
-            boot_before(boot_now(), t.deadline))
+        l->began = boot_now(); /* the host's turn may have taken long */
+        do {
+                r = take(l, name, &token);
+                if (r < 0) {
+                        if (r == -EINTR)
+                                (void) is_asked_to_end(l);
+                        /* The answer may have been on its way. */
+                        if (r != -ENOLINK && l->reached)
+                                (void) !give_back(l, key);
+                        /* Whoever dies may take the lease along before the agent says so. */
+                        if (r != -EINTR && r != -ETIMEDOUT && !has_place(l))
+                                r = -ENOLINK;
+                        return without(l, name, r);
+                }
+                r = run_unless_asked(l, argv, token);
+                handover_stop(&l->handover);
+        } while (r == -EAGAIN);
+        if (l->news != NEWS_DONE && has_place(l))
                 (void) !give_back(l, key);
         return r;
 }
@@ -327,32 +644,44 @@ static int begin(struct locking *l, bool endpoints_given)
         static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
                                       SIGQUIT, SIGUSR1, SIGUSR2};
         struct tenancy t;
+        sigset_t waiting;
 
-        if (read_agent(l) < 0 || open_tenancy(l) < 0)
+        l->began = boot_now();
+        /* Nobody is asked for a password for each call. */
+        if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||
+            talk_log_in_once(&l->core, l->login) < 0)
                 return -1;
         if (keeper_look(l->tenancy, &t) < 0 || !keeper_may_begin(&t, t.lease, boot_now())) {
                 fprintf(stderr, "tenurectl: this host does not hold its place now.\n");
                 return EXIT_PLACE_LOST;
         }
         if (boot_diff(t.deadline, boot_now()) > t.ttl) {
-                fprintf(stderr, "tenurectl: the agent goes by another clock than this program; "
+                fprintf(stderr, "tenurectl: the agent's clock is not the one of this program; "
                                 "run it in the agent's time namespace.\n");
                 return -1;
         }
         l->lease = t.lease;
-        l->follow = !endpoints_given && *l->endpoint;
+        l->follow = !endpoints_given;
+        if (l->follow && !*l->endpoint)
+                return ctl_fail("the agent reaches no core", -EHOSTUNREACH, NULL);
         if (l->follow)
                 l->core.endpoints = l->endpoint;
         sigemptyset(&l->signals);
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
                 sigaddset(&l->signals, signals[i]);
         sigprocmask(SIG_BLOCK, &l->signals, &l->mask);
-        l->sfd = signalfd(-1, &l->signals, SFD_CLOEXEC);
+        /* Until a command of ours runs, only children of who was here before exec() end. */
+        waiting = l->signals;
+        sigdelset(&waiting, SIGCHLD);
+        l->sfd = signalfd(-1, &waiting, SFD_CLOEXEC);
         return l->sfd < 0 ? ctl_fail("cannot wait for signals", -errno, NULL) : 0;
 }
 
 static void done(struct locking *l)
 {
+        handover_stop(&l->handover);
+        tenure_free(l->tie);
+        explicit_bzero(l->login, sizeof(l->login));
         if (l->sfd >= 0)
                 close(l->sfd);
         if (l->watch >= 0)
@@ -361,7 +690,8 @@ static void done(struct locking *l)
                 close(l->tenancy);
 }
 
-/* Ends as the command did: for a service manager, who was told to stop and did has not failed.
+/* Ends as the command did: for a service manager, a command that was told to stop and did has
+ * not failed.
  */
 static void end_by(int signo)
 {
@@ -392,8 +722,12 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
                 turn = host_lock(l.lease, argv[0], l.sfd, l.until);
                 if (turn < 0 && turn != -EINTR && turn != -ETIMEDOUT)
                         r = ctl_fail("cannot wait for this host's turn", turn, NULL);
+                else if (turn < 0)
+                        r = without(&l, argv[0], turn);
+                else if (open_tie(&l, endpoints_given, argv[0]) < 0)
+                        r = -1;
                 else
-                        r = turn < 0 ? without(&l, argv[0], turn) : lock(&l, argv[0], argv + 1);
+                        r = lock(&l, argv[0], argv + 1);
                 if (turn >= 0)
                         close(turn);
         }
@@ -424,6 +758,7 @@ int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_g
                 } else if (turn < 0) {
                         r = ctl_fail("cannot wait for this host's turn", turn, NULL);
                 } else {
+                        l.name = argv[0];
                         key_of(&l, argv[0], key);
                         r = give_back(&l, key);
                         close(turn);

@@ -1,6 +1,4 @@
-/*
- * tenurectl: asks the agent on this host, over D-Bus, who is there.
- */
+/* tenurectl: queries and commands for the agent on this host, over D-Bus. */
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -8,11 +6,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/args.h"
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/conf.h"
+#include "base/utf8.h"
 #include "core.h"
 #include "ctl.h"
+#include "lease.h"
+#include "metrics.h"
+#include "text.h"
+#include "top.h"
+#include "work.h"
 
 /* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status);
  * 125 an error, where another status would be the command's (lock; lock.c has the others). */
@@ -21,228 +26,33 @@
 
 int ctl_fail(const char *what, int r, const sd_bus_error *error)
 {
+        const char *why = error && error->message ? error->message : strerror(-r);
+        char shown[1024];
+
         if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
                 fprintf(stderr, "tenurectl: no agent answers on this bus; is tenured running? "
                                 "(systemctl status tenured)\n");
         else
                 fprintf(stderr, "tenurectl: %s: %s.\n", what,
-                        error && error->message ? error->message : strerror(-r));
+                        utf8_shown(why, strlen(why), shown, sizeof(shown)));
         return -1;
+}
+
+static int json_flags(const struct ctl *c)
+{
+        return c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
+                                      : JSON_C_TO_STRING_PLAIN;
+}
+
+const char *ctl_json(const struct ctl *c, struct json_object *o)
+{
+        return json_object_to_json_string_ext(o, json_flags(c));
 }
 
 void ctl_print(const struct ctl *c, struct json_object *o)
 {
-        puts(json_object_to_json_string_ext(
-                o, c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
-                                          : JSON_C_TO_STRING_PLAIN));
+        text_print_json(o, json_flags(c));
         fflush(stdout);
-        json_object_put(o);
-}
-
-static struct json_object *json_hex(int64_t v)
-{
-        char text[24];
-
-        snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) v);
-        return json_object_new_string(text);
-}
-
-/* A list of strings, or of pairs of them. */
-static int read_list(sd_bus_message *m, struct json_object **ret)
-{
-        struct json_object *o = json_object_new_array();
-        const char *s;
-        int r = sd_bus_message_enter_container(m, 'v', "as");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "s");
-        while (r >= 0 && (r = sd_bus_message_read(m, "s", &s)) > 0)
-                json_object_array_add(o, json_object_new_string(s));
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        *ret = o;
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-static int read_pairs(sd_bus_message *m, struct json_object **ret)
-{
-        struct json_object *o = json_object_new_object();
-        const char *k, *s;
-        int r = sd_bus_message_enter_container(m, 'v', "a{ss}");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "{ss}");
-        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &k, &s)) > 0)
-                json_object_object_add(o, k, json_object_new_string(s));
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        *ret = o;
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs as they are. */
-static int read_properties(sd_bus_message *m, struct json_object *o)
-{
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
-
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                struct json_object *list = NULL;
-                const char *key, *type, *s;
-                uint16_t q;
-                uint64_t t;
-                int64_t x;
-                int b;
-
-                r = sd_bus_message_read(m, "s", &key);
-                if (r >= 0)
-                        r = sd_bus_message_peek_type(m, NULL, &type);
-                if (r < 0)
-                        break;
-                if (strcmp(type, "as") == 0 || strcmp(type, "a{ss}") == 0) {
-                        r = type[1] == 's' ? read_list(m, &list) : read_pairs(m, &list);
-                        json_object_object_add(o, key, list);
-                } else if (strcmp(type, "q") == 0 &&
-                           (r = sd_bus_message_read(m, "v", "q", &q)) >= 0)
-                        json_object_object_add(o, key, json_object_new_int(q));
-                else if (strcmp(type, "s") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "s", &s)) >= 0)
-                        json_object_object_add(o, key, json_object_new_string(s));
-                else if (strcmp(type, "t") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "t", &t)) >= 0)
-                        json_object_object_add(o, key, json_object_new_int64((int64_t) t));
-                else if (strcmp(type, "x") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "x", &x)) >= 0)
-                        json_object_object_add(o, key,
-                                               strcmp(key, "LeaseId") == 0
-                                                       ? json_hex(x)
-                                                       : json_object_new_int64(x));
-                else if (strcmp(type, "b") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "b", &b)) >= 0)
-                        json_object_object_add(o, key, json_object_new_boolean(b));
-                else if (r >= 0)
-                        r = sd_bus_message_skip(m, "v");
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-int ctl_get_all(struct ctl *c, const char *path, const char *interface,
-                struct json_object **ret)
-{
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *o = json_object_new_object();
-        int r;
-
-        r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
-                               &error, &m, "s", interface);
-        if (r >= 0)
-                r = read_properties(m, o);
-        if (r < 0) {
-                json_object_put(o);
-                return ctl_fail("cannot ask the agent", r, &error);
-        }
-        *ret = o;
-        return 0;
-}
-
-const char *ctl_text(struct json_object *o, const char *key)
-{
-        struct json_object *v;
-
-        return json_object_object_get_ex(o, key, &v) ? json_object_get_string(v) : "";
-}
-
-static const char *first_of(struct json_object *o, const char *key)
-{
-        struct json_object *v;
-
-        if (!json_object_object_get_ex(o, key, &v) || json_object_array_length(v) == 0)
-                return "-";
-        return json_object_get_string(json_object_array_get_idx(v, 0));
-}
-
-int64_t ctl_number(struct json_object *o, const char *key)
-{
-        struct json_object *v;
-
-        return json_object_object_get_ex(o, key, &v) ? json_object_get_int64(v) : 0;
-}
-
-static bool is_wanted(const char *name, int argc, char **argv)
-{
-        for (int i = 0; i < argc; i++)
-                if (strcmp(argv[i], name) == 0)
-                        return true;
-        return argc == 0;
-}
-
-/* One page of what is behind @path, which then is the last one's. Returns how many there were,
- * or a negative errno. */
-static int read_page(struct ctl *c, const struct listing *l, int argc, char **argv, char **path,
-                     struct json_object *all, sd_bus_error *error)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        const char *at;
-        int n = 0, r;
-
-        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, l->method, error, &m, "ou", *path,
-                               (uint32_t) 0);
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "(oa{sv})");
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "oa{sv}")) > 0) {
-                struct json_object *o = json_object_new_object();
-
-                r = sd_bus_message_read(m, "o", &at);
-                if (r >= 0)
-                        r = read_properties(m, o);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-                if (r >= 0 && is_wanted(ctl_text(o, "Name"), argc, argv))
-                        json_object_array_add(all, o);
-                else
-                        json_object_put(o);
-                n++;
-                if (r < 0)
-                        break;
-                free(*path);
-                *path = strdup(at);
-                if (!*path)
-                        return -ENOMEM;
-        }
-        return r < 0 ? r : n;
-}
-
-ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
-{
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        struct json_object *all = json_object_new_array();
-        cleanup_(freep) char *path = strdup("/");
-        char what[64];
-        size_t n;
-        int r = path ? 1 : -ENOMEM;
-
-        while (r > 0)
-                r = read_page(c, l, argc, argv, &path, all, &error);
-        if (r < 0) {
-                json_object_put(all);
-                snprintf(what, sizeof(what), "cannot list %s", l->things);
-                return ctl_fail(what, r, &error);
-        }
-        if (c->json == JSON_OFF && c->legend)
-                l->head();
-        n = json_object_array_length(all);
-        for (size_t i = 0; i < n && c->json == JSON_OFF; i++)
-                l->row(json_object_array_get_idx(all, i));
-        if (c->json != JSON_OFF) {
-                ctl_print(c, all);
-        } else {
-                json_object_put(all);
-                if (c->legend)
-                        printf("\n%zu %s(s).\n", n, l->thing);
-        }
-        return (ssize_t) n;
 }
 
 /* ---- status ---- */
@@ -266,8 +76,7 @@ static int status(struct ctl *c, int argc, char **argv)
                 return ctl_fail("status takes no argument", -EINVAL, NULL);
         if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
                 return -1;
-        held = strcmp(ctl_text(o, "State"), "held") == 0 ||
-               strcmp(ctl_text(o, "State"), "jeopardy") == 0;
+        held = ctl_is_held(o);
         if (c->json != JSON_OFF) {
                 ctl_print(c, o);
                 return held ? 0 : EXIT_NOT_HELD;
@@ -286,7 +95,7 @@ static int status(struct ctl *c, int argc, char **argv)
         if (*ctl_text(o, "Degraded"))
                 printf("  Degraded: %s\n", ctl_text(o, "Degraded"));
         if (ctl_number(o, "RestUntilUSec") > usec_now())
-                printf("     Rests: %.0f s more, for it flapped; tenurectl join ends that\n",
+                printf("Suppressed: %.0f s more, since it flapped; tenurectl join ends that\n",
                        (double) (ctl_number(o, "RestUntilUSec") - usec_now()) / 1e6);
         if (*ctl_text(o, "Maintenance"))
                 printf("  Stays out: %s; tenurectl join ends that\n",
@@ -317,8 +126,8 @@ static int check(struct ctl *c, int argc, char **argv)
         list = json_object_object_get(o, "FenceWarnings");
         if (!json_object_is_type(list, json_type_array)) { /* no word of it is no promise */
                 json_object_put(o);
-                return ctl_fail("the agent does not say what can be fenced; restart it, if it "
-                                "is of an earlier version",
+                return ctl_fail("the agent does not report what can be fenced; restart it if "
+                                "it is still an earlier version",
                                 -ENODATA, NULL);
         }
         n = json_object_array_length(list);
@@ -328,7 +137,7 @@ static int check(struct ctl *c, int argc, char **argv)
                 for (size_t i = 0; i < n; i++)
                         puts(json_object_get_string(json_object_array_get_idx(list, i)));
                 if (n == 0 && c->legend)
-                        puts("All that is bound to the place can be fenced in time.");
+                        puts("Everything that is bound to the place can be fenced in time.");
         }
         json_object_put(o);
         return n == 0 ? 0 : 1;
@@ -375,12 +184,26 @@ static int join(struct ctl *c, int argc, char **argv)
 
 /* ---- nodes ---- */
 
+static const char *first_of(struct json_object *o, const char *key, char out[static CTL_SHOWN])
+{
+        struct json_object *v;
+        const char *s;
+
+        if (!json_object_object_get_ex(o, key, &v) || json_object_array_length(v) == 0)
+                return "-";
+        s = json_object_get_string(json_object_array_get_idx(v, 0));
+        return utf8_shown(s, strlen(s), out, CTL_SHOWN);
+}
+
 static void node_row(struct json_object *o)
 {
-        const char *degraded = ctl_text(o, "Degraded");
+        char name[CTL_SHOWN], address[CTL_SHOWN], since[CTL_SHOWN], id[CTL_SHOWN],
+                why[CTL_SHOWN];
+        const char *degraded = ctl_shown(o, "Degraded", why);
 
-        printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_text(o, "Name"), first_of(o, "Addresses"),
-               (double) ctl_number(o, "TTLUSec") / 1e6, ctl_text(o, "Since"), ctl_text(o, "Id"),
+        printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_shown(o, "Name", name),
+               first_of(o, "Addresses", address), (double) ctl_number(o, "TTLUSec") / 1e6,
+               ctl_shown(o, "Since", since), ctl_shown(o, "Id", id),
                *degraded ? " degraded: " : "", degraded);
 }
 
@@ -414,7 +237,7 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "",
                    *node = "", *instance = "";
         struct ctl *c = userdata;
-        char when[32], text[640];
+        char when[32], text[640], shown[4 * sizeof(text)];
         struct timespec ts;
         int64_t revision = 0;
         uint64_t usec = 0;
@@ -480,10 +303,11 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
                                                              ts.tv_nsec / 1000));
                 ctl_print(c, o);
         } else if (revision > 0) {
-                printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000, text,
-                       revision);
+                printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000,
+                       utf8_shown(text, strlen(text), shown, sizeof(shown)), revision);
         } else {
-                printf("%s.%03ld %s\n", when, ts.tv_nsec / 1000000, text);
+                printf("%s.%03ld %s\n", when, ts.tv_nsec / 1000000,
+                       utf8_shown(text, strlen(text), shown, sizeof(shown)));
         }
         fflush(stdout);
         return 0;
@@ -535,54 +359,57 @@ static const struct {
         int (*fn)(struct ctl *c, int argc, char **argv);
 } verbs[] = {
         {"status", "", "this host's place in the cluster (the default)", status},
-        {"check", "", "whether all that is bound to the place can be fenced in time", check},
-        {"nodes", "[NODE...]", "who is there", nodes},
-        {"services", "[SERVICE...]", "what is there, and on which nodes", verb_services},
+        {"check", "", "whether everything that is bound to the place can be fenced in time",
+         check},
+        {"nodes", "[NODE...]", "the nodes in the cluster", nodes},
+        {"services", "[SERVICE...]", "the services, and the nodes that have them",
+         verb_services},
         {"register", "SERVICE [SETTING...]",
-         "a service of this host, until interrupted; Port=, Address=, tags", verb_register},
-        {"set-tags", "NAME=VALUE...", "this node's attributes; NAME= removes one",
+         "register a service of this host until interrupted; Port=, Address=, tags",
+         verb_register},
+        {"set-tags", "NAME=VALUE...", "set attributes of this node; NAME= removes one",
          verb_set_tags},
         {"wait-revision", "REVISION [SECONDS]",
-         "until the agent has told all that happened up to there", verb_wait_revision},
-        {"describe", "", "everything the agent knows, as JSON", verb_describe},
-        {"leave", "", "give this host's place back, and stay out until told to join", leave},
-        {"join", "", "take a place again", join},
-        {"watch", "", "who is there, then what changes, until interrupted", watch},
+         "wait until the agent has announced everything up to it", verb_wait_revision},
+        {"describe", "", "print everything that the agent knows as JSON", verb_describe},
+        {"leave", "", "give this host's place back, and stay out until join", leave},
+        {"join", "", "end a leave: take a place again", join},
+        {"watch", "", "the nodes, then what changes, until interrupted", watch},
+        {"ttl", "advise", "which TTL the renewals of the last day speak for", verb_ttl},
 };
 
-static int usage(FILE *f)
+static void help(const struct args_program *p, FILE *f)
 {
         fprintf(f, "tenurectl [OPTIONS...] COMMAND\n\n"
                    "Asks the agent on this host.\n\nCommands:\n");
         for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
                 fprintf(f, "  %-13s %-20s %s\n", verbs[i].verb, verbs[i].args, verbs[i].help);
+        fprintf(f, "  %-13s %-20s %s\n", "top", "",
+                "the members, the core's replicas and the last events, live");
+        fprintf(f, "  %-13s %-20s %s\n", "metrics", "",
+                "what the agent counts, as Prometheus reads it");
         fprintf(f, "  %-13s %-20s %s\n", "core", "COMMAND",
                 "the lease core: members, snapshots");
+        fprintf(f, "  %-13s %-20s %s\n", "lease", "COMMAND",
+                "the leases of the core: list, grant, revoke, keep-alive, ttl");
         fprintf(f, "  %-13s %-20s %s\n", "lock", "NAME -- COMMAND",
                 "run a command while this host has a lock");
         fprintf(f, "  %-13s %-20s %s\n", "unlock", "NAME",
                 "give back a lock whose command was killed");
-        fprintf(f, "\nOptions:\n"
-                   "  --endpoints=URLS          (core) where it is [$TENURE_ENDPOINTS, "
-                   "http://127.0.0.1:2379]\n"
-                   "  --cacert=FILE --cert=FILE --key=FILE   (core) for https:// ones\n"
-                   "  --user=NAME[:PASSWORD]    (core) log in; the password is asked for if "
-                   "neither given here\n"
-                   "  --password-file=FILE      (core) nor in this file\n"
-                   "  --wait=TIME               (lock) give up after it [never]\n"
-                   "  --json=short|pretty|off   print JSON [off]\n"
-                   "  --no-legend               no headings and totals\n"
-                   "  --persistent              leave: over boots, too\n"
-                   "  --no-ask-password         ask nobody for a password\n"
-                   "  --no-pager                accepted; there is no pager\n"
-                   "  --bus=ADDRESS             another bus than the system's\n"
-                   "  -h, --help\n"
-                   "  --version\n\n"
-                   "Exit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
-                   "place;\n(lock, unlock) 123 it lost it, 124 somebody else has the lock, 125 "
-                   "an error.\n"
+        fprintf(f, "  %-13s %-20s %s\n", "work", "GROUP [-- COMMAND]",
+                "run a command for each task of a group that is this member's, or list them");
+        fprintf(f, "  %-13s %-20s %s\n", "switchover", "NAME [NODE]",
+                "have the holder of a lock hand it over to a node that waits for it");
+        fprintf(f, "  %-13s %-20s %s\n", "put", "KEY VALUE",
+                "write a key of the core, only while the place or a lock is held");
+        fprintf(f, "  %-13s %-20s %s\n", "cache", "KEY",
+                "keep a key of the core cached, and show it each time that it has changed");
+        fprintf(f, "\nOptions:\n");
+        args_help(p, f);
+        fprintf(f, "\nExit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
+                   "place, (switchover) it is not possible;\n(lock, unlock, put) 123 it lost "
+                   "it, 124 somebody else has the lock; (lock, unlock, work) 125 an error.\n"
                    "See tenurectl(1).\n");
-        return f == stdout ? 0 : 1;
 }
 
 static int open_bus(struct ctl *c, const char *address)
@@ -603,48 +430,105 @@ static int open_bus(struct ctl *c, const char *address)
         return r < 0 ? ctl_fail("cannot reach the bus", r, NULL) : 0;
 }
 
-/* Options may stand anywhere. Returns false for an unknown one. */
-static bool parse_option(struct ctl *c, const char *arg, const char **ret_address)
+/* The command line. */
+struct arguments {
+        struct args all;
+        struct core_options core;
+        struct put_options put;
+        struct work_options work;
+        struct top_options top;
+        struct metrics_options metrics;
+        const char *address, *json, *wait;
+        bool no_legend, no_ask, persistent, no_pager, prefix;
+};
+
+/* What comes after `core snapshot restore` is tenure-core's. */
+static bool is_restore(char *const operands[], size_t n)
 {
-        if (strcmp(arg, "--json=short") == 0)
-                c->json = JSON_SHORT;
-        else if (strcmp(arg, "--json=pretty") == 0 || strcmp(arg, "--json") == 0)
-                c->json = JSON_PRETTY;
-        else if (strcmp(arg, "--json=off") == 0)
-                c->json = JSON_OFF;
-        else if (strcmp(arg, "--no-legend") == 0)
-                c->legend = false;
-        else if (strcmp(arg, "--no-ask-password") == 0)
-                c->ask = false;
-        else if (strcmp(arg, "--persistent") == 0)
-                c->persistent = true;
-        else if (strncmp(arg, "--bus=", 6) == 0)
-                *ret_address = arg + 6;
-        else
-                return strcmp(arg, "--no-pager") == 0;
-        return true;
+        return n == 3 && strcmp(operands[0], "core") == 0 &&
+               strcmp(operands[1], "snapshot") == 0 && strcmp(operands[2], "restore") == 0;
 }
 
-static bool core_option(struct core_options *o, const char *arg)
+static int arguments_parse(struct arguments *a, int argc, char **argv, struct conf_error *err)
 {
-        static const char *const names[] = {"--endpoints=", "--cacert=", "--cert=",
-                                            "--key=",       "--user=",   "--password-file="};
-        const char **fields[] = {&o->endpoints, &o->cacert, &o->cert,
-                                 &o->key,       &o->user,   &o->password_file};
+        /* clang-format off */
+        const struct args_option own[] = {
+                {0, "endpoints", "URLS", "(core, lease, lock, put, work, cache, top) the core's URLs [$TENURE_ENDPOINTS, http://127.0.0.1:2379]", .value = &a->core.endpoints},
+                {0, "cacert", "FILE", "(core, lease, lock, put, work, cache, top) the CA for https:// URLs", .value = &a->core.cacert},
+                {0, "cert", "FILE", "(core, lease, lock, put, work, cache, top) our certificate", .value = &a->core.cert},
+                {0, "key", "FILE", "(core, lease, lock, put, work, cache, top) its key", .value = &a->core.key},
+                {0, "user", "NAME[:PASSWORD]", "(core, lease, lock, put, work, cache, top) log in as this user; the password is asked for unless it is given here", .value = &a->core.user},
+                {0, "password-file", "FILE", "(core, lease, lock, put, work, cache, top) or in this file", .value = &a->core.password_file},
+                {0, "voter", NULL, "(core add) as a voter at once, not as a learner", .flag = &a->core.voter},
+                {0, "once", NULL, "(lease keep-alive) renew it once; (cache, top) show it once", .flag = &a->core.once},
+                {0, "keys", NULL, "(lease ttl) the keys that are attached to it, too", .flag = &a->core.keys},
+                {0, "prefix", NULL, "(cache) all keys that begin with KEY", .flag = &a->prefix},
+                {0, "wait", "TIME", "(lock) give up after it [never]; (switchover) what the holder has to stop [30s]", .value = &a->wait},
+                {0, "while-held", NULL, "(put) only while this host holds its place, as the core sees it", .flag = &a->put.while_held},
+                {0, "lock", "NAME", "(put) and only while this host has that lock", .value = &a->put.lock},
+                {0, "file", "FILE", "(put) the value is in it; -: standard input", .value = &a->put.file},
+                {0, "tasks", "N|NAMES|@FILE", "(work) the tasks: 1 to N, names with commas, or a file of them", .value = &a->work.tasks},
+                {0, "name", "NAME", "(work) the member's name [the host's]", .value = &a->work.name},
+                {0, "weight", "N", "(work) how much this member takes of what others do [100]", .value = &a->work.weight},
+                {0, "ttl", "TIME", "(work) of the member's lease [10s]", .value = &a->work.ttl},
+                {0, "grace", "TIME", "(work) kill a command that takes longer to end [10s]", .value = &a->work.grace},
+                {0, "cluster", "NAME", "(work, top) the cluster [the agent's]", .value = &a->work.cluster},
+                {0, "iterations", "N", "(top) print so many tables; 0: without end", .value = &a->top.iterations},
+                {0, "interval", "TIME", "(top) ask and show it that often [1s]", .value = &a->top.interval},
+                {0, "filter", "WORDS", "(top) only members in which all words are; !WORD: is not", .value = &a->top.filter},
+                {0, "sort", "[-]COLUMN", "(top) by node, state, left, ttl, age, address, zone or services [node]", .value = &a->top.sort},
+                {0, "output", "FILE", "(metrics) into this file, for node_exporter", .value = &a->metrics.output},
+                {0, "http", NULL, "(metrics) answer one request on standard input", .flag = &a->metrics.http},
+                {0, "json", "short|pretty|off", "print JSON [off]", .value = &a->json, .bare = "pretty"},
+                {0, "no-legend", NULL, "omit headings and totals", .flag = &a->no_legend},
+                {0, "persistent", NULL, "(leave) after a boot, too", .flag = &a->persistent},
+                {0, "no-ask-password", NULL, "do not ask for a password", .flag = &a->no_ask},
+                {0, "no-pager", NULL, "accepted; there is no pager", .flag = &a->no_pager},
+                {0, "bus", "ADDRESS", "use this bus, not the system bus", .value = &a->address},
+        };
+        /* clang-format on */
+        const struct args_program ctl = {
+                .name = "tenurectl",
+                .version = TENURE_VERSION,
+                .options = own,
+                .n_options = ARRAY_SIZE(own),
+                .help = help,
+                .operands = true,
+                .rest = is_restore,
+        };
 
-        if (strcmp(arg, "--voter") == 0)
-                return o->voter = true;
-        if (strncmp(arg, "--wait=", 7) == 0)
-                return nsec_parse(arg + 7, &o->wait) == 0 && o->wait >= 0;
-        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-                if (strncmp(arg, names[i], strlen(names[i])) == 0) {
-                        *fields[i] = arg + strlen(names[i]);
-                        return true;
+        return args_parse(&a->all, &ctl, argc, argv, err);
+}
+
+static int parse_wait(const struct arguments *a, nsec_t *ret, struct conf_error *err)
+{
+        *ret = -1;
+        if (!a->wait || nsec_parse(a->wait, ret) == 0)
+                return 0;
+        snprintf(err->text, sizeof(err->text),
+                 "--wait wants a time such as 500ms or 10s, not '%s'", a->wait);
+        return -EINVAL;
+}
+
+static int parse_json(const struct arguments *a, enum json_mode *ret, struct conf_error *err)
+{
+        static const char *const words[] = {
+                [JSON_OFF] = "off", [JSON_SHORT] = "short", [JSON_PRETTY] = "pretty"};
+
+        *ret = JSON_OFF;
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+                if (a->json && strcmp(a->json, words[i]) == 0) {
+                        *ret = (enum json_mode) i;
+                        return 0;
                 }
-        return false;
+        if (!a->json)
+                return 0;
+        snprintf(err->text, sizeof(err->text), "--json wants short, pretty or off, not '%s'",
+                 a->json);
+        return -EINVAL;
 }
 
-/* What was not written was not told. */
+/* Output that could not be written is an error. */
 static int finish(int r, int failed)
 {
         if (fflush(stdout) == 0 && !ferror(stdout))
@@ -653,73 +537,105 @@ static int finish(int r, int failed)
         return failed;
 }
 
+static bool is_locking(const char *verb)
+{
+        return strcmp(verb, "lock") == 0 || strcmp(verb, "unlock") == 0;
+}
+
+/* Returns the exit status. */
+static int run(struct ctl *c, struct arguments *a, bool endpoints_given, int failed)
+{
+        const char *verb = a->all.n_operands > 0 ? a->all.operands[0] : "status";
+        char **rest = a->all.operands + min_of(a->all.n_operands, (size_t) 1);
+        int n = max_of((int) a->all.n_operands - 1, 0), r;
+
+        if (strcmp(verb, "core") == 0)
+                return finish(core_main(&a->core, n, rest), failed);
+        if (strcmp(verb, "switchover") == 0)
+                return finish(switchover_main(c, &a->core, endpoints_given, n, rest), failed);
+        if (strcmp(verb, "cache") == 0)
+                return finish(cache_main(c, &a->core, endpoints_given, a->prefix, n, rest),
+                              failed);
+        if (strcmp(verb, "metrics") == 0) {
+                if (open_bus(c, a->address) < 0)
+                        c->bus = sd_bus_flush_close_unref(c->bus);
+                r = metrics_main(c, &a->metrics, n, rest);
+                sd_bus_flush_close_unref(c->bus);
+                return finish(r, failed);
+        }
+        if (strcmp(verb, "top") == 0) {
+                a->top.once = a->core.once;
+                a->top.cluster = a->work.cluster;
+                return finish(top_main(c, &a->core, endpoints_given, &a->top, n, rest), failed);
+        }
+        if (strcmp(verb, "lease") == 0)
+                return finish(lease_main(&a->core, n, rest), failed);
+        if (is_locking(verb)) {
+                r = open_bus(c, a->address);
+                if (r == 0)
+                        r = (*verb == 'l' ? lock_main : unlock_main)(c, &a->core,
+                                                                     endpoints_given, n, rest);
+                sd_bus_flush_close_unref(c->bus);
+                return r < 0 ? failed : r;
+        }
+        if (strcmp(verb, "put") == 0) {
+                r = open_bus(c, a->address);
+                if (r == 0)
+                        r = put_main(c, &a->core, endpoints_given, &a->put, n, rest);
+                sd_bus_flush_close_unref(c->bus);
+                return finish(r, failed);
+        }
+        if (strcmp(verb, "work") == 0) {
+                r = n == 1 && !a->work.cluster && !endpoints_given ? open_bus(c, a->address)
+                                                                   : 0;
+                if (r == 0)
+                        r = work_main(c, &a->core, &a->work, endpoints_given, a->address, n,
+                                      rest);
+                sd_bus_flush_close_unref(c->bus);
+                return finish(r, failed);
+        }
+        for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
+                if (strcmp(verbs[k].verb, verb) == 0) {
+                        r = open_bus(c, a->address);
+                        if (r == 0)
+                                r = verbs[k].fn(c, n, rest);
+                        sd_bus_flush_close_unref(c->bus);
+                        return finish(r, failed);
+                }
+        fprintf(stderr, "tenurectl: unknown command '%s'; see tenurectl --help.\n", verb);
+        return failed;
+}
+
 int main(int argc, char **argv)
 {
         const char *env = getenv("TENURE_ENDPOINTS");
         const char *given = "http://127.0.0.1:2379";
-        struct core_options core = {.endpoints = env && *env ? env : given, .wait = -1};
-        struct ctl c = {.legend = true, .ask = true};
-        const char *address = NULL, *verb = "status";
-        int n = 0, r, failed = 1;
+        struct arguments a = {.core.endpoints = env && *env ? env : given};
+        struct conf_error err = {""};
+        struct ctl c = {0};
+        int failed = 1, r;
 
-        for (int i = 1; i < argc; i++)
-                if (argv[i][0] != '-') {
-                        if (strcmp(argv[i], "lock") == 0 || strcmp(argv[i], "unlock") == 0)
-                                failed = EXIT_OF_LOCK;
-                        break;
-                }
-        for (int i = 1; i < argc; i++) {
-                if (strcmp(argv[i], "--") == 0) { /* what comes after it is a command's */
-                        while (++i < argc)
-                                argv[n++] = argv[i];
-                        break;
-                }
-                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-                        return usage(stdout);
-                if (strcmp(argv[i], "--version") == 0) {
-                        puts("tenurectl " TENURE_VERSION);
-                        return 0;
-                }
-                /* What comes after it is tenure-core's. */
-                if (n >= 3 && strcmp(argv[0], "core") == 0 && strcmp(argv[2], "restore") == 0) {
-                        argv[n++] = argv[i];
-                        continue;
-                }
-                if (argv[i][0] != '-') {
-                        argv[n++] = argv[i];
-                } else if (core_option(&core, argv[i])) {
-                        continue;
-                } else if (!parse_option(&c, argv[i], &address)) {
-                        fprintf(stderr,
-                                "tenurectl: unknown option '%s'; see tenurectl --help.\n",
-                                argv[i]);
-                        return failed;
-                }
+        r = arguments_parse(&a, argc, argv, &err);
+        if (a.all.n_operands > 0 &&
+            (is_locking(a.all.operands[0]) || strcmp(a.all.operands[0], "work") == 0))
+                failed = EXIT_OF_LOCK;
+        if (r == 0)
+                r = parse_wait(&a, &a.core.wait, &err);
+        if (r == 0)
+                r = parse_json(&a, &c.json, &err);
+        if (r == 0) {
+                c.legend = a.core.legend = !a.no_legend;
+                c.ask = !a.no_ask;
+                c.persistent = a.persistent;
+                c.address = a.address;
+                a.core.json = (int) c.json;
+                r = run(&c, &a, a.core.endpoints != given, failed);
+        } else if (r < 0) {
+                fprintf(stderr, "tenurectl: %s.\n", *err.text ? err.text : strerror(-r));
+                r = failed;
+        } else {
+                r = 0; /* --help and the like */
         }
-        argv[n] = NULL;
-        if (n > 0)
-                verb = argv[0];
-        if (strcmp(verb, "core") == 0) {
-                core.json = (int) c.json;
-                core.legend = c.legend;
-                return finish(core_main(&core, n - 1, argv + 1), failed);
-        }
-        if (strcmp(verb, "lock") == 0 || strcmp(verb, "unlock") == 0) {
-                r = open_bus(&c, address);
-                if (r == 0)
-                        r = (*verb == 'l' ? lock_main : unlock_main)(
-                                &c, &core, core.endpoints != given, n - 1, argv + 1);
-                sd_bus_flush_close_unref(c.bus);
-                return r < 0 ? failed : r;
-        }
-        for (size_t k = 0; k < ARRAY_SIZE(verbs); k++)
-                if (strcmp(verbs[k].verb, verb) == 0) {
-                        r = open_bus(&c, address);
-                        if (r == 0)
-                                r = verbs[k].fn(&c, max_of(n - 1, 0), argv + 1);
-                        sd_bus_flush_close_unref(c.bus);
-                        return finish(r, failed);
-                }
-        fprintf(stderr, "tenurectl: unknown command '%s'; see tenurectl --help.\n", verb);
-        return 1;
+        args_fini(&a.all);
+        return r;
 }

@@ -1,12 +1,12 @@
 /*
- * Everything that a command has started, down to what has a session of its own: found, sent
- * signals, ended.
+ * Finds, signals and ends everything that a command has started, including processes in
+ * sessions of their own.
  *
- * Whoever calls offspring_start() becomes the subreaper of what comes after it (prctl(2)): no
- * descendant gets away, however often it forks. Where a control group can be made, below our
- * own, the descendants are in one, and the kernel kills all of them in one go (cgroup.kill),
- * those that fork meanwhile and those of other users too. Not a scope: that takes the command
- * out of the unit that it belongs to, and needs systemd to answer.
+ * The process that calls offspring_start() becomes the subreaper of all later descendants
+ * (prctl(2)): none gets away, however often it forks. Where a control group can be made, below
+ * our own, the descendants are in one, and the kernel kills all of them in one go
+ * (cgroup.kill), including those that fork meanwhile and those of other users. Not a scope:
+ * that would take the command out of the unit that it belongs to, and needs systemd to answer.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct offspring {
 
 void offspring_start(struct offspring *o);
 
-/* Those of process @of, who had started offspring, is dead, and left them to us: we are the
+/* Those of process @of, which had started offspring, is dead, and left them to us: we are the
  * next subreaper. */
 void offspring_adopt(struct offspring *o, pid_t of);
 

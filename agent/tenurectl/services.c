@@ -1,4 +1,4 @@
-/* tenurectl: services, tags, and what else goes over the agent's Manager in one call. */
+/* tenurectl: services, tags, and other single calls to the agent's Manager. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -86,7 +86,7 @@ int verb_describe(struct ctl *c, int argc, char **argv)
                 return ctl_fail("cannot ask the agent", r, &error);
         o = json_tokener_parse(text);
         if (!o)
-                return ctl_fail("the agent's answer is no JSON", -EBADMSG, NULL);
+                return ctl_fail("the agent's answer is not JSON", -EBADMSG, NULL);
         if (c->json == JSON_OFF)
                 c->json = JSON_PRETTY;
         ctl_print(c, o);
@@ -102,14 +102,15 @@ static const char *or_dash(const char *s)
 
 static void service_row(struct json_object *o)
 {
-        char port[16] = "-";
+        char port[16] = "-", name[CTL_SHOWN], node[CTL_SHOWN], instance[CTL_SHOWN],
+             state[CTL_SHOWN], since[CTL_SHOWN], unit[CTL_SHOWN];
 
         if (ctl_number(o, "Port") > 0)
                 snprintf(port, sizeof(port), "%" PRId64, ctl_number(o, "Port"));
-        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_text(o, "Name"),
-               ctl_text(o, "Node"), or_dash(ctl_text(o, "Instance")), port,
-               or_dash(ctl_text(o, "State")), ctl_text(o, "Since"),
-               or_dash(ctl_text(o, "Unit")));
+        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_shown(o, "Name", name),
+               ctl_shown(o, "Node", node), or_dash(ctl_shown(o, "Instance", instance)), port,
+               or_dash(ctl_shown(o, "State", state)), ctl_shown(o, "Since", since),
+               or_dash(ctl_shown(o, "Unit", unit)));
 }
 
 static void service_head(void)

@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/secret.h"
+#include "base/utf8.h"
 
 #define TRY_FOR (5 * NSEC_PER_SEC)
 #define CALL_FOR (10 * NSEC_PER_SEC)
@@ -31,7 +32,7 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
         struct talk *t = call->userdata;
 
         t->code = code;
-        snprintf(t->text, sizeof(t->text), "%s", message);
+        utf8_shown(message, strlen(message), t->text, sizeof(t->text));
         finish(t);
 }
 
@@ -62,7 +63,9 @@ static void on_up(struct endpoint *e, void *userdata)
         }
         rpc_call_end(call);
         endpoint_kick(e);
-        loop_timer_in(&t->timer, t->limit > 0 ? t->limit : CALL_FOR);
+        loop_timer_in(&t->timer, t->limit > 0      ? t->limit
+                                 : t->patience > 0 ? t->patience
+                                                   : CALL_FOR);
 }
 
 static void on_down(struct endpoint *e, const char *why, void *userdata)
@@ -83,6 +86,7 @@ static void on_timer(struct loop_timer *timer)
 
         if (t->sent && t->limit > 0)
                 t->gave_up = -ETIMEDOUT;
+        t->late = true;
         finish(t);
 }
 
@@ -100,7 +104,7 @@ static int make_tls(const struct core_options *o, struct tls **ret)
 {
         struct tls_error err;
 
-        if (!strstr(o->endpoints, "https://"))
+        if (!strstr(o->endpoints, "https://") && !strstr(o->endpoints, "unixs:"))
                 return 0;
         if (tls_new_client(
                     ret,
@@ -112,9 +116,8 @@ static int make_tls(const struct core_options *o, struct tls **ret)
         return -EINVAL;
 }
 
-/* Who to log in as; @name and @password keep it. */
-static int make_login(const struct core_options *o, struct endpoint_login *ret, char name[256],
-                      char password[512])
+int talk_login(const struct core_options *o, struct endpoint_login *ret, char name[TALK_NAME],
+               char password[TALK_PASSWORD])
 {
         const char *colon = o->user ? strchr(o->user, ':') : NULL;
         char prompt[300];
@@ -122,27 +125,42 @@ static int make_login(const struct core_options *o, struct endpoint_login *ret, 
 
         if (!o->user)
                 return 0;
-        snprintf(name, 256, "%.*s", (int) (colon ? colon - o->user : 255), o->user);
+        snprintf(name, TALK_NAME, "%.*s", (int) (colon ? colon - o->user : TALK_NAME - 1),
+                 o->user);
         *ret = (struct endpoint_login){.user = name, .password = password};
         if (colon) {
-                snprintf(password, 512, "%s", colon + 1);
+                snprintf(password, TALK_PASSWORD, "%s", colon + 1);
                 return 0;
         }
         if (o->password_file) {
-                r = secret_read(o->password_file, password, 512);
+                r = secret_read(o->password_file, password, TALK_PASSWORD);
                 if (r < 0)
                         fprintf(stderr, "tenurectl: cannot read a password from %s: %s.\n",
                                 o->password_file, strerror(-r));
                 return r;
         }
         snprintf(prompt, sizeof(prompt), "Password of %s: ", name);
-        if (readpassphrase(prompt, password, 512, RPP_REQUIRE_TTY))
+        if (readpassphrase(prompt, password, TALK_PASSWORD, RPP_REQUIRE_TTY))
                 return 0;
         fprintf(stderr,
                 "tenurectl: no terminal to ask for the password of %s; give "
                 "--password-file.\n",
                 name);
         return -ENOTTY;
+}
+
+int talk_log_in_once(struct core_options *o, char login[static TALK_LOGIN_MAX])
+{
+        struct endpoint_login l = {0};
+        char name[256], password[512];
+        int r = talk_login(o, &l, name, password);
+
+        if (r == 0 && l.user) {
+                snprintf(login, TALK_LOGIN_MAX, "%s:%s", name, password);
+                o->user = login;
+        }
+        explicit_bzero(password, sizeof(password));
+        return r;
 }
 
 /* Asks one endpoint. Returns 0 when it answered, whatever it said. */
@@ -155,13 +173,14 @@ static int ask(struct talk *t, const char *url)
         if (r < 0)
                 return r;
         loop_timer_init(&t->timer, t->loop, on_timer);
-        t->sent = t->done = false;
+        t->sent = t->done = t->late = false;
+        snprintf(t->url, sizeof(t->url), "%s", url);
         t->code = RPC_UNAVAILABLE;
         snprintf(t->text, sizeof(t->text), "no answer in time");
         r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls,
                          t->login.user ? &t->login : NULL, &endpoint_ops, t);
         if (r == 0) {
-                loop_timer_in(&t->timer, TRY_FOR);
+                loop_timer_in(&t->timer, t->patience > 0 ? t->patience : TRY_FOR);
                 endpoint_want(t->ep);
                 if (t->break_fd > 0)
                         loop_io_start(&t->broken, t->loop, t->break_fd, EV_READ, on_broken);
@@ -180,8 +199,8 @@ static int ask(struct talk *t, const char *url)
 int talk(const struct core_options *o, struct talk *t)
 {
         const char *cursor = o->endpoints;
-        char url[320], name[256], password[512];
-        int r = make_login(o, &t->login, name, password);
+        char url[TALK_URL_MAX], name[TALK_NAME], password[TALK_PASSWORD];
+        int r = talk_login(o, &t->login, name, password);
 
         if (r == 0)
                 r = make_tls(o, &t->tls);
@@ -195,7 +214,10 @@ int talk(const struct core_options *o, struct talk *t)
                         r = -EHOSTUNREACH; /* it has done nothing; others may */
                         continue;
                 }
-                if (r < 0 && t->gave_up == 0)
+                /* Who is to answer soon has others beside it. */
+                if (r == 0 && t->patience > 0 && (t->late || t->code == RPC_UNAVAILABLE))
+                        r = -EHOSTUNREACH;
+                if (r < 0 && t->gave_up == 0 && !t->asks_again)
                         fprintf(stderr, "tenurectl: no lease core answers at %s%s%s.\n", url,
                                 *t->down ? ": " : "", t->down);
         }
@@ -203,8 +225,14 @@ int talk(const struct core_options *o, struct talk *t)
         explicit_bzero(password, sizeof(password));
         if (t->gave_up < 0)
                 return t->gave_up;
+        if (r == 0 && t->code != RPC_OK && t->again && strcmp(t->text, t->again) == 0)
+                return -EAGAIN;
+        if (t->asks_again && (r == -EHOSTUNREACH || (r == 0 && t->code == RPC_UNAVAILABLE)))
+                return -ENOTCONN;
         if (r == 0 && t->code != RPC_OK) {
-                fprintf(stderr, "tenurectl: %s.\n", *t->text ? t->text : "the call failed");
+                if (t->quiet == 0 || t->code != t->quiet)
+                        fprintf(stderr, "tenurectl: %s.\n",
+                                *t->text ? t->text : "the call failed");
                 r = -EIO;
         } else if (r == 0 && !t->reply) {
                 fprintf(stderr, "tenurectl: %s.\n",

@@ -1,10 +1,12 @@
-/* The host agent: what its files share. */
+/* What the files of the agent share. */
 #pragma once
 
+#include "advice.h"
 #include "authorize.h"
 #include "bus/bus.h"
 #include "bus/logind.h"
 #include "client/client.h"
+#include "counters.h"
 #include "entries.h"
 #include "fence.h"
 #include "health.h"
@@ -18,7 +20,7 @@
 #include "options.h"
 #include "registry.h"
 #include "session/leaving.h"
-#include "steady.h"
+#include "stability.h"
 
 struct wait;
 
@@ -26,24 +28,24 @@ struct wait;
 struct waits {
         TAILQ_HEAD(wait_list, wait) list;
         size_t n;
-        int64_t revision;      /* those who wait for this one have been answered */
+        int64_t revision;      /* the callers that wait for this one have been answered */
         struct boot_time next; /* when the first of them has waited long enough */
         struct boot_time ask_at, refilled_at;
         unsigned asks; /* that may follow each other */
 };
 
-/* Lists that are asked for: who asked waits for his turn. */
+/* Lists that are asked for: each caller waits for its turn. */
 struct lists {
         TAILQ_HEAD(list_call_list, list_call) waiting;
         struct list_call *running; /* of several turns; it is the first in `waiting` */
-        uid_t last_uid;            /* who was served last, */
+        uid_t last_uid;            /* the user served last, */
         char last_name[256];       /* and on which connection */
         struct boot_time next_at;  /* not before */
         nsec_t spent;              /* that others have not had since */
 };
 
-/* As it was told on D-Bus, in microseconds of CLOCK_BOOTTIME. */
-struct told_instant {
+/* As it was reported on D-Bus, in microseconds of CLOCK_BOOTTIME. */
+struct reported_instant {
         struct boot_time t;
         int64_t usec;
 };
@@ -53,16 +55,16 @@ struct agent {
         struct loop *loop;
         struct tls *tls;
         struct client *client;
-        struct bus *bus; /* NULL while there is none */
-        bool bus_missing_told;
+        struct member *member; /* the client's */
+        struct bus *bus;       /* NULL while there is none */
+        bool bus_missing_logged;
         struct loop_timer bus_retry, watchdog;
         struct cert_end certificate;
         nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
-        int argc;
-        char **argv;           /* for reading the settings once more */
+        struct arguments args; /* what they say goes over the file when it is read again, too */
         struct loop_hook hook; /* agent_run() of main.c */
-        struct boot_time turn_told_at;
+        struct boot_time turn_log_at;
         struct keep keep;
         bool has_place; /* which is kept there */
         struct holders holders;
@@ -75,30 +77,32 @@ struct agent {
         struct leaving leaving;
         enum maintenance maintenance; /* to stay out until somebody says join */
         bool persisted;               /* as the disk has it */
-        sd_bus_message *leave_call;   /* who waits for that; NULL: nobody */
+        sd_bus_message *leave_call;   /* the call that waits for that; NULL: none */
         struct logind logind;
         struct links *links; /* NULL where the kernel tells nothing */
         struct link_table no_links;
         char source[64];        /* the address that we publish for `core` */
         char published_at[320]; /* the endpoint that it was taken at */
-        char claimed_by[64];    /* the last other boot that wanted our place, as told, */
-        struct boot_time claim_told_at; /* and from when on another one is told of */
-        struct units *units;            /* NULL where we are no unit of systemd */
+        char claimed_by[64];    /* the last other boot that wanted our place, as logged, */
+        struct boot_time claim_log_at; /* and from when on another one is logged */
+        struct units *units;           /* NULL where we are no unit of systemd */
         struct health health;
+        struct measured measured;
+        struct counters counters;
         struct entries entries;
         struct registry registry;
         struct callers callers;
         struct lists lists;
         TAILQ_HEAD(news_list, news) news;
-        struct steady steady;
+        struct stability stability;
         struct standstill standstill;
         struct waits waits;
         enum session_state state;
         char why[512];
         bool ready;                 /* READY=1 was sent */
         struct loop_timer ready_at; /* in any case */
-        size_t told_nodes;          /* in STATUS= */
-        struct told_instant told_deadline, told_renewal, told_heard;
+        size_t reported_nodes;      /* in STATUS= */
+        struct reported_instant reported_deadline, reported_renewal, reported_heard;
         int exit_code;
 };
 
@@ -106,10 +110,10 @@ struct agent {
 void agent_bus_ready(struct agent *a);
 void agent_bus_refused(struct agent *a, const char *why);
 
-/* events.c: the journal, STATUS= and the bus are told. */
-extern const struct client_ops agent_events;
+/* events.c: reports to the journal, STATUS= and the bus. */
+extern const struct member_events agent_events;
 void agent_tell_status(struct agent *a);
-void agent_brake(struct steady *s);
+void agent_brake(struct stability *s);
 
 /* leave.c: leaves, and stays out, for this boot or over boots; joins again. False when it is
  * about to exit. */
@@ -161,7 +165,7 @@ void news_fini(struct agent *a);
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
 struct boot_time news_run(struct agent *a, struct boot_time now);
-/* Everything up to it has been told. */
+/* Everything up to it has been announced. */
 int64_t news_revision(const struct agent *a);
 
 /* lists.c */
@@ -169,12 +173,12 @@ void lists_init(struct agent *a);
 struct boot_time lists_run(struct agent *a, struct boot_time now);
 /* The object at @path has come, has changed, or has gone. */
 void lists_changed(struct agent *a, const char *path);
-/* Whether connection @name is still to be told what was told while its list was written. */
+/* Whether connection @name has still to get what was announced while its list was written. */
 bool lists_owe(const struct agent *a, const char *name);
 
 /* manager.c: the D-Bus face. */
 
-/* The place is given back: answers who asked for it. */
+/* The place is given back: answers the call that asked for it. */
 void manager_left(struct agent *a);
 
 /* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()

@@ -1,4 +1,4 @@
-/* What is in the answers that are written piece by piece (lists.h). */
+/* The content of the answers that are written piece by piece (lists.h). */
 #include <inttypes.h>
 
 #include "lists.h"
@@ -127,7 +127,7 @@ static int begin_page(struct list *l, const char *interface, sd_bus_error *error
         r = objects_behind(interface, behind, &l->at);
         if (r < 0)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "'%s' is no %s, nor '/'.", behind,
+                                         "'%s' is neither '/' nor the path of a %s.", behind,
                                          l->at.services ? "service" : "node");
         l->most = most > 0 ? most : UINT32_MAX;
         return open_array(l, "(oa{sv})");
@@ -219,7 +219,7 @@ static int end_text(struct list *l)
 static int begin_describe(struct list *l, sd_bus_error *error unused_)
 {
         const struct agent *a = l->agent;
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
 
         buf_printf(&l->text,
                    "{\"state\":\"%s\",\"node\":\"%s\",\"id\":\"%s\",\"cluster\":\"%s\","
@@ -228,8 +228,8 @@ static int begin_describe(struct list *l, sd_bus_error *error unused_)
                    ",\"core_endpoint\":\"%s\",\"nodes\":[",
                    session_state_name(a->state), a->opt.node_name, a->opt.node_id,
                    a->opt.cluster, (uint64_t) s->lease, s->ttl / NSEC_PER_USEC,
-                   s->lease ? boot_usec(session_deadline(s)) : 0, client_revision(a->client),
-                   client_synced(a->client) ? "true" : "false", client_endpoint(a->client));
+                   s->lease ? boot_usec(session_deadline(s)) : 0, member_revision(a->member),
+                   member_synced(a->member) ? "true" : "false", member_endpoint(a->member));
         return 0;
 }
 

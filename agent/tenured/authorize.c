@@ -52,15 +52,15 @@ static int on_polkit(sd_bus_message *m, void *userdata, sd_bus_error *error)
         (void) error;
         if (sd_bus_message_is_method_error(m, NULL)) {
                 log_debug("polkit: %s.", sd_bus_message_get_error(m)->message);
-                return deny(q, "only root may, and no polkit is here to ask");
+                return deny(q, "only root may do this where polkit does not run");
         }
         if (sd_bus_message_enter_container(m, 'r', "bba{ss}") < 0 ||
             sd_bus_message_read(m, "bb", &may, &challenge) < 0)
-                return deny(q, "polkit's answer makes no sense");
+                return deny(q, "polkit's answer cannot be parsed");
         if (may)
                 return go(q);
-        return deny(q, challenge ? "polkit wants somebody to authenticate"
-                                 : "polkit does not allow it");
+        return deny(q,
+                    challenge ? "polkit asks for authentication" : "polkit does not allow it");
 }
 
 static int ask_polkit(struct question *q)

@@ -1,7 +1,6 @@
-/*
- * Who may change something over D-Bus: root, we ourselves, and whom polkit lets (polkit(8)).
- * Nobody is waited for: a bus or a polkit that does not answer must not delay a heartbeat.
- */
+/* Decides who may change something over D-Bus: root, the agent's own user, and whoever polkit
+ * allows (polkit(8)). Nothing here waits: a bus or a polkit that does not answer must not delay
+ * a heartbeat. */
 #pragma once
 
 #include "callers.h"

@@ -1,8 +1,5 @@
-/*
- * Which boots of this host there have been, in $STATE_DIRECTORY (systemd.exec(5)): after a
- * power failure the place that the last one held is ours to take over, and that of a clone is
- * not.
- */
+/* The list of this host's boots, in $STATE_DIRECTORY (systemd.exec(5)): after a power failure
+ * the agent may take over the place that the previous boot held, but not that of a clone. */
 #pragma once
 
 #include "base/base.h"

@@ -203,7 +203,7 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
 static int on_match(sd_bus_message *m, void *userdata unused_, sd_bus_error *error unused_)
 {
         if (sd_bus_message_is_method_error(m, NULL))
-                log_debug("D-Bus: cannot hear who leaves: %s.",
+                log_debug("D-Bus: cannot watch who leaves the bus: %s.",
                           sd_bus_message_get_error(m)->message);
         return 0;
 }

@@ -1,7 +1,8 @@
 /*
- * Calls over D-Bus that are not answered at once: who asked, as which user, and whether he is
- * still there. One user may keep us waiting so often and no more, whatever the number of his
- * connections; what somebody waited for who is gone is dropped. Nothing here waits.
+ * D-Bus calls that are not answered at once: which connection asked, for which user, and
+ * whether it is still there. The number of such calls is bounded for each user, whatever the
+ * number of his connections; calls of a connection that has gone are dropped. Nothing here
+ * waits.
  */
 #pragma once
 
@@ -17,7 +18,7 @@ struct caller;
 struct kept_call;
 TAILQ_HEAD(kept_list, kept_call);
 
-/* Within a struct of whoever keeps the call. */
+/* Within a struct of the owner of the call. */
 struct kept_call {
         TAILQ_ENTRY(kept_call) of_caller;
         struct caller *caller;
@@ -31,7 +32,7 @@ struct kept_call {
 };
 
 struct callers {
-        sd_bus_slot *match; /* while there is anybody: who leaves the bus */
+        sd_bus_slot *match; /* while there are any: connections that leave the bus */
         TAILQ_HEAD(caller_list, caller) list;
         struct caller_list idle; /* asked lately, and wait for nothing now: longest first */
         size_t n_idle;

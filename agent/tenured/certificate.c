@@ -1,4 +1,4 @@
-/* The end of our certificate, told weeks before. */
+/* Logs the expiry of the agent's certificate, weeks before. */
 #include "agent.h"
 #include "base/log.h"
 #include "bus/messages.h"
@@ -9,7 +9,7 @@ static void on_end(struct cert_end *e, const char *text)
         const char *fields[] = {MESSAGE_CERTIFICATE, NULL};
 
         log_full(LOG_WARNING, fields,
-                 "CertFile=%s %s: renew it, and reload; without it this host loses its place.",
+                 "CertFile=%s %s: renew it and reload; without it this host loses its place.",
                  a->opt.cert_file, text);
 }
 

@@ -24,18 +24,18 @@ struct entry {
 
 /* clang-format off */
 static const struct conf_option table[] = {
-        {"Service", "Name", NULL, CONF_STRING, FIELD(name), NULL, "the service's name [the file's]", 0, 0, true},
-        {"Service", "Instance", NULL, CONF_STRING, FIELD(instance), "", "tells several of one name on one host apart", 0, 0, true},
-        {"Service", "Unit", NULL, CONF_STRING, FIELD(unit), "", "the unit whose ActiveState= decides; empty: there as long as the host is", 0, 0, true},
-        {"Service", "Address", NULL, CONF_STRING, FIELD(address), "", "where it listens; empty: where the host is reached", 0, 0, true},
-        {"Service", "Port", NULL, CONF_UINT, FIELD(port), "0", "where it listens; 0: nothing to tell", 0, 65535, true},
-        {"Service", "Tags", NULL, CONF_LIST, FIELD(tags), "", "attributes, name=value", 0, 0, true},
+        {"Service", "Name", NULL, CONF_STRING, FIELD(name), NULL, "the service's name [the file's]", 0, 0, true, NULL},
+        {"Service", "Instance", NULL, CONF_STRING, FIELD(instance), "", "distinguishes several services of one name on one host", 0, 0, true, NULL},
+        {"Service", "Unit", NULL, CONF_STRING, FIELD(unit), "", "the unit whose ActiveState= decides whether the service is there; empty: it is there as long as the host is", 0, 0, true, NULL},
+        {"Service", "Address", NULL, CONF_STRING, FIELD(address), "", "the address it listens on; empty: the host's address", 0, 0, true, NULL},
+        {"Service", "Port", NULL, CONF_UINT, FIELD(port), "0", "the port it listens on; 0: none", 0, 65535, true, NULL},
+        {"Service", "Tags", NULL, CONF_LIST, FIELD(tags), "", "attributes, name=value", 0, 0, true, NULL},
 };
 /* clang-format on */
 
-void entries_init(struct entries *e, struct client *c, struct units *u)
+void entries_init(struct entries *e, struct member *m, struct units *u)
 {
-        *e = (struct entries){.client = c, .units = u};
+        *e = (struct entries){.member = m, .units = u};
         TAILQ_INIT(&e->list);
 }
 
@@ -49,7 +49,7 @@ void entries_fini(struct entries *e)
 {
         struct entry *n;
 
-        if (!e->client)
+        if (!e->member)
                 return;
         while ((n = TAILQ_FIRST(&e->list)))
                 drop(e, n);
@@ -111,7 +111,7 @@ static int read_entry(const char *path, const char *file, struct service_record 
 
 /* ---- what becomes of it ---- */
 
-static void offer(struct entries *e, struct entry *n)
+static void publish(struct entries *e, struct entry *n)
 {
         struct service_record r = n->record;
         const struct unit_state *s = NULL;
@@ -124,13 +124,13 @@ static void offer(struct entries *e, struct entry *n)
                 if (!s)
                         return; /* not known yet */
                 if (!s->active)
-                        return client_withdraw(e->client, r.name, r.instance);
+                        return member_withdraw(e->member, r.name, r.instance);
                 snprintf(r.invocation, sizeof(r.invocation), "%s", s->invocation);
                 snprintf(r.state, sizeof(r.state), "%s", s->sub_state);
         }
-        q = client_offer(e->client, &r);
+        q = member_publish(e->member, &r);
         if (q < 0)
-                log_error("%s: cannot tell of the service %s: %s.", n->file, r.name,
+                log_error("%s: cannot publish the service %s: %s.", n->file, r.name,
                           q == -ENOSPC ? "there are too many" : strerror(-q));
 }
 
@@ -141,7 +141,7 @@ void entries_follow(struct entries *e, const char *unit, const struct unit_state
         log_debug("%s is %s (%s).", unit, s->active ? "active" : "not active", s->sub_state);
         TAILQ_FOREACH (n, &e->list, entry)
                 if (strcmp(n->record.unit, unit) == 0)
-                        offer(e, n);
+                        publish(e, n);
 }
 
 static struct entry *find(const struct entries *e, const char *name, const char *instance)
@@ -172,7 +172,7 @@ static struct entry *find_file(const struct entries *e, const char *file)
 
 static void withdraw(struct entries *e, struct entry *n)
 {
-        client_withdraw(e->client, n->record.name, n->record.instance);
+        member_withdraw(e->member, n->record.name, n->record.instance);
         if (*n->record.unit && e->units)
                 units_leave(e->units, n->record.unit);
         drop(e, n);
@@ -205,9 +205,9 @@ static int add(struct entries *e, const char *file, const struct service_record 
         n->record = *r;
         n->seen = true;
         if (*r->unit && !e->units)
-                log_warning("%s: no service manager is here; %s cannot be followed.", file,
+                log_warning("%s: there is no service manager; %s cannot be followed.", file,
                             r->unit);
-        offer(e, n);
+        publish(e, n);
         return 0;
 }
 
@@ -244,7 +244,7 @@ static void load_file(struct loading *l, const char *folder, const char *file)
                 other = find(l->e, r.name, r.instance);
                 if ((other && other != was) || l->is_taken(l->userdata, r.name, r.instance)) {
                         snprintf(err.text, sizeof(err.text),
-                                 "%s: the service %s%s%s is told of by %s already", path,
+                                 "%s: the service %s%s%s is already published by %s", path,
                                  r.name, *r.instance ? " " : "", r.instance,
                                  other ? other->file : "a program");
                         q = -EEXIST;

@@ -9,18 +9,18 @@
 
 #include "base/conf.h"
 #include "bus/units.h"
-#include "client/client.h"
+#include "member/member.h"
 
 struct entry;
 TAILQ_HEAD(entry_list, entry);
 
 struct entries {
-        struct client *client;
+        struct member *member;
         struct units *units; /* NULL: no systemd here */
         struct entry_list list;
 };
 
-void entries_init(struct entries *e, struct client *c, struct units *u);
+void entries_init(struct entries *e, struct member *m, struct units *u);
 void entries_fini(struct entries *e);
 
 /* Reads all files of @path, folders joined by commas; of two of one name the one in the earlier

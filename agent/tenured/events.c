@@ -1,5 +1,5 @@
-/* What becomes of the nodes, the services and our own place: for the journal, for systemd's
- * status line, and for the bus. */
+/* Reports what happens to the nodes, the services and our own place: to the journal, to
+ * systemd's status line, and to the bus. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ static void on_joined(const struct member_node *n, int64_t revision, void *userd
         struct agent *a = userdata;
 
         news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
-        steady_nodes(&a->steady, client_membership(a->client)->n, false, boot_now());
+        stability_nodes(&a->stability, member_nodes(a->member)->n, false, boot_now());
 }
 
 static void on_left(const struct member_node *n, const char *reason, int64_t revision,
@@ -26,8 +26,8 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
         struct agent *a = userdata;
 
         news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
-        steady_nodes(&a->steady, client_membership(a->client)->n,
-                     strcmp(reason, "expired") == 0, boot_now());
+        stability_nodes(&a->stability, member_nodes(a->member)->n,
+                        strcmp(reason, "expired") == 0, boot_now());
 }
 
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
@@ -52,18 +52,18 @@ static void on_service_changed(const struct service *s, int64_t revision, void *
         news_add(userdata, NEWS_SERVICE_CHANGED, s->name, s->node, s->instance, "", revision);
 }
 
-void agent_brake(struct steady *s)
+void agent_brake(struct stability *s)
 {
-        struct agent *a = container_of(s, struct agent, steady);
+        struct agent *a = container_of(s, struct agent, stability);
         const char *fields[] = {MESSAGE_MASS, NULL};
 
         if (s->brake.on)
                 log_full(LOG_WARNING, fields,
-                         "%u %% of the nodes or more are gone within %" PRId64
-                         " s; what moves work should wait.",
+                         "At least %u %% of the nodes have gone within %" PRId64
+                         " s; whatever moves work should wait.",
                          s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         else
-                log_notice("The nodes that are there are most of the nodes again.");
+                log_notice("Most of the nodes are back.");
         manager_changed(a, "MassFailure");
 }
 
@@ -71,11 +71,11 @@ void agent_brake(struct steady *s)
 
 void agent_tell_status(struct agent *a)
 {
-        const struct session *s = client_session(a->client);
-        const char *why = *a->why ? a->why : client_trouble(a->client);
-        size_t n = client_membership(a->client)->n;
+        const struct session *s = member_session(a->member);
+        const char *why = *a->why ? a->why : member_trouble(a->member);
+        size_t n = member_nodes(a->member)->n;
 
-        a->told_nodes = n;
+        a->reported_nodes = n;
         switch (a->state) {
         case SESSION_JOINING:
                 if (!fence_is_down(&a->fence)) {
@@ -85,10 +85,10 @@ void agent_tell_status(struct agent *a)
                                       *what ? what : a->opt.held_target);
                         break;
                 }
-                if (boot_before(boot_now(), a->steady.damping.until)) {
+                if (boot_before(boot_now(), a->stability.damping.until)) {
                         notify_status("Staying out for %" PRId64 " s after %" PRIu64
                                       " losses; tenurectl join ends that.",
-                                      boot_diff(a->steady.damping.until, boot_now()) /
+                                      boot_diff(a->stability.damping.until, boot_now()) /
                                               NSEC_PER_SEC,
                                       a->opt.flap_limit);
                         break;
@@ -124,7 +124,7 @@ void agent_tell_status(struct agent *a)
 static void on_session(void *userdata, enum session_state state, const char *why)
 {
         struct agent *a = userdata;
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
         bool again = state == a->state && state == SESSION_JOINING && strcmp(why, a->why) == 0;
         char lease[48];
         const char *fields[] = {NULL, lease, NULL};
@@ -134,6 +134,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 fence_run(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
         snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
         snprintf(a->why, sizeof(a->why), "%s", why);
+        counters_session(&a->counters, a->state, state);
         a->state = state;
         switch (state) {
         case SESSION_HELD:
@@ -146,6 +147,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                          (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
                 break;
         case SESSION_JEOPARDY:
+                evidence_jeopardy(a->measured.evidence, boot_now());
                 fields[0] = MESSAGE_JEOPARDY;
                 log_full(LOG_WARNING, fields,
                          "Renewals fail; the place is lost in %" PRId64
@@ -154,8 +156,11 @@ static void on_session(void *userdata, enum session_state state, const char *why
                          *why ? ": " : "", why);
                 break;
         case SESSION_LOST:
+                /* No TTL is to blame for one that was ended before its time. */
+                if (!boot_before(boot_now(), session_deadline(s)))
+                        evidence_lost(a->measured.evidence, session_due(s), boot_now());
                 fields[0] = MESSAGE_LOST;
-                if (steady_lost(&a->steady, boot_now())) {
+                if (stability_lost(&a->stability, boot_now())) {
                         held_keep_out(a);
                         log_full(LOG_ERR, fields,
                                  "Node %s lost its place: %s; %" PRIu64
@@ -183,6 +188,14 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 held_check(a);
 }
 
+static void on_renewed(void *userdata, const struct session_renewal *r)
+{
+        struct agent *a = userdata;
+
+        measured_renewed(&a->measured, r, member_endpoint(a->member));
+        counters_renewed(&a->counters, member_session(a->member), r);
+}
+
 static void on_synced(void *userdata, bool synced)
 {
         struct agent *a = userdata;
@@ -192,17 +205,16 @@ static void on_synced(void *userdata, bool synced)
         agent_tell_status(a);
 }
 
-/* It asks again all the time: told once of each boot, and not often of many. */
+/* It asks again all the time: logged once for each boot, and rarely for many. */
 static void on_claimed(void *userdata, const struct node_record *by)
 {
         struct agent *a = userdata;
         char f_id[80], f_boot[80], f_address[NODE_ADDRESSES_MAX + 16];
         const char *fields[] = {MESSAGE_CLAIMED, f_id, f_boot, f_address, NULL};
 
-        if (strcmp(a->claimed_by, by->boot_id) == 0 ||
-            boot_before(boot_now(), a->claim_told_at))
+        if (strcmp(a->claimed_by, by->boot_id) == 0 || boot_before(boot_now(), a->claim_log_at))
                 return;
-        a->claim_told_at = boot_add(boot_now(), CLAIM_EVERY);
+        a->claim_log_at = boot_add(boot_now(), CLAIM_EVERY);
         strcpy(a->claimed_by, by->boot_id);
         snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
         snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);
@@ -220,12 +232,13 @@ static void on_claimed(void *userdata, const struct node_record *by)
                         : "give it another NodeName=");
 }
 
-const struct client_ops agent_events = {
+const struct member_events agent_events = {
         .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
         .services = {.added = on_service_added,
                      .removed = on_service_removed,
                      .changed = on_service_changed},
         .session = on_session,
+        .renewed = on_renewed,
         .synced = on_synced,
         .claimed = on_claimed,
 };

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "bus/cgroup.h"
 #include "bus/messages.h"
+#include "counters.h"
 #include "fence_known.h"
 #include "reboot.h"
 
@@ -183,6 +184,12 @@ void fence_release(struct fence *f)
                 thaw_all(f);
 }
 
+void fence_thaw(struct fence *f)
+{
+        if (f->bound)
+                thaw_all(f);
+}
+
 static void kill_all(struct fence *f, const char *group)
 {
         int r;
@@ -201,12 +208,6 @@ void fence_freeze(struct fence *f)
 {
         if (f->bound)
                 each_group(f, false, freeze);
-}
-
-void fence_kill(struct fence *f)
-{
-        if (f->bound)
-                each_group(f, false, kill_all);
 }
 
 static bool has_processes(const struct fence *f)
@@ -230,7 +231,7 @@ static bool open_gate(struct fence *f)
         int r = f->changed ? gate_open(&f->gate) : gate_keep_open();
 
         if (r < 0 && !f->stuck)
-                log_error("%s: cannot make it: %s. %s stays down.", GATE_OPEN, strerror(-r),
+                log_error("%s: cannot create it: %s. %s stays down.", GATE_OPEN, strerror(-r),
                           bound_root(f->bound));
         f->stuck = r < 0;
         return r == 0;
@@ -256,6 +257,16 @@ static void keep_gate(struct fence *f)
 }
 
 /* ---- the acts ---- */
+
+static void count(struct fence *f, struct boot_time now)
+{
+        const struct fencing *m = &f->machine;
+
+        if (m->began.ns == 0)
+                return;
+        histogram_add_nsec(&f->took, &counters_long, boot_diff(now, m->began));
+        f->n_late += !boot_before(now, m->deadline);
+}
 
 static void tell_down(const struct fence *f, struct boot_time now)
 {
@@ -301,6 +312,14 @@ static void on_seen(void *userdata, enum bound_sight s)
         loop_timer_in(&f->timer, 0);
 }
 
+static void on_accepted(void *userdata)
+{
+        struct fence *f = userdata;
+
+        fencing_accepted(&f->machine);
+        loop_timer_in(&f->timer, 0);
+}
+
 static void act(struct fence *f, unsigned acts, struct boot_time now)
 {
         /* What counts first, what may take its time last. */
@@ -315,7 +334,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
         if (acts & FENCING_REBOOT)
                 reboot_now(f->pid1);
         if (acts & FENCING_STOP)
-                bound_stop(f->bound);
+                bound_stop(f->bound, on_accepted, f);
         if (acts & FENCING_ALARM)
                 alarm_people(f, acts & FENCING_REBOOT);
         if (acts & FENCING_CLOSE)
@@ -323,6 +342,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
         if (acts & FENCING_THAW)
                 thaw_all(f);
         if (acts & FENCING_FORGET) {
+                count(f, now);
                 tell_down(f, now);
                 gate_forget(&f->gate);
         }
@@ -400,10 +420,9 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                                 remember_frozen(f, u[i].control_group);
         }
         if (!cgroup_is_there())
-                log_warning(
-                        "No control groups of version 2 here: what is bound to %s is stopped "
-                        "only while systemd answers.",
-                        target);
+                log_warning("There are no control groups of version 2: units bound to %s can "
+                            "be stopped only while systemd answers.",
+                            target);
         return 0;
 }
 

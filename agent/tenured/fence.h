@@ -1,15 +1,16 @@
 /*
- * tenure-held.target: up exactly while this host holds its place. What must not run on two
- * hosts is bound to it, best by Slice=tenure-held.slice, which is; or by BindsTo= and After=.
- * All of it is down before the cluster may give the place to somebody else: what is to be done
- * when, session/fencing.h decides, and this does it - at the kernel where it must not wait, by
- * the service manager where it may.
+ * tenure-held.target: active exactly while this host holds its place. Units that must not run
+ * on two hosts are bound to it, preferably by Slice=tenure-held.slice, which is bound itself;
+ * or by BindsTo= and After=. All of them are down before the cluster may give the place to
+ * another host. session/fencing.h decides what to do when, and this does it: at the kernel
+ * where it must not wait, through the service manager where it may.
  *
- * Whoever starts something that is bound to the target starts the target, too (Requires= in
+ * Starting something that is bound to the target starts the target, too (Requires= in
  * systemd.unit(5)). So there is a gate, which the target asserts (gate.h).
  */
 #pragma once
 
+#include "base/histogram.h"
 #include "bus/bound.h"
 #include "bus/pid1.h"
 #include "gate.h"
@@ -26,7 +27,7 @@ struct fence {
         struct gate gate;
         const struct session *session; /* as fence_run() had it last */
         bool leave;
-        bool stuck;                 /* the gate does not open; told once */
+        bool stuck;                 /* the gate does not open; logged once */
         bool guarded;               /* a guard listens, as last seen */
         struct boot_time gate_seen; /* the renewal that it was looked at with */
         bool mounts_killed;         /* since the place was lost */
@@ -35,6 +36,8 @@ struct fence {
         struct loop_timer timer;
         void (*changed)(struct fence *f); /* see fence_init() */
         char *warnings;                   /* by fence_check(); NULL: none yet */
+        struct histogram took;            /* each fence; counters_long */
+        uint64_t n_late;                  /* of them, how many were not over by the deadline */
 };
 
 /* @target: the unit, borrowed; "" or no systemd: nothing is fenced. @pid1 is borrowed. What an
@@ -51,13 +54,14 @@ void fence_set(struct fence *f, const struct fencing_config *cfg);
  * the session is lost. @leave: bring it down, though the place is still held. */
 void fence_run(struct fence *f, const struct session *s, bool leave, struct boot_time now);
 
-/* For when who answers for the gate may hang: what is known is frozen at the kernel, or killed,
- * and nothing else. Not what mounts are in, see fence.c. */
+/* For when the process that answers for the gate may hang: what is known is frozen at the
+ * kernel, and nothing else. Not what mounts are in, see fence.c. */
 void fence_freeze(struct fence *f);
-void fence_kill(struct fence *f);
 
-/* Somebody else decides from now on: thaws what this one has frozen. */
+/* Somebody else decides from now on: thaws what this one has frozen; or whatever an earlier
+ * life of it may have. */
 void fence_release(struct fence *f);
+void fence_thaw(struct fence *f);
 
 /* Where the place is held the target may be up, or there is none. */
 bool fence_is_settled(const struct fence *f);

@@ -25,8 +25,8 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guard
         if (lead * ALL_AT_ONCE > ttl)
                 buf_printf(out,
                            "With a TTL of %" PRId64 " ms the stop begins %" PRId64
-                           " ms before the deadline, earlier than renewals are tried "
-                           "everywhere at once (%" PRId64 " ms before): say FenceLead=%" PRId64
+                           " ms before the deadline, before renewals are tried on every "
+                           "endpoint at once (%" PRId64 " ms before): set FenceLead=%" PRId64
                            "ms or less, or TTL=%" PRId64 "ms or more.\n",
                            ms(ttl), ms(lead), ms(ttl / ALL_AT_ONCE), ms(ttl / ALL_AT_ONCE),
                            ms(cfg->lead * ALL_AT_ONCE));
@@ -34,11 +34,11 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guard
                 buf_printf(out, "FenceAction=reboot, and tenure-reboot.service is not up: only "
                                 "systemd could reboot this host; enable it.\n");
         if (!guarded)
-                buf_printf(out, "tenure-guard.service is not up: nobody stops what is bound "
-                                "should tenured and systemd hang together; start it.\n");
+                buf_printf(out, "tenure-guard.service is not up: nothing stops what is bound "
+                                "if tenured and systemd hang together; start it.\n");
         if (!cgroup_is_there())
                 buf_printf(out, "There are no control groups of version 2: while systemd does "
-                                "not answer nothing can be stopped; boot with "
+                                "not answer, nothing can be stopped; boot with "
                                 "systemd.unified_cgroup_hierarchy=1.\n");
 }
 
@@ -50,7 +50,7 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
         if (!u->is_after)
                 buf_printf(out,
                            "%s is not ordered after %s: it may start before the place is held, "
-                           "and a stop does not wait for it; say After=%s.\n",
+                           "and a stop does not wait for it; set After=%s.\n",
                            u->name, target, target);
         if (bound_is_kind(u->name, ".mount") || bound_is_kind(u->name, ".swap")) {
                 buf_printf(out,
@@ -65,7 +65,7 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
             !cgroup_is_within(u->control_group, slice))
                 buf_printf(out,
                            "%s is not in %s: what it starts elsewhere, or before it is known, "
-                           "is not fenced; say Slice=%s.\n",
+                           "is not fenced; set Slice=%s.\n",
                            u->name, FENCE_SLICE, FENCE_SLICE);
         if (u->stop_timeout == INT64_MAX)
                 buf_printf(out,
@@ -75,10 +75,9 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
         else if (u->stop_timeout > most)
                 buf_printf(out,
                            "%s may take %" PRId64
-                           " ms to stop (TimeoutStopSec=), and is killed "
-                           "after %" PRId64
-                           " ms when the place is lost: see that it survives that, or stops "
-                           "sooner, or raise FenceLead= and TTL=.\n",
+                           " ms to stop (TimeoutStopSec=), and is killed after %" PRId64
+                           " ms when the place is lost: make sure that it survives that or "
+                           "stops sooner, or raise FenceLead= and TTL=.\n",
                            u->name, ms(u->stop_timeout), ms(most));
 }
 

@@ -1,8 +1,6 @@
-/*
- * What of all that is bound to the place cannot be fenced in time as it is set up, each with
- * what to do about it: told in the log when it is found, as FenceWarnings on D-Bus, and by
- * tenurectl check.
- */
+/* Lists which bound units cannot be fenced in time as they are configured, each with what to do
+ * about it. The list is logged when it changes, is FenceWarnings on D-Bus, and is printed by
+ * tenurectl check. */
 #pragma once
 
 #include "fence.h"

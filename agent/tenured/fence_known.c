@@ -18,7 +18,7 @@ static void write_units(const void *userdata, FILE *f)
 void fence_known_save(const struct bound *b)
 {
         runtime_write(FENCE_KNOWN, write_units, b,
-                      "not know what is bound before systemd has told");
+                      "not know what is bound before systemd has answered");
 }
 
 void fence_known_load(struct bound *b)

@@ -1,7 +1,5 @@
-/*
- * What is bound, as an earlier life knew it, in a file: the service manager may be too busy to
- * tell the next one in time.
- */
+/* The set of bound units as the previous agent knew it, in a file: the service manager may be
+ * too busy to tell the next agent in time. */
 #pragma once
 
 #include "bus/bound.h"

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "helper.h"
 #include "runtime.h"
-#include "word.h"
 
 bool gate_is_open(void)
 {
@@ -20,22 +20,22 @@ bool gate_is_stopping(void)
         return access(GATE_STOPPING, F_OK) == 0;
 }
 
-/* ---- the guard is told ---- */
+/* ---- notifying the guard ---- */
 
 bool gate_is_guarded(void)
 {
-        return word_is_heard(GATE_GUARD);
+        return helper_is_up(GATE_GUARD);
 }
 
 /* One that is not there looks when it begins; one whose queue is full has not looked yet. */
 static void tell_guard(void)
 {
-        (void) word_send(GATE_GUARD, "", 1);
+        (void) !helper_send(GATE_GUARD, "", 1);
 }
 
 int gate_listen(void)
 {
-        return gate_is_guarded() ? -EADDRINUSE : word_listen(GATE_GUARD, SOCK_NONBLOCK);
+        return gate_is_guarded() ? -EADDRINUSE : helper_listen(GATE_GUARD, SOCK_NONBLOCK);
 }
 
 /* ---- who answers for it ---- */
@@ -59,7 +59,7 @@ static void answer_for(struct gate *g, int fd)
                 close(g->fd);
         g->fd = fd;
         if (fcntl(fd, F_SETLK, &l) < 0)
-                log_warning("%s: cannot lock it: %s. The guard may take us for dead.",
+                log_warning("%s: cannot lock it: %s. The guard may consider this agent dead.",
                             GATE_OPEN, strerror(errno));
         tell_guard();
 }

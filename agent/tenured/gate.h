@@ -1,8 +1,8 @@
 /*
- * Whether what is bound to the place may be up: a file that is there exactly while it may
- * (AssertPathExists= of units/tenure-held.target). From its closing on until all is down it
- * bears another name, which the agent's next life, and the guard, go by. The agent that answers
- * for it keeps it locked; the guard only looks, and is told when there is something to see.
+ * The gate: a file that exists exactly while bound units may be up (AssertPathExists= of
+ * units/tenure-held.target). From the moment it closes until everything is down it has another
+ * name, by which the next agent and the guard know that. The agent that is responsible for the
+ * gate keeps the file locked. The guard only watches, and is notified when the gate opens.
  */
 #pragma once
 

@@ -37,11 +37,12 @@ struct guard {
         struct fence fence;
         char target[256];
         bool striking, acting;      /* there is a fence */
+        bool begun;                 /* what an earlier guard may have frozen is thawed */
         bool ending;                /* once nothing is left to guard */
         bool restarting;            /* or now: the next guard begins at once */
-        struct boot_time extend_at; /* systemd is told that it takes longer */
+        struct boot_time extend_at; /* systemd is asked for more time */
         nsec_t watchdog;            /* its period; 0: there is none */
-        struct boot_time beat_at;   /* it is told that we run */
+        struct boot_time beat_at;   /* it is notified that we run */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
@@ -59,14 +60,14 @@ static void read_settings(struct guard *g)
                 r = options_read(&fresh, NULL, &err);
         if (r < 0) {
                 conf_clear(options_table, n_options, &fresh);
-                log_warning("%s. Going on with %s settings.", err.text,
+                log_warning("%s. Continuing with %s settings.", err.text,
                             g->opt.held_target ? "the earlier" : "the default");
                 if (g->opt.held_target || conf_defaults(options_table, n_options, &fresh) < 0)
                         return;
         }
         conf_clear(options_table, n_options, &g->opt);
         g->opt = fresh;
-        log_set_level(log_level_from_string(g->opt.log_level));
+        log_set_level(g->opt.log_level);
 }
 
 /* What is held; without a place that can be read, nothing. */
@@ -160,7 +161,7 @@ static void ask_for_time(struct guard *g, struct boot_time now)
 }
 
 /* The agent lives: it decides. But what must not run past the deadline does not: it stands
- * still and ends as the agent's own fence has it, which is nothing new where that works. */
+ * still, which is nothing new where the agent's own fence works. */
 static struct boot_time watch(struct guard *g, struct boot_time now)
 {
         struct fencing_config fencing = options_fencing(&g->opt);
@@ -170,6 +171,15 @@ static struct boot_time watch(struct guard *g, struct boot_time now)
                 return boot_add(now, LOOK_AGAIN);
         deadline = session_deadline(&g->session);
         freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
+        /* A guard that was killed while it struck has left frozen what the agent, which holds
+         * the place again, takes to be running. */
+        if (!g->begun && gate_is_open() &&
+            boot_before(now, boot_add(deadline, -fencing_lead(&fencing, g->session.ttl)))) {
+                g->begun = take_up(g);
+                if (g->begun)
+                        fence_thaw(&g->fence);
+                g->striking |= g->begun;
+        }
         if (boot_before(now, freeze_at)) {
                 put_down(g);
                 ask_for_time(g, now);
@@ -179,9 +189,6 @@ static struct boot_time watch(struct guard *g, struct boot_time now)
                 return boot_add(now, LOOK_AGAIN);
         g->striking = true;
         fence_freeze(&g->fence);
-        if (session_holds(&g->session, now))
-                return boot_min(deadline, boot_add(now, STRIKE_AGAIN));
-        fence_kill(&g->fence);
         g->acting = !boot_before(now, boot_add(deadline, TAKE_OVER));
         return boot_add(now, STRIKE_AGAIN);
 }
@@ -214,7 +221,7 @@ static struct boot_time look(struct guard *g)
                 return BOOT_TIME_NEVER;
         }
         lives = find_agent(g);
-        /* At a shutdown both are told to end: not before the agent has brought all down. */
+        /* At a shutdown both get SIGTERM: not before the agent has brought all down. */
         if (lives && g->ending && !gate_is_stopping()) {
                 loop_stop(g->loop);
                 return BOOT_TIME_NEVER;
@@ -287,8 +294,8 @@ static int guard(struct guard *g)
 
         fd = gate_listen();
         if (fd == -EADDRINUSE)
-                log_error("Another guard runs, and one is enough: systemctl status "
-                          "tenure-guard.");
+                log_error(
+                        "Another guard is already running; see systemctl status tenure-guard.");
         else if (fd < 0)
                 log_error("%s: cannot listen: %s.", GATE_GUARD, strerror(-fd));
         if (fd < 0)
@@ -303,7 +310,7 @@ static int guard(struct guard *g)
         }
         read_settings(g);
         g->watchdog = notify_watchdog_period();
-        g->news.what = "a word of the agent";
+        g->news.what = "a message from the agent";
         loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
         loop_hook_start(&g->hook, g->loop, LOOP_ACT, run_turn);
         loop_signal_start(&g->sigterm, g->loop, SIGTERM, on_sigterm);

@@ -1,8 +1,6 @@
-/*
- * tenured --guard: what stops tenure-held.target in time when the agent cannot, because it
- * hangs, has ended or does not come back; the service manager may hang as well. It runs beside
- * the agent and sleeps until the deadline that the agent has written last. It renews nothing.
- */
+/* tenured --guard: stops tenure-held.target in time when the agent cannot, because it hangs,
+ * has ended or does not come back; the service manager may hang as well. It runs beside the
+ * agent and sleeps until the deadline that the agent has written last. It renews nothing. */
 #pragma once
 
 #include "base/base.h"

@@ -1,7 +1,5 @@
-/*
- * What slows this host down, as the kernel and our own loop tell, looked at with every
- * heartbeat: nothing wakes up for it.
- */
+/* What slows this host down, as the kernel and our own loop report it, checked with every
+ * heartbeat: nothing wakes up for it. */
 #pragma once
 
 #include "session/degraded.h"

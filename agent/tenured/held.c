@@ -1,4 +1,5 @@
-/* The agent's fence: made, set, checked, and asked before a place is. */
+/* The agent's side of the fence: creates and configures it, and asks it before a place is
+ * taken. */
 #include "agent.h"
 #include "base/log.h"
 #include "bus/notify.h"
@@ -8,13 +9,13 @@
 void held_keep_out(struct agent *a)
 {
         a->kept_out = !fence_is_down(&a->fence);
-        client_rest(a->client, a->kept_out ? BOOT_TIME_NEVER : a->steady.damping.until);
+        member_suppress(a->member, a->kept_out ? BOOT_TIME_NEVER : a->stability.damping.until);
 }
 
 /* What is bound, the settings or the TTL are others. */
 void held_check(struct agent *a)
 {
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
 
         if (fence_check(&a->fence, s->lease ? s->ttl : a->opt.ttl))
                 manager_changed(a, "FenceWarnings");

@@ -3,24 +3,46 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "bus/notify.h"
+#include "loop/clock.h"
 #include "runtime.h"
 
-void holders_open(struct holders *h)
+/* The file of @fd once more: another open file description of it. */
+static int open_again(int fd, int flags)
 {
-        char path[RUNTIME_PATH_MAX];
+        char path[32];
 
-        *h = (struct holders){.fd = -1};
-        /* The one of an earlier life is gone on with: readers have a descriptor of it. */
-        if (runtime_path("tenancy", path))
-                h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (h->fd < 0)
-                h->fd = memfd_create("tenancy", MFD_CLOEXEC);
-        if (h->fd < 0)
-                log_warning("Cannot tell tenurectl lock until when the place is held: %s.",
-                            strerror(errno));
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return open(path, flags | O_CLOEXEC);
+}
+
+/* What is written by the descriptor of memfd_create(2) itself is not reported to who watches
+ * the file, by newer kernels (6.18); what is by one that was opened is. Takes @fd. */
+static int to_write(int fd)
+{
+        int again = open_again(fd, O_RDWR);
+
+        if (again < 0)
+                return fd;
+        close(fd);
+        return again;
+}
+
+static int open_sealed(void)
+{
+        int fd = memfd_create("tenancy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        if (fd < 0 || ftruncate(fd, TENANCY_BYTES) < 0 ||
+            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+                if (fd >= 0)
+                        close(fd);
+                return -1;
+        }
+        return to_write(fd);
 }
 
 void holders_close(struct holders *h)
@@ -30,37 +52,68 @@ void holders_close(struct holders *h)
         h->fd = -1;
 }
 
+/* Continues with the file of an earlier life: readers have a descriptor of it. */
+void holders_open(struct holders *h, int stored_fd)
+{
+        char path[RUNTIME_PATH_MAX];
+        bool here = runtime_path("tenancy", path);
+
+        *h = (struct holders){.fd = stored_fd, .time_ns = boot_namespace()};
+        if (h->fd >= 0) {
+                fcntl(h->fd, F_SETFD, FD_CLOEXEC);
+                h->fd = to_write(h->fd);
+        }
+        if (h->fd < 0 && here)
+                h->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (h->fd < 0 && (notify_listens() || !here)) {
+                h->fd = open_sealed();
+                if (h->fd >= 0)
+                        notify_keep_fd(HOLDERS_FD_NAME, h->fd);
+        }
+        if (h->fd < 0 && here)
+                h->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        /* Any user may watch it (inotify_add_watch(2)), and only we may write: a memory file is
+         * created with mode 0777, and a descriptor can be reopened by way of /proc. */
+        if (h->fd >= 0 && fchmod(h->fd, 0644) < 0)
+                holders_close(h);
+        if (h->fd < 0)
+                log_warning("Cannot inform programs until when the place is held: %s.",
+                            strerror(errno));
+}
+
 static void tell(struct holders *h, const struct tenancy *t)
 {
         uint8_t bytes[TENANCY_BYTES];
 
         if (h->fd < 0 ||
-            (h->has && t->lease == h->told.lease && t->deadline.ns == h->told.deadline.ns &&
-             t->leaving == h->told.leaving))
+            (h->has && t->lease == h->published.lease &&
+             t->deadline.ns == h->published.deadline.ns && t->leaving == h->published.leaving))
                 return;
         tenancy_write(t, bytes);
         h->has = pwrite(h->fd, bytes, sizeof(bytes), 0) == (ssize_t) sizeof(bytes);
         if (!h->has) /* what they know ends by itself */
-                log_debug("Cannot tell until when the place is held: %s.", strerror(errno));
-        h->told = *t;
+                log_debug("Cannot publish until when the place is held: %s.", strerror(errno));
+        h->published = *t;
 }
 
 void holders_tell(struct holders *h, const struct session *s, struct boot_time now)
 {
-        struct tenancy t = {0};
+        struct tenancy t = {.time_ns = h->time_ns};
 
         if (session_holds(s, now))
-                t = (struct tenancy){
-                        .lease = s->lease, .ttl = s->ttl, .deadline = session_deadline(s)};
+                t = (struct tenancy){.lease = s->lease,
+                                     .ttl = s->ttl,
+                                     .deadline = session_deadline(s),
+                                     .time_ns = h->time_ns};
         else
                 h->leaving = false;
-        /* They have been told that it is the last deadline. */
-        if (h->leaving && t.lease == h->told.lease)
+        /* It was published to them that this is the last deadline. */
+        if (h->leaving && t.lease == h->published.lease)
                 return;
         tell(h, &t);
 }
 
-bool holders_let_go(struct holders *h, const struct session *s, struct boot_time now)
+bool holders_released(struct holders *h, const struct session *s, struct boot_time now)
 {
         struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
@@ -70,26 +123,25 @@ bool holders_let_go(struct holders *h, const struct session *s, struct boot_time
                 struct tenancy t = {.lease = s->lease,
                                     .ttl = s->ttl,
                                     .deadline = session_deadline(s),
+                                    .time_ns = h->time_ns,
                                     .leaving = true};
 
                 h->leaving = true;
                 tell(h, &t);
         }
-        if (!boot_before(now, h->told.deadline))
+        if (!boot_before(now, h->published.deadline))
                 return true;
         return fcntl(h->fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK;
 }
 
 int holders_reader(const struct holders *h)
 {
-        char path[32];
         int fd;
 
         if (h->fd < 0)
                 return -ENOENT;
         /* Not ours once more: theirs is another one, with locks of its own, and cannot write.
          */
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", h->fd);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = open_again(h->fd, O_RDONLY);
         return fd < 0 ? -errno : fd;
 }

@@ -10,7 +10,6 @@
 #include "bus/notify.h"
 #include "runtime.h"
 
-#define FD_NAME "place"
 #define PLACE "/run/tenure/place" /* where the unit's RuntimeDirectory= puts it */
 
 /* Held by the process, not by the descriptor, which the service manager holds as well. */
@@ -21,12 +20,12 @@ static bool lock(int fd)
         return fcntl(fd, F_SETLK, &l) == 0;
 }
 
-void keep_open(struct keep *k)
+void keep_open(struct keep *k, int stored_fd)
 {
         char path[RUNTIME_PATH_MAX];
         bool stored;
 
-        *k = (struct keep){.fd = notify_kept_fd(FD_NAME)};
+        *k = (struct keep){.fd = stored_fd};
         stored = k->fd >= 0;
         /* What somebody has taken away was made anew since, see put_back(). */
         if (stored && runtime_path("place", path) && !runtime_is_there(path, k->fd)) {
@@ -46,14 +45,14 @@ void keep_open(struct keep *k)
         if (k->fd < 0)
                 return;
         if (!lock(k->fd)) {
-                log_warning("Another agent uses our runtime directory. A restart will lose the "
-                            "place.");
+                log_warning("Another agent uses the same runtime directory. A restart will "
+                            "lose the place.");
                 keep_close(k);
                 return;
         }
         fcntl(k->fd, F_SETFD, FD_CLOEXEC);
         if (!stored)
-                notify_keep_fd(FD_NAME, k->fd);
+                notify_keep_fd(KEEP_FD_NAME, k->fd);
 }
 
 void keep_close(struct keep *k)
@@ -72,7 +71,7 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
         if (n <= 0)
                 return false;
         if (place_read(ret, text, (size_t) n) < 0) {
-                log_warning("What an earlier life left is damaged; joining anew.");
+                log_warning("The state that an earlier run left is damaged; joining anew.");
                 return false;
         }
         if (strcmp(ret->cluster, cluster) != 0 || strcmp(ret->self.name, self->name) != 0 ||
@@ -113,7 +112,7 @@ static void put_back(struct keep *k)
         unlink(path);
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0 || !lock(fd)) {
-                log_debug("%s: cannot make it anew: %s.", path, strerror(errno));
+                log_debug("%s: cannot create it anew: %s.", path, strerror(errno));
                 if (fd >= 0)
                         close(fd);
                 return;

@@ -1,12 +1,12 @@
-/* Leaves the cluster on purpose, and comes back: when and in what order, session/leaving.h
- * decides. */
+/* Leaves the cluster on purpose, and joins again; session/leaving.h decides when, and in which
+ * order. */
 #include "agent.h"
 #include "base/log.h"
 #include "bus/notify.h"
 
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 
-/* While those who depend on the place have not let go: so often. */
+/* How often those who depend on the place are asked until they have released it. */
 #define ASK_AGAIN (10 * NSEC_PER_MSEC)
 
 /* ---- why ---- */
@@ -27,7 +27,7 @@ void agent_exit(struct agent *a)
                 return loop_stop(a->loop);
         notify_stopping();
         leaving_begin(&a->leaving, LEAVING_EXIT, NULL);
-        if (a->leaving.state != LEAVING_LETTING_GO) /* the others have been told why */
+        if (a->leaving.state != LEAVING_RELEASING) /* the others know the reason already */
                 return;
         if (a->pid1)
                 pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
@@ -45,7 +45,7 @@ bool agent_leave(struct agent *a, enum maintenance m)
         maintenance_set(m);
         manager_changed(a, "Maintenance");
         if (!leaving_is_under_way(&a->leaving))
-                log_info("Leaving until told to join.");
+                log_info("Leaving until tenurectl join.");
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
         loop_hook_again(&a->hook);
         return true;
@@ -59,10 +59,10 @@ bool agent_join(struct agent *a)
         if (a->maintenance != MAINTENANCE_NONE) {
                 a->maintenance = MAINTENANCE_NONE;
                 maintenance_set(MAINTENANCE_NONE);
-                (void) maintenance_persist(MAINTENANCE_NONE);
+                (void) !maintenance_persist(MAINTENANCE_NONE);
                 manager_changed(a, "Maintenance");
         }
-        steady_forgive(&a->steady);
+        stability_forgive(&a->stability);
         held_keep_out(a);
         loop_hook_again(&a->hook);
         return true;
@@ -87,7 +87,7 @@ static void on_sleep(void *userdata, bool begins)
 
 /* ---- the acts ---- */
 
-/* Whoever asked for it is told that it will not last. */
+/* Whoever asked for it gets the error that it will not last. */
 static void persist(struct agent *a)
 {
         int r;
@@ -99,8 +99,8 @@ static void persist(struct agent *a)
         if (r == 0 || !a->leave_call)
                 return;
         (void) sd_bus_reply_method_errorf(a->leave_call, SD_BUS_ERROR_IO_ERROR,
-                                          "this host has left, and joins again with its next "
-                                          "boot: that it shall stay out cannot be written (%s)",
+                                          "this host has left, but will join again at its next "
+                                          "boot: the order to stay out cannot be saved (%s)",
                                           strerror(-r));
         a->leave_call = sd_bus_message_unref(a->leave_call);
 }
@@ -108,7 +108,7 @@ static void persist(struct agent *a)
 static void act(struct agent *a, unsigned acts)
 {
         if (acts & LEAVING_GIVE_BACK)
-                client_leave(a->client, a->leaving.reason);
+                member_leave(a->member, a->leaving.reason);
         if (acts & LEAVING_SETTLE) {
                 if (!(acts & LEAVING_JOIN)) {
                         persist(a);
@@ -118,7 +118,7 @@ static void act(struct agent *a, unsigned acts)
         }
         if (acts & LEAVING_JOIN) {
                 a->state = SESSION_JOINING;
-                client_join(a->client);
+                member_join(a->member);
                 logind_inhibit(&a->logind);
         }
         if (acts & LEAVING_END)
@@ -132,8 +132,8 @@ struct boot_time leave_run(struct agent *a, struct boot_time now)
         unsigned acts;
 
         /* They hear of it with the first question. */
-        if (a->leaving.state == LEAVING_LETTING_GO && a->leaving.reason && s.down)
-                s.let_go = holders_let_go(&a->holders, client_session(a->client), now);
+        if (a->leaving.state == LEAVING_RELEASING && a->leaving.reason && s.down)
+                s.released = holders_released(&a->holders, member_session(a->member), now);
         acts = leaving_next(&a->leaving, &s);
         act(a, acts);
         return acts & LEAVING_ASK_HOLDERS ? boot_add(now, ASK_AGAIN) : BOOT_TIME_NEVER;
@@ -145,13 +145,13 @@ void leave_init(struct agent *a)
         a->maintenance = maintenance_load();
         if (a->maintenance == MAINTENANCE_NONE)
                 return;
-        log_notice("This host stays out until tenurectl join, as it was told%s.",
+        log_notice("This host stays out until tenurectl join, as requested%s.",
                    a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
         a->persisted = true;
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
         /* What an earlier life holds is given back in order; else nothing is taken. */
         if (!a->resumed) {
-                client_leave(a->client, a->leaving.reason);
+                member_leave(a->member, a->leaving.reason);
                 leaving_is_out(&a->leaving);
         }
 }

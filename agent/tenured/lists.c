@@ -31,7 +31,7 @@ struct list_call {
         const struct list_kind *kind;
         struct list list;
         bool begun, sent;
-        TAILQ_HEAD(, again) again; /* told since it was begun */
+        TAILQ_HEAD(, again) again; /* announced since it was begun */
 };
 
 static void drop_first(struct list_call *c)
@@ -93,7 +93,7 @@ int lists_ask(struct agent *a, sd_bus_message *m, const struct list_kind *kind)
         return r;
 }
 
-/* ---- what is told meanwhile ---- */
+/* ---- what is announced meanwhile ---- */
 
 bool lists_repeats(const struct agent *a, enum list_of of)
 {
@@ -181,10 +181,9 @@ static int write_piece(struct list_call *c, struct boot_time end, sd_bus_error *
 
         while (r >= 0 && !c->sent) {
                 if (max_of(c->list.bytes, buf_len(&c->list.text)) > ANSWER_MAX)
-                        return sd_bus_error_setf(
-                                error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                "There is too much for one message; ask GetNodes and "
-                                "GetServices.");
+                        return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
+                                                 "The answer is too large for one message; "
+                                                 "call GetNodes and GetServices.");
                 r = c->kind->next(&c->list);
                 if (r == 0)
                         r = finish(c);

@@ -1,16 +1,17 @@
 /*
- * Answers that cost as much as there are nodes or services. Whoever asks waits for his turn: a
- * piece of one answer in a turn of the loop, users take turns, then their connections, and as
- * much time as a piece has taken is left to others. No next one is begun while the bus has not
- * taken the last one. answers.c has what is in them.
+ * Answers that cost as much as there are nodes or services. They are written piece by piece,
+ * one piece in a turn of the loop; users take turns, then their connections, and as much time
+ * as a piece has taken is left to other work. No answer is begun while the bus has not taken
+ * the last one. answers.c has their content.
  */
 #pragma once
 
 #include "base/buf.h"
 #include "objects.h"
 
-/* Of an answer that is written over several turns, what is told meanwhile is told once more to
- * who asked, alone, after it: so that with it, it is as good as one of one moment. */
+/* Of an answer that is written over several turns, what is announced meanwhile is announced
+ * once more, only to the caller, after it: together they are as good as a list of one moment.
+ */
 enum list_of { OF_NOTHING, OF_OBJECTS, OF_NODES, OF_SERVICES };
 
 /* An answer that is being written. */
@@ -39,7 +40,7 @@ struct list_kind {
 must_check_ int lists_ask(struct agent *a, sd_bus_message *m, const struct list_kind *kind);
 
 /* Whether an answer of that kind is being written. Then the signal @m, the caller's, which has
- * just been told to everybody, is told again after it. */
+ * just been announced to everybody, is announced again after it. */
 bool lists_repeats(const struct agent *a, enum list_of of);
 void lists_repeat(struct agent *a, sd_bus_message *m);
 

@@ -9,7 +9,8 @@ static int get_level(sd_bus *bus unused_, const char *path unused_,
                      const char *interface unused_, const char *property unused_,
                      sd_bus_message *reply, void *userdata unused_, sd_bus_error *error unused_)
 {
-        return sd_bus_message_append(reply, "s", log_level_to_string(log_get_level()));
+        return sd_bus_message_append(reply, "s",
+                                     conf_word_of(conf_log_levels, log_get_level()));
 }
 
 static int set_level(sd_bus *bus unused_, const char *path unused_,
@@ -17,17 +18,16 @@ static int set_level(sd_bus *bus unused_, const char *path unused_,
                      sd_bus_message *value, void *userdata unused_, sd_bus_error *error)
 {
         const char *name;
+        char words[128];
         int r, level;
 
         r = sd_bus_message_read(value, "s", &name);
         if (r < 0)
                 return r;
-        level = log_level_from_string(name);
-        if (level < LOG_ERR)
-                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "LogLevel wants err, warning, notice, info or debug, "
-                                         "not '%s'.",
-                                         name);
+        if (conf_word_parse(conf_log_levels, name, &level) < 0)
+                return sd_bus_error_setf(
+                        error, SD_BUS_ERROR_INVALID_ARGS, "LogLevel wants %s, not '%s'.",
+                        conf_words(conf_log_levels, words, sizeof(words)), name);
         log_set_level(level);
         log_info("The log level is %s now.", name);
         return 0;

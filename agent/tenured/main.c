@@ -1,7 +1,5 @@
-/*
- * tenured: the agent on every host. Holds the host's place in the cluster, and tells on D-Bus
- * who else is there. Listens on no network port.
- */
+/* tenured: the agent on every host. Holds the host's place in the cluster, and reports on D-Bus
+ * which other hosts are there. Listens on no network port. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,13 +13,14 @@
 #include "bus/journal.h"
 #include "bus/notify.h"
 #include "guard.h"
+#include "introspect.h"
 #include "memory.h"
 #include "os_release.h"
 #include "reboot.h"
 #include "settings.h"
 
 #define BUS_RETRY NSEC_PER_SEC
-#define LONG_TURN (100 * NSEC_PER_MSEC)     /* told of... */
+#define LONG_TURN (100 * NSEC_PER_MSEC)     /* logged... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
 #define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* as the core excuses after an outage */
 
@@ -31,7 +30,7 @@ static void on_standstill(struct standstill *s, const char *sign)
 {
         struct agent *a = container_of(s, struct agent, standstill);
 
-        client_doubt(a->client);
+        member_doubt(a->member, loop_now(a->loop));
         log_debug("%s: renewing at once.", sign);
 }
 
@@ -39,11 +38,11 @@ static void on_standstill(struct standstill *s, const char *sign)
 
 static void retry_bus(struct agent *a, const char *why)
 {
-        if (!a->bus_missing_told)
-                log_warning("Not on the system bus: %s. Local programs cannot ask until that "
-                            "changes.",
+        if (!a->bus_missing_logged)
+                log_warning("Not on the system bus: %s. Until that changes, local programs "
+                            "cannot reach the agent.",
                             why);
-        a->bus_missing_told = true;
+        a->bus_missing_logged = true;
         loop_timer_in(&a->bus_retry, BUS_RETRY);
 }
 
@@ -59,7 +58,7 @@ void agent_bus_refused(struct agent *a, const char *why)
 
 void agent_bus_ready(struct agent *a)
 {
-        a->bus_missing_told = false;
+        a->bus_missing_logged = false;
         log_debug("On the system bus as org.tenure.Membership1.");
 }
 
@@ -103,7 +102,7 @@ static void on_sigusr1(struct loop_signal *s)
         struct agent *a = container_of(s, struct agent, sigusr1);
 
         notify_stopping();
-        log_info("Stopping for a restart; the place stays ours.");
+        log_info("Stopping for a restart; this host keeps its place.");
         loop_stop(a->loop);
 }
 
@@ -121,10 +120,10 @@ static void on_ready_at(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, ready_at);
 
-        const char *why = client_trouble(a->client);
+        const char *why = member_trouble(a->member);
 
         log_notice("No place yet after %" PRId64
-                   " s%s%s; going on trying. What is bound to it starts when it is there.",
+                   " s%s%s; still trying. Units bound to the place start once it is held.",
                    a->opt.ready_after / NSEC_PER_SEC, *why ? ": " : "", why);
         agent_tell_status(a);
         be_ready(a);
@@ -136,7 +135,7 @@ static struct boot_time keep_place(struct agent *a, struct boot_time now unused_
 {
         struct place p;
 
-        a->has_place = client_place(a->client, &p);
+        a->has_place = member_place(a->member, &p);
         if (a->has_place)
                 keep_save(&a->keep, &p);
         return BOOT_TIME_NEVER;
@@ -145,7 +144,7 @@ static struct boot_time keep_place(struct agent *a, struct boot_time now unused_
 /* Its timer acts by itself, before all that a turn brings. */
 static struct boot_time fence(struct agent *a, struct boot_time now)
 {
-        fence_run(&a->fence, client_session(a->client), leaving_is_under_way(&a->leaving), now);
+        fence_run(&a->fence, member_session(a->member), leaving_is_under_way(&a->leaving), now);
         return BOOT_TIME_NEVER;
 }
 
@@ -159,10 +158,12 @@ static struct boot_time forget_place(struct agent *a, struct boot_time now unuse
 
 static struct boot_time tell(struct agent *a, struct boot_time now)
 {
-        holders_tell(&a->holders, client_session(a->client), now);
+        holders_tell(&a->holders, member_session(a->member), now);
+        evidence_heard(a->measured.evidence, member_heard_at(a->member));
+        measured_run(&a->measured, now);
         if (a->state == SESSION_HELD)
                 watchdog_set(a); /* the core may have lowered the TTL */
-        if (client_membership(a->client)->n != a->told_nodes)
+        if (member_nodes(a->member)->n != a->reported_nodes)
                 agent_tell_status(a);
         return BOOT_TIME_NEVER;
 }
@@ -187,11 +188,10 @@ static struct boot_time keep_out(struct agent *a, struct boot_time now)
 /* Nothing is held any more, and settings have waited for that: the next life has them. */
 static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_)
 {
-        if (!a->names.waiting || client_session(a->client)->lease != 0 ||
+        if (!a->names.waiting || member_session(a->member)->lease != 0 ||
             !fence_is_down(&a->fence) || leaving_is_under_way(&a->leaving))
                 return BOOT_TIME_NEVER;
-        log_notice(
-                "The place is over; starting again, with the settings that waited for that.");
+        log_notice("The place has ended; restarting with the settings that waited for that.");
         a->names.waiting = false;
         loop_stop(a->loop);
         return BOOT_TIME_NEVER;
@@ -207,10 +207,10 @@ static const struct {
         {"keeping the place", keep_place}, /* the guard goes by it once the gate is open */
         {"the fence", fence},
         {"keeping the place", forget_place},
-        {"telling of the place", tell},
+        {"reporting the place", tell},
         {"what this node publishes", publish_run},
         {"news", news_run},
-        {"who waits for a revision", waits_run}, /* which the news have told */
+        {"who waits for a revision", waits_run}, /* which the news have announced */
         {"lists that are asked for", lists_run},
         {"staying out", keep_out},
         {"leaving", leave_run},
@@ -236,9 +236,9 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
         struct agent *a = arg;
         struct boot_time now = boot_now();
 
-        if (boot_before(now, a->turn_told_at))
+        if (boot_before(now, a->turn_log_at))
                 return;
-        a->turn_told_at = boot_add(now, LONG_TURN_EVERY);
+        a->turn_log_at = boot_add(now, LONG_TURN_EVERY);
         log_info("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
                  " of them with %s.",
                  t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what);
@@ -262,9 +262,11 @@ static int run(struct agent *a)
                             .drift_ppm = (uint32_t) a->opt.drift_ppm,
                             .retry = RETRY_FIRST},
         };
+        static const char *const stored_names[] = {KEEP_FD_NAME, HOLDERS_FD_NAME};
+        enum { STORED_PLACE, STORED_TENANCY, STORED };
         char password[512], err[512], boots[BOOTS_MAX];
         struct place resume;
-        int r;
+        int r, stored[STORED];
 
         if (a->opt.user) {
                 r = secret_read(a->opt.password_file, password, sizeof(password));
@@ -279,8 +281,9 @@ static int run(struct agent *a)
         boots_own(cfg.self.boot_id, &cfg.boot);
         boots_load(cfg.self.boot_id, boots);
         cfg.boots = boots;
-        keep_open(&a->keep);
-        holders_open(&a->holders);
+        notify_kept_fds(stored_names, STORED, stored);
+        keep_open(&a->keep, stored[STORED_PLACE]);
+        holders_open(&a->holders, stored[STORED_TENANCY]);
         names_init(&a->names, &a->opt, &a->keep, cfg.self.boot_id);
         cfg.cluster = a->opt.cluster;
         snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
@@ -291,7 +294,9 @@ static int run(struct agent *a)
         cfg.resume = a->resumed ? &resume : NULL;
         if (getrandom(&cfg.seed, sizeof(cfg.seed), 0) < 0)
                 return -errno;
-        r = loop_new(&a->loop);
+        r = measured_init(&a->measured, boot_now());
+        if (r == 0)
+                r = loop_new(&a->loop);
         if (r == 0)
                 r = settings_tls(&a->opt, &a->tls);
         if (r < 0)
@@ -310,10 +315,11 @@ static int run(struct agent *a)
                 log_error("%s.", err);
                 return r;
         }
+        a->member = client_member(a->client);
         memory_lock();
         held_make(a);
         settings_steady(a);
-        steady_init(&a->steady, a->loop, agent_brake);
+        stability_init(&a->stability, a->loop, agent_brake);
         held_keep_out(a);
         callers_init(&a->callers, a->loop);
         waits_init(&a->waits);
@@ -346,9 +352,11 @@ static void fini(struct agent *a)
         news_fini(a);
         publish_stop(a);
         standstill_stop(&a->standstill);
-        steady_fini(&a->steady);
+        stability_fini(&a->stability);
         a->client = client_free(a->client);
+        a->member = NULL;
         keep_close(&a->keep);
+        measured_fini(&a->measured);
         holders_close(&a->holders);
         a->leave_call = sd_bus_message_unref(a->leave_call);
         logind_fini(&a->logind);
@@ -358,38 +366,74 @@ static void fini(struct agent *a)
         conf_clear(options_table, n_options, &a->opt);
 }
 
+/* Says why it does not start. An agent that hangs here would have no guard. */
+static int refuse(const char *why)
+{
+        char line[600];
+
+        snprintf(line, sizeof(line), "tenured: %s.\n", why);
+        (void) !log_write(STDERR_FILENO, line, strlen(line));
+        return 1;
+}
+
+static int be_agent(struct agent *a)
+{
+        struct conf_error err = {""};
+        int r = settings_read(&a->opt, &a->args, &err);
+
+        if (r < 0) {
+                refuse(err.text);
+        } else if (a->args.test) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                conf_print(options_table, n_options, &a->opt, &b);
+                fwrite(b.data, 1, buf_len(&b), stdout);
+        } else {
+                log_set_level(a->opt.log_level);
+                journal_use();
+                r = run(a);
+        }
+        fini(a);
+        return r < 0 ? 1 : a->exit_code;
+}
+
+static int print_interface(const char *interface)
+{
+        char why[512];
+        int r = introspect_print(interface, stdout);
+
+        if (r == 0)
+                return 0;
+        if (r == -ENOENT)
+                snprintf(why, sizeof(why), "--introspect wants %s, not '%s'",
+                         introspect_interfaces(), interface);
+        else
+                snprintf(why, sizeof(why), "cannot introspect: %s", strerror(-r));
+        return refuse(why);
+}
+
 int main(int argc, char **argv)
 {
-        struct agent a = {.keep = {.fd = -1}, .holders = {.fd = -1}};
+        struct agent a = {.keep = {.fd = -1}, .holders = {.fd = -1}, .measured = {.fd = -1}};
         struct conf_error err = {""};
-        char line[600];
-        bool test = false;
         int r;
 
         signal(SIGPIPE, SIG_IGN);
-        if (argc == 2 && strcmp(argv[1], "--guard") == 0)
-                return guard_run() < 0;
-        if (argc == 2 && strcmp(argv[1], "--rebooter") == 0) {
-                journal_use();
-                return reboot_helper() < 0;
-        }
-        a.argc = argc;
-        a.argv = argv;
-        r = settings_parse(&a.opt, argc, argv, &test, &err);
+        r = arguments_parse(&a.args, argc, argv, &err);
         if (r < 0) {
-                /* An agent that hangs here would have no guard. */
-                snprintf(line, sizeof(line), "tenured: %s.\n", err.text);
-                (void) !log_write(STDERR_FILENO, line, strlen(line));
-        } else if (test) {
-                cleanup_(buf_fini) struct buf b = {0};
-
-                conf_print(options_table, n_options, &a.opt, &b);
-                fwrite(b.data, 1, buf_len(&b), stdout);
-        } else {
-                log_set_level(log_level_from_string(a.opt.log_level));
+                r = refuse(*err.text ? err.text : strerror(-r));
+        } else if (r == ARGS_E_SHOWN) {
+                r = 0;
+        } else if (a.args.introspect) {
+                r = print_interface(a.args.introspect);
+        } else if (a.args.guard) {
+                r = guard_run() < 0;
+        } else if (a.args.rebooter) {
                 journal_use();
-                r = run(&a);
+                r = reboot_helper() < 0;
+        } else {
+                r = be_agent(&a);
         }
-        fini(&a);
-        return r < 0 ? 1 : a.exit_code;
+        args_fini(&a.args.all);
+        return r;
 }

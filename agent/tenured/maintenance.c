@@ -47,8 +47,9 @@ static void write_text(const void *userdata, FILE *f)
 static void forget(const char *path)
 {
         if (*path && unlink(path) < 0 && errno != ENOENT)
-                log_error("%s: cannot remove it: %s. The next start stays out.", path,
-                          strerror(errno));
+                log_error(
+                        "%s: cannot remove it: %s. This host will stay out at the next start.",
+                        path, strerror(errno));
 }
 
 enum maintenance maintenance_load(void)
@@ -81,8 +82,8 @@ int maintenance_persist(enum maintenance m)
 
         if (!known) {
                 if (wanted)
-                        log_error("There is no $STATE_DIRECTORY: after the next boot this host "
-                                  "joins again.");
+                        log_error("$STATE_DIRECTORY is not set: this host will join again "
+                                  "after the next boot.");
                 return wanted ? -ENOENT : 0;
         }
         if (wanted)

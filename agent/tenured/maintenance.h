@@ -1,21 +1,19 @@
-/*
- * Out until told to join: kept over a crash, a restart and a stop of the agent, in
- * $RUNTIME_DIRECTORY, which goes with the boot; over boots in $STATE_DIRECTORY as well.
- */
+/* The order to stay out until `tenurectl join`: it survives a crash, a restart and a stop of
+ * the agent in $RUNTIME_DIRECTORY, which ends with the boot, and a boot in $STATE_DIRECTORY. */
 #pragma once
 
 #include "runtime.h"
 
 enum maintenance { MAINTENANCE_NONE, MAINTENANCE_BOOT, MAINTENANCE_PERSISTENT };
 
-/* What an earlier life was told. */
+/* The order that an earlier life got. */
 enum maintenance maintenance_load(void);
 
 /* From now on. The file that outlives a boot is on a disk, which may hang: written once nothing
  * is held any more, by maintenance_persist(). */
 void maintenance_set(enum maintenance m);
-/* Returns 0, or a negative errno where a boot will not find it so; that is told as well. */
-int maintenance_persist(enum maintenance m);
+/* Returns 0, or a negative errno where a boot will not find it so; that is logged as well. */
+must_check_ int maintenance_persist(enum maintenance m);
 
 /* "", "boot" or "persistent". */
 const char *maintenance_name(enum maintenance m);

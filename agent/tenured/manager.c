@@ -1,8 +1,6 @@
-/*
- * org.tenure.Membership1 on the bus: the Manager; its objects are in objects.h. The table is
- * the interface; answers come from memory. Changing this is changing the API:
- * org.tenure.Membership1(5) tells it.
- */
+/* org.tenure.Membership1 on the bus: the Manager; its objects are in objects.h. The table is
+ * the interface; answers come from memory. Changing this changes the API, which
+ * org.tenure.Membership1(5) describes. */
 #include "manager.h"
 
 #include <inttypes.h>
@@ -28,7 +26,7 @@ static int method_get_node(sd_bus_message *m, void *userdata, sd_bus_error *erro
         r = sd_bus_message_read(m, "s", &name);
         if (r < 0)
                 return r;
-        if (!membership_find(client_membership(a->client), name))
+        if (!membership_find(member_nodes(a->member), name))
                 return sd_bus_error_setf(error, NAME ".NoSuchNode",
                                          "No node '%s' is in the cluster.", name);
         if (!node_path(name, &path))
@@ -38,7 +36,9 @@ static int method_get_node(sd_bus_message *m, void *userdata, sd_bus_error *erro
 
 static int refuse(sd_bus_error *error)
 {
-        return sd_bus_error_setf(error, NAME ".Busy", "The agent is stopping, or on its way.");
+        return sd_bus_error_setf(
+                error, NAME ".Busy",
+                "The agent is stopping, or the host is already leaving or joining.");
 }
 
 /* Answered when what is fenced is down and the place is given back. */
@@ -89,7 +89,7 @@ static int method_leave_with_flags(sd_bus_message *m, void *userdata, sd_bus_err
                 return r;
         if (flags & ~LEAVE_PERSISTENT)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                         "Of flags there is 1, over boots, and no other.");
+                                         "The only flag is 1: stay out after a boot, too.");
         return authorize(&a->callers, m, MANAGE, node_details(a), do_leave, a);
 }
 
@@ -114,7 +114,7 @@ static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *
 
         if (fd < 0)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_FAILED,
-                                         "The agent has no file to tell it by: %s.",
+                                         "The agent has no file to publish the place in: %s.",
                                          strerror(-fd));
         r = sd_bus_reply_method_return(m, "h", fd); /* which keeps one of its own */
         close(fd);
@@ -139,13 +139,13 @@ GETTER(get_lease)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "x", client_session(a->client)->lease);
+        return sd_bus_message_append(reply, "x", member_session(a->member)->lease);
 }
 
 GETTER(get_ttl)
 {
         struct agent *a = userdata;
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
 
         return sd_bus_message_append(reply, "t",
                                      (uint64_t) (s->lease ? s->ttl : s->cfg.ttl) /
@@ -156,13 +156,13 @@ GETTER(get_ttl)
  * against our clock meanwhile; unless it has by more than nothing, and to the unsafe side. */
 #define SAME_USEC 1000
 
-static uint64_t usec_of(struct told_instant *told, struct boot_time t)
+static uint64_t usec_of(struct reported_instant *reported, struct boot_time t)
 {
         int64_t usec = boot_usec(t);
 
-        if (t.ns != told->t.ns || usec < told->usec - SAME_USEC)
-                *told = (struct told_instant){t, usec};
-        return (uint64_t) told->usec;
+        if (t.ns != reported->t.ns || usec < reported->usec - SAME_USEC)
+                *reported = (struct reported_instant){t, usec};
+        return (uint64_t) reported->usec;
 }
 
 /* 0 while nothing is held: a deadline that is not there must not look like one that is far away
@@ -170,34 +170,35 @@ static uint64_t usec_of(struct told_instant *told, struct boot_time t)
 GETTER(get_deadline)
 {
         struct agent *a = userdata;
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
 
-        return sd_bus_message_append(reply, "t",
-                                     s->lease ? usec_of(&a->told_deadline, session_deadline(s))
-                                              : UINT64_C(0));
+        return sd_bus_message_append(
+                reply, "t",
+                s->lease ? usec_of(&a->reported_deadline, session_deadline(s)) : UINT64_C(0));
 }
 
 GETTER(get_renewal)
 {
         struct agent *a = userdata;
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
 
-        return sd_bus_message_append(
-                reply, "t", s->lease ? usec_of(&a->told_renewal, s->renewed_at) : UINT64_C(0));
+        return sd_bus_message_append(reply, "t",
+                                     s->lease ? usec_of(&a->reported_renewal, s->renewed_at)
+                                              : UINT64_C(0));
 }
 
 GETTER(get_revision)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "x", client_revision(a->client));
+        return sd_bus_message_append(reply, "x", member_revision(a->member));
 }
 
 GETTER(get_synced)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "b", (int) client_synced(a->client));
+        return sd_bus_message_append(reply, "b", (int) member_synced(a->member));
 }
 
 GETTER(get_heard)
@@ -205,21 +206,21 @@ GETTER(get_heard)
         struct agent *a = userdata;
 
         return sd_bus_message_append(reply, "t",
-                                     usec_of(&a->told_heard, client_heard_at(a->client)));
+                                     usec_of(&a->reported_heard, member_heard_at(a->member)));
 }
 
 GETTER(get_endpoint)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "s", client_endpoint(a->client));
+        return sd_bus_message_append(reply, "s", member_endpoint(a->member));
 }
 
 GETTER(get_n_nodes)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "t", (uint64_t) client_membership(a->client)->n);
+        return sd_bus_message_append(reply, "t", (uint64_t) member_nodes(a->member)->n);
 }
 
 GETTER(get_maintenance)
@@ -233,14 +234,15 @@ GETTER(get_brake)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "b", (int) a->steady.brake.on);
+        return sd_bus_message_append(reply, "b", (int) a->stability.brake.on);
 }
 
 GETTER(get_rest)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "t", (uint64_t) boot_usec(a->steady.damping.until));
+        return sd_bus_message_append(reply, "t",
+                                     (uint64_t) boot_usec(a->stability.damping.until));
 }
 
 /* A sentence a line. */
@@ -262,14 +264,14 @@ GETTER(get_degraded)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "s", client_self(a->client)->degraded);
+        return sd_bus_message_append(reply, "s", member_self(a->member)->degraded);
 }
 
 GETTER(get_n_services)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "t", (uint64_t) client_services(a->client)->n);
+        return sd_bus_message_append(reply, "t", (uint64_t) member_services(a->member)->n);
 }
 
 GETTER(get_version)
@@ -283,7 +285,7 @@ GETTER(get_version)
  * for nothing. */
 #define MOVES 0
 
-static const sd_bus_vtable manager_vtable[] = {
+const sd_bus_vtable manager_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Version", "s", get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("State", "s", get_state, 0, CHANGES),
@@ -338,6 +340,12 @@ static const sd_bus_vtable manager_vtable[] = {
         SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("OpenTenancy", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", tenancy),
                                 method_open_tenancy, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("AdviseTTL", SD_BUS_NO_ARGS,
+                                SD_BUS_RESULT("a{sv}", figures, "a(txu)", ttls),
+                                method_advise_ttl, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetMetrics", SD_BUS_NO_ARGS,
+                                SD_BUS_RESULT("a{sd}", values, "a{s(a(dt)d)}", histograms),
+                                method_get_metrics, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("Describe", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", json),
                                 method_describe, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("WaitForRevision",
@@ -388,7 +396,7 @@ void manager_changed(struct agent *a, const char *property)
 
 void manager_session_changed(struct agent *a, enum session_state state, const char *why)
 {
-        const struct session *s = a->client ? client_session(a->client) : NULL;
+        const struct session *s = a->member ? member_session(a->member) : NULL;
         sd_bus *bus = a->bus ? bus_sd(a->bus) : NULL;
 
         if (!bus || !s)

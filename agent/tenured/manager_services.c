@@ -26,7 +26,7 @@ int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
         r = sd_bus_message_read(m, "sss", &name, &node, &instance);
         if (r < 0)
                 return r;
-        s = services_find(client_services(a->client), name, node, instance);
+        s = services_find(member_services(a->member), name, node, instance);
         if (!s)
                 return sd_bus_error_setf(error, NAME ".NoSuchService",
                                          "No service '%s'%s%s is on a node '%s'.", name,
@@ -117,14 +117,14 @@ static int do_register(sd_bus_message *m, void *userdata, sd_bus_error *error)
         r = entries_have(&a->entries, s.name, s.instance) ? -EEXIST
                                                           : registry_add(&a->registry, m, &s);
         if (r == -EEXIST)
-                return sd_bus_error_setf(error, NAME ".ServiceExists",
-                                         "The service '%s'%s%s on this host is somebody "
-                                         "else's.",
-                                         s.name, *s.instance ? " " : "", s.instance);
+                return sd_bus_error_setf(
+                        error, NAME ".ServiceExists",
+                        "The service '%s'%s%s on this host belongs to somebody else.", s.name,
+                        *s.instance ? " " : "", s.instance);
         if (r == -ENOSPC)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
-                                         "This host has %d services; that is all.",
-                                         CLIENT_OFFERS_MAX);
+                                         "This host has %d services, which is the maximum.",
+                                         MEMBER_PUBLISHED_MAX);
         return r < 0 ? r : sd_bus_reply_method_return(m, NULL);
 }
 

@@ -1,8 +1,8 @@
 /*
- * What a held place belongs to: Cluster=, NodeName=, NodeId=, and HeldTarget=, the unit that is
- * up for it. Other ones of the settings count once the place is given back and that unit is
- * down: never before, or the place would be lost, and what is bound to the old unit would run
- * on with nobody to stop it.
+ * The settings that a held place depends on: Cluster=, NodeName=, NodeId=, and HeldTarget=, the
+ * unit that is active while it is held. New values take effect only once the place is given
+ * back and that unit is down: otherwise the place would be lost, and what is bound to the old
+ * unit would run on with nobody to stop it.
  */
 #pragma once
 

@@ -61,7 +61,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         n->reason = put(&at, reason);
         /* What was there before us is no news: a site may have 100,000 services. */
         n->level = kind == NEWS_NODE_LEFT     ? LOG_NOTICE
-                   : client_synced(a->client) ? LOG_INFO
+                   : member_synced(a->member) ? LOG_INFO
                                               : LOG_DEBUG;
         TAILQ_INSERT_TAIL(&a->news, n, entry);
 }
@@ -69,7 +69,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
 int64_t news_revision(const struct agent *a)
 {
         const struct news *n = TAILQ_FIRST(&a->news);
-        int64_t known = client_revision(a->client);
+        int64_t known = member_revision(a->member);
 
         return n ? min_of(known, n->revision - 1) : known;
 }
@@ -167,7 +167,7 @@ static void tell_manager(struct agent *a, const struct news *n, const char *path
         check(r, "what became of a node or a service");
 }
 
-/* Others may have happened since: what is there now is told of objects that still are. */
+/* Others may have happened since: objects that still exist are announced as they are now. */
 static void tell_node(struct agent *a, const struct news *n)
 {
         cleanup_(freep) char *path = NULL;

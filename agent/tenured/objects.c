@@ -58,7 +58,7 @@ static int find_node(sd_bus *bus unused_, const char *path, const char *interfac
         r = sd_bus_path_decode(path, NODES, &name);
         if (r <= 0)
                 return r;
-        n = membership_find(client_membership(a->client), name);
+        n = membership_find(member_nodes(a->member), name);
         if (!n)
                 return 0;
         *ret = n;
@@ -67,7 +67,7 @@ static int find_node(sd_bus *bus unused_, const char *path, const char *interfac
 
 GETTER(get_string)
 {
-        return sd_bus_message_append(reply, "s", (const char *) userdata);
+        return sd_bus_message_append_basic(reply, 's', userdata);
 }
 
 GETTER(get_list)
@@ -103,7 +103,7 @@ static int describe_node(sd_bus_message *m, void *userdata, sd_bus_error *error 
 #define NODE_FIELD(name, type, fn, field) \
         SD_BUS_PROPERTY(name, type, fn, offsetof(struct member_node, record.field), CHANGES)
 
-static const sd_bus_vtable node_vtable[] = {
+const sd_bus_vtable node_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Name", "s", get_string, offsetof(struct member_node, record.name),
                         CONST),
@@ -140,7 +140,7 @@ static int find_service(sd_bus *bus unused_, const char *path, const char *inter
         r = sd_bus_path_decode_many(path, SERVICE_TEMPLATE, &name, &node, &instance);
         if (r <= 0)
                 return r;
-        s = services_find(client_services(a->client), name, node, instance);
+        s = services_find(member_services(a->member), name, node, instance);
         if (!s)
                 return 0;
         *ret = s;
@@ -202,7 +202,7 @@ static int describe_service(sd_bus_message *m, void *userdata, sd_bus_error *err
         return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
 }
 
-static const sd_bus_vtable service_vtable[] = {
+const sd_bus_vtable service_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Name", "s", get_service_name, 0, CONST),
         SD_BUS_PROPERTY("Node", "s", get_service_node, 0, CONST),
@@ -232,7 +232,7 @@ const char *objects_interface(const char *path)
 static struct member_node *next_node(const struct agent *a, struct objects_at *at)
 {
         struct member_tree *nodes =
-                (struct member_tree *) (uintptr_t) &client_membership(a->client)->nodes;
+                (struct member_tree *) (uintptr_t) &member_nodes(a->member)->nodes;
         struct member_node key = {0}, *n;
 
         snprintf(key.record.name, sizeof(key.record.name), "%s", at->name);
@@ -247,7 +247,7 @@ static struct member_node *next_node(const struct agent *a, struct objects_at *a
 static struct service *next_service(const struct agent *a, struct objects_at *at)
 {
         struct service_names *names =
-                (struct service_names *) (uintptr_t) &client_services(a->client)->by_name;
+                (struct service_names *) (uintptr_t) &member_services(a->member)->by_name;
         struct service key = {.name = at->name, .node = at->node, .instance = at->instance}, *s;
 
         s = RB_NFIND(service_names, names, &key);

@@ -11,6 +11,8 @@
 #define NODES ROOT "/node"
 #define SERVICES ROOT "/service"
 
+extern const sd_bus_vtable node_vtable[], service_vtable[];
+
 /* Returns *@ret, owned by the caller, or NULL when out of memory. */
 const char *node_path(const char *name, char **ret);
 const char *service_path(const struct service *s, char **ret);

@@ -4,10 +4,9 @@
 #include <systemd/sd-id128.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/url.h"
-#include "client/node_record.h"
 #include "link/table.h"
+#include "member/node_record.h"
 
 #define FIELD(f) offsetof(struct options, f)
 #define MS NSEC_PER_MSEC
@@ -17,37 +16,75 @@
 #define APPLICATION_ID \
         SD_ID128_MAKE(6c, 2f, 4b, 0e, 7d, 1a, 4f, 39, 9e, 55, 80, 3d, b1, c4, 62, a7)
 
+static const struct conf_word fence_actions[] = {
+        {"kill", FENCE_KILL}, {"reboot", FENCE_REBOOT}, {NULL, 0}};
+
 /* clang-format off */
 const struct conf_option options_table[] = {
-        {"Agent", "Endpoints", "endpoints", CONF_LIST, FIELD(endpoints), "http://127.0.0.1:2379", "the core's client URLs, or those of an etcd cluster; or srv://DOMAIN, with TLS srvs://DOMAIN, for what DNS names", 0, 0, false},
-        {"Agent", "Cluster", "cluster", CONF_STRING, FIELD(cluster), "default", "the cluster's name in the keys", 0, 0, false},
-        {"Agent", "NodeName", "node-name", CONF_STRING, FIELD(node_name), NULL, "this node's name [the host name]", 0, 0, false},
-        {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0, false},
-        {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last sign of life a node is gone", 100 * MS, 86400000 * MS, true},
-        {"Agent", "ReadyAfter", "ready-after", CONF_NSEC, FIELD(ready_after), "15s", "how long a start waits for a place; after that the unit counts as started all the same, so that a boot without a network ends", 0, 86400000 * MS, false},
-        {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much clocks' rates may differ, in millionths", 0, 100000, false},
-        {"Agent", "Addresses", "addresses", CONF_LIST, FIELD(addresses), "core", "where this node is reached: core (what the core is reached from), interface:NAME, a subnet such as 10.0.0.0/8, or an address or name", 0, 0, true},
-        {"Agent", "Tags", "tags", CONF_LIST, FIELD(tags), "", "the node's attributes, name=value", 0, 0, true},
-        {"Agent", "ServicesPath", "services-path", CONF_LIST, FIELD(services_path), "/etc/tenure/services.d,/run/tenure/services.d,/usr/local/lib/tenure/services.d,/usr/lib/tenure/services.d", "where NAME.service-entry files are; an earlier one hides a later one of its name", 0, 0, true},
-        {"Agent", "DegradedPressure", "degraded-pressure", CONF_UINT, FIELD(degraded_pressure), "60", "at how many percent of the last 10 s in which nothing went on for want of memory or a disk the node says that it is degraded, or when its agent runs late; 0: never", 0, 100, true},
-        {"Agent", "DegradedCPUPressure", "degraded-cpu-pressure", CONF_UINT, FIELD(degraded_cpu_pressure), "0", "at how many percent of the last 10 s in which something waited for a processor the node says that it is degraded; 0: never, since a busy host is not a sick one", 0, 100, true},
-        {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0, false},
-        {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "where that user's password is; a bare name: a credential of the unit", 0, 0, false},
-        {"Agent", "LogLevel", "log-level", CONF_STRING, FIELD(log_level), "info", "err, warning, notice, info or debug", 0, 0, true},
-        {"Fencing", "HeldTarget", "held-target", CONF_STRING, FIELD(held_target), "tenure-held.target", "the unit that is up while the place is held; empty: none", 0, 0, false},
-        {"Fencing", "FenceLead", "fence-lead", CONF_NSEC, FIELD(fence_lead), "1s", "how long before the deadline it is stopped; at most a quarter of the TTL", 0, 3600000 * MS, true},
-        {"Fencing", "FenceAction", "fence-action", CONF_STRING, FIELD(fence_action), "kill", "what becomes of what does not stop in time: kill, or reboot (kill, then reboot at the deadline)", 0, 0, true},
-        {"Steadiness", "FlapLimit", "flap-limit", CONF_UINT, FIELD(flap_limit), "0", "a node that has lost its place so often within FlapWindow stays out for FlapRest; 0: never", 0, 16, true},
-        {"Steadiness", "FlapWindow", "flap-window", CONF_NSEC, FIELD(flap_window), "1h", "see FlapLimit", 1000 * MS, 86400000 * MS, true},
-        {"Steadiness", "FlapRest", "flap-rest", CONF_NSEC, FIELD(flap_rest), "10min", "see FlapLimit", 1000 * MS, 86400000 * MS, true},
-        {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when so many percent of the nodes, of four at least, have expired within MassFailureWindow, the agent says MassFailure; 0: never", 0, 100, true},
-        {"Steadiness", "MassFailureWindow", "mass-failure-window", CONF_NSEC, FIELD(mass_failure_window), "1min", "see MassFailurePercent", 1000 * MS, 86400000 * MS, true},
-        {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0, true},
-        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, true},
-        {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "who signs the core's certificates (PEM) [the system's]", 0, 0, true},
+        {"Agent", "Endpoints", "endpoints", CONF_LIST, FIELD(endpoints), "http://127.0.0.1:2379", "the core's client URLs, or those of an etcd cluster; or srv://DOMAIN, with TLS srvs://DOMAIN, to find them by DNS", 0, 0, false, NULL},
+        {"Agent", "Cluster", "cluster", CONF_STRING, FIELD(cluster), "default", "the cluster's name in the keys", 0, 0, false, NULL},
+        {"Agent", "NodeName", "node-name", CONF_STRING, FIELD(node_name), NULL, "this node's name [the host name]", 0, 0, false, NULL},
+        {"Agent", "NodeId", "node-id", CONF_STRING, FIELD(node_id), NULL, "32 hex digits that stay with the node [from machine-id(5)]", 0, 0, false, NULL},
+        {"Agent", "TTL", "ttl", CONF_NSEC, FIELD(ttl), "10s", "how long after its last renewal a node counts as gone", 100 * MS, 86400000 * MS, true, NULL},
+        {"Agent", "ReadyAfter", "ready-after", CONF_NSEC, FIELD(ready_after), "15s", "how long a start waits for a place; after that the unit counts as started all the same, so that a boot without a network completes", 0, 86400000 * MS, false, NULL},
+        {"Agent", "DriftPpm", "drift-ppm", CONF_UINT, FIELD(drift_ppm), "1000", "how much the rates of clocks may differ, in parts per million", 0, 100000, false, NULL},
+        {"Agent", "Addresses", "addresses", CONF_LIST, FIELD(addresses), "core", "where this node is reached: core (the address from which it reaches the core), interface:NAME, a subnet such as 10.0.0.0/8, or an address or name", 0, 0, true, NULL},
+        {"Agent", "Tags", "tags", CONF_LIST, FIELD(tags), "", "the node's attributes, name=value", 0, 0, true, NULL},
+        {"Agent", "ServicesPath", "services-path", CONF_LIST, FIELD(services_path), "/etc/tenure/services.d,/run/tenure/services.d,/usr/local/lib/tenure/services.d,/usr/lib/tenure/services.d", "directories with NAME.service-entry files; a file hides those of its name in later directories", 0, 0, true, NULL},
+        {"Agent", "DegradedPressure", "degraded-pressure", CONF_UINT, FIELD(degraded_pressure), "60", "the node reports that it is degraded when for this percentage of the last 10 s nothing made progress for want of memory or a disk, or when its agent runs late; 0: never", 0, 100, true, NULL},
+        {"Agent", "DegradedCPUPressure", "degraded-cpu-pressure", CONF_UINT, FIELD(degraded_cpu_pressure), "0", "the node reports that it is degraded when for this percentage of the last 10 s something waited for a processor; 0: never, since a busy host is not a sick one", 0, 100, true, NULL},
+        {"Agent", "User", "user", CONF_STRING, FIELD(user), NULL, "log in to the core as this user [as our certificate says]", 0, 0, false, NULL},
+        {"Agent", "PasswordFile", "password-file", CONF_STRING, FIELD(password_file), NULL, "file with that user's password; a bare name: a credential of the unit", 0, 0, false, NULL},
+        {"Agent", "LogLevel", "log-level", CONF_ENUM, FIELD(log_level), "info", "the least severe messages that are logged", 0, 0, true, conf_log_levels},
+        {"Fencing", "HeldTarget", "held-target", CONF_STRING, FIELD(held_target), "tenure-held.target", "the unit that is up while the place is held; empty: none", 0, 0, false, NULL},
+        {"Fencing", "FenceLead", "fence-lead", CONF_NSEC, FIELD(fence_lead), "1s", "how long before the deadline it is stopped; at most a quarter of the TTL", 0, 3600000 * MS, true, NULL},
+        {"Fencing", "FenceAction", "fence-action", CONF_ENUM, FIELD(fence_action), "kill", "what is done to units that do not stop in time; reboot kills first, and reboots at the deadline", 0, 0, true, fence_actions},
+        {"Steadiness", "FlapLimit", "flap-limit", CONF_UINT, FIELD(flap_limit), "0", "a node that has lost its place this often within FlapWindow stays out for FlapRest; 0: never", 0, 16, true, NULL},
+        {"Steadiness", "FlapWindow", "flap-window", CONF_NSEC, FIELD(flap_window), "1h", "see FlapLimit", 1000 * MS, 86400000 * MS, true, NULL},
+        {"Steadiness", "FlapRest", "flap-rest", CONF_NSEC, FIELD(flap_rest), "10min", "see FlapLimit", 1000 * MS, 86400000 * MS, true, NULL},
+        {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when this percentage of the nodes, at least four in all, has expired within MassFailureWindow, the agent reports MassFailure; 0: never", 0, 100, true, NULL},
+        {"Steadiness", "MassFailureWindow", "mass-failure-window", CONF_NSEC, FIELD(mass_failure_window), "1min", "see MassFailurePercent", 1000 * MS, 86400000 * MS, true, NULL},
+        {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "our certificate (PEM)", 0, 0, true, NULL},
+        {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name: a credential of the unit", 0, 0, true, NULL},
+        {"TLS", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "CAs that sign the core's certificates (PEM) [the system's]", 0, 0, true, NULL},
 };
 /* clang-format on */
 const size_t n_options = ARRAY_SIZE(options_table);
+
+static void help(const struct args_program *p, FILE *f)
+{
+        fprintf(f, "tenured [OPTIONS...]\n\nHolds this host's place in the cluster and reports "
+                   "on D-Bus which other hosts are there.\n\n");
+        args_help(p, f);
+        fputc('\n', f);
+        conf_help(options_table, n_options, f);
+        fprintf(f, "\nSee tenured(8).\n");
+}
+
+int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_error *err)
+{
+        /* clang-format off */
+        const struct args_option own[] = {
+                {'c', "config", "FILE", "settings [" DEFAULT_CONFIG ", if it is there]", .value = &ret->file},
+                {'t', "test", NULL, "check the settings, print them, and exit", .flag = &ret->test},
+                {0, "guard", NULL, "stop what is bound to the place in time when the agent cannot; for tenure-guard.service", .flag = &ret->guard, .alone = true},
+                {0, "rebooter", NULL, "reboot this host on request; for tenure-reboot.service", .flag = &ret->rebooter, .alone = true},
+                {0, "introspect", "INTERFACE", "print the introspection data of that D-Bus interface as XML, and exit", .value = &ret->introspect, .alone = true},
+        };
+        /* clang-format on */
+        const struct args_program tenured = {
+                .name = "tenured",
+                .version = TENURE_VERSION,
+                .options = own,
+                .n_options = ARRAY_SIZE(own),
+                .table = options_table,
+                .n_table = n_options,
+                .conf_path = DEFAULT_CONFIG,
+                .help = help,
+        };
+
+        return args_parse(&ret->all, &tenured, argc, argv, err);
+}
 
 static int own_id(char **ret)
 {
@@ -121,7 +158,7 @@ int options_resolve(struct options *o, struct conf_error *err)
                 r = url_parse_srv(text, srv, &tls);
                 if (r == 0 && strchr(o->endpoints, ',')) {
                         snprintf(err->text, sizeof(err->text),
-                                 "Endpoints=: %s stands alone, without other URLs", text);
+                                 "Endpoints=: %s cannot be combined with other URLs", text);
                         return -EINVAL;
                 }
                 if (r == -EINVAL || (r == -ENOENT && url_parse(text, &u) < 0)) {
@@ -152,22 +189,11 @@ int options_resolve(struct options *o, struct conf_error *err)
                          o->user ? "PasswordFile" : "User");
                 return -EINVAL;
         }
-        if (strcmp(o->fence_action, "kill") != 0 && strcmp(o->fence_action, "reboot") != 0) {
-                snprintf(err->text, sizeof(err->text),
-                         "FenceAction= wants kill or reboot, not '%s'", o->fence_action);
-                return -EINVAL;
-        }
-        if (log_level_from_string(o->log_level) < LOG_ERR) {
-                snprintf(err->text, sizeof(err->text),
-                         "LogLevel= wants err, warning, notice, info or debug, not '%s'",
-                         o->log_level);
-                return -EINVAL;
-        }
         return 0;
 }
 
 struct fencing_config options_fencing(const struct options *o)
 {
         return (struct fencing_config){.lead = o->fence_lead,
-                                       .reboot = strcmp(o->fence_action, "reboot") == 0};
+                                       .reboot = o->fence_action == FENCE_REBOOT};
 }

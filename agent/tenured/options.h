@@ -1,6 +1,7 @@
 /* tenured's settings: one table for tenured.conf, the command line, --help and -t. */
 #pragma once
 
+#include "base/args.h"
 #include "base/conf.h"
 #include "session/fencing.h"
 
@@ -15,16 +16,33 @@ struct options {
         nsec_t flap_window, flap_rest, mass_failure_window;
         char *held_target;
         nsec_t fence_lead;
-        char *fence_action;
+        int fence_action; /* enum fence_action */
         char *user, *password_file;
         char *cert_file, *key_file, *trusted_ca_file;
-        char *log_level;
+        int log_level; /* as syslog(3) has them */
+};
+
+enum fence_action {
+        FENCE_KILL,
+        FENCE_REBOOT, /* kills, too */
 };
 
 #define DEFAULT_CONFIG "/etc/tenure/tenured.conf"
 
+/* The command line. */
+struct arguments {
+        struct args all;
+        const char *file;       /* NULL: the default one */
+        const char *introspect; /* an interface; NULL: run */
+        bool test, guard, rebooter;
+};
+
 extern const struct conf_option options_table[];
 extern const size_t n_options;
+
+/* As args_parse(), to args_fini(&ret->all). */
+must_check_ int arguments_parse(struct arguments *ret, int argc, char **argv,
+                                struct conf_error *err);
 
 /* Reads @file, or the default one if it is there, over @o, and after it the drop-ins of the
  * folder FILE.d, of the default one also those of /run/tenure and /usr/lib/tenure. Returns 0 or

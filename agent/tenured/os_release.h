@@ -1,4 +1,4 @@
-/* What this host's system calls itself, os-release(5). */
+/* The name of this host's operating system, os-release(5). */
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,6 @@
-/*
- * What this node says of itself and of its services: from the settings, from the units and
- * links that are followed, and from programs. Each of them may change it; client_offer() and
- * client_set_self() bring it to the core.
- */
+/* What this node publishes about itself and its services: from the settings, from the units and
+ * links that are followed, and from programs. Any of them may change it; member_publish() and
+ * member_set_self() write it to the core. */
 #include <stdio.h>
 
 #include "agent.h"
@@ -20,7 +18,7 @@ static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
         (void) !tags_set_list(tags, a->opt.tags);
         while (tags_next(&cursor, name, value))
                 if (tags_set(tags, name, value) < 0)
-                        log_warning("The tag %s does not fit.", name);
+                        log_warning("There is no room for the tag %s.", name);
 }
 
 /* The address towards the core stays what it is while this host has it: a core host that
@@ -38,16 +36,16 @@ static void choose_addresses(struct agent *a, char *out, size_t size)
 
 void agent_publish(struct agent *a)
 {
-        const struct node_record *self = client_self(a->client);
+        const struct node_record *self = member_self(a->member);
         char tags[TAGS_MAX], addresses[NODE_ADDRESSES_MAX], was[NODE_ADDRESSES_MAX];
 
         /* Its name goes with the endpoint, when DNS names others. */
-        snprintf(a->published_at, sizeof(a->published_at), "%s", client_endpoint(a->client));
+        snprintf(a->published_at, sizeof(a->published_at), "%s", member_endpoint(a->member));
         merge_tags(a, tags);
         strcpy(was, self->addresses);
         choose_addresses(a, addresses, sizeof(addresses));
         /* Without a link and without a core there is nobody to tell. */
-        client_set_self(a->client, *addresses ? addresses : was, tags, a->health.degraded.why);
+        member_set_self(a->member, *addresses ? addresses : was, tags, a->health.degraded.why);
         if (strcmp(was, self->addresses) != 0)
                 log_info("This node is reached at %s.", self->addresses);
 }
@@ -67,7 +65,7 @@ static void on_path_back(void *userdata)
         struct agent *a = userdata;
 
         log_debug("The network has changed.");
-        client_path_back(a->client);
+        member_path_back(a->member, loop_now(a->loop));
 }
 
 static const struct links_ops links_ops = {.changed = on_links_changed,
@@ -78,17 +76,16 @@ static void make_links(struct agent *a)
         int r = links_new(&a->links, a->loop, &links_ops, a);
 
         if (r < 0)
-                log_warning("Cannot listen to the kernel's word on addresses: %s.",
-                            strerror(-r));
+                log_warning("Cannot follow the kernel's addresses: %s.", strerror(-r));
 }
 
-/* A service that an earlier life of ours had told of is taken back only once we know that it
+/* A service that an earlier life of ours had published is withdrawn only once we know that it
  * is not there any more. */
 static void check_known(struct agent *a)
 {
         if (a->registry.known && (!a->units || units_known(a->units)) &&
             (!a->links || links_known(a->links)))
-                client_offers_known(a->client);
+                member_published_all(a->member);
 }
 
 static void on_unit(void *userdata, const char *unit, const struct unit_state *s)
@@ -122,8 +119,8 @@ int publish_start(struct agent *a)
                 return r;
         link_table_init(&a->no_links);
         health_init(&a->health);
-        entries_init(&a->entries, a->client, a->units);
-        registry_init(&a->registry, a->client, on_registry_known, a);
+        entries_init(&a->entries, a->member, a->units);
+        registry_init(&a->registry, a->member, on_registry_known, a);
         make_links(a);
         entries_load(&a->entries, a->opt.services_path, is_registered, a);
         return 0;
@@ -138,16 +135,19 @@ void publish_reload(struct agent *a)
 /* With every heartbeat, which wakes us up anyway. */
 static void look_at_health(struct agent *a, struct boot_time now)
 {
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
         const struct degraded_config cfg = {(unsigned) a->opt.degraded_pressure,
                                             (unsigned) a->opt.degraded_cpu_pressure,
                                             max_of(s->ttl / 20, LAG_MIN)};
         const char *fields[] = {NULL, NULL};
+        nsec_t lag;
 
         if (s->lease == 0 || s->renewed_at.ns == a->health.looked_at.ns)
                 return;
         a->health.looked_at = s->renewed_at;
-        if (!health_look(&a->health, &cfg, loop_take_lag(a->loop), now))
+        lag = loop_take_lag(a->loop);
+        evidence_late(a->measured.evidence, lag, now);
+        if (!health_look(&a->health, &cfg, lag, now))
                 return;
         if (*a->health.degraded.why) {
                 fields[0] = MESSAGE_DEGRADED;
@@ -155,7 +155,7 @@ static void look_at_health(struct agent *a, struct boot_time now)
                          a->health.degraded.why);
         } else {
                 fields[0] = MESSAGE_WELL;
-                log_full(LOG_NOTICE, fields, "This host is well again.");
+                log_full(LOG_NOTICE, fields, "This host is no longer degraded.");
         }
         agent_publish(a);
 }
@@ -163,13 +163,13 @@ static void look_at_health(struct agent *a, struct boot_time now)
 struct boot_time publish_run(struct agent *a, struct boot_time now)
 {
         look_at_health(a, now);
-        if (strcmp(client_endpoint(a->client), a->published_at) != 0) {
+        if (strcmp(member_endpoint(a->member), a->published_at) != 0) {
                 agent_publish(a);
                 manager_changed(a, "CoreEndpoint");
         }
         if (a->links) /* who waits for a path, waits for a route as well */
                 links_want_routes(a->links,
-                                  a->state != SESSION_HELD || !client_synced(a->client));
+                                  a->state != SESSION_HELD || !member_synced(a->member));
         return BOOT_TIME_NEVER;
 }
 

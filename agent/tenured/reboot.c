@@ -8,18 +8,18 @@
 #include "base/log.h"
 #include "bus/notify.h"
 #include "bus/pid1.h"
-#include "word.h"
+#include "helper.h"
 
 #define WORD "reboot"
 
 bool reboot_is_ready(void)
 {
-        return word_is_heard(REBOOT_SOCKET);
+        return helper_is_up(REBOOT_SOCKET);
 }
 
 void reboot_now(struct pid1 *pid1)
 {
-        int r = word_send(REBOOT_SOCKET, WORD, sizeof(WORD) - 1);
+        int r = helper_send(REBOOT_SOCKET, WORD, sizeof(WORD) - 1);
 
         /* Where the helper hears but the kernel refuses, systemd may still do it. */
         pid1_reboot(pid1);
@@ -32,7 +32,7 @@ void reboot_now(struct pid1 *pid1)
 
 int reboot_helper(void)
 {
-        int fd = word_listen(REBOOT_SOCKET, 0);
+        int fd = helper_listen(REBOOT_SOCKET, 0);
         char word[sizeof(WORD)];
         ssize_t n;
 

@@ -1,8 +1,8 @@
 /*
- * The end of a host on which something that must not run still does: by a helper that does
- * nothing else, and may do nothing else (tenure-reboot.service, tenured --rebooter). It waits
- * for a word on a socket in /run/tenure-reboot, and calls reboot(2): nothing is stopped,
- * nothing is synced, nobody is asked.
+ * Reboots a host on which something still runs that must not: through a helper that does
+ * nothing else, and has no other privilege (tenure-reboot.service, tenured --rebooter). It
+ * waits for a message on a socket in /run/tenure-reboot, and calls reboot(2), without stopping
+ * or syncing anything.
  */
 #pragma once
 
@@ -18,5 +18,5 @@ void reboot_now(struct pid1 *pid1);
 /* Whether a helper listens. */
 bool reboot_is_ready(void);
 
-/* tenured --rebooter: waits until it is told. Returns a negative errno. */
+/* tenured --rebooter: waits for the order. Returns a negative errno. */
 must_check_ int reboot_helper(void);

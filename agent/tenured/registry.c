@@ -27,7 +27,7 @@ static void drop(struct registration *n)
 
 static void end(struct registration *n)
 {
-        client_withdraw(n->registry->client, n->record.name, n->record.instance);
+        member_withdraw(n->registry->member, n->record.name, n->record.instance);
         drop(n);
 }
 
@@ -103,8 +103,8 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
         if (sd_bus_message_is_method_error(m, NULL)) {
                 end(n);
                 registry_save(r);
-        } else if (client_offer(r->client, &n->record) < 0) {
-                log_error("Cannot tell of the service %s any more.", n->record.name);
+        } else if (member_publish(r->member, &n->record) < 0) {
+                log_error("Cannot publish the service %s any more.", n->record.name);
                 drop(n);
         }
         check_known(r);
@@ -236,10 +236,10 @@ void registry_attach(struct registry *r, sd_bus *sd)
 
 /* ---- ---- */
 
-void registry_init(struct registry *r, struct client *c, void (*now_known)(void *userdata),
+void registry_init(struct registry *r, struct member *m, void (*now_known)(void *userdata),
                    void *userdata)
 {
-        *r = (struct registry){.client = c, .now_known = now_known, .userdata = userdata};
+        *r = (struct registry){.member = m, .now_known = now_known, .userdata = userdata};
         TAILQ_INIT(&r->list);
         (void) runtime_path("registered", r->file);
 }
@@ -248,7 +248,7 @@ void registry_fini(struct registry *r)
 {
         struct registration *n;
 
-        if (!r->client)
+        if (!r->member)
                 return;
         r->asked = sd_bus_slot_unref(r->asked);
         while ((n = TAILQ_FIRST(&r->list)))
@@ -264,13 +264,13 @@ int registry_add(struct registry *r, sd_bus_message *m, struct service_record *s
         if (n && strcmp(n->sender, sender) != 0)
                 return -EEXIST;
         snprintf(s->invocation, sizeof(s->invocation), "%s", sender);
-        q = client_offer(r->client, s);
+        q = member_publish(r->member, s);
         if (q < 0)
                 return q;
         if (!n) {
                 n = calloc(1, sizeof(*n));
                 if (!n) {
-                        client_withdraw(r->client, s->name, s->instance);
+                        member_withdraw(r->member, s->name, s->instance);
                         return -ENOMEM;
                 }
                 n->registry = r;

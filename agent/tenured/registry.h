@@ -1,21 +1,22 @@
 /*
- * Services that programs register over D-Bus, each for as long as the program is on the bus;
+ * Services that programs register over D-Bus, each for as long as the program is on the bus,
  * and the node's tags that were set there. Both are kept in $RUNTIME_DIRECTORY over a restart
- * of the agent, with the bus they belong to: names on it are not given twice.
+ * of the agent, together with the id of the bus they belong to: a bus never gives the same name
+ * twice.
  */
 #pragma once
 
 #include <bsd/sys/queue.h>
 #include <systemd/sd-bus.h>
 
-#include "client/client.h"
+#include "member/member.h"
 #include "runtime.h"
 
 struct registration;
 TAILQ_HEAD(registration_list, registration);
 
 struct registry {
-        struct client *client;
+        struct member *member;
         void (*now_known)(void *userdata); /* what an earlier life had is here, or gone */
         void *userdata;
         struct registration_list list;
@@ -27,11 +28,11 @@ struct registry {
         char file[RUNTIME_PATH_MAX]; /* "": nothing is kept */
 };
 
-void registry_init(struct registry *r, struct client *c, void (*now_known)(void *userdata),
+void registry_init(struct registry *r, struct member *m, void (*now_known)(void *userdata),
                    void *userdata);
 void registry_fini(struct registry *r);
 
-/* On this connection from now on; NULL: it is gone, and with it whoever had registered. */
+/* On this connection from now on; NULL: it is gone, and with it all that had registered. */
 void registry_attach(struct registry *r, sd_bus *sd);
 
 /* For the sender of @m; what it registered before under this name says this now. Returns 0,
@@ -39,7 +40,7 @@ void registry_attach(struct registry *r, sd_bus *sd);
 must_check_ int registry_add(struct registry *r, sd_bus_message *m, struct service_record *s);
 void registry_remove(struct registry *r, const char *name, const char *instance);
 
-/* The bus name of who has registered it; NULL: nobody. */
+/* The bus name of the program that has registered it; NULL: none. */
 const char *registry_owner(const struct registry *r, const char *name, const char *instance);
 
 /* The tags have changed. */

@@ -1,4 +1,4 @@
-/* Small files that outlive this process, in $RUNTIME_DIRECTORY (systemd.exec(5)). */
+/* Small files that survive this process, in $RUNTIME_DIRECTORY (systemd.exec(5)). */
 #pragma once
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX]);
  * should somebody have changed it. */
 bool runtime_is_there(const char *path, int fd);
 
-/* Writes the file anew by @fn: who reads it finds the old text, or the new one. Does nothing
+/* Writes the file anew by @fn: a reader finds the old text, or the new one. Does nothing
  * for "". Tells why it cannot be, and @loss, what a restart will forget. */
 void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
                    const void *userdata, const char *loss);

@@ -1,15 +1,15 @@
-/* The settings of the agent: read from the file and the command line, and read once more. */
+/* The settings of the agent: read from the file and the command line, and reloaded. */
 #pragma once
 
 #include "agent.h"
 
-/* The file, then the command line over it; ends the process for --help and --version. Returns
- * 0, or a negative errno with *@err. */
-must_check_ int settings_parse(struct options *o, int argc, char **argv, bool *ret_test,
-                               struct conf_error *err);
+/* The file, then what the command line says over it. Returns 0, or a negative errno with *@err.
+ */
+must_check_ int settings_read(struct options *o, const struct arguments *args,
+                              struct conf_error *err);
 
 /* TLS to the core; nothing where no endpoint wants it. Returns 0, or a negative errno and has
- * told why. */
+ * logged why. */
 must_check_ int settings_tls(const struct options *o, struct tls **ret);
 
 /* Those about flapping and mass failures come in force. */

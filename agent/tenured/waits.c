@@ -1,4 +1,4 @@
-/* WaitForRevision: answered once all that happened up to a revision has been told. */
+/* WaitForRevision: answered once everything up to a revision has been announced. */
 #include <stdio.h>
 
 #include "manager.h"
@@ -65,7 +65,7 @@ static void answer(struct agent *a, int64_t revision, struct boot_time now)
         }
 }
 
-static void ask(struct waits *w, struct client *c, struct boot_time now)
+static void ask(struct waits *w, struct member *m, struct boot_time now)
 {
         unsigned won = (unsigned) min_of(boot_diff(now, w->refilled_at) / ASK_REFILL,
                                          (nsec_t) ASK_IN_A_ROW);
@@ -76,7 +76,7 @@ static void ask(struct waits *w, struct client *c, struct boot_time now)
         }
         if (w->asks > 0) {
                 w->asks--;
-                client_ask_revision(c);
+                member_ask_revision(m);
         }
         w->ask_at = boot_add(now, w->asks > 0 ? ASK_AGAIN : ASK_REFILL);
 }
@@ -91,7 +91,7 @@ struct boot_time waits_run(struct agent *a, struct boot_time now)
         if (news_revision(a) != w->revision || !boot_before(now, w->next))
                 answer(a, news_revision(a), now);
         if (w->n > 0 && !boot_before(now, w->ask_at))
-                ask(w, a->client, now);
+                ask(w, a->member, now);
         return w->n > 0 ? boot_min(w->next, w->ask_at) : BOOT_TIME_NEVER;
 }
 

@@ -1,4 +1,4 @@
-/* The service manager's watchdog over our loop. */
+/* Answers the service manager's watchdog for as long as the loop runs. */
 #include "agent.h"
 #include "bus/notify.h"
 
@@ -14,11 +14,11 @@ void watchdog_beat(struct loop_timer *t)
         loop_timer_in(t, a->watchdog_period / 3);
 }
 
-/* An agent that hangs is ended early enough for its next life to renew, or to let go in time;
- * by the TTL that is held and by the one that comes. */
+/* An agent that hangs is ended early enough for its next life to renew, or to give up the place
+ * in time; by the TTL that is held and by the one that comes. */
 void watchdog_set(struct agent *a)
 {
-        const struct session *s = client_session(a->client);
+        const struct session *s = member_session(a->member);
         nsec_t ttl = s->lease ? min_of(s->ttl, a->opt.ttl) : a->opt.ttl;
         nsec_t period = min_of(a->watchdog_most, max_of(ttl / 4, WATCHDOG_MIN));
 

@@ -1,5 +1,5 @@
 /*
- * The ground: attributes, ownership helpers and small arithmetic that every folder uses.
+ * The basics: attributes, ownership helpers and small arithmetic that every folder uses.
  *
  * Includes nothing of ours, keeps no state, allocates nothing.
  */

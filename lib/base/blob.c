@@ -27,3 +27,20 @@ struct blob *blob_free(struct blob *b)
         }
         return NULL;
 }
+
+size_t blob_shrink(struct blob *b, size_t n)
+{
+        struct buf *x = &b->bytes;
+        uint8_t *data = x->cap > n ? realloc(x->data, x->cap - n) : NULL;
+
+        assert(b->n_holders == 1);
+        if (!data) {
+                buf_fini(x);
+                return 0;
+        }
+        x->data = data;
+        x->cap -= n;
+        x->end = min_of(x->end, x->cap);
+        x->off = min_of(x->off, x->end);
+        return x->cap;
+}

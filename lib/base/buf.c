@@ -18,10 +18,20 @@ void buf_reuse(struct buf *b, size_t keep)
         buf_clear(b);
 }
 
+static bool grow(struct buf *b, size_t cap)
+{
+        uint8_t *data = realloc(b->data, cap);
+
+        if (!data)
+                return false;
+        b->data = data;
+        b->cap = cap;
+        return true;
+}
+
 uint8_t *buf_reserve(struct buf *b, size_t n)
 {
         size_t len = buf_len(b), cap;
-        uint8_t *data;
 
         if (b->cap - b->end >= n)
                 return b->data + b->end;
@@ -34,14 +44,17 @@ uint8_t *buf_reserve(struct buf *b, size_t n)
         }
         cap = max_of(b->cap * 2, b->end + n);
         cap = max_of(cap, (size_t) 64);
-        data = realloc(b->data, cap);
-        if (!data) {
+        if (!grow(b, cap)) {
                 b->failed = true;
                 return NULL;
         }
-        b->data = data;
-        b->cap = cap;
         return b->data + b->end;
+}
+
+void buf_expect(struct buf *b, size_t n)
+{
+        if (n > b->cap - b->end && n <= PTRDIFF_MAX - b->end)
+                (void) !grow(b, b->end + n);
 }
 
 void buf_commit(struct buf *b, size_t n)
@@ -61,6 +74,20 @@ void buf_add(struct buf *b, const void *p, size_t n)
                 return;
         memcpy(to, p, n);
         b->end += n;
+}
+
+void buf_add_text(struct buf *b, const char *text)
+{
+        buf_add(b, text, strlen(text));
+}
+
+void buf_add_number(struct buf *b, uint64_t v, unsigned base)
+{
+        char text[DIGITS_OF_U64], *end = text + sizeof(text), *at;
+
+        assert(base == 10 || base == 16);
+        at = base == 10 ? number_put(end, v, 10) : number_put(end, v, 16);
+        buf_add(b, at, (size_t) (end - at));
 }
 
 void buf_add_u8(struct buf *b, uint8_t v)
@@ -107,22 +134,25 @@ void buf_add_bytes(struct buf *b, const void *p, size_t n)
 
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
+        size_t room = 64; /* most are shorter, and formatted once */
         va_list ap;
-        uint8_t *to;
-        int n;
 
-        va_start(ap, fmt);
-        n = vsnprintf(NULL, 0, fmt, ap);
-        va_end(ap);
-        assert(n >= 0);
+        for (;;) {
+                uint8_t *to = buf_reserve(b, room);
+                int n;
 
-        to = buf_reserve(b, (size_t) n + 1);
-        if (!to)
-                return;
-        va_start(ap, fmt);
-        vsnprintf((char *) to, (size_t) n + 1, fmt, ap);
-        va_end(ap);
-        b->end += (size_t) n;
+                if (!to)
+                        return;
+                va_start(ap, fmt);
+                n = vsnprintf((char *) to, room, fmt, ap);
+                va_end(ap);
+                assert(n >= 0);
+                if ((size_t) n < room) {
+                        b->end += (size_t) n;
+                        return;
+                }
+                room = (size_t) n + 1;
+        }
 }
 
 void buf_consume(struct buf *b, size_t n)

@@ -1,8 +1,8 @@
 /*
  * A growable run of bytes: appended at the end, consumed at the front.
  *
- * Embedded, not thread-safe. An allocation that fails is remembered: later appends do nothing,
- * and buf_error() tells, so that a writer of many small pieces checks once.
+ * Embedded, not thread-safe. A failed allocation is remembered: later appends do nothing, and
+ * buf_error() reports it, so that code that writes many small pieces checks once.
  */
 #pragma once
 
@@ -51,10 +51,26 @@ static inline uint8_t *buf_head(const struct buf *b)
  * memory. */
 uint8_t *buf_reserve(struct buf *b, size_t n);
 
+/* Makes room for @n more bytes, if there is so much: a large one that grows on its way may be
+ * copied each time. */
+void buf_expect(struct buf *b, size_t n);
+
 /* Counts @n bytes, written to the place that buf_reserve() lent, as content. */
 void buf_commit(struct buf *b, size_t n);
 
 void buf_add(struct buf *b, const void *p, size_t n);
+void buf_add_text(struct buf *b, const char *text);            /* without its end */
+void buf_add_number(struct buf *b, uint64_t v, unsigned base); /* of 10 or 16, as text */
+/* The same before @end, where there is room for DIGITS_OF_U64 characters. Returns where it
+ * begins. Inline: to divide by a base that is known is a fraction of the work. */
+#define DIGITS_OF_U64 20
+static inline char *number_put(char *end, uint64_t v, unsigned base)
+{
+        do
+                *--end = "0123456789abcdef"[v % base];
+        while (v /= base);
+        return end;
+}
 void buf_add_u8(struct buf *b, uint8_t v);
 void buf_add_u32(struct buf *b, uint32_t v);    /* little endian */
 void buf_add_u64(struct buf *b, uint64_t v);    /* little endian */
@@ -75,7 +91,7 @@ void buf_trim(struct buf *b);
 /* 0, or -ENOMEM when an append since the last buf_clear() failed. */
 must_check_ int buf_error(const struct buf *b);
 
-/* Hands the bytes over to the caller, who frees them; the buffer is empty afterwards. */
+/* Hands the bytes over to the caller, which frees them; the buffer is empty afterwards. */
 uint8_t *buf_take(struct buf *b, size_t *ret_len);
 
 /* Readers: each takes from the front of @v and returns 0, or -EBADMSG when @v ends too early; a

@@ -62,23 +62,23 @@ struct lease_time {
 
 #define LEASE_TIME_NEVER ((struct lease_time){.ns = INT64_MAX})
 
-static inline struct lease_time lease_add(struct lease_time t, nsec_t d)
+static inline struct lease_time lease_time_add(struct lease_time t, nsec_t d)
 {
         return (struct lease_time){.ns = t.ns > INT64_MAX - (d > 0 ? d : 0) ? INT64_MAX
                                                                             : t.ns + d};
 }
 
-static inline nsec_t lease_diff(struct lease_time later, struct lease_time earlier)
+static inline nsec_t lease_time_diff(struct lease_time later, struct lease_time earlier)
 {
         return later.ns - earlier.ns;
 }
 
-static inline bool lease_before(struct lease_time a, struct lease_time b)
+static inline bool lease_time_before(struct lease_time a, struct lease_time b)
 {
         return a.ns < b.ns;
 }
 
-static inline struct lease_time lease_max(struct lease_time a, struct lease_time b)
+static inline struct lease_time lease_time_max(struct lease_time a, struct lease_time b)
 {
-        return lease_before(a, b) ? b : a;
+        return lease_time_before(a, b) ? b : a;
 }

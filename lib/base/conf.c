@@ -6,57 +6,101 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <syslog.h>
 
 static const struct {
         const char *name;
         nsec_t ns;
 } units[] = {
-        {"min", 60 * NSEC_PER_SEC}, {"ms", NSEC_PER_MSEC},
-        {"us", NSEC_PER_USEC},      {"ns", 1},
-        {"s", NSEC_PER_SEC},        {"h", 3600 * NSEC_PER_SEC},
+        {"min", 60 * NSEC_PER_SEC},
+        {"m", 60 * NSEC_PER_SEC},
+        {"ms", NSEC_PER_MSEC},
+        {"us", NSEC_PER_USEC},
+        {"\u00b5s", NSEC_PER_USEC},
+        {"\u03bcs", NSEC_PER_USEC},
+        {"ns", 1},
+        {"s", NSEC_PER_SEC},
+        {"h", 3600 * NSEC_PER_SEC},
 };
+
+/* A unit, if there is one; else @bare. Returns 0 or -EINVAL. */
+static int unit_parse(const char **s, nsec_t bare, nsec_t *ret)
+{
+        size_t n = 0;
+
+        /* What is beyond ASCII is of a micro sign, of which there are two. */
+        while (((*s)[n] >= 'a' && (*s)[n] <= 'z') || (unsigned char) (*s)[n] >= 0x80)
+                n++;
+        *ret = bare;
+        if (n == 0)
+                return 0;
+        for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+                if (strlen(units[i].name) == n && strncmp(*s, units[i].name, n) == 0) {
+                        *ret = units[i].ns;
+                        *s += n;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+/* What follows the point, of @unit; what is less than a nanosecond is left out. */
+static nsec_t fraction(const char *digits, size_t n, nsec_t unit)
+{
+        nsec_t t = 0;
+
+        for (size_t i = 0; i < n; i++) {
+                unit /= 10;
+                t += unit * (digits[i] - '0');
+        }
+        return t;
+}
+
+/* One number with its unit. Returns 0 or -EINVAL. */
+static int part_parse(const char **s, nsec_t bare, nsec_t *ret)
+{
+        size_t whole = strspn(*s, "0123456789"), less = 0;
+        const char *number = *s, *point = *s + whole;
+        unsigned long long v;
+        nsec_t unit;
+
+        if (*point == '.')
+                less = strspn(point + 1, "0123456789");
+        if (whole + less == 0)
+                return -EINVAL;
+        *s = point + (*point == '.' ? 1 + less : 0);
+        if (**s == '.') /* "1.5.5s" */
+                return -EINVAL;
+        *s += strspn(*s, " \t");
+        if (unit_parse(s, bare, &unit) < 0)
+                return -EINVAL;
+        errno = 0;
+        v = whole > 0 ? strtoull(number, NULL, 10) : 0;
+        if (errno != 0 || v > INT64_MAX || __builtin_mul_overflow((nsec_t) v, unit, ret) ||
+            __builtin_add_overflow(*ret, fraction(point + 1, less, unit), ret))
+                return -EINVAL;
+        return 0;
+}
+
+/* A number without a unit counts @bare. */
+static int nsec_parse_bare(const char *s, nsec_t bare, nsec_t *ret)
+{
+        nsec_t total = 0, part;
+
+        s += strspn(s, " \t");
+        s += *s == '+';
+        do {
+                if (part_parse(&s, bare, &part) < 0 ||
+                    __builtin_add_overflow(total, part, &total))
+                        return -EINVAL;
+                s += strspn(s, " \t");
+        } while (*s);
+        *ret = total;
+        return 0;
+}
 
 int nsec_parse(const char *s, nsec_t *ret)
 {
-        nsec_t total = 0;
-        bool any = false;
-
-        for (;;) {
-                nsec_t unit = NSEC_PER_SEC, part;
-                uint64_t v;
-                char *end;
-
-                s += strspn(s, " \t");
-                if (*s == '\0')
-                        break;
-                if (!isdigit((unsigned char) *s))
-                        return -EINVAL;
-                errno = 0;
-                v = strtoull(s, &end, 10);
-                if (errno != 0)
-                        return -EINVAL;
-                s = end + strspn(end, " \t");
-                if (isalpha((unsigned char) *s)) {
-                        size_t i, n = strspn(s, "abcdefghijklmnopqrstuvwxyz");
-
-                        for (i = 0; i < ARRAY_SIZE(units); i++)
-                                if (strlen(units[i].name) == n &&
-                                    strncmp(s, units[i].name, n) == 0)
-                                        break;
-                        if (i == ARRAY_SIZE(units))
-                                return -EINVAL;
-                        unit = units[i].ns;
-                        s += n;
-                }
-                if (v > INT64_MAX || __builtin_mul_overflow((nsec_t) v, unit, &part) ||
-                    __builtin_add_overflow(total, part, &total))
-                        return -EINVAL;
-                any = true;
-        }
-        if (!any)
-                return -EINVAL;
-        *ret = total;
-        return 0;
+        return nsec_parse_bare(s, NSEC_PER_SEC, ret);
 }
 
 void nsec_format(nsec_t t, char out[static 32])
@@ -110,6 +154,42 @@ int list_split(const char *list, struct arena *a, char ***ret, size_t *ret_n)
         return 0;
 }
 
+const struct conf_word conf_log_levels[] = {
+        {"err", LOG_ERR},   {"warning", LOG_WARNING}, {"notice", LOG_NOTICE},
+        {"info", LOG_INFO}, {"debug", LOG_DEBUG},     {NULL, 0},
+};
+
+int conf_word_parse(const struct conf_word *words, const char *s, int *ret)
+{
+        for (; words->word; words++)
+                if (strcmp(words->word, s) == 0) {
+                        *ret = words->value;
+                        return 0;
+                }
+        return -EINVAL;
+}
+
+const char *conf_word_of(const struct conf_word *words, int value)
+{
+        while (words->word && words->value != value)
+                words++;
+        return words->word;
+}
+
+const char *conf_words(const struct conf_word *words, char *out, size_t size)
+{
+        size_t n = 0;
+
+        *out = '\0';
+        for (size_t i = 0; words[i].word && n < size; i++)
+                n += (size_t) snprintf(out + n, size - n, "%s%s",
+                                       i == 0              ? ""
+                                       : words[i + 1].word ? ", "
+                                                           : " or ",
+                                       words[i].word);
+        return out;
+}
+
 static int set_string(char **field, const char *value)
 {
         char *copy = strdup(value);
@@ -150,11 +230,10 @@ static int set_list(char **field, const char *value, bool append)
         return 0;
 }
 
-static int parse_bool(const char *s, bool *ret)
+int bool_parse(const char *s, bool *ret)
 {
-        static const char *const yes[] = {"yes", "true", "on", "1"}, *const no[] = {"no",
-                                                                                    "false",
-                                                                                    "off", "0"};
+        static const char *const yes[] = {"yes", "true", "on", "1", "t", "y"};
+        static const char *const no[] = {"no", "false", "off", "0", "f", "n"};
 
         for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
                 if (strcasecmp(s, yes[i]) == 0) {
@@ -174,7 +253,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                       char *why, size_t why_size)
 {
         void *field = (char *) target + o->offset;
-        char lo[32], hi[32], *end;
+        char lo[32], hi[32], words[128], *end;
         uint64_t u;
         nsec_t t;
 
@@ -184,7 +263,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
         case CONF_LIST:
                 return set_list(field, value, append);
         case CONF_BOOL:
-                if (parse_bool(value, field) == 0)
+                if (bool_parse(value, field) == 0)
                         return 0;
                 snprintf(why, why_size, "wants yes or no, not '%s'", value);
                 return -EINVAL;
@@ -202,7 +281,10 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                 *(uint64_t *) field = u;
                 return 0;
         case CONF_NSEC:
-                if (nsec_parse(value, &t) < 0 || t < o->min || t > o->max) {
+        case CONF_MSEC:
+                if (nsec_parse_bare(value, o->type == CONF_MSEC ? NSEC_PER_MSEC : NSEC_PER_SEC,
+                                    &t) < 0 ||
+                    t < o->min || t > o->max) {
                         nsec_format(o->min, lo);
                         nsec_format(o->max, hi);
                         snprintf(why, why_size,
@@ -212,6 +294,12 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                 }
                 *(nsec_t *) field = t;
                 return 0;
+        case CONF_ENUM:
+                if (conf_word_parse(o->words, value, field) == 0)
+                        return 0;
+                snprintf(why, why_size, "wants %s, not '%s'",
+                         conf_words(o->words, words, sizeof(words)), value);
+                return -EINVAL;
         }
         return -EINVAL;
 }
@@ -514,8 +602,8 @@ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
 
 /* ---- the command line ---- */
 
-static const struct conf_option *find_flag(const struct conf_option *o, size_t n_o,
-                                           const char *flag, size_t len)
+const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o,
+                                         const char *flag, size_t len)
 {
         for (size_t i = 0; i < n_o; i++)
                 if (o[i].flag && strlen(o[i].flag) == len && strncmp(o[i].flag, flag, len) == 0)
@@ -523,82 +611,24 @@ static const struct conf_option *find_flag(const struct conf_option *o, size_t n
         return NULL;
 }
 
-int conf_set_flag(const struct conf_option *o, size_t n_o, void *target, const char *flag,
-                  const char *value, struct conf_error *err)
+int conf_set(const struct conf_option *o, void *target, const char *value, const char *name,
+             struct conf_error *err)
 {
-        const struct conf_option *opt = find_flag(o, n_o, flag, strlen(flag));
         char why[256];
-        int r;
+        int r = set_option(o, target, value, false, why, sizeof(why));
 
-        if (!opt)
-                return -ENOENT;
-        r = set_option(opt, target, value, false, why, sizeof(why));
         if (r == -EINVAL)
-                snprintf(err->text, sizeof(err->text), "--%s %s", opt->flag, why);
+                snprintf(err->text, sizeof(err->text), "%s %s", name, why);
         return r;
 }
 
-int conf_read_args(const struct conf_option *o, size_t n_o, void *target, int argc, char **argv,
-                   int *i, struct conf_error *err)
+int conf_set_flag(const struct conf_option *o, void *target, const char *value,
+                  struct conf_error *err)
 {
-        while (*i < argc && strncmp(argv[*i], "--", 2) == 0) {
-                const char *name = argv[*i] + 2, *eq = strchr(name, '='), *value;
-                size_t len = eq ? (size_t) (eq - name) : strlen(name);
-                const struct conf_option *opt = find_flag(o, n_o, name, len);
-                int r;
+        char name[80];
 
-                if (!opt)
-                        return 0;
-                if (eq) {
-                        value = eq + 1;
-                } else if (opt->type == CONF_BOOL) {
-                        value = "yes";
-                } else if (*i + 1 < argc) {
-                        value = argv[++*i];
-                } else {
-                        snprintf(err->text, sizeof(err->text), "--%s wants a value", opt->flag);
-                        return -EINVAL;
-                }
-                r = conf_set_flag(o, n_o, target, opt->flag, value, err);
-                if (r < 0)
-                        return r;
-                ++*i;
-        }
-        return 0;
-}
-
-void conf_print(const struct conf_option *o, size_t n_o, const void *target, struct buf *out)
-{
-        const char *section = "";
-
-        for (size_t i = 0; i < n_o; i++) {
-                const void *field = (const char *) target + o[i].offset;
-                char text[32];
-
-                if (strcmp(section, o[i].section) != 0) {
-                        buf_printf(out, "%s[%s]\n", *section ? "\n" : "", o[i].section);
-                        section = o[i].section;
-                }
-                switch (o[i].type) {
-                case CONF_STRING:
-                case CONF_LIST:
-                        if (*(char *const *) field)
-                                buf_printf(out, "%s=%s\n", o[i].key, *(char *const *) field);
-                        break;
-                case CONF_BOOL:
-                        buf_printf(out, "%s=%s\n", o[i].key,
-                                   *(const bool *) field ? "yes" : "no");
-                        break;
-                case CONF_UINT:
-                        buf_printf(out, "%s=%" PRIu64 "\n", o[i].key,
-                                   *(const uint64_t *) field);
-                        break;
-                case CONF_NSEC:
-                        nsec_format(*(const nsec_t *) field, text);
-                        buf_printf(out, "%s=%s\n", o[i].key, text);
-                        break;
-                }
-        }
+        snprintf(name, sizeof(name), "--%s", o->flag);
+        return conf_set(o, target, value, name, err);
 }
 
 static size_t field_size(const struct conf_option *o)
@@ -606,7 +636,8 @@ static size_t field_size(const struct conf_option *o)
         static const size_t sizes[] = {
                 [CONF_STRING] = sizeof(char *), [CONF_LIST] = sizeof(char *),
                 [CONF_BOOL] = sizeof(bool),     [CONF_UINT] = sizeof(uint64_t),
-                [CONF_NSEC] = sizeof(nsec_t),
+                [CONF_NSEC] = sizeof(nsec_t),   [CONF_MSEC] = sizeof(nsec_t),
+                [CONF_ENUM] = sizeof(int),
         };
 
         return sizes[o->type];
@@ -634,85 +665,5 @@ void conf_swap(const struct conf_option *o, void *a, void *b)
 
                 x[i] = y[i];
                 y[i] = c;
-        }
-}
-
-static const char *const type_words[] = {
-        [CONF_STRING] = "a word or a text",
-        [CONF_LIST] = "words, joined by commas or one a line",
-        [CONF_BOOL] = "yes or no",
-        [CONF_UINT] = "a number",
-        [CONF_NSEC] = "a time",
-};
-
-/* A range that is one; the types' own bounds are none. */
-static void man_range(const struct conf_option *o, FILE *f)
-{
-        char low[32], high[32];
-
-        if (o->type == CONF_NSEC) {
-                nsec_format(o->min, low);
-                nsec_format(o->max, high);
-                fprintf(f, " from %s to %s", low, high);
-        } else if (o->type == CONF_UINT && o->max > 0 && o->max < INT64_MAX) {
-                fprintf(f, " from %lld to %lld", (long long) o->min, (long long) o->max);
-        }
-}
-
-void conf_man(const struct conf_option *o, size_t n_o, const char *program, const char *path,
-              FILE *f)
-{
-        const char *section = "";
-        char title[64] = "";
-
-        for (size_t i = 0; program[i] && i < sizeof(title) - 1; i++)
-                title[i] = (char) (program[i] >= 'a' && program[i] <= 'z' ? program[i] - 32
-                                                                          : program[i]);
-        fprintf(f,
-                ".Dd November 21, 2026\n.Dt %s.CONF 5\n.Os\n.Sh NAME\n.Nm %s.conf\n"
-                ".Nd settings of %s\n.Sh SYNOPSIS\n.Pa %s\n.Sh DESCRIPTION\n"
-                "Sections in brackets, one\n.Ar Key Ns = Ns Ar value\na line; a line that "
-                "begins "
-                "with # or ; is a comment.\nAn empty value clears a list.\nTimes are written "
-                "as "
-                "500ms, 10s, 5min.\nAn unknown section or key, or a value that cannot be, is "
-                "an "
-                "error with file and line, and nothing of the file counts.\n.Pp\n"
-                "Each has an option of the same meaning, which wins over the file.\n"
-                ".Li %s --test\nchecks the file and prints what is in force.\n",
-                title, program, program, path, program);
-        for (size_t i = 0; i < n_o; i++) {
-                if (strcmp(section, o[i].section) != 0) {
-                        if (*section)
-                                fprintf(f, ".El\n");
-                        section = o[i].section;
-                        fprintf(f, ".Ss [%s]\n.Bl -tag -width Ds\n", section);
-                }
-                fprintf(f, ".It Ar %s Ns = Ns ", o[i].key);
-                for (const char *p = o[i].def ? o[i].def : ""; *p; p++)
-                        fprintf(f, "%c%s", *p,
-                                *p == ',' ? "\\:" : ""); /* a line may end there */
-                fputc('\n', f);
-                fprintf(f, "%c%s.\n%c%s",
-                        o[i].help[0] >= 'a' && o[i].help[0] <= 'z' ? o[i].help[0] - 32
-                                                                   : o[i].help[0],
-                        o[i].help + 1, type_words[o[i].type][0] - 32,
-                        type_words[o[i].type] + 1);
-                man_range(&o[i], f);
-                fprintf(f, "; option\n.Fl -%s%s.\n", o[i].flag,
-                        o[i].live ? " ;\na reload brings a change in force" : " ");
-        }
-        fprintf(f, ".El\n.Sh SEE ALSO\n.Xr %s 8\n", program);
-}
-
-void conf_help(const struct conf_option *o, size_t n_o, FILE *f)
-{
-        for (size_t i = 0; i < n_o; i++) {
-                if (!o[i].flag)
-                        continue;
-                fprintf(f, "  --%-28s %s", o[i].flag, o[i].help);
-                if (o[i].def && *o[i].def)
-                        fprintf(f, " [%s]", o[i].def);
-                fputc('\n', f);
         }
 }

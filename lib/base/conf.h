@@ -24,7 +24,18 @@ enum conf_type {
         CONF_BOOL,   /* bool */
         CONF_UINT,   /* uint64_t, within [min, max] */
         CONF_NSEC,   /* nsec_t, written as 500ms, 10s, 5min; min and max in nanoseconds */
+        CONF_MSEC,   /* the same, where a bare number is milliseconds */
+        CONF_ENUM,   /* int: the value of one of the words */
 };
+
+/* One that an enum may be; the list ends with a word that is NULL. */
+struct conf_word {
+        const char *word;
+        int value;
+};
+
+/* From err to debug, as syslog(3) counts them. */
+extern const struct conf_word conf_log_levels[];
 
 struct conf_option {
         const char *section;
@@ -35,7 +46,8 @@ struct conf_option {
         const char *def;  /* as it would be written; NULL: unset */
         const char *help; /* one line */
         int64_t min, max;
-        bool live; /* a reload brings it in force; else a restart does */
+        bool live;                     /* a reload brings it in force; else a restart does */
+        const struct conf_word *words; /* of an enum; else NULL */
 };
 
 /* A message for a person: what, where, what to do. */
@@ -50,7 +62,7 @@ must_check_ int conf_defaults(const struct conf_option *o, size_t n_o, void *tar
 void conf_clear(const struct conf_option *o, size_t n_o, void *target);
 
 /* Reads @path over @target. Returns 0; -ENOENT when there is no such file; -EINVAL, with *@err
- * telling file, line and reason; or another negative errno, told too. */
+ * naming file, line and reason; or another negative errno, reported too. */
 must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *target,
                                const char *path, struct conf_error *err);
 
@@ -61,16 +73,18 @@ must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *ta
 must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
                                   const char *const folders[], struct conf_error *err);
 
-/* Sets one option from its flag's name. Returns 0, -ENOENT for an unknown flag, -EINVAL with
- * *@err, or -ENOMEM. */
-must_check_ int conf_set_flag(const struct conf_option *o, size_t n_o, void *target,
-                              const char *flag, const char *value, struct conf_error *err);
+/* The option of a flag, whose name has @len characters; NULL: there is none. */
+const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o,
+                                         const char *flag, size_t len);
 
-/* Takes `--flag value` and `--flag=value` off the front of the arguments from *@i on, until one
- * is no flag of the table. A bool flag needs no value. Returns 0, with *@i at the first
- * argument not taken; or as above. */
-must_check_ int conf_read_args(const struct conf_option *o, size_t n_o, void *target, int argc,
-                               char **argv, int *i, struct conf_error *err);
+/* Sets one option, a list to nothing but @value. An error says @name, which is how the option
+ * was written. Returns 0, -EINVAL with *@err, or -ENOMEM. */
+must_check_ int conf_set(const struct conf_option *o, void *target, const char *value,
+                         const char *name, struct conf_error *err);
+
+/* The same, by its flag. */
+must_check_ int conf_set_flag(const struct conf_option *o, void *target, const char *value,
+                              struct conf_error *err);
 
 /* Whether one setting is another one in @b than in @a; and puts that of @b, a struct of the
  * same table, in the place of @a's, which @b gets. */
@@ -88,7 +102,18 @@ void conf_help(const struct conf_option *o, size_t n_o, FILE *f);
 void conf_man(const struct conf_option *o, size_t n_o, const char *program, const char *path,
               FILE *f);
 
-/* Parses "10s", "500ms", "1min 30s" or a bare number of seconds. Returns 0 or -EINVAL. */
+/* The value of a word of the list, and the other way round. Returns 0, or -EINVAL; NULL. */
+must_check_ int conf_word_parse(const struct conf_word *words, const char *s, int *ret);
+const char *conf_word_of(const struct conf_word *words, int value);
+
+/* Writes "kill, reboot or none" and the like, all of the words; returns @out. */
+const char *conf_words(const struct conf_word *words, char *out, size_t size);
+
+/* Parses yes, true, on, 1, y or t, in any case, and their opposites. Returns 0 or -EINVAL. */
+must_check_ int bool_parse(const char *s, bool *ret);
+
+/* Parses "10s", "500ms", "1min 30s", "1h30m", "1.5h" or a bare number of seconds: what systemd
+ * and Go write. Returns 0 or -EINVAL. */
 must_check_ int nsec_parse(const char *s, nsec_t *ret);
 
 /* Writes the shortest exact form with one unit, e.g. "1500ms". */

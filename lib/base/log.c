@@ -7,10 +7,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 static int sink_stderr(int level, const char *const fields[], const char *text);
 
 static log_sink_fn current_sink = sink_stderr;
-static int current_level = LOG_INFO;
+/* In libtenure, -1: a library's errors are for its caller, and nothing of it is on his stderr.
+ */
+#ifndef LOG_LEVEL_FIRST
+#define LOG_LEVEL_FIRST LOG_INFO
+#endif
+static int current_level = LOG_LEVEL_FIRST;
 static size_t dropped;
 
 static const char *const level_names[] = {"emerg",   "alert",  "crit", "err",
@@ -66,52 +73,6 @@ int log_get_level(void)
         return current_level;
 }
 
-/* The length of the UTF-8 character (RFC 3629) that begins at @p; 0: it is none, or one that
- * controls a terminal. */
-static size_t printable_char(const uint8_t *p, size_t n)
-{
-        size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-
-        if (len == 1)
-                return p[0] >= ' ' && p[0] != 0x7f;
-        if (len == 0 || len > n || p[0] > 0xf4)
-                return 0;
-        for (size_t i = 1; i < len; i++)
-                if ((p[i] & 0xc0) != 0x80)
-                        return 0;
-        if ((p[0] == 0xc2 && p[1] < 0xa0) || (p[0] == 0xe0 && p[1] < 0xa0) ||
-            (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) ||
-            (p[0] == 0xf4 && p[1] >= 0x90))
-                return 0; /* C1 controls; too long a form; surrogates; beyond Unicode */
-        return len;
-}
-
-const char *log_printable(const void *text, size_t n, char *out, size_t size)
-{
-        const uint8_t *p = text, *end = p + n;
-        size_t k = 0, cut = 0; /* cut: the last place with room for "..." */
-
-        assert(size >= 8);
-        while (p < end) {
-                size_t len = printable_char(p, (size_t) (end - p)), need = len > 0 ? len : 4;
-
-                if (k + need >= size) {
-                        strcpy(out + cut, "...");
-                        return out;
-                }
-                if (len > 0)
-                        memcpy(out + k, p, len);
-                else
-                        snprintf(out + k, 5, "\\x%02x", *p);
-                k += need;
-                p += max_of(len, (size_t) 1);
-                if (k + sizeof("...") <= size)
-                        cut = k;
-        }
-        out[k] = '\0';
-        return out;
-}
-
 size_t log_dropped(void)
 {
         return dropped;
@@ -122,8 +83,10 @@ static void say(int level, const char *const fields[], const char *text)
         char missing[96];
 
         if (dropped > 0) {
-                snprintf(missing, sizeof(missing),
-                         "%zu log messages are missing here: nobody took them.", dropped);
+                snprintf(
+                        missing, sizeof(missing),
+                        "%zu log messages are missing here: they could not be written in time.",
+                        dropped);
                 if (current_sink(LOG_WARNING, NULL, missing) == 0)
                         dropped = 0;
         }
@@ -142,19 +105,5 @@ void log_full(int level, const char *const fields[], const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        say(level, fields, log_printable(text, strlen(text), line, sizeof(line)));
-}
-
-int log_level_from_string(const char *s)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(level_names); i++)
-                if (strcmp(s, level_names[i]) == 0)
-                        return (int) i;
-        return -1;
-}
-
-const char *log_level_to_string(int level)
-{
-        return level >= 0 && (size_t) level < ARRAY_SIZE(level_names) ? level_names[level]
-                                                                      : NULL;
+        say(level, fields, utf8_shown(text, strlen(text), line, sizeof(line)));
 }

@@ -1,15 +1,14 @@
 /*
- * What the programs say: one sentence a line, a level, and fields for whoever searches the
- * journal.
+ * The log: one sentence a line, with a level, and with fields for journalctl(1).
  *
- * lib/ logs at debug only; agent/ logs once, where the decision falls. The default sink writes
- * to standard error, with the "<N>" prefix of sd-daemon(3) when systemd reads it; bus/ installs
- * one that speaks the journal's own protocol. One process-wide sink and level; called from the
- * loop's thread only.
+ * lib/LAYERS says which folders may log; agent/ logs once, where the decision falls. The
+ * default sink writes to standard error, with the "<N>" prefix of sd-daemon(3) when systemd
+ * reads it; bus/ installs one that speaks the journal's own protocol. One process-wide sink and
+ * level; called from the loop's thread only.
  *
- * Nothing here waits for who reads it: a host whose journal hangs has to let go of its place
- * all the same. What nobody takes now is dropped and counted, and the next line that goes
- * through is preceded by one that tells how many are missing.
+ * Nothing here waits for the reader: a host whose journal hangs must still give up its place in
+ * time. Messages that cannot be written now are dropped and counted, and the next one that is
+ * written is preceded by a line with their number.
  */
 #pragma once
 
@@ -38,13 +37,3 @@ must_check_ int log_write(int fd, const void *bytes, size_t n);
 #define log_notice(...) log_full(LOG_NOTICE, NULL, __VA_ARGS__)
 #define log_info(...) log_full(LOG_INFO, NULL, __VA_ARGS__)
 #define log_debug(...) log_full(LOG_DEBUG, NULL, __VA_ARGS__)
-
-/* Writes the @n bytes at @text, which somebody else chose, to @out so that they can stand in a
- * line: control characters and what is no UTF-8 as \\xHH, and "..." for what does not fit.
- * @size is at least 8. Returns @out. log_full() does this to each line as a whole; a part that
- * may be long is cut with it first. */
-const char *log_printable(const void *text, size_t n, char *out, size_t size);
-
-/* Names as systemd has them ("debug" ... "emerg"); -1 for an unknown one. */
-int log_level_from_string(const char *s);
-const char *log_level_to_string(int level);

@@ -1,4 +1,5 @@
-/* A password, or the like, in a file of its own, so that no list of processes shows it. */
+/* Reads a password or another secret from a file of its own, so that no list of processes shows
+ * it. */
 #pragma once
 
 #include <stddef.h>

@@ -4,6 +4,24 @@
 
 #include "base/conf.h"
 
+#define SOCKET_PATH_MAX 107 /* unix(7), without the zero at its end */
+
+/* What follows unix: or unixs:, with the slashes of a URL or without, is a path. */
+static int parse_path(const char *s, bool tls, struct url *ret)
+{
+        struct url u = {.tls = tls, .local = true};
+        size_t len;
+
+        if (strncmp(s, "//", 2) == 0)
+                s += 2;
+        len = strlen(s);
+        if (len == 0 || len > SOCKET_PATH_MAX || strchr(s, ','))
+                return -EINVAL;
+        strcpy(u.host, s);
+        *ret = u;
+        return 0;
+}
+
 int url_parse(const char *s, struct url *ret)
 {
         struct url u = {0};
@@ -11,6 +29,11 @@ int url_parse(const char *s, struct url *ret)
         char *end;
         unsigned long v;
         size_t n;
+
+        if (strncmp(s, "unix:", 5) == 0)
+                return parse_path(s + 5, false, ret);
+        if (strncmp(s, "unixs:", 6) == 0)
+                return parse_path(s + 6, true, ret);
 
         if (strncmp(s, "https://", 8) == 0) {
                 u.tls = true;
@@ -75,6 +98,10 @@ const char *url_format(const struct url *u, char out[static 320])
 {
         bool v6 = strchr(u->host, ':') != NULL;
 
+        if (u->local) {
+                snprintf(out, 320, "%s://%s", u->tls ? "unixs" : "unix", u->host);
+                return out;
+        }
         snprintf(out, 320, "%s://%s%s%s:%u", u->tls ? "https" : "http", v6 ? "[" : "", u->host,
                  v6 ? "]" : "", u->port);
         return out;
@@ -82,7 +109,7 @@ const char *url_format(const struct url *u, char out[static 320])
 
 bool url_is_loopback(const struct url *u)
 {
-        return strcmp(u->host, "localhost") == 0 || strcmp(u->host, "::1") == 0 ||
+        return u->local || strcmp(u->host, "localhost") == 0 || strcmp(u->host, "::1") == 0 ||
                (strncmp(u->host, "127.", 4) == 0 &&
                 strspn(u->host, "0123456789.") == strlen(u->host));
 }
@@ -101,7 +128,7 @@ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX])
         if (n == 0 || n > ARRAY_SIZE(each))
                 return -EINVAL;
         for (size_t i = 0; i < n; i++) {
-                if (url_parse(urls[i], &u) < 0 || strchr(u.host, ','))
+                if (url_parse(urls[i], &u) < 0 || u.local || strchr(u.host, ','))
                         return -EINVAL;
                 url_format(&u, each[i]);
         }

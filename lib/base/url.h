@@ -1,7 +1,5 @@
-/*
- * The addresses people write: http://10.0.0.1:2379, https://core1.example.org:2379, [::1]:2379,
- * host:port. Pure; resolves nothing.
- */
+/* URLs as people write them: http://10.0.0.1:2379, https://core1.example.org:2379, [::1]:2379,
+ * host:port, unix:///run/core.sock. Pure; resolves nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,13 +8,15 @@
 #include "base/base.h"
 
 struct url {
-        bool tls;       /* https:// */
-        char host[256]; /* a name or a numeric address, without brackets */
+        bool tls;       /* https://, unixs:// */
+        bool local;     /* unix://, unixs:// */
+        char host[256]; /* a name or a numeric address, without brackets; local: the path of a
+                           socket of this host, unix(7) */
         uint16_t port;
 };
 
 /* Parses @s; without a scheme it is plaintext. Returns 0, or -EINVAL: no port, an unknown
- * scheme, a path. */
+ * scheme, a path where there should be none, or one that is too long. */
 must_check_ int url_parse(const char *s, struct url *ret);
 
 /* srv://example.org stands for what the SRV records of _etcd-client._tcp.example.org name, and
@@ -28,14 +28,15 @@ must_check_ int url_parse_srv(const char *s, char name[static 256], bool *ret_tl
 /* Writes scheme://host:port; returns @out. */
 const char *url_format(const struct url *u, char out[static 320]);
 
-/* Whether what is sent there stays on this machine: localhost, 127.0.0.0/8, ::1. */
+/* Whether what is sent there stays on this machine: localhost, 127.0.0.0/8, ::1, a socket. */
 bool url_is_loopback(const struct url *u);
 
 /* The peer URLs of one member, as the configuration of the replicas has them: each in the form
  * of url_format(), sorted, without repetitions, joined by commas. */
 #define URLS_MAX 1024
 
-/* Joins @n URLs in that form. Returns 0, or -EINVAL: none, one that is no URL, or too many. */
+/* Joins @n URLs in that form. Returns 0, or -EINVAL: none, one that is no URL or stands for a
+ * socket, or too many. */
 must_check_ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX]);
 
 /* Whether joined URLs have one of @other's, or all the same. */

@@ -51,7 +51,10 @@ struct bound {
         bool news; /* since it was last asked for */
 
         sd_bus_slot *order_slot;
-        bool refused_told;
+        const char *ordered;              /* the method that was called with it */
+        void (*accepted)(void *userdata); /* of the order; NULL: nobody wants to know */
+        void *order_userdata;
+        bool refusal_logged;
 
         sd_bus_slot *look_slot;
         void (*look_fn)(void *userdata, enum bound_sight s);
@@ -177,7 +180,7 @@ static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
         else
                 r = bound_set_read(&b->walk, unit, m, b->own);
         if (r < 0) {
-                log_debug("systemd: cannot tell what %s is: %s.", b->walk.units[unit].name,
+                log_debug("systemd: cannot learn what %s is: %s.", b->walk.units[unit].name,
                           strerror(-r));
                 b->broken = true;
                 loop_timer_in(&b->retry, RETRY);
@@ -313,6 +316,14 @@ static void on_limit(struct loop_timer *t)
 
 /* ---- orders ---- */
 
+/* It has a job now, or had one: what is not there is not started again, and an order that
+ * cannot be taken back is that of a shutdown. */
+static bool is_accepted(sd_bus_message *m)
+{
+        return !sd_bus_message_is_method_error(m, NULL) || is_gone(m) ||
+               sd_bus_message_is_method_error(m, NAME ".TransactionIsDestructive");
+}
+
 static int on_ordered(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct bound *b = userdata;
@@ -321,22 +332,30 @@ static int on_ordered(sd_bus_message *m, void *userdata, sd_bus_error *error)
         b->order_slot = sd_bus_slot_unref(b->order_slot);
         got_answer(b);
         if (!sd_bus_message_is_method_error(m, NULL)) {
-                b->refused_told = false;
+                b->refusal_logged = false;
         } else {
-                log_full(b->refused_told ? LOG_DEBUG : LOG_ERR, NULL, "systemd: %s: %s.",
+                log_full(b->refusal_logged ? LOG_DEBUG : LOG_ERR, NULL, "systemd: %s: %s.",
                          b->root, sd_bus_message_get_error(m)->message);
-                b->refused_told = true;
+                b->refusal_logged = true;
         }
+        if (b->accepted && is_accepted(m))
+                b->accepted(b->order_userdata);
         return 0;
 }
 
-static void order(struct bound *b, const char *method, const char *mode)
+static void order(struct bound *b, const char *method, const char *mode,
+                  void (*accepted)(void *userdata), void *userdata)
 {
         int r;
 
-        /* The later one is what counts; one that is not answered is given again by the caller,
-         * on the next connection at the latest. */
+        b->accepted = accepted;
+        b->order_userdata = userdata;
+        /* On this connection it is still to be answered; the next one is asked anew. */
+        if (b->order_slot && connected(b) && strcmp(b->ordered, method) == 0)
+                return;
+        /* The later one is what counts. */
         b->order_slot = sd_bus_slot_unref(b->order_slot);
+        b->ordered = method;
         connect(b);
         if (!connected(b))
                 return;
@@ -351,12 +370,12 @@ static void order(struct bound *b, const char *method, const char *mode)
 
 void bound_start(struct bound *b)
 {
-        order(b, "StartUnit", "replace");
+        order(b, "StartUnit", "replace", NULL, NULL);
 }
 
-void bound_stop(struct bound *b)
+void bound_stop(struct bound *b, void (*accepted)(void *userdata), void *userdata)
 {
-        order(b, "StopUnit", "replace-irreversibly");
+        order(b, "StopUnit", "replace-irreversibly", accepted, userdata);
 }
 
 /* ---- how they are ---- */
@@ -391,7 +410,7 @@ static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
                         r = sd_bus_message_exit_container(m);
         }
         if (r < 0) {
-                log_debug("systemd: cannot tell how %s is: %s.", b->root, strerror(-r));
+                log_debug("systemd: cannot learn the state of %s: %s.", b->root, strerror(-r));
                 answer(b, BOUND_UNKNOWN);
         } else if (active) {
                 answer(b, BOUND_ACTIVE);

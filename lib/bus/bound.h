@@ -1,11 +1,11 @@
 /*
- * All that goes down with one unit of systemd: what is bound to it or requires it, directly or
- * by another (org.freedesktop.systemd1(5): BoundBy, RequiredBy, RequisiteOf, ConsistsOf,
- * PropagatesStopTo, SliceOf), with where their processes are. Known beforehand, and followed,
- * so that it can be frozen and killed while the service manager does not answer; a set once
- * known stays until another one is. Straight to the service manager, as in pid1.h. Nothing here
- * waits: answers come from the loop; one that does not come counts as none, and the connection
- * is made anew.
+ * Everything that goes down with one unit of systemd: the units that are bound to it or require
+ * it, directly or through others (org.freedesktop.systemd1(5): BoundBy, RequiredBy,
+ * RequisiteOf, ConsistsOf, PropagatesStopTo, SliceOf), with the control groups of their
+ * processes. The set is known beforehand, and followed, so that it can be frozen and killed
+ * while the service manager does not answer; it stays in use until a newer one is complete.
+ * Talks to the service manager directly, as pid1.h does. Nothing here waits: answers come from
+ * the loop; if one does not come, the connection is made anew.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ struct bound_unit {
         char *name;
         char *control_group; /* NULL: it has no processes */
         char *after;         /* what it is ordered after, a line each; or NULL */
-        bool is_down;        /* inactive or failed, as last told */
+        bool is_down;        /* inactive or failed, as last reported */
         bool is_after;       /* stopped before the root says that it is down */
         nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
 };
@@ -37,17 +37,19 @@ void bound_follow(struct bound *b);
 const char *bound_root(const struct bound *b);
 bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
 
-/* What an earlier life knew, the root first; counts until the service manager has told all of
- * it. @group: NULL if it has none. */
+/* What an earlier life knew, the root first; counts until the service manager has reported all
+ * of it. @group: NULL if it has none. */
 void bound_remember(struct bound *b, const char *name, const char *group);
 
 /* The root is the first. Valid until the loop goes on. */
 const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
 
 /* Orders to the root: each may be given as often as one likes. A stop cannot be undone by a
- * start while it is under way. */
+ * start while it is under way; from @accepted on nothing bound is started again by its
+ * Restart=.
+ */
 void bound_start(struct bound *b);
-void bound_stop(struct bound *b);
+void bound_stop(struct bound *b, void (*accepted)(void *userdata), void *userdata);
 
 /* Asks how all of them are; of several calls before the answer the last one counts. */
 enum bound_sight {

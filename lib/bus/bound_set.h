@@ -1,7 +1,5 @@
-/*
- * A set of units of which each goes down with the first one, and what systemd says of each: for
- * bound.c.
- */
+/* A set of units that all go down with the first one, and what systemd reports of each: for
+ * bound.c. */
 #pragma once
 
 #include <systemd/sd-bus.h>
@@ -21,7 +19,8 @@ void bound_set_add(struct bound_set *s, const char *name);
 
 /* @m: all properties of the unit with that index, as GetAll has them. Adds what goes down with
  * it. @own: see below. Returns 0 or a negative errno. */
-int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const char *own);
+must_check_ int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m,
+                               const char *own);
 
 /* Sets is_after: directly, or after another one of the set that is. */
 void bound_set_order(struct bound_set *s);
@@ -29,8 +28,8 @@ void bound_set_order(struct bound_set *s);
 bool bound_set_is_other(const struct bound_set *a, const struct bound_set *b);
 enum bound_sight bound_set_sight(const struct bound_set *s);
 
-/* Who fences does not fence itself, nor what it is in, nor the service manager. @own: our own
- * control group. */
+/* A process that fences does not fence itself, nor what it is in, nor the service manager.
+ * @own: our own control group. */
 bool bound_is_ours(const char *group, const char *own);
 
 bool bound_is_down_state(const char *state);

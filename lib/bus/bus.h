@@ -1,8 +1,6 @@
-/*
- * sd-bus on our loop: a connection that is dispatched as its descriptor and its deadline ask
- * for (sd_bus_get_fd(3), sd_bus_process(3)). The only guest of libsystemd elsewhere is the
- * vtable in agent/tenured, and tenurectl.
- */
+/* sd-bus on our loop: a connection that is dispatched when its descriptor or its deadline asks
+ * for it (sd_bus_get_fd(3), sd_bus_process(3)). Elsewhere only the vtables in agent/tenured,
+ * and tenurectl, use libsystemd's bus. */
 #pragma once
 
 #include <systemd/sd-bus.h>

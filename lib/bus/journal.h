@@ -1,6 +1,6 @@
-/* The journal as a log sink, with the fields of a message, in its own protocol
- * (https://systemd.io/JOURNAL_NATIVE_PROTOCOL). sd_journal_sendv(3) waits for a journal that
- * does not read; this does not. */
+/* A log sink that writes to the journal, with the fields of a message, in the journal's own
+ * protocol (https://systemd.io/JOURNAL_NATIVE_PROTOCOL). sd_journal_sendv(3) waits for a
+ * journal that does not read; this does not. */
 #pragma once
 
 #include "base/base.h"

@@ -63,7 +63,7 @@ static int on_inhibited(sd_bus_message *m, void *userdata, sd_bus_error *error)
         (void) error;
         l->asked = sd_bus_slot_unref(l->asked);
         if (sd_bus_message_is_method_error(m, NULL)) {
-                log_debug("logind: %s. A suspend is noticed when it is over.",
+                log_debug("logind: %s. A suspend will be noticed only once it is over.",
                           sd_bus_message_get_error(m)->message);
         } else if (sd_bus_message_read(m, "h", &fd) >= 0 && l->fd < 0) {
                 l->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);

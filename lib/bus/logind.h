@@ -1,8 +1,6 @@
-/*
- * The host goes to sleep, and wakes up (org.freedesktop.login1(5)): told before, with time to
- * act, as long as the delay inhibitor is held (systemd-inhibit(1); at most InhibitDelayMaxSec=
- * of logind.conf(5)). Nothing here waits.
- */
+/* Suspend and resume of the host (org.freedesktop.login1(5)): reported before a suspend, with
+ * time to act, as long as the delay inhibitor is held (systemd-inhibit(1); at most
+ * InhibitDelayMaxSec= of logind.conf(5)). Nothing here waits. */
 #pragma once
 
 #include "bus/bus.h"

@@ -1,4 +1,4 @@
-/* The ids of what the journal is told (sd_journal_print(3), MESSAGE_ID=), each explained in
+/* The ids of messages in the journal (sd_journal_print(3), MESSAGE_ID=), each explained in
  * conf/tenure.catalog. */
 #pragma once
 

@@ -22,8 +22,8 @@ struct word {
 
 /* What could not be sent yet, oldest first. There is no more than one word of a kind, and of
  * kinds there are so many: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=,
- * EXTEND_TIMEOUT_USEC=, FDSTORE=. */
-#define WORDS_MAX 8
+ * EXTEND_TIMEOUT_USEC=, WATCHDOG=, and FDSTORE= of each name. */
+#define WORDS_MAX 12
 static struct word waiting[WORDS_MAX];
 static size_t n_waiting;
 
@@ -82,7 +82,7 @@ static void tell(int fd, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(w.text, sizeof(w.text), fmt, ap);
         va_end(ap);
-        kind = strcspn(w.text, "=") + 1;
+        kind = fd >= 0 ? sizeof(w.text) : strcspn(w.text, "=") + 1;
         for (size_t i = 0; i < n_waiting; i++)
                 if (strncmp(waiting[i].text, w.text, kind) == 0) {
                         memmove(&waiting[i], &waiting[i + 1],
@@ -148,21 +148,32 @@ void notify_keep_fd(const char *name, int fd)
         tell(fd, "FDSTORE=1\nFDNAME=%s", name);
 }
 
-int notify_kept_fd(const char *name)
+void notify_kept_fds(const char *const names[], size_t n_names, int ret[])
 {
-        char **names = NULL;
-        int n = sd_listen_fds_with_names(0, &names), fd = -1;
+        char **kept = NULL;
+        int n = sd_listen_fds_with_names(0, &kept);
 
+        for (size_t k = 0; k < n_names; k++)
+                ret[k] = -1;
         for (int i = 0; i < n; i++) {
-                if (fd < 0 && strcmp(names[i], name) == 0)
-                        fd = SD_LISTEN_FDS_START + i;
-                else
-                        close(SD_LISTEN_FDS_START + i);
+                int fd = SD_LISTEN_FDS_START + i;
+
+                for (size_t k = 0; k < n_names && fd >= 0; k++)
+                        if (ret[k] < 0 && strcmp(kept[i], names[k]) == 0) {
+                                ret[k] = fd;
+                                fd = -1;
+                        }
+                if (fd >= 0)
+                        close(fd);
         }
         for (int i = 0; i < n; i++)
-                free(names[i]);
-        free(names);
-        return fd;
+                free(kept[i]);
+        free(kept);
+}
+
+bool notify_listens(void)
+{
+        return getenv("NOTIFY_SOCKET") != NULL;
 }
 
 nsec_t notify_watchdog_period(void)

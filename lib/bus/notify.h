@@ -1,6 +1,9 @@
-/* systemd's side of a service: readiness, status and watchdog, as sd_notify(3) says them, but
- * never waiting: a service manager that does not read must not delay a heartbeat. What it does
- * not take now is kept, the newest of each kind, and sent by notify_flush(). */
+/*
+ * The service's messages to systemd: readiness, status and watchdog, as sd_notify(3) sends
+ * them, but without ever waiting: a service manager that does not read must not delay a
+ * heartbeat. What it does not take now is kept, the newest of each kind, and sent by
+ * notify_flush().
+ */
 #pragma once
 
 #include "base/base.h"
@@ -26,9 +29,12 @@ bool notify_is_unit(const char *prefix);
  * sd_notify(3)). @fd is borrowed, and stays open. */
 void notify_keep_fd(const char *name, int fd);
 
-/* What it kept of that name, now ours; -1 for nothing. Once, early: it closes what else there
+/* What it kept of each name, now ours; -1 for nothing. Once, early: it closes what else there
  * is. */
-int notify_kept_fd(const char *name);
+void notify_kept_fds(const char *const names[], size_t n_names, int ret[]);
+
+/* Whether a service manager listens, who may keep descriptors. */
+bool notify_listens(void);
 
 /* The watchdog's period from WATCHDOG_USEC; 0 when there is none. Another one may be asked for.
  */

@@ -22,7 +22,7 @@ struct followed {
         char *path;         /* owned; the unit's object, under its first name */
         sd_bus_slot *asked; /* the question under way; NULL: none */
         struct unit_state state;
-        struct unit_state told;
+        struct unit_state reported;
         bool known;
 };
 TAILQ_HEAD(followed_list, followed);
@@ -46,13 +46,13 @@ static void tell(struct followed *f)
 {
         struct unit_state *s = &f->state;
 
-        if (f->known && s->active == f->told.active &&
-            strcmp(s->sub_state, f->told.sub_state) == 0 &&
-            strcmp(s->invocation, f->told.invocation) == 0)
+        if (f->known && s->active == f->reported.active &&
+            strcmp(s->sub_state, f->reported.sub_state) == 0 &&
+            strcmp(s->invocation, f->reported.invocation) == 0)
                 return;
         f->known = true;
-        f->told = *s;
-        f->units->changed(f->units->userdata, f->name, &f->told);
+        f->reported = *s;
+        f->units->changed(f->units->userdata, f->name, &f->reported);
 }
 
 /* ---- what systemd says ---- */
@@ -131,7 +131,8 @@ static int on_state(sd_bus_message *m, void *userdata, sd_bus_error *error)
         else
                 r = read_properties(m, &fresh);
         if (r < 0) {
-                log_warning("systemd: cannot tell how %s is: %s.", f->name, strerror(-r));
+                log_warning("systemd: cannot learn the state of %s: %s.", f->name,
+                            strerror(-r));
                 retry_later(f->units);
                 return 0;
         }
@@ -332,7 +333,7 @@ const struct unit_state *units_state(const struct units *u, const char *unit)
 {
         const struct followed *f = find(u, unit);
 
-        return f && f->known ? &f->told : NULL;
+        return f && f->known ? &f->reported : NULL;
 }
 
 bool units_known(const struct units *u)

@@ -1,8 +1,6 @@
-/*
- * Units of systemd, followed: told when one starts, stops, reloads or starts again, without
- * asking twice (org.freedesktop.systemd1(5), PropertiesChanged). Straight to the service
- * manager, as in pid1.h; after a daemon-reload or -reexec everything is asked anew.
- */
+/* Follows units of systemd: reports when one starts, stops, reloads or restarts, without
+ * polling (org.freedesktop.systemd1(5), PropertiesChanged). Talks to the service manager
+ * directly, as pid1.h does; after a daemon-reload or -reexec everything is queried anew. */
 #pragma once
 
 #include "base/base.h"
@@ -16,7 +14,7 @@ struct unit_state {
         char invocation[64]; /* another one for every start; "" where it never ran */
 };
 
-/* @s: what it is now; told once it is known, and after that when it has changed. */
+/* @s: its present state; reported once it is known, and then whenever it changes. */
 typedef void (*unit_changed_fn)(void *userdata, const char *unit, const struct unit_state *s);
 
 /* Connects when there is something to follow. Returns 0 or -ENOMEM. */
@@ -32,5 +30,5 @@ void units_leave(struct units *u, const char *unit);
 /* What is known of it; NULL: nothing yet. */
 const struct unit_state *units_state(const struct units *u, const char *unit);
 
-/* Each has been told of once. */
+/* Each has been reported once. */
 bool units_known(const struct units *u);

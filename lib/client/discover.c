@@ -1,6 +1,6 @@
-/* Endpoints that DNS names (RFC 2782): asked for at the start, again while none answers, and
- * every few minutes. Until DNS has answered, and while it does not, we go on with what we have.
- */
+/* Endpoints that DNS names (RFC 2782): queried at the start, again while no endpoint answers,
+ * and every few minutes. Until DNS has answered, and while it does not, the known endpoints
+ * stay in use. */
 #include <stdio.h>
 
 #include "base/conf.h"
@@ -13,8 +13,8 @@
 
 static bool any_up(const struct client *c)
 {
-        for (size_t i = 0; i < c->n_peers; i++)
-                if (endpoint_rpc(c->peers[i].ep))
+        for (size_t i = 0; i < c->n_ends; i++)
+                if (endpoint_rpc(c->ends[i].ep))
                         return true;
         return false;
 }
@@ -43,7 +43,8 @@ static void on_answer(int r, const char *targets, void *userdata)
         d->query = NULL;
         if (r < 0) {
                 if (!d->failed)
-                        log_warning("No SRV record %s is found; going on with what is known.",
+                        log_warning("No SRV record %s was found; continuing with the known "
+                                    "endpoints.",
                                     d->name);
                 d->failed = true;
                 return ask_again(c, false);
@@ -54,14 +55,14 @@ static void on_answer(int r, const char *targets, void *userdata)
                            d->tls ? "https" : "http", target);
         buf_add_u8(&urls, 0);
         if (buf_error(&urls) < 0)
-                abort();
+                return ask_again(c, false);
         if (!d->urls || strcmp(d->urls, (char *) urls.data) != 0) {
                 free(d->urls);
                 d->urls = strdup((char *) urls.data);
                 if (!d->urls)
-                        abort();
+                        return ask_again(c, false);
                 log_info("DNS says that the core is at %s.", d->urls);
-                client_replace_peers(c, d->urls);
+                client_replace_endpoints(c, d->urls);
         }
         ask_again(c, true);
 }

@@ -6,14 +6,7 @@
 #include "wire/pb.h"
 
 #define OUTPUT_CHUNK (256 * 1024)
-#define CONNECT_TIMEOUT NSEC_PER_SEC
-/* A core to which all hosts of a site come back at once has thousands of them to greet: who
- * gives up too early comes again, for nothing, and so does everybody. */
-#define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* passwords are slow on purpose */
-#define RETRY_MIN (20 * NSEC_PER_MSEC)
-#define RETRY_MAX NSEC_PER_SEC
-#define PING_EVERY (5 * NSEC_PER_SEC)
 #define TELL_EVERY (60 * NSEC_PER_SEC)
 
 struct endpoint {
@@ -24,27 +17,37 @@ struct endpoint {
         const struct endpoint_login *login; /* NULL: as nobody */
         const struct endpoint_ops *ops;
         void *userdata;
+        struct reach reach;
+        struct loop_timer timer; /* comes by when the reach wants it */
         struct dial dial;
         struct stream *stream; /* NULL until it is connected */
         struct rpc_conn *rpc;
-        bool up;
-        struct boot_time up_at;
-        bool wanted;
-        bool greeting;           /* TLS has more time than to be accepted */
-        bool closing;            /* what calls end now, ends with the connection */
-        char failing[256];       /* why the connection ends as soon as the timer comes */
-        struct loop_timer timer; /* waits after a failure, limits a connect, paces pings */
-        nsec_t backoff;
-        uint64_t pings;
-        bool probing; /* the timer is the end of a probe's time */
-        bool silent;
+        bool closing;      /* what calls end now, ends with the connection */
         char refused[256]; /* why the last login was; "": it was not */
+        bool denied;       /* on this connection, or the last one: the user is unknown, or the
+                              password       is another one */
         struct boot_time tell_at;
 };
 
-static void arm(struct endpoint *e, nsec_t after)
+/* After whatever has been reported to the reach. */
+static void arm(struct endpoint *e)
 {
-        loop_timer_in(&e->timer, after);
+        if (e->reach.when.ns == BOOT_TIME_NEVER.ns)
+                loop_timer_disarm(&e->timer);
+        else if (!loop_timer_armed(&e->timer) || e->timer.when.ns != e->reach.when.ns)
+                loop_timer_arm(&e->timer, e->reach.when);
+}
+
+static bool is_up(const struct endpoint *e)
+{
+        return e->reach.state == REACH_UP;
+}
+
+/* Before anybody hears of anything. */
+static void tell_time(struct endpoint *e)
+{
+        if (e->ops->at)
+                e->ops->at(loop_now(e->loop), e->userdata);
 }
 
 static void close_connection(struct endpoint *e)
@@ -58,40 +61,30 @@ static void close_connection(struct endpoint *e)
 
 static void fail(struct endpoint *e, const char *why)
 {
-        bool was_up = e->up;
-
-        e->up = false;
-        e->failing[0] = '\0';
-        close_connection(e);
-        /* Who accepts us and closes at once is no better than who does not accept. */
-        if (was_up && boot_diff(loop_now(e->loop), e->up_at) >= RETRY_MAX)
-                e->backoff = RETRY_MIN;
-        arm(e, e->backoff);
-        e->backoff = min_of(2 * e->backoff, RETRY_MAX);
-        if (was_up)
-                log_debug("Lost the core at %s: %s.", e->name, why);
-        else
-                log_debug("Cannot reach the core at %s: %s.", e->name, why);
-        e->ops->down(e, why, e->userdata);
+        reach_failed(&e->reach, loop_now(e->loop), why);
+        arm(e);
 }
 
 /* From inside a handler, where the connection has to stay. */
 static void fail_soon(struct endpoint *e, const char *why)
 {
-        snprintf(e->failing, sizeof(e->failing), "%s", why);
-        arm(e, 0);
+        reach_fail_soon(&e->reach, loop_now(e->loop), why);
+        arm(e);
 }
 
 static void set_up(struct endpoint *e)
 {
-        e->up = true;
         e->refused[0] = '\0';
-        e->up_at = loop_now(e->loop);
-        e->pings = 0;
-        e->probing = e->silent = false;
-        arm(e, PING_EVERY);
+        reach_up(&e->reach, loop_now(e->loop));
+        arm(e);
         log_debug("Connected to the core at %s.", e->name);
+        tell_time(e);
         e->ops->up(e, e->userdata);
+}
+
+bool endpoint_is_refused(const struct endpoint *e)
+{
+        return e->denied;
 }
 
 /* ---- to log in ---- */
@@ -106,11 +99,11 @@ static void login_message(struct rpc_call *call, struct view m)
                 r = rpc_conn_set_token(e->rpc, p->token);
         if (r < 0)
                 fail_soon(e, r == -ENOMEM ? "out of memory"
-                                          : "what answers the login does not parse");
+                                          : "the answer to the login cannot be parsed");
         pb_free(p);
 }
 
-/* It tries again without end: told when it is news, and now and then. */
+/* It tries again without end: logged when it is news, and now and then. */
 static void tell_refused(struct endpoint *e, const char *message)
 {
         struct boot_time now = loop_now(e->loop);
@@ -120,7 +113,7 @@ static void tell_refused(struct endpoint *e, const char *message)
                 return;
         snprintf(e->refused, sizeof(e->refused), "%s", message);
         e->tell_at = boot_add(now, TELL_EVERY);
-        log_warning("The core at %s does not let the user %s in: %s.", e->name, e->login->user,
+        log_warning("The core at %s refuses the login of user %s: %s.", e->name, e->login->user,
                     message);
 }
 
@@ -128,12 +121,14 @@ static void login_status(struct rpc_call *call, enum rpc_code code, const char *
 {
         struct endpoint *e = call->userdata;
 
-        if (e->failing[0] || e->closing)
+        if (*e->reach.failing || e->closing)
                 return;
         /* A core that asks nobody who they are takes us as well. */
         if (code == RPC_OK || strstr(message, "authentication is not enabled"))
                 return set_up(e);
         tell_refused(e, message);
+        e->denied = code == RPC_INVALID_ARGUMENT || code == RPC_PERMISSION_DENIED ||
+                    code == RPC_UNAUTHENTICATED || code == RPC_NOT_FOUND;
         fail_soon(e, message);
 }
 
@@ -161,14 +156,15 @@ static void log_in(struct endpoint *e)
                 return fail_soon(e, "out of memory");
         rpc_call_end(call);
         explicit_bzero(b.data, buf_len(&b));
-        arm(e, LOGIN_TIMEOUT);
+        reach_limit(&e->reach, loop_now(e->loop), LOGIN_TIMEOUT);
+        arm(e);
         stream_kick(e->stream);
 }
 
 void endpoint_log_in_again(struct endpoint *e)
 {
-        if (e->up && e->login)
-                fail_soon(e, "its login is over");
+        if (is_up(e) && e->login)
+                fail_soon(e, "its login has expired");
 }
 
 /* ---- */
@@ -178,6 +174,7 @@ static void on_connected(struct stream *s, void *userdata)
         struct endpoint *e = userdata;
 
         e->stream = s;
+        e->denied = false;
         if (rpc_conn_new_client(&e->rpc, e->name, e->url.tls) < 0)
                 return fail(e, "out of memory");
         if (e->login)
@@ -186,27 +183,15 @@ static void on_connected(struct stream *s, void *userdata)
                 set_up(e);
 }
 
-static bool is_waiting(const struct endpoint *e)
-{
-        return e->pings > rpc_conn_pongs(e->rpc);
-}
-
-static void heard(struct endpoint *e)
-{
-        if (!e->up || e->failing[0] || is_waiting(e))
-                return;
-        if (e->probing)
-                arm(e, PING_EVERY);
-        e->probing = e->silent = false;
-}
-
 static void on_data(struct stream *s, struct view data)
 {
         struct endpoint *e = stream_userdata(s);
 
+        tell_time(e);
         if (rpc_conn_input(e->rpc, data.p, data.len) < 0)
                 return fail(e, "it does not speak gRPC");
-        heard(e);
+        reach_heard(&e->reach, loop_now(e->loop));
+        arm(e);
         stream_kick(s);
 }
 
@@ -214,8 +199,9 @@ static void on_fill(struct stream *s, struct buf *tx)
 {
         struct endpoint *e = stream_userdata(s);
 
+        tell_time(e);
         if (rpc_conn_output(e->rpc, tx, OUTPUT_CHUNK) < 0)
-                fail(e, "it said good-bye");
+                fail(e, "it closed the connection in order (GOAWAY)");
 }
 
 static void on_close(struct stream *s, const char *why)
@@ -233,75 +219,82 @@ static void on_failed(const char *why, void *userdata)
 
 static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on_failed};
 
-static void connect_now(struct endpoint *e)
+/* ---- what the reach wants ---- */
+
+static struct endpoint *endpoint_of(const struct reach *r)
 {
-        e->wanted = e->greeting = false;
-        arm(e, CONNECT_TIMEOUT);
+        return container_of(r, struct endpoint, reach);
+}
+
+static void on_connect(struct reach *r)
+{
+        struct endpoint *e = endpoint_of(r);
+
         dial_start(&e->dial, &e->url, e->tls);
 }
 
-static void ping(struct endpoint *e)
+static bool is_greeting(const struct reach *r)
 {
-        if (rpc_conn_ping(e->rpc) < 0)
-                return fail_soon(e, "out of memory");
-        e->pings++;
-        stream_kick(e->stream);
+        return dial_is_greeting(&endpoint_of(r)->dial);
 }
 
-void endpoint_suspect(struct endpoint *e)
+static void on_close_it(struct reach *r)
 {
-        if (!e->up || e->silent || e->failing[0])
-                return;
-        e->silent = true;
-        e->probing = false;
-        arm(e, PING_EVERY);
-        if (!is_waiting(e))
-                ping(e);
+        tell_time(endpoint_of(r));
+        close_connection(endpoint_of(r));
+}
+
+static int on_ping(struct reach *r)
+{
+        struct endpoint *e = endpoint_of(r);
+        int n = rpc_conn_ping(e->rpc);
+
+        if (n == 0)
+                stream_kick(e->stream);
+        return n;
+}
+
+static uint64_t pongs(const struct reach *r)
+{
+        return rpc_conn_pongs(endpoint_of(r)->rpc);
+}
+
+static void on_down(struct reach *r, bool was_up, const char *why)
+{
+        struct endpoint *e = endpoint_of(r);
+
+        if (was_up)
+                log_debug("Lost the core at %s: %s.", e->name, why);
+        else
+                log_debug("Cannot reach the core at %s: %s.", e->name, why);
+        e->ops->down(e, why, e->userdata);
+}
+
+static void on_silent(struct reach *r)
+{
+        struct endpoint *e = endpoint_of(r);
+
+        tell_time(e);
         e->ops->silent(e, e->userdata);
 }
+
+static const struct reach_ops reach_ops = {.connect = on_connect,
+                                           .is_greeting = is_greeting,
+                                           .close = on_close_it,
+                                           .ping = on_ping,
+                                           .pongs = pongs,
+                                           .down = on_down,
+                                           .silent = on_silent};
 
 static void on_timer(struct loop_timer *t)
 {
         struct endpoint *e = container_of(t, struct endpoint, timer);
-        char why[sizeof(e->failing)];
 
-        if (e->failing[0]) {
-                strcpy(why, e->failing);
-                return fail(e, why);
-        }
-        if (!e->up) {
-                if (dial_is_greeting(&e->dial) && !e->greeting) {
-                        e->greeting = true;
-                        return arm(e, GREETING_TIMEOUT);
-                }
-                if (e->stream || dial_is_trying(&e->dial))
-                        return fail(e, "no connection in time");
-                if (e->wanted)
-                        connect_now(e);
-                return;
-        }
-        if (e->probing)
-                return endpoint_suspect(e);
-        if (is_waiting(e))
-                return fail(e, "it does not answer");
-        arm(e, PING_EVERY);
-        ping(e);
+        reach_run(&e->reach, loop_now(e->loop));
+        arm(e);
 }
 
-void endpoint_probe(struct endpoint *e, nsec_t within)
-{
-        if (!e->up || e->probing || e->silent || e->failing[0])
-                return;
-        e->probing = true;
-        arm(e, within);
-        if (!is_waiting(e))
-                ping(e);
-}
-
-bool endpoint_is_silent(const struct endpoint *e)
-{
-        return e->silent;
-}
+/* ---- ---- */
 
 int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, const char *url,
                  struct tls *tls, const struct endpoint_login *login,
@@ -323,7 +316,7 @@ int endpoint_new(struct endpoint **ret, struct loop *l, struct resolver *rv, con
         e->login = login;
         e->ops = ops;
         e->userdata = userdata;
-        e->backoff = RETRY_MIN;
+        reach_init(&e->reach, &reach_ops);
         *ret = take_ptr(e);
         return 0;
 }
@@ -333,6 +326,7 @@ struct endpoint *endpoint_free(struct endpoint *e)
         if (!e)
                 return NULL;
         loop_timer_disarm(&e->timer);
+        e->reach.state = REACH_DOWN; /* what ends now asks for nothing more here */
         close_connection(e);
         free(e);
         return NULL;
@@ -340,16 +334,13 @@ struct endpoint *endpoint_free(struct endpoint *e)
 
 void endpoint_want(struct endpoint *e)
 {
-        if (e->up || e->stream || dial_is_trying(&e->dial))
-                return;
-        e->wanted = true;
-        if (!loop_timer_armed(&e->timer))
-                connect_now(e);
+        reach_want(&e->reach, loop_now(e->loop));
+        arm(e);
 }
 
 struct rpc_conn *endpoint_rpc(const struct endpoint *e)
 {
-        return e->up ? e->rpc : NULL;
+        return is_up(e) ? e->rpc : NULL;
 }
 
 void endpoint_kick(struct endpoint *e)
@@ -358,34 +349,44 @@ void endpoint_kick(struct endpoint *e)
                 stream_kick(e->stream);
 }
 
-void endpoint_drop(struct endpoint *e, const char *why)
+void endpoint_flush(struct endpoint *e)
 {
-        if (e->up)
-                fail(e, why);
+        if (is_up(e) && e->stream)
+                stream_flush(e->stream);
+}
+
+void endpoint_suspect(struct endpoint *e)
+{
+        reach_suspect(&e->reach, loop_now(e->loop));
+        arm(e);
+}
+
+void endpoint_probe(struct endpoint *e, nsec_t within)
+{
+        reach_probe(&e->reach, loop_now(e->loop), within);
+        arm(e);
+}
+
+bool endpoint_is_silent(const struct endpoint *e)
+{
+        return e->reach.silent;
 }
 
 void endpoint_again(struct endpoint *e)
 {
-        bool wanted = e->up || e->stream || dial_is_trying(&e->dial) || e->wanted;
-
-        if (e->up)
-                fail(e, "the network has changed");
-        e->backoff = RETRY_MIN;
-        if (!wanted)
-                return;
-        close_connection(e);
-        connect_now(e);
+        reach_again(&e->reach, loop_now(e->loop));
+        arm(e);
 }
 
 void endpoint_at(const struct endpoint *e, char *out, size_t size)
 {
-        snprintf(out, size, "%s", e->up ? stream_peer(e->stream) : "");
+        snprintf(out, size, "%s", is_up(e) ? stream_peer(e->stream) : "");
 }
 
 void endpoint_source(const struct endpoint *e, char *out, size_t size)
 {
         out[0] = '\0';
-        if (e->up)
+        if (is_up(e))
                 stream_source(e->stream, out, size);
 }
 

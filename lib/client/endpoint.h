@@ -1,22 +1,24 @@
-/*
- * One endpoint of the core, and our connection to it: connects when asked to, tries again after
- * a failure, logs in where there is a user to log in as, and tells when it is up or down. Keeps
- * an HTTP/2 PING going, so that a half-open connection is known within seconds.
- */
+/* One endpoint of the core, and our connection to it: does with a real connection what
+ * member/reach.h decides. Logs in if there is a user to log in as, and reports when the
+ * endpoint is up or down. */
 #pragma once
 
 #include "base/url.h"
 #include "loop/dial.h"
+#include "member/reach.h"
 #include "rpc/conn.h"
 
 struct endpoint;
 
-/* Who we are to the core, where it asks; strings are borrowed. */
+/* Our login at the core, where it needs one; strings are borrowed. */
 struct endpoint_login {
         const char *user, *password;
 };
 
 struct endpoint_ops {
+        /* The time, before any of these, and before calls on it are notified of anything; may
+         * be NULL. */
+        void (*at)(struct boot_time now, void *userdata);
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
         void (*down)(struct endpoint *e, const char *why, void *userdata);
@@ -34,12 +36,17 @@ DEFINE_CLEANUP(struct endpoint *, endpoint_free)
 /* A call was refused for its token, which has an end: logs in again, on a new connection. */
 void endpoint_log_in_again(struct endpoint *e);
 
+/* It answered our login, when it was connected last, and does not let such a user in. */
+bool endpoint_is_refused(const struct endpoint *e);
+
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void endpoint_want(struct endpoint *e);
 
 /* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls. */
 struct rpc_conn *endpoint_rpc(const struct endpoint *e);
 void endpoint_kick(struct endpoint *e);
+/* The same, at once; see stream_flush(). */
+void endpoint_flush(struct endpoint *e);
 
 /* Asks a connection that is up whether somebody is still there. One that does not say so within
  * that time is silent, until it says something or is given up; so is one that is suspected. */
@@ -56,8 +63,5 @@ void endpoint_at(const struct endpoint *e, char *out, size_t size);
 
 /* The address that we reach it from; "" while it is not up. */
 void endpoint_source(const struct endpoint *e, char *out, size_t size);
-
-/* Ends a connection that is of no use. */
-void endpoint_drop(struct endpoint *e, const char *why);
 
 const char *endpoint_name(const struct endpoint *e);

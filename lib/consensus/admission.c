@@ -29,6 +29,26 @@ static bool host_among(const struct stream *s, const char *urls)
         return false;
 }
 
+static bool among(const char *list, const char *word)
+{
+        char item[256];
+
+        while (list_next(&list, item, sizeof(item)))
+                if (strcmp(item, word) == 0)
+                        return true;
+        return false;
+}
+
+static bool is_one_of(const struct stream *s, const char *hosts)
+{
+        char host[256];
+
+        while (list_next(&hosts, host, sizeof(host)))
+                if (stream_peer_is(s, host))
+                        return true;
+        return false;
+}
+
 bool admission_check(const struct admission *a, struct stream *s, const char *urls,
                      char why[static 512])
 {
@@ -42,11 +62,14 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
                         urls);
                 return plain_url_among(urls);
         }
+        if (a->anybody)
+                return true;
         stream_peer_subject(s, subject, sizeof(subject));
         if (!stream_peer_serves(s)) {
                 snprintf(why, 512,
-                         "its certificate (%s) is none of a server's; one of a replica has the "
-                         "extended key usages serverAuth and clientAuth, or none",
+                         "its certificate (%s) is not valid for a server; a replica's "
+                         "certificate has both extended key usages, serverAuth and clientAuth, "
+                         "or none",
                          subject);
                 return false;
         }
@@ -55,7 +78,7 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
                          "the common name in its certificate (%s) is not "
                          "PeerCertAllowedCN=%.100s",
                          subject, a->cn);
-                return cn && strcmp(cn, a->cn) == 0;
+                return cn && among(a->cn, cn);
         }
         if (a->host) {
                 snprintf(
@@ -63,7 +86,7 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
                         "its certificate (%s) is not for PeerCertAllowedHostname=%.100s by its "
                         "subjectAltName",
                         subject, a->host);
-                return stream_peer_is(s, a->host);
+                return is_one_of(s, a->host);
         }
         snprintf(why, 512,
                  "its certificate (%s) is not for the host of the member's peer URL by its "
@@ -75,30 +98,31 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
 
 bool admission_plaintext(const struct admission *a, const struct url *u)
 {
-        return a->plaintext || u->tls || url_is_loopback(u);
+        return a->plaintext || (u->tls && !a->anybody) || url_is_loopback(u);
 }
 
 bool admission_tell(struct admission *a, uint64_t cause, struct boot_time now)
 {
-        size_t free = ARRAY_SIZE(a->told);
+        size_t free = ARRAY_SIZE(a->logged);
 
-        for (size_t i = 0; i < ARRAY_SIZE(a->told); i++) {
-                bool old = a->told[i].at.ns == 0 || boot_diff(now, a->told[i].at) >= TELL_AGAIN;
+        for (size_t i = 0; i < ARRAY_SIZE(a->logged); i++) {
+                bool old = a->logged[i].at.ns == 0 ||
+                           boot_diff(now, a->logged[i].at) >= TELL_AGAIN;
 
-                if (!old && a->told[i].cause == cause)
+                if (!old && a->logged[i].cause == cause)
                         return false;
                 if (old)
                         free = i;
         }
-        if (free == ARRAY_SIZE(a->told)) {
-                a->untold++;
+        if (free == ARRAY_SIZE(a->logged)) {
+                a->unlogged++;
                 return false;
         }
-        if (a->untold > 0)
-                log_warning("Refused %u links more, for causes that were too many to tell.",
-                            a->untold);
-        a->untold = 0;
-        a->told[free].cause = cause;
-        a->told[free].at = now;
+        if (a->unlogged > 0)
+                log_warning("Refused %u more links, for too many different causes to log each.",
+                            a->unlogged);
+        a->unlogged = 0;
+        a->logged[free].cause = cause;
+        a->logged[free].at = now;
         return true;
 }

@@ -1,13 +1,15 @@
 /*
- * Who may speak as which member, on either end of a link.
+ * Decides which peer may act as which member, on either end of a link.
  *
- * With TLS, whoever calls or answers as a member shows a certificate that is for the host of
- * one of that member's peer URLs, as the configuration of the replicas has them, and that is a
- * server's: an agent's of the same authority is not. A site whose certificates are shaped
- * otherwise names the common name, or a host that all of them are for, instead. Without TLS
- * nothing is known of the other side, but that the member's URLs say so.
+ * With TLS, a peer that calls or answers as a member must show a certificate that is for the
+ * host of one of that member's peer URLs, as the configuration of the replicas has them, and
+ * that is a server's: an agent's certificate of the same authority is not. A site with other
+ * certificates configures the common name, or a host, that all of them have. Without TLS
+ * nothing is known of the peer, and only a member whose URLs are plaintext is accepted. With
+ * certificates that replicas make themselves nothing is known either, and who may listen on the
+ * way learns nothing.
  *
- * A refusal is told once a minute for each cause, and of few causes at a time.
+ * A refusal is logged once a minute for each cause, and for a few causes at a time.
  */
 #pragma once
 
@@ -16,13 +18,16 @@
 #include "loop/stream.h"
 
 struct admission {
-        const char *cn, *host; /* instead of the rule; NULL: the rule; borrowed */
-        bool plaintext;        /* also to other machines */
+        const char *cn,
+                *host;  /* instead of the rule, joined by commas; NULL: the rule; borrowed
+                         */
+        bool anybody;   /* certificates say nothing of whose they are (--peer-auto-tls) */
+        bool plaintext; /* also to other machines */
         struct {
                 uint64_t cause;
                 struct boot_time at;
-        } told[8];
-        unsigned untold;
+        } logged[16];
+        unsigned unlogged;
 };
 
 /* Whether the other side of @s may be the member with those URLs, joined by commas; if not,
@@ -30,8 +35,9 @@ struct admission {
 bool admission_check(const struct admission *a, struct stream *s, const char *urls,
                      char why[static 512]);
 
-/* Whether what goes to @u may go without TLS. */
+/* Whether what goes to @u may go, for all that is known of who is there. */
 bool admission_plaintext(const struct admission *a, const struct url *u);
 
-/* Whether a refusal may be told; @cause is the same number for what is the same to a person. */
+/* Whether a refusal may be logged now; refusals that are the same to a person have the same
+ * @cause. */
 bool admission_tell(struct admission *a, uint64_t cause, struct boot_time now);

@@ -1,11 +1,10 @@
 /*
- * Entries on their way to the followers: as much as their links take, in messages of bounded
- * size.
+ * Sends entries to the followers: as much as their links take, in messages of bounded size.
  *
  * raft hands out AppendEntries of up to 128 entries, however large they are, and again with
- * each heartbeat to one who does not answer. What it wants a follower to be sent is only noted
- * here, and read from the log when the link has room; to raft that is a slow network. Messages
- * that start where the last one ended, so that a follower sees no gap.
+ * each heartbeat to a follower that does not answer. What raft wants to send is only noted
+ * here, and read from the log when the link has room; to raft that looks like a slow network.
+ * Each message starts where the last one ended, so that a follower sees no gap.
  */
 #include "consensus/internal.h"
 

@@ -1,5 +1,5 @@
-/* Lease time at work (lease_clock.h): the leader's beacons, their answers, and what a new
- * leader asks. */
+/* Beacons carry lease time (lease_clock.h) between replicas: the leader sends them, followers
+ * answer, and a new leader asks what the others have heard. */
 #include "consensus/internal.h"
 
 static int nsec_cmp(const void *a, const void *b)
@@ -30,7 +30,7 @@ static struct boot_time majority_answered(const struct replica *r)
 
         if (need == 0)
                 return r->now;
-        n = voters_sorted(r, r->answered, at);
+        n = voters_sorted(r, r->time.answered, at);
         return (struct boot_time){n >= need ? at[n - need] : 0};
 }
 
@@ -42,10 +42,12 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 
         if (way < 0)
                 return;
-        if (way <= r->cfg.heartbeat + 2 * r->clock.way)
-                r->answered[i] = max_of(r->answered[i], sent);
+        histogram_add_nsec(&replica_peer_counts(r, replica_conf(r)->servers[i].id)->way,
+                           &histogram_way, way);
+        if (way <= r->cfg.heartbeat + 2 * r->time.clock.way)
+                r->time.answered[i] = max_of(r->time.answered[i], sent);
         else
-                r->late[i] = min_of(r->late[i], way);
+                r->time.late[i] = min_of(r->time.late[i], way);
 }
 
 /* We lead and commit, and yet every answer comes late: it is the way that is long, longer than
@@ -56,15 +58,15 @@ static void learn_way(struct replica *r)
         nsec_t late[REPLICA_PEERS_MAX];
 
         if (need == 0 ||
-            r->beacons_unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
-            voters_sorted(r, r->late, late) < need || late[need - 1] == INT64_MAX)
+            r->time.unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
+            voters_sorted(r, r->time.late, late) < need || late[need - 1] == INT64_MAX)
                 return;
-        log_warning("The way to a majority of the replicas and back takes %lld ms; choose a "
+        log_warning("The round trip to a majority of the replicas takes %lld ms; choose a "
                     "HeartbeatInterval above that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
-        r->clock.way = late[need - 1];
+        r->time.clock.way = late[need - 1];
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->late[i] = INT64_MAX;
+                r->time.late[i] = INT64_MAX;
 }
 
 /* Whether what is appended gets committed. */
@@ -72,82 +74,98 @@ static bool commits_move(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
 
-        if (commit > r->moved_commit || log_last(&r->log) <= commit) {
-                r->moved_commit = commit;
-                r->moved_at = r->now;
+        if (commit > r->time.moved_commit || log_last(&r->log) <= commit) {
+                r->time.moved_commit = commit;
+                r->time.moved_at = r->now;
         }
-        return boot_diff(r->now, r->moved_at) <= lease_clock_limit(&r->clock);
+        return boot_diff(r->now, r->time.moved_at) <= lease_clock_limit(&r->time.clock);
 }
 
-/* A new leader asks what lease time the others have heard of, until a majority has told. */
+/* A new leader asks which lease time the others have received, until a majority has answered.
+ */
 void beacons_ask(struct replica *r)
 {
         uint64_t term = raft_current_term(&r->raft);
 
-        if (r->asking && boot_diff(r->now, r->asked_time_at) < r->cfg.heartbeat)
+        if (r->time.asking && boot_diff(r->now, r->time.asked_at) < r->cfg.heartbeat)
                 return;
-        r->asking = true;
-        r->asked_time_at = r->now;
+        r->time.asking = true;
+        r->time.asked_at = r->now;
         replica_send_all(r, FRAME_TIME_ASK, &term, 1);
 }
 
-void beacons_told(struct replica *r, unsigned i, uint64_t term, uint64_t time)
+void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t time)
 {
-        if (!r->asking || replica_conf(r)->servers[i].role != RAFT_VOTER)
+        if (!r->time.asking || replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return;
-        r->time_told |= UINT64_C(1) << i;
-        lease_clock_told(&r->clock, term, (struct lease_time){(nsec_t) time}, r->now);
+        r->time.reported |= UINT64_C(1) << i;
+        lease_clock_learn(&r->time.clock, term, (struct lease_time){(nsec_t) time}, r->now);
+}
+
+static void count_excused(struct replica *r, nsec_t d)
+{
+        r->counts.outages += d > 0;
+        r->counts.excused += max_of(d, (nsec_t) 0);
 }
 
 /* Keeps lease time going, as long as a majority answers and commits move. */
 void beacons_run(struct replica *r)
 {
-        struct boot_time answered;
+        struct boot_time answered, heard;
         nsec_t outages;
 
         if (!replica_leads(r) || !r->ready)
                 return;
-        if (!r->clock.running) {
-                if ((unsigned) __builtin_popcountll(r->time_told) + 1 <= replica_voters(r) / 2)
+        if (!r->time.clock.running) {
+                if ((unsigned) __builtin_popcountll(r->time.reported) + 1 <=
+                    replica_voters(r) / 2)
                         return beacons_ask(r);
-                r->asking = false;
-                r->moved_at = r->now;
-                lease_clock_start(&r->clock, raft_current_term(&r->raft), r->now);
+                r->time.asking = false;
+                r->time.moved_at = r->now;
+                heard = r->time.clock.known_at;
+                lease_clock_start(&r->time.clock, raft_current_term(&r->raft), r->now);
+                if (heard.ns > 0)
+                        count_excused(r, boot_diff(r->time.clock.since, heard));
         }
-        outages = r->clock.outages;
+        outages = r->time.clock.outages;
         /* While it hands over, it accepts no renewal. */
         if (commits_move(r) && raft_transferee(&r->raft) == 0) {
                 answered = majority_answered(r);
-                if (boot_before(r->clock.since, answered))
-                        r->beacons_unanswered = 0;
-                lease_clock_confirm(&r->clock, answered);
+                if (boot_before(r->time.clock.since, answered))
+                        r->time.unanswered = 0;
+                lease_clock_confirm(&r->time.clock, answered);
                 learn_way(r);
         }
-        if (r->clock.outages > outages)
-                log_debug("For %lld ms nothing could be renewed; no lease pays for that.",
-                          (long long) ((r->clock.outages - outages) / NSEC_PER_MSEC));
-        if (boot_diff(r->now, r->beacon_at) < r->cfg.heartbeat * 9 / 10)
+        count_excused(r, r->time.clock.outages - outages);
+        if (r->time.clock.outages > outages)
+                log_debug("For %lld ms no renewal could be accepted; no lease is shortened by "
+                          "that.",
+                          (long long) ((r->time.clock.outages - outages) / NSEC_PER_MSEC));
+        if (boot_diff(r->now, r->time.beacon_at) < r->cfg.heartbeat * 9 / 10)
                 return;
-        r->beacon_at = r->now;
-        r->beacons_unanswered++;
+        r->counts.late_heartbeats +=
+                boot_before(r->led_at, r->time.beacon_at) &&
+                boot_diff(r->now, r->time.beacon_at) > 2 * r->cfg.heartbeat;
+        r->time.beacon_at = r->now;
+        r->time.unanswered++;
         replica_send_all(r, FRAME_BEACON,
                          (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
-                                      (uint64_t) lease_clock_give(&r->clock, r->now).ns},
+                                      (uint64_t) lease_clock_give(&r->time.clock, r->now).ns},
                          3);
 }
 
 struct lease_time replica_lease_time(const struct replica *r, struct boot_time now)
 {
-        return lease_clock_read(&r->clock, now);
+        return lease_clock_read(&r->time.clock, now);
 }
 
 struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
                                     struct boot_time now)
 {
-        return replica_leads(r) ? lease_clock_when(&r->clock, t, now) : BOOT_TIME_NEVER;
+        return replica_leads(r) ? lease_clock_when(&r->time.clock, t, now) : BOOT_TIME_NEVER;
 }
 
 bool replica_healthy(const struct replica *r, struct boot_time now)
 {
-        return replica_leads(r) && r->ready && lease_clock_healthy(&r->clock, now);
+        return replica_leads(r) && r->ready && lease_clock_healthy(&r->time.clock, now);
 }

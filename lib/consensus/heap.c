@@ -1,4 +1,4 @@
-/* The memory of libraft, in a program that can end. */
+/* libraft's memory: when an allocation fails the program ends. */
 #include <raft.h>
 #include <unistd.h>
 

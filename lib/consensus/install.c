@@ -1,27 +1,32 @@
 /*
- * A snapshot of another replica's: parts, then bytes that are whole, then a state beside ours,
- * then ours.
+ * Receives a snapshot of another replica: first as parts, then as complete bytes, then as a
+ * state beside ours, which finally replaces ours.
  *
- * It is read in before anything of our own gives way to it: what does not load, or was damaged
- * on its way, is refused. It may be large, and nothing waits for it: it is summed up as it
- * comes, read in in slices between other work, and raft hears of it when it is a state. It goes
- * as if it had never come when a newer one comes, or another term, before that.
+ * The snapshot is loaded before anything of our own gives way to it: one that does not load, or
+ * was damaged in transit, is refused. It may be large, and nothing waits for it: its checksum
+ * is computed as it arrives, it is loaded in slices between other work, and raft hears of it
+ * when it is a state. It is dropped, as if it had never come, if a newer one or another term
+ * comes before that.
  */
 #include "consensus/internal.h"
 
-#define LOAD_STEPS 6000                /* at once: some 2 ms... */
-#define LOAD_PAUSE NSEC_PER_MSEC       /* ...and again after that */
-#define TOLD_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
+#define LOAD_STEPS 6000                       /* at once: some 2 ms... */
+#define LOAD_PAUSE NSEC_PER_MSEC              /* ...and again after that */
+#define BELIEVED ((size_t) 8 << 20)           /* of one that comes in */
+#define REFUSAL_LOG_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
 
 static void forget(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
+        struct blob *data;
 
         if (c->loading) {
                 r->ops->drop(r->userdata);
                 message_discard(&c->message);
         }
-        buf_fini(&c->bytes);
+        data = c->bytes.data ? blob_new(&c->bytes) : NULL;
+        if (data)
+                snapshot_release(r, data);
         *c = (struct incoming){.refused_at = c->refused_at};
 }
 
@@ -29,19 +34,18 @@ static void forget(struct replica *r)
  * another one. */
 static void refuse(struct replica *r, const char *why)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
 
         replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, 0}, 3);
-        if (c->refused_at.ns == 0 || boot_diff(r->now, c->refused_at) >= TOLD_AGAIN) {
+        if (c->refused_at.ns == 0 || boot_diff(r->now, c->refused_at) >= REFUSAL_LOG_AGAIN) {
                 c->refused_at = r->now;
-                log_warning(
-                        "Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
-                        ", leader of term %" PRIu64
-                        ": %s. What is here stays, and it is asked for another one. Where that "
-                        "goes on, see that all members run the same version of tenure-core, "
-                        "look at that member's memory and network, and let another member "
-                        "lead (move-leader).",
-                        c->index, c->peer, c->term, why);
+                log_warning("Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
+                            ", leader of term %" PRIu64
+                            ": %s. This member keeps its state and asks for another snapshot. "
+                            "If this goes on, check that all members run the same version of "
+                            "tenure-core, check that member's memory and network, and let "
+                            "another member lead (move-leader).",
+                            c->index, c->peer, c->term, why);
         }
         forget(r);
 }
@@ -49,18 +53,18 @@ static void refuse(struct replica *r, const char *why)
 /* All of it is there. */
 static void begin(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
         size_t len = buf_len(&c->bytes) - SNAPSHOT_CRC;
         struct view state;
         int k;
 
         if (le32_get(buf_head(&c->bytes) + len) != c->crc)
-                return refuse(r, "it was damaged on its way");
+                return refuse(r, "it was damaged in transit");
         c->bytes.end -= SNAPSHOT_CRC;
         k = message_decode_snapshot((struct view){buf_head(&c->bytes), len}, &c->message,
                                     &state);
         if (k < 0)
-                return refuse(r, "it is none");
+                return refuse(r, "it is not a snapshot");
         c->loading = true;
         c->load_at = r->now;
         buf_consume(&c->bytes, len - state.len);
@@ -71,11 +75,11 @@ static void begin(struct replica *r)
 /* Nothing of ours is being saved: raft would not take it. */
 static void hand_over(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
 
         c->loading = false;
         replica_receive(r, c->peer, &c->message);
-        if (r->installing)
+        if (r->snap.installing)
                 return;
         /* Raft had no need of it. Should the same one come again, it is taken again. */
         r->ops->drop(r->userdata);
@@ -84,7 +88,7 @@ static void hand_over(struct replica *r)
 
 static void load_more(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
         size_t left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : LOAD_STEPS;
         int k;
 
@@ -102,7 +106,7 @@ static void load_more(struct replica *r)
 
 int install_part(struct replica *r, uint64_t peer, struct view in)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
         uint64_t term, index, total, offset;
         int k = view_u64(&in, &term);
 
@@ -126,6 +130,10 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         if (offset == c->have) {
                 uint64_t end = total - SNAPSHOT_CRC;
 
+                /* A part says how large all will be: not believed before much of it is there.
+                 */
+                if (c->have < BELIEVED && c->have + in.len >= BELIEVED)
+                        buf_expect(&c->bytes, total - c->have);
                 buf_add(&c->bytes, in.p, in.len);
                 if (buf_error(&c->bytes) < 0) {
                         replica_fatal(r, "out of memory");
@@ -142,39 +150,39 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
 /* It is whole, and waits for its turn, is read in, or waits for the disk. */
 static bool is_at_it(const struct replica *r)
 {
-        const struct incoming *c = &r->incoming;
+        const struct incoming *c = &r->snap.incoming;
 
         return c->total > 0 && c->have == c->total &&
-               (r->installing || c->loading || buf_len(&c->bytes) > 0);
+               (r->snap.installing || c->loading || buf_len(&c->bytes) > 0);
 }
 
 static struct boot_time tell_next(const struct replica *r)
 {
-        return is_at_it(r) ? boot_add(r->incoming.told_at, r->cfg.election / 4)
+        return is_at_it(r) ? boot_add(r->snap.incoming.acked_at, r->cfg.election / 4)
                            : BOOT_TIME_NEVER;
 }
 
 /* A large one takes its time on a slow disk. Who sent it must not send another one meanwhile,
- * of which the same would be true, nor let go of the entries behind it. */
+ * of which the same would be true, nor drop the entries behind it. */
 static void tell_at_it(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
 
         if (r->dead || boot_before(r->now, tell_next(r)))
                 return;
-        c->told_at = r->now;
+        c->acked_at = r->now;
         replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, c->have},
                      3);
 }
 
 void install_run(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
+        struct incoming *c = &r->snap.incoming;
 
-        if (!r->installing) {
+        if (!r->snap.installing) {
                 if (c->total > 0 && c->term < raft_current_term(&r->raft))
                         forget(r);
-                if (!c->loading && !r->saving && !r->snapping && c->have == c->total &&
+                if (!c->loading && !r->snap.saving && !r->snap.writing && c->have == c->total &&
                     buf_len(&c->bytes) > 0)
                         begin(r);
                 if (c->loading && !r->dead)
@@ -186,17 +194,21 @@ void install_run(struct replica *r)
 struct boot_time install_next(const struct replica *r)
 {
         return boot_min(tell_next(r),
-                        r->incoming.loading ? r->incoming.load_at : BOOT_TIME_NEVER);
+                        r->snap.incoming.loading ? r->snap.incoming.load_at : BOOT_TIME_NEVER);
 }
 
 void install_begin(struct replica *r, struct raft_update *u)
 {
-        r->installing = true;
-        r->pending = u->snapshot.metadata; /* with its configuration */
+        struct blob *data;
+
+        r->snap.installing = true;
+        r->snap.pending = u->snapshot.metadata; /* with its configuration */
         log_cut(&r->log, 0);
-        r->log.first = r->pending.index + 1;
-        r->pending_data = blob_new(&r->incoming.bytes);
-        if (!r->pending_data || snapshot_to_store(r, r->pending_data, true) < 0)
+        r->log.first = r->snap.pending.index + 1;
+        data = blob_new(&r->snap.incoming.bytes);
+        if (data)
+                snapshot_release(r, data);
+        if (!data || snapshot_to_store(r, data, true) < 0)
                 replica_fatal(r, "out of memory");
 }
 
@@ -204,22 +216,21 @@ void install_done(struct replica *r, uint64_t index)
 {
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
 
-        if (snapshot_remember(r, &r->pending) < 0)
+        if (snapshot_remember(r, &r->snap.pending) < 0)
                 return replica_fatal(r, "out of memory");
-        replica_adopt(r, r->pending.term);
-        r->pending_data = blob_free(r->pending_data);
-        r->installing = false;
+        replica_adopt(r, r->snap.pending.term);
+        r->snap.installing = false;
         r->applying = false;
         r->applied = index;
         r->ops->skipped(r->userdata);
-        ev.persisted_snapshot.metadata = r->pending;
+        ev.persisted_snapshot.metadata = r->snap.pending;
         ev.persisted_snapshot.last = true;
         replica_step(r, &ev);
 }
 
 void install_fini(struct replica *r)
 {
-        if (r->incoming.loading)
-                message_discard(&r->incoming.message);
-        buf_fini(&r->incoming.bytes);
+        if (r->snap.incoming.loading)
+                message_discard(&r->snap.incoming.message);
+        buf_fini(&r->snap.incoming.bytes);
 }

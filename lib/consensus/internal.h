@@ -41,7 +41,7 @@ struct batch {
 struct window {
         uint64_t life; /* 0: nobody's */
         uint64_t high, seen;
-        unsigned unacked; /* came since it was told */
+        unsigned unacked; /* came since the last acknowledgement */
         bool full;        /* no room for the last */
 };
 
@@ -75,7 +75,7 @@ struct read {
                 RB_ENTRY(read) by_id;
         };
         uint64_t id;
-        uint64_t peer; /* who asked; 0: we */
+        uint64_t peer; /* the replica that asked; 0: this one */
 };
 STAILQ_HEAD(reads, read);
 RB_HEAD(reads_asked, read);
@@ -87,7 +87,7 @@ struct configured {
         int role[REPLICA_PEERS_MAX];
 };
 
-/* Leader: the change that is under way, and who asked for it (0: we). */
+/* Leader: the change that is under way, and the replica that asked for it (0: this one). */
 struct changing {
         uint64_t request, peer, index;
         /* The voters before it, where it makes one more: what a majority of them has cannot be
@@ -106,7 +106,7 @@ struct health {
         uint64_t lacks_of; /* the term of that */
         raft_index installs; /* up to where a snapshot is on its way, or on its way to the disk:
                                 meanwhile raft answers as if the log were gone; 0: none */
-        struct boot_time lacks_told_at;
+        struct boot_time lacks_logged_at;
 };
 
 /* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
@@ -138,31 +138,15 @@ struct incoming {
         bool loading;             /* it is whole, and read in, from time to time some more... */
         struct boot_time load_at; /* ...then... */
         struct raft_message message; /* ...of which raft will hear */
-        struct boot_time told_at;    /* when its sender last heard that we are at it */
-        struct boot_time refused_at; /* when one was, as far as it was told of */
+        struct boot_time acked_at;   /* when its sender was last sent our progress */
+        struct boot_time refused_at; /* when the refusal of one was last logged */
 };
 
-struct replica {
-        struct raft raft;
-        bool raft_up;
-        struct replica_config cfg;
-        char *address;
-        const struct replica_ops *ops;
-        void *userdata;
-        struct store *store;
-        struct log log;
-        struct boot_time now;
-        uint64_t committed; /* [libraft] a heartbeat may take its own back to what is stored */
-        uint64_t applied;
-        size_t apply_left;      /* what more may be applied in this turn */
-        bool applying;          /* the entry behind `applied` is half applied */
-        uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
-        bool ready;
-        struct replica_status told; /* what `changed` last announced */
-
+/* queue.c: commands on their way to the leader, and into entries. */
+struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        size_t queued;      /* bytes of `batches` */
+        size_t bytes;       /* of `batches` */
         uint64_t forwarded; /* frames of proposals, in this life; the numbers of... */
         STAILQ_HEAD(, forwarded) unacked; /* ...those that the leader may not have */
         size_t unacked_bytes;
@@ -171,30 +155,35 @@ struct replica {
         uint64_t sent_to;                               /* since the last flush; bit per peer */
         struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
                                                            them, members or not any more */
+};
 
-        /* Snapshots. */
-        uint64_t snap_index, snap_term; /* up to where raft has compacted the log... */
-        uint64_t disk_index;            /* ...and the one on disk, older perhaps */
-        struct buf snap_conf;     /* the members as of the first, as raft encodes them... */
-        uint64_t snap_conf_index; /* ...and the entry that made them so */
-        uint64_t snap_size;
-        uint64_t snap_bytes_from; /* bytes applied since the last one */
-        bool saving;              /* one is being encoded... */
-        bool snapping;            /* ...or written... */
-        bool installing;          /* ...or somebody else's is written and loaded */
-        bool snapshot_wanted, saving_for_disk;
-        bool snapshot_due;                     /* one that was due must begin again */
+/* snapshot.c, install.c. */
+struct snapshots {
+        uint64_t index, term; /* up to where raft has compacted the log... */
+        uint64_t disk_index;  /* ...and the one on disk, older perhaps */
+        struct buf conf;      /* the members as of the first, as raft encodes them... */
+        uint64_t conf_index;  /* ...and the entry that made them so */
+        uint64_t size;
+        uint64_t bytes_from; /* bytes applied since the last one */
+        bool saving;         /* one is being encoded... */
+        bool writing;        /* ...or written... */
+        bool installing;     /* ...or somebody else's is written and loaded */
+        bool wanted, saving_for_disk;
+        bool due;                              /* one that was due must begin again */
         bool letting_go;                       /* the one that is taken was asked for */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time snapshot_again_at;    /* no room for one before */
-        struct boot_time room_at;              /* when the store looks for room again */
+        struct boot_time again_at;             /* no room for one before */
         struct raft_snapshot_metadata pending; /* of that one */
-        struct blob *pending_data;             /* of one being installed */
+        struct blob_list releasing;            /* data of some, held to free it in slices */
+        struct boot_time release_at;           /* when to free more of it */
         struct outgoing outgoing[REPLICA_PEERS_MAX];
         struct incoming incoming;
+};
 
-        /* Reads: a round asks all peers; reads that come meanwhile wait for the next. */
-        struct reads waiting, in_round;
+/* reads.c: a round asks all peers; reads that come meanwhile wait for the next. */
+struct reading {
+        struct reads waiting, in_round, spare;
+        unsigned n_spare;
         uint64_t round, round_index;
         unsigned round_acks;
         uint64_t round_acked; /* bit per peer */
@@ -203,34 +192,68 @@ struct replica {
         struct reads_asked asked; /* follower: sent to the leader, which answers in any order,
                                      and each as often as it was asked */
         struct boot_time asked_at;
+};
 
-        /* Lease time. */
+/* beacons.c: lease time. */
+struct timekeeping {
         struct lease_clock clock;
         bool asking; /* leader: what time did the others hear of? */
-        struct boot_time asked_time_at;
-        uint64_t time_told;                 /* bit per peer */
+        struct boot_time asked_at;
+        uint64_t reported;                  /* bit per peer that has */
         struct boot_time beacon_at;         /* leader: when the last beacon went out... */
         nsec_t answered[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
         nsec_t late[REPLICA_PEERS_MAX];     /* ...and the quickest answer that came late */
-        unsigned beacons_unanswered; /* in time, by a majority, since the last that was */
+        unsigned unanswered;   /* in time, by a majority, since the last that was */
         uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
         struct boot_time moved_at;
+};
 
+/* A part of this belongs to each file; raft, its log and what is applied to replica.c. */
+struct replica {
+        struct replica_config cfg;
+        char *address;
+        const struct replica_ops *ops; /* the state machine */
+        void *userdata;
+        struct store *store;
+        struct boot_time now;
+        bool dead;
+
+        struct raft raft;
+        bool raft_up;
+        struct log log;
+        uint64_t committed; /* [libraft] a heartbeat may take its own back to what is stored */
+        uint64_t applied;
+        size_t apply_left;      /* what more may be applied in this turn */
+        bool applying;          /* the entry behind `applied` is half applied */
+        uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
+        bool ready;
+        struct replica_status announced; /* what `changed` last announced */
+        struct replica_counts counts;
+        struct boot_time applying_since;  /* the entry that is half applied */
+        struct boot_time room_at;         /* when the store looks for room again */
+        struct boot_time leader_down_at;  /* follower: since when its link is down; NEVER */
+        struct boot_time born_at, led_at; /* leader: since when */
+
+        struct queue queue;
+        struct snapshots snap;
+        struct reading reading;
+        struct timekeeping time;
+
+        /* append.c */
         struct pipe pipes[REPLICA_PEERS_MAX];
-        uint64_t told_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
+        uint64_t sent_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
                                                     is committed */
-        struct boot_time leader_down_at; /* follower: since when its link is down; NEVER */
 
+        /* members.c */
         struct configured configured;
         struct changing changing;
         struct health health[2 * REPLICA_PEERS_MAX];
-        struct boot_time born_at, led_at; /* leader: since when */
 
-        /* What the disk said, until replica_start() hands it to raft. */
-        struct raft_snapshot_metadata start_meta;
-        uint64_t start_term, start_vote;
-
-        bool dead;
+        /* start.c: what the disk said, until replica_start() hands it to raft. */
+        struct {
+                struct raft_snapshot_metadata meta;
+                uint64_t term, vote;
+        } start;
 };
 
 /* ---- replica.c ---- */
@@ -245,6 +268,8 @@ int replica_position(const struct replica *r, uint64_t id);
 bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
 void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame);
+/* Of member @id; where there is no room for one more, of somebody who is none any more. */
+struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id);
 /* Sends a frame of @n numbers. */
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,
                   size_t n);
@@ -276,6 +301,8 @@ struct boot_time snapshot_next(const struct replica *r);
 must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
 /* Writes @data, of what is `pending`. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_to_store(struct replica *r, struct blob *data, bool install);
+/* Takes over the caller's hold on @data: once nobody else has one, it is freed, in slices. */
+void snapshot_release(struct replica *r, struct blob *data);
 void snapshot_fini(struct replica *r);
 /* From the store. */
 void snapshot_on_done(void *userdata, uint64_t index);
@@ -304,7 +331,8 @@ bool queue_may_submit(const struct replica *r);
 bool queue_submit(struct replica *r);
 /* Leader: the first time that it is one in this term. */
 void queue_term_begins(struct replica *r);
-/* Leader: tells who forwarded something what has come; behind all else that a flush sends. */
+/* Leader: acknowledges forwarded frames to their senders; behind all else that a flush sends.
+ */
 void queue_acknowledge(struct replica *r);
 /* Follower: hands to the leader what waits; hears what it has, and sends the rest again. */
 void queue_forward(struct replica *r);
@@ -333,7 +361,7 @@ void reads_start_round(struct replica *r);
 void reads_ping(struct replica *r);
 void reads_ask_leader(struct replica *r);
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
-void reads_told(struct replica *r, uint64_t id, uint64_t index);
+void reads_answered(struct replica *r, uint64_t id, uint64_t index);
 void reads_reroute(struct replica *r);
 
 /* ---- beacons.c ---- */
@@ -341,17 +369,17 @@ void reads_reroute(struct replica *r);
 void beacons_run(struct replica *r);
 void beacons_ask(struct replica *r);
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent);
-void beacons_told(struct replica *r, unsigned i, uint64_t term, uint64_t time);
+void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 
 /* ---- members.c ---- */
 
 /* After each step: has the configuration changed, or a change come to its end? */
 void members_step(struct replica *r);
 void members_appended(struct replica *r, uint64_t first);
-/* [libraft] One who is no voter as far as it knows refuses to vote. But it may be one already,
- * and its vote the one that is needed to tell it so; who counts it is the candidate's affair
- * (Raft thesis, 4.2.2). For this event it is alone in its configuration, and a voter. Returns
- * true when it is to be taken back. */
+/* [libraft] A replica that is no voter as far as it knows refuses to vote. But it may be one
+ * already, and its vote the one that is needed to tell it so; who counts it is the candidate's
+ * affair (Raft thesis, 4.2.2). For this event it is alone in its configuration, and a voter.
+ * Returns true when it is to be taken back. */
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
                        struct raft_configuration *ret_own);
 void members_take_back(struct replica *r, const struct raft_configuration *own);

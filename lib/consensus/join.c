@@ -95,7 +95,7 @@ static void on_data(struct stream *s, struct view data)
         if (buf_len(&j->rx) - 4 < len && len <= ANSWER_MAX)
                 return;
         if (len > ANSWER_MAX || parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
-                snprintf(j->why, sizeof(j->why), "%s answers what is no answer", j->asked);
+                snprintf(j->why, sizeof(j->why), "%s sent an invalid answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
                 j->stream = stream_free(j->stream); /* once is enough */

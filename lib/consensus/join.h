@@ -1,6 +1,6 @@
 /*
- * How a replica that others have added learns who it is: it asks any of them, on their peer
- * port, which member has its URL.
+ * Lets a replica that others have added learn its id: it asks any of them, on their peer port,
+ * which member has its URL.
  *
  * Goes round the given URLs until one knows. On the caller's loop.
  */
@@ -25,7 +25,7 @@ struct join;
 
 struct join_config {
         const char *urls;                  /* of the other members, joined by commas */
-        const char *self;                  /* one of our peer URLs, as they were told */
+        const char *self;                  /* one of our peer URLs, as they were given */
         struct tls *tls;                   /* for https://; borrowed */
         const struct admission *admission; /* borrowed */
 };
@@ -45,5 +45,5 @@ DEFINE_CLEANUP(struct join *, join_free)
 #define JOIN_MAGIC "TENJOIN1"
 #define JOIN_URL_MAX 320
 
-/* Writes the answer, for who serves it. */
+/* Writes the answer, for the side that serves it. */
 void join_answer(const struct joined *who, struct buf *out);

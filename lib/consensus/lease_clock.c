@@ -8,10 +8,10 @@ void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry)
         };
 }
 
-void lease_clock_told(struct lease_clock *c, uint64_t term, struct lease_time t,
-                      struct boot_time now)
+void lease_clock_learn(struct lease_clock *c, uint64_t term, struct lease_time t,
+                       struct boot_time now)
 {
-        if (term < c->term || (term == c->term && lease_before(t, c->known)))
+        if (term < c->term || (term == c->term && lease_time_before(t, c->known)))
                 return;
         c->term = term;
         c->known = t;
@@ -48,10 +48,10 @@ void lease_clock_confirm(struct lease_clock *c, struct boot_time sent)
                 c->at = c->known;
                 c->since = boot_add(sent, c->retry);
         } else {
-                c->at = lease_add(c->at, gap);
+                c->at = lease_time_add(c->at, gap);
                 c->since = sent;
         }
-        lease_clock_told(c, c->term, c->at, sent);
+        lease_clock_learn(c, c->term, c->at, sent);
 }
 
 struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time now)
@@ -59,15 +59,15 @@ struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time
         nsec_t gap = boot_diff(now, c->running ? c->since : c->known_at);
         struct lease_time t = c->running ? c->at : c->known;
 
-        return lease_max(c->known,
-                         gap > 0 && gap <= lease_clock_limit(c) ? lease_add(t, gap) : t);
+        return lease_time_max(
+                c->known, gap > 0 && gap <= lease_clock_limit(c) ? lease_time_add(t, gap) : t);
 }
 
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now)
 {
         struct lease_time t = lease_clock_read(c, now);
 
-        lease_clock_told(c, c->term, t, now);
+        lease_clock_learn(c, c->term, t, now);
         return t;
 }
 
@@ -81,5 +81,5 @@ struct boot_time lease_clock_when(const struct lease_clock *c, struct lease_time
 {
         if (t.ns == LEASE_TIME_NEVER.ns)
                 return BOOT_TIME_NEVER;
-        return boot_max(now, boot_add(c->since, lease_diff(t, c->at)));
+        return boot_max(now, boot_add(c->since, lease_time_diff(t, c->at)));
 }

@@ -2,14 +2,14 @@
  * The clock that makes lease time (base/clock.h): how much time counts against leases.
  *
  * The leader runs it. Each heartbeat it sends a beacon with its own boot_time and the lease
- * time then; followers remember the highest lease time they were told and send the boot_time
- * back. Once a majority has answered a beacon, within a heartbeat, the core was well when it
- * was sent: lease time has advanced by as much as boot_time since the beacon before. If that is
- * longer than LEASE_CLOCK_NORMAL heartbeats and the way - nobody led, the leader did not run,
- * commits stood still, the majority was away - none of it counts, nor the moment that clients
- * take to try again.
+ * time then; followers remember the highest lease time they have received and send the
+ * boot_time back. Once a majority has answered a beacon, within a heartbeat, the core was well
+ * when it was sent: lease time has advanced by as much as boot_time since the beacon before. If
+ * that is longer than LEASE_CLOCK_NORMAL heartbeats and the way - nobody led, the leader did
+ * not run, commits stood still, the majority was away - none of it counts, nor the moment that
+ * clients take to try again.
  *
- * A new leader goes on from the latest that a majority was told: whoever answered the last
+ * A new leader goes on from the latest that a majority has received: whoever answered the last
  * confirmed beacon is in it. Latest means of the highest term, and of that the highest. It is a
  * maximum of instants, so that nothing is ever counted or excused twice (I1, I2, A7). What
  * falls between two beacons, up to the normal gap, and a heartbeat is the grain of it: shorter
@@ -30,22 +30,22 @@
 struct lease_clock {
         nsec_t normal, retry; /* see above; how long clients take to try again */
         nsec_t way;    /* to a majority and back, where that is longer than heartbeats allow */
-        uint64_t term; /* of who said `known` */
-        struct lease_time known; /* the latest we were told, or gave out */
+        uint64_t term; /* of the leader that `known` is from */
+        struct lease_time known; /* the latest that we received, or gave out */
         struct boot_time known_at;
         bool running;           /* we lead, and know where to go on */
         struct lease_time at;   /* lease time as last confirmed... */
         struct boot_time since; /* ...which it reached then; ahead of now after an outage */
-        nsec_t outages;         /* all that was left out since we lead; for who asks */
+        nsec_t outages;         /* all that was left out since we lead; for statistics */
 };
 
 void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry);
 
 /* A leader of @term says, by a beacon, an entry or a snapshot, that it has been @t. */
-void lease_clock_told(struct lease_clock *c, uint64_t term, struct lease_time t,
-                      struct boot_time now);
+void lease_clock_learn(struct lease_clock *c, uint64_t term, struct lease_time t,
+                       struct boot_time now);
 
-/* We lead in @term, a majority has told what it knows, and commits work: goes on from the
+/* We lead in @term, a majority has reported what it knows, and commits work: goes on from the
  * latest of it. */
 void lease_clock_start(struct lease_clock *c, uint64_t term, struct boot_time now);
 void lease_clock_stop(struct lease_clock *c);
@@ -57,7 +57,7 @@ nsec_t lease_clock_limit(const struct lease_clock *c);
 void lease_clock_confirm(struct lease_clock *c, struct boot_time sent);
 
 /* Lease time now. The leader's may run ahead of what gets confirmed by the normal gap at most;
- * a follower's is what it was told, and a guess of what passed since. */
+ * a follower's is what it received last, and a guess of what passed since. */
 struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time now);
 
 /* The same, for an entry or a beacon of ours. */

@@ -1,10 +1,10 @@
 /*
- * Who the replicas are: one change at a time (Raft thesis, section 4.1), made by the leader for
- * whoever asked, and answered once it cannot be lost. A change after which too few may answer
- * is refused, by etcd's rules.
+ * Membership of the cluster: one change at a time (Raft thesis, section 4.1), made by the
+ * leader on request of any replica, and answered once it cannot be lost. A change after which
+ * too few members may answer is refused, by etcd's rules.
  *
- * A learner is what libraft calls a standby: it gets the log and does not count. Whoever was
- * removed is told by the first member that hears of it, since raft tells it nothing.
+ * A learner is what libraft calls a standby: it gets the log and does not count. A removed
+ * member is notified by the first member that hears of it, since raft does not tell it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index)
 
 /* raft takes what was acknowledged for there, and asks for nothing before it: a follower that
  * has lost it takes nothing until another one leads, and votes as if nothing had been lost. So
- * it is told, and ends. */
+ * it is notified, and ends. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p)
 {
@@ -95,9 +95,9 @@ void members_answered(struct replica *r, uint64_t peer,
         if (!lacks || ++h->n_lacks < LACKS_SURE)
                 return;
         replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
-        if (h->lacks_told_at.ns > 0 && boot_diff(r->now, h->lacks_told_at) < LACKS_AGAIN)
+        if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
                 return;
-        h->lacks_told_at = r->now;
+        h->lacks_logged_at = r->now;
         log_error("Member %016" PRIx64 " ends at entry %" PRIu64
                   " of the log and has acknowledged up to %" PRIu64
                   ": files of its data directory are gone, or an older copy was put in their "
@@ -111,7 +111,7 @@ void members_lack(struct replica *r, uint64_t index)
         char why[256];
 
         if (store_condemn(r->store, index) != 0)
-                return; /* it was here, or it is told again */
+                return; /* it was here, or it is notified again */
         snprintf(why, sizeof(why),
                  "The log ends at entry %" PRIu64
                  ", and the leader has this member's acknowledgement up to %" PRIu64
@@ -204,17 +204,17 @@ void members_step(struct replica *r)
         if (same(c, &r->configured))
                 return;
         /* What is kept by place in the configuration begins anew. */
-        memset(r->answered, 0, sizeof(r->answered));
-        memset(r->told_commit, 0, sizeof(r->told_commit));
-        r->time_told = 0;
-        r->round_acked = 0;
-        r->round_acks = 0;
+        memset(r->time.answered, 0, sizeof(r->time.answered));
+        memset(r->sent_commit, 0, sizeof(r->sent_commit));
+        r->time.reported = 0;
+        r->reading.round_acked = 0;
+        r->reading.round_acks = 0;
         r->configured.n = c->n;
         for (unsigned i = 0; i < c->n && i < REPLICA_PEERS_MAX; i++) {
                 r->configured.id[i] = c->servers[i].id;
                 r->configured.role[i] = c->servers[i].role;
         }
-        if (!first && r->round_on)
+        if (!first && r->reading.round_on)
                 reads_ping(r);
         if (r->ops->configured)
                 r->ops->configured(r->userdata);
@@ -313,7 +313,7 @@ static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEER
 /* A new voter counts at once, started or not, and with one or two others nothing is committed
  * without it. But an entry of this term that a majority of those before it has on its disks is
  * in the log of whoever is elected, by either configuration: there is no way back, and whoever
- * asked may be told. As etcd, where the old configuration commits it. */
+ * asked may be answered. As etcd, where the old configuration commits it. */
 static bool is_settled(struct replica *r)
 {
         const struct changing *c = &r->changing;

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "consensus/message.h"
 
 #define MAGIC "TENPEER1"
@@ -43,13 +44,14 @@ struct link_out {
         struct loop_timer
                 retry; /* while there is no connection; else ends one that takes too long */
         nsec_t backoff;
+        struct peers_losses losses;
 };
 
 struct link_in {
         LIST_ENTRY(link_in) next;
         struct peers *peers;
         struct stream *stream;
-        bool greeted, refused; /* refused: it is told so, and not heard */
+        bool greeted, refused; /* refused: it is notified, and not heard */
         bool reading, freed;   /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
@@ -100,6 +102,7 @@ static void out_retry(struct link_out *o)
 {
         if (o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE)
                 o->backoff = RETRY_MIN;
+        o->losses.downs += o->open;
         dial_stop(&o->dial);
         o->stream = stream_free(o->stream);
         o->open = false;
@@ -167,7 +170,11 @@ static void out_failed(const char *why, void *userdata)
 {
         struct link_out *o = userdata;
 
-        log_debug("Cannot link to member %016" PRIx64 " at %s: %s.", o->id, o->url.host, why);
+        if (dial_was_refused(&o->dial))
+                refuse(o->peers, "the answer of", o->id, o->url.host, why);
+        else
+                log_debug("Cannot link to member %016" PRIx64 " at %s: %s.", o->id, o->url.host,
+                          why);
         out_retry(o);
 }
 
@@ -244,11 +251,13 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
         LIST_FOREACH (o, &p->out, next) {
                 struct buf *tx;
 
-                if (o->id != id || !o->open)
+                if (o->id != id)
                         continue;
-                tx = stream_tx(o->stream);
-                if (buf_len(tx) > TX_MAX)
+                if (!o->open || buf_len(stream_tx(o->stream)) > TX_MAX) {
+                        o->losses.unsent++;
                         return;
+                }
+                tx = stream_tx(o->stream);
                 buf_add_u32(tx, (uint32_t) frame.len);
                 buf_add(tx, frame.p, frame.len);
                 stream_kick(o->stream);
@@ -256,14 +265,36 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
         }
 }
 
-size_t peers_room(const struct peers *p, uint64_t id)
+static const struct link_out *open_link(const struct peers *p, uint64_t id)
 {
         const struct link_out *o;
 
         LIST_FOREACH (o, &p->out, next)
                 if (o->id == id && o->open)
-                        return TX_FULL - min_of(TX_FULL, buf_len(stream_tx(o->stream)));
-        return 0;
+                        return o;
+        return NULL;
+}
+
+struct peers_losses peers_losses(const struct peers *p, uint64_t id)
+{
+        const struct link_out *o;
+
+        LIST_FOREACH (o, &p->out, next)
+                if (o->id == id)
+                        return o->losses;
+        return (struct peers_losses){0};
+}
+
+bool peers_linked(const struct peers *p, uint64_t id)
+{
+        return open_link(p, id) != NULL;
+}
+
+size_t peers_room(const struct peers *p, uint64_t id)
+{
+        const struct link_out *o = open_link(p, id);
+
+        return o ? TX_FULL - min_of(TX_FULL, buf_len(stream_tx(o->stream))) : 0;
 }
 
 /* ---- inwards ---- */
@@ -286,8 +317,8 @@ static void in_free(struct link_in *i)
                 in_destroy(i);
 }
 
-/* One that is no member: it is told, where that is known for good, and not heard. Returns false
- * when that link is over. */
+/* One that is no member: it is notified, where that is known for good, and not heard. Returns
+ * false when that link is over. */
 static bool in_refuse(struct link_in *i)
 {
         struct peers *p = i->peers;
@@ -334,14 +365,14 @@ static bool greet_joiner(struct link_in *i)
                 return true;
         memcpy(url, buf_head(&i->rx) + GREETING, len);
         url[len] = '\0';
-        log_printable(url, len, shown, sizeof(shown));
+        utf8_shown(url, len, shown, sizeof(shown));
         buf_clear(&i->rx);
         if (strlen(url) != len || strchr(url, ',') || url_parse(url, &u) < 0)
                 return false;
         if (!admission_check(&p->cfg.admission, i->stream, url, why)) {
                 if (admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, url, len)),
                                    loop_now(p->loop)))
-                        log_warning("Refused one at %s that would join as %s: %s.",
+                        log_warning("Refused a replica at %s that wants to join as %s: %s.",
                                     stream_peer(i->stream), shown, why);
                 return false;
         }
@@ -380,7 +411,8 @@ static bool greet(struct link_in *i)
         i->id = le64_get(b + 16);
         if (le64_get(b + 8) != p->cfg.cluster_id) {
                 snprintf(why, sizeof(why),
-                         "it is of cluster %016" PRIx64 ", and we are of %016" PRIx64,
+                         "it belongs to cluster %016" PRIx64
+                         ", and this replica to %016" PRIx64,
                          le64_get(b + 8), p->cfg.cluster_id);
                 refuse(p, "a link from", i->id, stream_peer(i->stream), why);
                 return false;
@@ -388,12 +420,12 @@ static bool greet(struct link_in *i)
         o = out_of(p, i->id);
         if (!o) {
                 refuse(p, "a link from", i->id, stream_peer(i->stream),
-                       "as far as we know it is no member of the cluster");
+                       "as far as this replica knows, it is not a member of the cluster");
                 return in_refuse(i);
         }
         if (!admission_check(&p->cfg.admission, i->stream, o->urls, why)) {
-                refuse(p, "a link from one that says it is", i->id, stream_peer(i->stream),
-                       why);
+                refuse(p, "a link from a replica that claims to be", i->id,
+                       stream_peer(i->stream), why);
                 return false;
         }
         i->greeted = true;
@@ -413,7 +445,7 @@ static bool take(struct link_in *i)
                 return true;
         }
         if (!i->greeted) {
-                /* Garbage is told by its first bytes. */
+                /* Garbage shows in its first bytes. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
                 if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&
@@ -471,7 +503,10 @@ static void in_close(struct stream *s, const char *why)
         struct peers *p = i->peers;
         uint64_t id = i->greeted && !i->refused ? i->id : 0;
 
-        (void) why;
+        if (stream_was_refused(s) &&
+            admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, why, strlen(why))),
+                           loop_now(p->loop)))
+                log_warning("Refused a link from %s: %s.", stream_peer(s), why);
         in_free(i);
         if (id != 0)
                 p->ops->down(p->userdata, id);

@@ -2,14 +2,14 @@
  * The links between replicas: one connection out to each peer, for what we send, and one in
  * from each, for what it sends.
  *
- * Frames with a length in front, after a greeting that says which cluster and which member
- * speaks; TLS, always mutual. A link that cannot be had is tried again, at the member's next
- * URL and at intervals that grow to half a second, and at once when that peer calls; frames for
- * it are lost meanwhile, as raft allows. What does not begin with a greeting is closed after a
- * few seconds.
+ * Frames with a length in front, after a greeting that names the cluster and the member; TLS,
+ * always mutual. A link that cannot be made is retried, at the member's next URL and at
+ * intervals that grow to half a second, and at once when that peer calls; frames for it are
+ * lost meanwhile, as raft allows. A connection that does not begin with a greeting is closed
+ * after a few seconds.
  *
- * Only members are heard (peers_add()), each as itself (admission.h); one that is a member no
- * more is told so, on the link that it made.
+ * Only members are accepted (peers_add()), each as itself (admission.h); a peer that is no
+ * longer a member is notified of that on the link that it made.
  */
 #pragma once
 
@@ -51,7 +51,8 @@ must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *r
 struct peers *peers_free(struct peers *p);
 DEFINE_CLEANUP(struct peers *, peers_free)
 
-/* Listens, or does no more: who has no peers opens no port. Returns 0, or a negative errno with
+/* Listens, or stops to: a replica without peers opens no port. Returns 0, or a negative errno
+ * with
  * *@err. */
 must_check_ int peers_listen(struct peers *p, bool on, char *err, size_t err_size);
 
@@ -65,6 +66,15 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 
 /* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
 void peers_send(struct peers *p, uint64_t id, struct view frame);
+
+/* What is sent there has a way to go, as far as is known. */
+bool peers_linked(const struct peers *p, uint64_t id);
+
+/* How often links to it broke, and frames were dropped. */
+struct peers_losses {
+        uint64_t downs, unsent;
+};
+struct peers_losses peers_losses(const struct peers *p, uint64_t id);
 
 /* How many bytes more should be queued for that link now; 0: there is none, or much waits. */
 size_t peers_room(const struct peers *p, uint64_t id);

@@ -1,11 +1,12 @@
 /*
- * Commands on their way into entries: gathered, numbered, appended by the leader, forwarded by
- * others.
+ * Commands on their way into entries: collected, numbered, appended by the leader, forwarded by
+ * the other replicas.
  *
- * What was forwarded is kept until the leader says that it has it, and sent again where that
- * stays out: a link may break with frames in it while leader and term stay, and then nobody
- * else would notice. The leader takes each number once (struct window); so no more are under
- * way than it can tell apart, and the rest waits here, where more is gathered into one frame.
+ * A forwarded frame is kept until the leader acknowledges it, and sent again if no
+ * acknowledgement comes: a link may break with frames in it while leader and term stay, and
+ * then nobody else would notice. The leader accepts each number once (struct window); so no
+ * more frames are under way than it can tell apart, and the rest waits here, where more
+ * commands are collected into one frame.
  */
 #include "consensus/internal.h"
 
@@ -24,18 +25,18 @@
 
 static void forwarded_free(struct replica *r, struct forwarded *f)
 {
-        STAILQ_REMOVE(&r->unacked, f, forwarded, next);
-        r->unacked_bytes -= buf_len(&f->frame);
+        STAILQ_REMOVE(&r->queue.unacked, f, forwarded, next);
+        r->queue.unacked_bytes -= buf_len(&f->frame);
         buf_fini(&f->frame);
         free(f);
 }
 
 static void drop_first(struct replica *r)
 {
-        struct batch *b = STAILQ_FIRST(&r->batches);
+        struct batch *b = STAILQ_FIRST(&r->queue.batches);
 
-        STAILQ_REMOVE_HEAD(&r->batches, next);
-        r->queued -= buf_len(&b->bytes);
+        STAILQ_REMOVE_HEAD(&r->queue.batches, next);
+        r->queue.bytes -= buf_len(&b->bytes);
         buf_fini(&b->bytes);
         free(b);
 }
@@ -44,35 +45,35 @@ void queue_drop(struct replica *r)
 {
         struct forwarded *f;
 
-        while ((f = STAILQ_FIRST(&r->unacked)))
+        while ((f = STAILQ_FIRST(&r->queue.unacked)))
                 forwarded_free(r, f);
-        while (!STAILQ_EMPTY(&r->batches))
+        while (!STAILQ_EMPTY(&r->queue.batches))
                 drop_first(r);
-        buf_clear(&r->urgent);
-        r->leader_full = false;
+        buf_clear(&r->queue.urgent);
+        r->queue.leader_full = false;
 }
 
 static int add_batch(struct replica *r, const void *p, size_t n)
 {
-        struct batch *b = STAILQ_LAST(&r->batches, batch, next);
+        struct batch *b = STAILQ_LAST(&r->queue.batches, batch, next);
 
         if (!b || buf_len(&b->bytes) + n > ENTRY_BYTES) {
                 b = calloc(1, sizeof(*b));
                 if (!b)
                         return -ENOMEM;
-                STAILQ_INSERT_TAIL(&r->batches, b, next);
+                STAILQ_INSERT_TAIL(&r->queue.batches, b, next);
         }
         buf_add(&b->bytes, p, n);
-        r->queued += n;
+        r->queue.bytes += n;
         return buf_error(&b->bytes);
 }
 
 static int add_urgent(struct replica *r, const void *p, size_t n)
 {
-        if (buf_len(&r->urgent) + n > URGENT_BYTES_MAX)
+        if (buf_len(&r->queue.urgent) + n > URGENT_BYTES_MAX)
                 return -ENOBUFS;
-        buf_add(&r->urgent, p, n);
-        return buf_error(&r->urgent);
+        buf_add(&r->queue.urgent, p, n);
+        return buf_error(&r->queue.urgent);
 }
 
 static size_t queued_max(const struct replica *r)
@@ -83,7 +84,7 @@ static size_t queued_max(const struct replica *r)
 /* What waits here, and what waits for the leader's word. */
 static size_t queued_bytes(const struct replica *r)
 {
-        return r->queued + r->unacked_bytes;
+        return r->queue.bytes + r->queue.unacked_bytes;
 }
 
 int replica_propose(struct replica *r, const void *commands, size_t n,
@@ -93,7 +94,7 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
                 return -ENOTCONN;
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
-        if (queued_bytes(r) + n > queued_max(r) || r->leader_full)
+        if (queued_bytes(r) + n > queued_max(r) || r->queue.leader_full)
                 return -ENOBUFS;
         return add_batch(r, commands, n);
 }
@@ -122,8 +123,8 @@ static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
         struct windows *free_one = NULL;
 
-        for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
-                struct windows *w = &r->proposed[i];
+        for (size_t i = 0; i < ARRAY_SIZE(r->queue.proposed); i++) {
+                struct windows *w = &r->queue.proposed[i];
 
                 if (w->peer == peer)
                         return w;
@@ -174,8 +175,9 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         w->unacked++;
         /* Our own clients stop at half of it: else they take whatever room there is, and a
          * frame that is refused for ever closes its sender's window, for renewals too (I1). */
-        w->full = priority == REPLICA_URGENT ? buf_len(&r->urgent) + in.len > URGENT_BYTES_MAX
-                                             : r->queued + in.len > 2 * queued_max(r);
+        w->full = priority == REPLICA_URGENT
+                          ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
+                          : r->queue.bytes + in.len > 2 * queued_max(r);
         /* Where there is no room it comes again: it must not count as seen. */
         if (w->full || !is_new(w, n))
                 return 0;
@@ -188,7 +190,8 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 
 void queue_term_begins(struct replica *r)
 {
-        memset(r->proposed, 0, sizeof(r->proposed)); /* no frame of an older term is taken */
+        memset(r->queue.proposed, 0,
+               sizeof(r->queue.proposed)); /* no frame of an older term is taken */
 }
 
 /* In the wake of what goes there anyway, so that it costs no packet of its own; the word of
@@ -196,7 +199,7 @@ void queue_term_begins(struct replica *r)
 static void acknowledge(struct replica *r, uint64_t peer, int at, struct window *w)
 {
         if (w->unacked == 0 ||
-            (w->unacked < ACK_AFTER && !w->full && !(r->sent_to & UINT64_C(1) << at)))
+            (w->unacked < ACK_AFTER && !w->full && !(r->queue.sent_to & UINT64_C(1) << at)))
                 return;
         w->unacked = 0;
         replica_send(
@@ -207,8 +210,8 @@ static void acknowledge(struct replica *r, uint64_t peer, int at, struct window 
 
 void queue_acknowledge(struct replica *r)
 {
-        for (size_t i = 0; i < ARRAY_SIZE(r->proposed); i++) {
-                struct windows *of = &r->proposed[i];
+        for (size_t i = 0; i < ARRAY_SIZE(r->queue.proposed); i++) {
+                struct windows *of = &r->queue.proposed[i];
                 int at = of->peer != 0 ? replica_position(r, of->peer) : -1;
 
                 for (size_t k = 0; at >= 0 && k < ARRAY_SIZE(of->lives); k++)
@@ -220,15 +223,16 @@ void queue_acknowledge(struct replica *r)
  * refuse, and what was submitted be lost. */
 bool queue_may_submit(const struct replica *r)
 {
-        return r->ready && lease_clock_healthy(&r->clock, r->now) &&
+        return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
                raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
 }
 
 /* One entry: what is urgent first, then the oldest batch. */
 bool queue_submit(struct replica *r)
 {
-        struct batch *b = STAILQ_FIRST(&r->batches);
-        size_t n_urgent = buf_len(&r->urgent), n = n_urgent + (b ? buf_len(&b->bytes) : 0);
+        struct batch *b = STAILQ_FIRST(&r->queue.batches);
+        size_t n_urgent = buf_len(&r->queue.urgent),
+               n = n_urgent + (b ? buf_len(&b->bytes) : 0);
         struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_COMMAND};
 
@@ -241,10 +245,10 @@ bool queue_submit(struct replica *r)
                 replica_fatal(r, "out of memory");
                 return false;
         }
-        le64_put(e.batch, (uint64_t) lease_clock_give(&r->clock, r->now).ns);
+        le64_put(e.batch, (uint64_t) lease_clock_give(&r->time.clock, r->now).ns);
         if (n_urgent > 0)
-                memcpy((uint8_t *) e.batch + STAMP, buf_head(&r->urgent), n_urgent);
-        buf_clear(&r->urgent);
+                memcpy((uint8_t *) e.batch + STAMP, buf_head(&r->queue.urgent), n_urgent);
+        buf_clear(&r->queue.urgent);
         if (b) {
                 memcpy((uint8_t *) e.batch + STAMP + n_urgent, buf_head(&b->bytes),
                        buf_len(&b->bytes));
@@ -265,9 +269,9 @@ static void send_forwarded(struct replica *r, struct forwarded *f)
 /* Whether the link takes one more frame, and the leader can tell it from those under way. */
 static bool window_open(const struct replica *r)
 {
-        const struct forwarded *first = STAILQ_FIRST(&r->unacked);
+        const struct forwarded *first = STAILQ_FIRST(&r->queue.unacked);
 
-        return (!first || r->forwarded + 1 - first->n < WINDOW) &&
+        return (!first || r->queue.forwarded + 1 - first->n < WINDOW) &&
                replica_room(r, replica_leader(r)) > 0;
 }
 
@@ -280,15 +284,15 @@ static bool forward(struct replica *r, enum replica_priority priority,
                 replica_fatal(r, "out of memory");
                 return false;
         }
-        f->n = ++r->forwarded;
+        f->n = ++r->queue.forwarded;
         buf_add_u8(&f->frame, FRAME_PROPOSE);
         buf_add_u64(&f->frame, raft_current_term(&r->raft));
         buf_add_u64(&f->frame, r->cfg.seed);
         buf_add_u64(&f->frame, f->n);
         buf_add_u8(&f->frame, (uint8_t) priority);
         buf_add(&f->frame, buf_head(commands), buf_len(commands));
-        STAILQ_INSERT_TAIL(&r->unacked, f, next);
-        r->unacked_bytes += buf_len(&f->frame);
+        STAILQ_INSERT_TAIL(&r->queue.unacked, f, next);
+        r->queue.unacked_bytes += buf_len(&f->frame);
         if (buf_error(&f->frame) < 0) {
                 replica_fatal(r, "out of memory");
                 return false;
@@ -301,9 +305,10 @@ void queue_forward(struct replica *r)
 {
         struct batch *b;
 
-        if (buf_len(&r->urgent) > 0 && window_open(r) && forward(r, REPLICA_URGENT, &r->urgent))
-                buf_clear(&r->urgent);
-        while ((b = STAILQ_FIRST(&r->batches)) && !r->dead && window_open(r) &&
+        if (buf_len(&r->queue.urgent) > 0 && window_open(r) &&
+            forward(r, REPLICA_URGENT, &r->queue.urgent))
+                buf_clear(&r->queue.urgent);
+        while ((b = STAILQ_FIRST(&r->queue.batches)) && !r->dead && window_open(r) &&
                forward(r, REPLICA_NORMAL, &b->bytes))
                 drop_first(r);
 }
@@ -322,7 +327,7 @@ static void send_again(struct replica *r, uint64_t high, nsec_t after)
         struct forwarded *f;
         size_t bytes = 0;
 
-        STAILQ_FOREACH (f, &r->unacked, next) {
+        STAILQ_FOREACH (f, &r->queue.unacked, next) {
                 if (f->n > high || bytes > RESEND_BYTES ||
                     replica_room(r, replica_leader(r)) == 0)
                         break;
@@ -338,12 +343,12 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
 {
         struct forwarded *f, *next;
 
-        STAILQ_FOREACH_SAFE(f, &r->unacked, next, next)
+        STAILQ_FOREACH_SAFE(f, &r->queue.unacked, next, next)
         if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
             (seen & UINT64_C(1) << (high - f->n)))
                 forwarded_free(r, f);
         /* What is refused comes again, and asks again with that; a repeated one does not. */
-        r->leader_full = full && !STAILQ_EMPTY(&r->unacked);
+        r->queue.leader_full = full && !STAILQ_EMPTY(&r->queue.unacked);
         if (!full)
                 send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);
 }
@@ -355,17 +360,17 @@ struct boot_time queue_next(const struct replica *r)
 
         if (replica_leader(r) == 0)
                 return next;
-        STAILQ_FOREACH (f, &r->unacked, next)
+        STAILQ_FOREACH (f, &r->queue.unacked, next)
                 next = boot_min(next, boot_add(f->sent_at, patience(r)));
         /* A little at a time: a link that is only slow is not to be filled with it. */
-        return boot_max(next, boot_add(r->resent_at, r->cfg.heartbeat));
+        return boot_max(next, boot_add(r->queue.resent_at, r->cfg.heartbeat));
 }
 
 void queue_run(struct replica *r)
 {
         if (replica_leads(r) || replica_leader(r) == 0 || boot_before(r->now, queue_next(r)))
                 return;
-        r->resent_at = r->now;
+        r->queue.resent_at = r->now;
         send_again(r, UINT64_MAX, patience(r));
 }
 
@@ -375,7 +380,7 @@ void queue_link_up(struct replica *r, uint64_t peer)
 
         if (replica_leads(r) || replica_leader(r) != peer)
                 return;
-        STAILQ_FOREACH (f, &r->unacked, next)
+        STAILQ_FOREACH (f, &r->queue.unacked, next)
                 if (replica_room(r, peer) > 0)
                         send_forwarded(r, f);
 }

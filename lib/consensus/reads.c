@@ -2,6 +2,7 @@
  * thesis 6.4). */
 #include "consensus/internal.h"
 
+#define SPARES 1024      /* that have been answered: the next ones */
 #define ASKED_AGAIN 4096 /* at a time: the oldest; a leader that cannot answer keeps each */
 
 static int id_cmp(const struct read *a, const struct read *b)
@@ -22,10 +23,10 @@ static struct read *first(struct reads *list)
 
 static struct read *first_asked(struct replica *r)
 {
-        struct read *rd = RB_ROOT(&r->asked);
+        struct read *rd = RB_ROOT(&r->reading.asked);
 
         if (rd)
-                RB_REMOVE(reads_asked, &r->asked, rd);
+                RB_REMOVE(reads_asked, &r->reading.asked, rd);
         return rd;
 }
 
@@ -33,20 +34,32 @@ void reads_clear(struct replica *r)
 {
         struct read *rd;
 
-        while ((rd = first(&r->waiting)) || (rd = first(&r->in_round)) || (rd = first_asked(r)))
+        while ((rd = first(&r->reading.waiting)) || (rd = first(&r->reading.in_round)) ||
+               (rd = first_asked(r)) || (rd = first(&r->reading.spare)))
                 free(rd);
+        r->reading.n_spare = 0;
+}
+
+static void read_free(struct replica *r, struct read *rd)
+{
+        if (r->reading.n_spare == SPARES)
+                return free(rd);
+        STAILQ_INSERT_HEAD(&r->reading.spare, rd, next);
+        r->reading.n_spare++;
 }
 
 static struct read *read_new(struct replica *r, uint64_t id, uint64_t peer)
 {
-        struct read *rd = calloc(1, sizeof(*rd));
+        struct read *rd = first(&r->reading.spare);
 
+        r->reading.n_spare -= rd != NULL;
+        if (!rd)
+                rd = malloc(sizeof(*rd));
         if (!rd) {
                 replica_fatal(r, "out of memory");
                 return NULL;
         }
-        rd->id = id;
-        rd->peer = peer;
+        *rd = (struct read){.id = id, .peer = peer};
         return rd;
 }
 
@@ -62,34 +75,34 @@ static void answer_round(struct replica *r)
 {
         struct read *rd;
 
-        r->round_on = false;
-        while ((rd = first(&r->in_round))) {
+        r->reading.round_on = false;
+        while ((rd = first(&r->reading.in_round))) {
                 if (rd->peer == 0)
-                        r->ops->read_at(r->userdata, rd->id, r->round_index);
+                        r->ops->read_at(r->userdata, rd->id, r->reading.round_index);
                 else
                         replica_send(r, rd->peer, FRAME_READ_TELL,
-                                     (uint64_t[]){rd->id, r->round_index}, 2);
-                free(rd);
+                                     (uint64_t[]){rd->id, r->reading.round_index}, 2);
+                read_free(r, rd);
         }
 }
 
 void reads_ping(struct replica *r)
 {
-        r->round_at = r->now;
+        r->reading.round_at = r->now;
         replica_send_all(r, FRAME_READ_PING,
-                         (uint64_t[]){raft_current_term(&r->raft), r->round}, 2);
+                         (uint64_t[]){raft_current_term(&r->raft), r->reading.round}, 2);
 }
 
 void reads_start_round(struct replica *r)
 {
-        if (r->round_on || !r->ready || STAILQ_EMPTY(&r->waiting))
+        if (r->reading.round_on || !r->ready || STAILQ_EMPTY(&r->reading.waiting))
                 return;
-        STAILQ_CONCAT(&r->in_round, &r->waiting);
-        r->round++;
-        r->round_index = raft_commit_index(&r->raft);
-        r->round_acks = 0;
-        r->round_acked = 0;
-        r->round_on = true;
+        STAILQ_CONCAT(&r->reading.in_round, &r->reading.waiting);
+        r->reading.round++;
+        r->reading.round_index = raft_commit_index(&r->raft);
+        r->reading.round_acks = 0;
+        r->reading.round_acked = 0;
+        r->reading.round_on = true;
         if (replica_voters(r) <= 1)
                 return answer_round(r);
         reads_ping(r);
@@ -101,10 +114,10 @@ void reads_ask_leader(struct replica *r)
         struct read *rd;
         unsigned n = 0;
 
-        r->asked_at = r->now;
+        r->reading.asked_at = r->now;
         if (leader == 0)
                 return;
-        RB_FOREACH (rd, reads_asked, &r->asked) {
+        RB_FOREACH (rd, reads_asked, &r->reading.asked) {
                 if (n++ == ASKED_AGAIN)
                         break;
                 replica_send(r, leader, FRAME_READ_ASK, &rd->id, 1);
@@ -116,36 +129,37 @@ void replica_read(struct replica *r, uint64_t id)
         struct read *rd;
 
         if (replica_leads(r)) {
-                reads_add(r, &r->waiting, id, 0);
+                reads_add(r, &r->reading.waiting, id, 0);
                 return; /* replica_flush() starts the round: one for all that this iteration
                            brings */
         }
         rd = read_new(r, id, 0);
         if (!rd)
                 return;
-        RB_INSERT(reads_asked, &r->asked, rd);
+        RB_INSERT(reads_asked, &r->reading.asked, rd);
         if (replica_leader(r) != 0)
                 replica_send(r, replica_leader(r), FRAME_READ_ASK, &id, 1);
 }
 
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
 {
-        if (!r->round_on || seq != r->round || replica_conf(r)->servers[i].role != RAFT_VOTER ||
-            (r->round_acked & UINT64_C(1) << i))
+        if (!r->reading.round_on || seq != r->reading.round ||
+            replica_conf(r)->servers[i].role != RAFT_VOTER ||
+            (r->reading.round_acked & UINT64_C(1) << i))
                 return;
-        r->round_acked |= UINT64_C(1) << i;
-        if (++r->round_acks + 1 > replica_voters(r) / 2)
+        r->reading.round_acked |= UINT64_C(1) << i;
+        if (++r->reading.round_acks + 1 > replica_voters(r) / 2)
                 answer_round(r);
 }
 
-void reads_told(struct replica *r, uint64_t id, uint64_t index)
+void reads_answered(struct replica *r, uint64_t id, uint64_t index)
 {
-        struct read key = {.id = id}, *rd = RB_FIND(reads_asked, &r->asked, &key);
+        struct read key = {.id = id}, *rd = RB_FIND(reads_asked, &r->reading.asked, &key);
 
         if (!rd)
                 return;
-        RB_REMOVE(reads_asked, &r->asked, rd);
-        free(rd);
+        RB_REMOVE(reads_asked, &r->reading.asked, rd);
+        read_free(r, rd);
         r->ops->read_at(r->userdata, id, index);
 }
 
@@ -156,21 +170,22 @@ void reads_reroute(struct replica *r)
         struct reads own = STAILQ_HEAD_INITIALIZER(own);
         struct read *rd;
 
-        STAILQ_CONCAT(&own, &r->in_round);
-        STAILQ_CONCAT(&own, &r->waiting);
-        r->round_on = false;
+        STAILQ_CONCAT(&own, &r->reading.in_round);
+        STAILQ_CONCAT(&own, &r->reading.waiting);
+        r->reading.round_on = false;
         while ((rd = first(&own)) || (replica_leads(r) && (rd = first_asked(r))))
                 if (rd->peer != 0)
-                        free(rd);
+                        read_free(r, rd);
                 else if (replica_leads(r))
-                        STAILQ_INSERT_TAIL(&r->waiting, rd, next);
+                        STAILQ_INSERT_TAIL(&r->reading.waiting, rd, next);
                 else
-                        RB_INSERT(reads_asked, &r->asked, rd);
+                        RB_INSERT(reads_asked, &r->reading.asked, rd);
         if (!replica_leads(r))
                 reads_ask_leader(r);
 }
 
-static void drop(struct reads *list, bool (*wanted)(uint64_t id, void *arg), void *arg)
+static void drop(struct replica *r, struct reads *list, bool (*wanted)(uint64_t id, void *arg),
+                 void *arg)
 {
         struct reads kept = STAILQ_HEAD_INITIALIZER(kept);
         struct read *rd;
@@ -179,7 +194,7 @@ static void drop(struct reads *list, bool (*wanted)(uint64_t id, void *arg), voi
                 if (rd->peer != 0 || wanted(rd->id, arg))
                         STAILQ_INSERT_TAIL(&kept, rd, next);
                 else
-                        free(rd);
+                        read_free(r, rd);
         }
         STAILQ_CONCAT(list, &kept);
 }
@@ -188,19 +203,19 @@ void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg
 {
         struct read *rd, *next;
 
-        RB_FOREACH_SAFE (rd, reads_asked, &r->asked, next)
+        RB_FOREACH_SAFE (rd, reads_asked, &r->reading.asked, next)
                 if (!wanted(rd->id, arg)) {
-                        RB_REMOVE(reads_asked, &r->asked, rd);
-                        free(rd);
+                        RB_REMOVE(reads_asked, &r->reading.asked, rd);
+                        read_free(r, rd);
                 }
-        drop(&r->waiting, wanted, arg);
-        drop(&r->in_round, wanted, arg);
+        drop(r, &r->reading.waiting, wanted, arg);
+        drop(r, &r->reading.in_round, wanted, arg);
 }
 
 size_t replica_n_reads(const struct replica *r)
 {
-        struct reads_asked *asked = (struct reads_asked *) (uintptr_t) &r->asked;
-        const struct reads *lists[] = {&r->waiting, &r->in_round};
+        struct reads_asked *asked = (struct reads_asked *) (uintptr_t) &r->reading.asked;
+        const struct reads *lists[] = {&r->reading.waiting, &r->reading.in_round};
         struct read *rd;
         size_t n = 0;
 

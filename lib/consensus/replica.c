@@ -1,13 +1,12 @@
-/*
- * One thing: the conversation with raft_step(). Events go in through step(), what it wants done
- * comes out there, in the order that libraft asks for: term and vote to disk, entries queued,
- * messages sent, commits applied.
- */
+/* One thing: the conversation with raft_step(). Events go in through step(), and what raft
+ * wants done comes out there, in the order that libraft asks for: term and vote to disk,
+ * entries queued, messages sent, commits applied. */
 #include "consensus/internal.h"
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 #define ROOM_RETRY NSEC_PER_SEC
-#define APPLY_SLICE 16384 /* some 5 ms */
+#define APPLY_SLICE 16384                /* some 5 ms */
+#define SLOW_APPLY (100 * NSEC_PER_MSEC) /* as etcd counts them */
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -101,7 +100,7 @@ struct replica_status replica_status(const struct replica *r)
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
-                .way = r->clock.way,
+                .way = r->time.clock.way,
                 .forgetful = members_forgetful(r),
         };
 }
@@ -109,6 +108,44 @@ struct replica_status replica_status(const struct replica *r)
 uint64_t replica_disk_bytes(const struct replica *r)
 {
         return store_size(r->store);
+}
+
+const struct replica_counts *replica_counts(const struct replica *r)
+{
+        return &r->counts;
+}
+
+const struct store_counts *replica_store_counts(const struct replica *r)
+{
+        return store_counts(r->store);
+}
+
+uint64_t replica_lag(const struct replica *r, uint64_t id)
+{
+        raft_index match;
+
+        if (!replica_leads(r) || id == r->cfg.id || raft_match_index(&r->raft, id, &match) != 0)
+                return 0;
+        return log_last(&r->log) - min_of(log_last(&r->log), (uint64_t) match);
+}
+
+bool replica_installs(const struct replica *r)
+{
+        return r->snap.installing || r->snap.incoming.loading;
+}
+
+struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id)
+{
+        struct replica_peer_counts *c = r->counts.peers, *unused = c;
+
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
+                if (c[i].id == id)
+                        return &c[i];
+                if (c[i].id == 0 || replica_position(r, c[i].id) < 0)
+                        unused = &c[i];
+        }
+        *unused = (struct replica_peer_counts){.id = id};
+        return unused;
 }
 
 struct boot_time replica_now(const struct replica *r)
@@ -129,8 +166,10 @@ void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *fram
 {
         int i = replica_position(r, peer);
 
-        if (i >= 0)
-                r->sent_to |= UINT64_C(1) << i;
+        if (i >= 0) {
+                r->queue.sent_to |= UINT64_C(1) << i;
+                replica_peer_counts(r, peer)->sent += buf_len(frame);
+        }
         r->ops->send(r->userdata, peer, (struct view){buf_head(frame), buf_len(frame)});
 }
 
@@ -161,7 +200,7 @@ struct lease_time replica_stamp(const void *data, size_t len)
 
 void replica_adopt(struct replica *r, uint64_t term)
 {
-        lease_clock_told(&r->clock, term, r->ops->adopt(r->userdata), r->now);
+        lease_clock_learn(&r->time.clock, term, r->ops->adopt(r->userdata), r->now);
 }
 
 /* ---- raft ---- */
@@ -170,7 +209,7 @@ uint64_t replica_term_of(const struct replica *r, uint64_t index)
 {
         const struct log_entry *e = log_get(&r->log, index);
 
-        return e ? e->term : index == r->snap_index ? r->snap_term : 0;
+        return e ? e->term : index == r->snap.index ? r->snap.term : 0;
 }
 
 static void send_message(struct replica *r, const struct raft_message *m)
@@ -200,17 +239,19 @@ static void announce(struct replica *r)
 {
         struct replica_status s = replica_status(r);
 
-        if (s.leader == r->told.leader && s.ready == r->told.ready &&
-            s.leader_id == r->told.leader_id && s.term == r->told.term)
+        if (s.leader == r->announced.leader && s.ready == r->announced.ready &&
+            s.leader_id == r->announced.leader_id && s.term == r->announced.term)
                 return;
-        if (s.leader != r->told.leader || s.leader_id != r->told.leader_id ||
-            s.term != r->told.term)
+        if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
+            s.term != r->announced.term)
                 reads_reroute(r);
         /* What waits here was proposed in a term that is over: who proposed it gives it up, or
          * proposes it again. Going on with it now would apply it twice. */
-        if (s.term != r->told.term)
+        if (s.term != r->announced.term)
                 queue_drop(r);
-        r->told = s;
+        if (s.leader_id != 0 && s.leader_id != r->announced.leader_id)
+                r->counts.leader_changes++;
+        r->announced = s;
         r->ops->changed(r->userdata);
 }
 
@@ -224,12 +265,12 @@ static void become_leader(struct replica *r)
          * 8). */
         r->ready = false;
         r->led_at = r->now;
-        memset(r->answered, 0, sizeof(r->answered));
+        memset(r->time.answered, 0, sizeof(r->time.answered));
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->late[i] = INT64_MAX;
-        memset(r->told_commit, 0, sizeof(r->told_commit));
-        r->asking = false;
-        r->time_told = 0;
+                r->time.late[i] = INT64_MAX;
+        memset(r->sent_commit, 0, sizeof(r->sent_commit));
+        r->time.asking = false;
+        r->time.reported = 0;
         queue_term_begins(r);
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
@@ -282,13 +323,18 @@ static void apply_committed(struct replica *r)
                 if (k < 0)
                         return replica_fatal(r, strerror(-k));
                 if (k > 0) {
+                        if (!r->applying)
+                                r->applying_since = r->now;
                         r->applying = true;
                         return;
                 }
-                if (r->applying)
+                if (r->applying) {
                         r->apply_left = 0; /* who had to wait for it has a turn */
+                        r->counts.slow_applies +=
+                                boot_diff(r->now, r->applying_since) > SLOW_APPLY;
+                }
                 r->applying = false;
-                r->snap_bytes_from += e->len;
+                r->snap.bytes_from += e->len;
                 if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {
                         r->ready = true;
@@ -312,8 +358,8 @@ static void save_entries(struct replica *r, const struct raft_update *u)
 
                 changes = changes || e->type == RAFT_CHANGE;
                 if (e->type == RAFT_COMMAND)
-                        lease_clock_told(&r->clock, e->term,
-                                         replica_stamp(e->buf.base, e->buf.len), r->now);
+                        lease_clock_learn(&r->time.clock, e->term,
+                                          replica_stamp(e->buf.base, e->buf.len), r->now);
                 if (log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base, e->buf.len) <
                     0) {
                         free(se);
@@ -377,8 +423,8 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
         if (was_leader && !replica_leads(r)) {
-                r->ready = r->asking = false;
-                lease_clock_stop(&r->clock);
+                r->ready = r->time.asking = false;
+                lease_clock_stop(&r->time.clock);
                 r->first_of_term = 0;
         }
         if (!was_leader && replica_leads(r))
@@ -476,7 +522,7 @@ static void check_learner(struct replica *r)
 
 /* [libraft] It has no event for "the leader is gone": we take the leader from it, so that it
  * votes for another one, and let its election timer run out when our turn comes. The first
- * turn is half a heartbeat away: by then the others let go of the leader too, and nobody is
+ * turn is half a heartbeat away: by then the others give the leader up too, and nobody is
  * refused because of it. */
 static void check_leader_down(struct replica *r)
 {
@@ -525,7 +571,7 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first installs leaks. */
-                return !r->installing && !r->snapping && !r->saving &&
+                return !r->snap.installing && !r->snap.writing && !r->snap.saving &&
                        !usurps(r, m->install_snapshot.term);
         default:
                 return true;
@@ -548,10 +594,10 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
 {
         uint64_t skip;
 
-        if (r->snap_index == 0 || p->prev_log_index + 1 >= r->log.first ||
-            p->prev_log_index >= r->snap_index)
+        if (r->snap.index == 0 || p->prev_log_index + 1 >= r->log.first ||
+            p->prev_log_index >= r->snap.index)
                 return;
-        skip = r->snap_index - p->prev_log_index;
+        skip = r->snap.index - p->prev_log_index;
         if (skip >= p->n_entries) {
                 drop_entries(p);
         } else {
@@ -559,8 +605,8 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
                         (p->n_entries - skip) * sizeof(*p->entries));
                 p->n_entries -= (unsigned) skip;
         }
-        p->prev_log_index = r->snap_index;
-        p->prev_log_term = r->snap_term;
+        p->prev_log_index = r->snap.index;
+        p->prev_log_term = r->snap.term;
 }
 
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
@@ -631,14 +677,16 @@ static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, cons
         case FRAME_PROPOSED:
                 return queue_acknowledged(r, v[1], v[2], v[3], v[4] != 0);
         case FRAME_BEACON:
-                lease_clock_told(&r->clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
+                lease_clock_learn(&r->time.clock, v[0], (struct lease_time){(nsec_t) v[2]},
+                                  r->now);
                 return replica_send(r, peer, FRAME_BEACON_ACK, v, 2);
         case FRAME_LACKS:
                 return members_lack(r, v[1]);
         case FRAME_TIME_ASK:
-                return replica_send(
-                        r, peer, FRAME_TIME_TELL,
-                        (uint64_t[]){v[0], r->clock.term, (uint64_t) r->clock.known.ns}, 3);
+                return replica_send(r, peer, FRAME_TIME_TELL,
+                                    (uint64_t[]){v[0], r->time.clock.term,
+                                                 (uint64_t) r->time.clock.known.ns},
+                                    3);
         }
 }
 
@@ -653,7 +701,7 @@ static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, co
         case FRAME_READ_PONG:
                 return reads_ponged(r, (unsigned) i, v[1]);
         case FRAME_TIME_TELL:
-                beacons_told(r, (unsigned) i, v[1], v[2]);
+                beacons_reported(r, (unsigned) i, v[1], v[2]);
                 return beacons_run(r);
         case FRAME_BEACON_ACK:
                 beacons_acked(r, (unsigned) i, (nsec_t) v[1]);
@@ -674,6 +722,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         if (k < 0)
                 return k;
         members_heard(r, peer);
+        if (replica_position(r, peer) >= 0)
+                replica_peer_counts(r, peer)->received += frame.len + 1;
         if (peer == replica_leader(r))
                 r->leader_down_at = BOOT_TIME_NEVER;
         if (type == FRAME_RAFT) {
@@ -696,9 +746,9 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         if (n < 0 || k < 0)
                 return -EBADMSG;
         if (type == FRAME_READ_ASK && replica_leads(r))
-                reads_add(r, &r->waiting, v[0], peer);
+                reads_add(r, &r->reading.waiting, v[0], peer);
         else if (type == FRAME_READ_TELL)
-                reads_told(r, v[0], v[1]);
+                reads_answered(r, v[0], v[1]);
         else if (type == FRAME_CHANGED)
                 r->ops->changed_members(r->userdata, v[0], (int) v[1]);
         else if (type == FRAME_REMOVED)
@@ -734,10 +784,15 @@ void replica_run(struct replica *r, struct boot_time now)
         beacons_run(r);
         /* Frames may be lost: proposals are sent, and reads asked, again. */
         queue_run(r);
-        if (r->round_on && boot_diff(r->now, r->round_at) >= READ_RETRY)
+        if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
+                r->counts.slow_reads++;
                 reads_ping(r);
-        if (!RB_EMPTY(&r->asked) && boot_diff(r->now, r->asked_at) >= READ_RETRY)
+        }
+        if (!RB_EMPTY(&r->reading.asked) &&
+            boot_diff(r->now, r->reading.asked_at) >= READ_RETRY) {
+                r->counts.slow_reads++;
                 reads_ask_leader(r);
+        }
 }
 
 struct boot_time replica_next(const struct replica *r)
@@ -750,7 +805,7 @@ struct boot_time replica_next(const struct replica *r)
         if (store_short_of_room(r->store))
                 raft = boot_min(raft, r->room_at);
         raft = boot_min(raft, queue_next(r));
-        if (replica_leads(r) || r->round_on || !RB_EMPTY(&r->asked))
+        if (replica_leads(r) || r->reading.round_on || !RB_EMPTY(&r->reading.asked))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
 }
@@ -771,9 +826,9 @@ static void tell_commit(struct replica *r)
                 if (id == r->cfg.id || raft_match_index(&r->raft, id, &match) != 0)
                         continue;
                 match = min_of(match, (raft_index) commit);
-                if (match <= r->told_commit[i] || replica_term_of(r, match) == 0)
+                if (match <= r->sent_commit[i] || replica_term_of(r, match) == 0)
                         continue;
-                r->told_commit[i] = match;
+                r->sent_commit[i] = match;
                 append_heartbeat(r, id, match);
         }
 }
@@ -793,7 +848,7 @@ void replica_flush(struct replica *r, struct boot_time now)
         } else if (replica_leader(r) != 0) {
                 queue_forward(r);
         }
-        r->sent_to = 0;
+        r->queue.sent_to = 0;
         snapshot_run(r);
         store_flush(r->store);
 }

@@ -3,9 +3,9 @@
  * clock.
  *
  * Owns raft, the log in memory, the batch of commands that becomes the next entry, and the
- * reads that wait for a confirmation of leadership. Whoever owns it brings frames from peers,
- * the time, and a store; it answers through `struct replica_ops`. The simulator runs this same
- * code on virtual time, network and disk.
+ * reads that wait for a confirmation of leadership. Its owner passes in frames from peers, the
+ * time, and a store; the replica answers through `struct replica_ops`. The simulator runs this
+ * same code on virtual time, network and disk.
  *
  * Work-arounds for libraft 0.22.1 are marked [libraft] where they stand. Single-threaded; not
  * reentrant from its own callbacks but for replica_propose() and replica_read().
@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "store/store.h"
 
 struct replica;
@@ -32,7 +33,7 @@ struct replica_config {
         const struct replica_peer *peers; /* all, us included; of a new cluster */
         size_t n_peers;
         bool join; /* a fresh directory is one of a member that others have added: it waits to
-                      be told everything */
+                      be sent everything */
         bool any_change; /* members may be changed though that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
@@ -61,6 +62,23 @@ struct replica_status {
         nsec_t way;          /* to a majority and back, where heartbeats are too short for it */
         uint64_t forgetful;  /* leader: a member that lacks what it has acknowledged, and takes
                                 nothing any more; 0: none */
+};
+
+/* What has happened here since the start, for people who look after it. */
+struct replica_peer_counts {
+        uint64_t id;             /* 0: nobody's */
+        uint64_t sent, received; /* bytes */
+        struct histogram way;    /* to it and back, as a leader measures it (histogram_way) */
+};
+
+struct replica_counts {
+        uint64_t leader_changes;  /* how often another leader, or one at last, was seen */
+        uint64_t slow_applies;    /* entries that took longer than 100 ms */
+        uint64_t slow_reads;      /* confirmations of leadership that were asked for again */
+        uint64_t late_heartbeats; /* leader: sent more than two intervals after the last */
+        uint64_t outages;         /* leader: how often time was not counted against leases... */
+        nsec_t excused;           /* ...and how much in all */
+        struct replica_peer_counts peers[REPLICA_PEERS_MAX];
 };
 
 struct replica_ops {
@@ -104,7 +122,8 @@ struct replica_ops {
         void (*skipped)(void *u);
         /* replica_change_members() @request came to its end: 0, or an outcome below. */
         void (*changed_members)(void *u, uint64_t request, int outcome);
-        /* Whether member @id has ever said who it is: it has started once. NULL: all have. */
+        /* Whether member @id has ever identified itself: it has started once. NULL: all have.
+         */
         bool (*started)(void *u, uint64_t id);
         /* The set of replicas is another one; may be NULL. */
         void (*configured)(void *u);
@@ -121,7 +140,7 @@ void replica_end_without_memory(void);
 
 /* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
  * the configured cluster. Returns 0; -EBADMSG or -EINVAL with the reason in *@err; or another
- * negative errno, told too. */
+ * negative errno, reported too. */
 must_check_ int replica_new(struct replica **ret, const struct replica_config *cfg,
                             struct disk *d, const struct replica_ops *ops, void *userdata,
                             struct boot_time now, struct store_error *err);
@@ -244,7 +263,7 @@ enum {
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
 
-/* As of which entry, committed, @id is no member: it may be told so. 0: it is one, or we are
+/* As of which entry, committed, @id is no member: it may be notified. 0: it is one, or we are
  * none ourselves. */
 uint64_t replica_removed(const struct replica *r, uint64_t id);
 
@@ -257,6 +276,16 @@ uint64_t replica_term(const struct replica *r);
 uint64_t replica_applied(const struct replica *r);
 bool replica_learns(const struct replica *r);
 bool replica_short_of_room(const struct replica *r);
+
+/* Both borrowed, as long as the replica. */
+const struct replica_counts *replica_counts(const struct replica *r);
+const struct store_counts *replica_store_counts(const struct replica *r);
+
+/* Leader: how many entries member @id is behind, as far as it has answered; 0: elsewhere. */
+uint64_t replica_lag(const struct replica *r, uint64_t id);
+
+/* A snapshot of another replica is on its way into our state. */
+bool replica_installs(const struct replica *r);
 
 /* What log and snapshot take on the disk; adds up every file of the log. */
 uint64_t replica_disk_bytes(const struct replica *r);

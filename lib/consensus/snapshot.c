@@ -1,12 +1,12 @@
 /*
- * Snapshots: when one is taken, how it gets to the disk, and to a replica that lags too far
+ * Snapshots: when one is taken, and how it gets to the disk and to a replica that lags too far
  * (install.c).
  *
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
  * written by a thread that nothing else waits for, and sent in parts that the other side
- * acknowledges, so that heartbeats go in between. What is sent is the state as of now, newer
- * than the one on disk. So the log in memory need not go back to that one: past so many bytes
- * its oldest entries are dropped, and raft is told of a snapshot of what has been applied.
+ * acknowledges, so that heartbeats go in between. What is sent is the present state, newer than
+ * the one on disk. So the log in memory need not go back to that one: beyond a number of bytes
+ * its oldest entries are dropped, and raft is given a snapshot of what has been applied.
  */
 #include "consensus/internal.h"
 
@@ -16,7 +16,7 @@
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
 #define TRAILING_BYTES ((size_t) 1 << 20) /* of them, behind one that was asked for */
-/* A full disk: what can be let go of is let go of sooner. */
+/* A full disk: what can be dropped is dropped sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 /* What the log in memory may hold: twice what may be uncommitted; past it the oldest entries
  * that were applied go, and who lacks them gets a snapshot. While one is on its way, more: this
@@ -26,6 +26,7 @@
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
 #define SLICE ((size_t) 512 << 10)
 #define PAUSE (2 * NSEC_PER_MSEC)        /* between slices: an eighth of the time, or so */
+#define RELEASE ((size_t) 16 << 20)      /* given back at once: below 1 ms */
 #define PARTS 8                          /* on their way to a replica at once, at the most... */
 #define WINDOW_LEAST ((size_t) 16 << 10) /* ...and in bytes, at the least */
 #define RESEND 2                         /* election timeouts without an answer: it is lost */
@@ -51,8 +52,8 @@ static uint64_t bytes_between(const struct replica *r)
 static struct outgoing *outgoing_of(struct replica *r, uint64_t peer)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].peer == peer)
-                        return &r->outgoing[i];
+                if (r->snap.outgoing[i].peer == peer)
+                        return &r->snap.outgoing[i];
         return NULL;
 }
 
@@ -66,7 +67,7 @@ static void outgoing_end(struct outgoing *o)
 static bool is_sending(const struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].data)
+                if (r->snap.outgoing[i].data)
                         return true;
         return false;
 }
@@ -74,7 +75,7 @@ static bool is_sending(const struct replica *r)
 static bool is_wanted(const struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head)
+                if (r->snap.outgoing[i].peer != 0 && !r->snap.outgoing[i].head)
                         return true;
         return false;
 }
@@ -195,10 +196,10 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         int k;
 
         m.install_snapshot.term = raft_current_term(&r->raft);
-        m.install_snapshot.last_index = r->pending.index;
-        m.install_snapshot.last_term = r->pending.term;
-        m.install_snapshot.conf = r->pending.configuration;
-        m.install_snapshot.conf_index = r->pending.configuration_index;
+        m.install_snapshot.last_index = r->snap.pending.index;
+        m.install_snapshot.last_term = r->snap.pending.term;
+        m.install_snapshot.conf = r->snap.pending.configuration;
+        m.install_snapshot.conf_index = r->snap.pending.configuration_index;
         k = message_encode(&m, NULL, NULL, blob_view(data).len, &head);
         if (k < 0) {
                 buf_fini(&head);
@@ -210,7 +211,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
                 return -ENOMEM;
         o->data = blob_hold(data);
         o->term = raft_current_term(&r->raft);
-        o->index = r->pending.index;
+        o->index = r->snap.pending.index;
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
         o->at = o->timed_at = o->sent_at = r->now;
         begin_window(r, o);
@@ -267,7 +268,7 @@ static bool is_lost(const struct replica *r, const struct outgoing *o)
 static void outgoing_run(struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
-                struct outgoing *o = &r->outgoing[i];
+                struct outgoing *o = &r->snap.outgoing[i];
 
                 if (o->peer == 0)
                         continue;
@@ -283,6 +284,36 @@ static void outgoing_run(struct replica *r)
         }
 }
 
+/* ---- what nobody needs any more ---- */
+
+void snapshot_release(struct replica *r, struct blob *data)
+{
+        SLIST_INSERT_HEAD(&r->snap.releasing, data, entry);
+}
+
+static struct blob *releasable(const struct replica *r)
+{
+        struct blob *b;
+
+        SLIST_FOREACH(b, &r->snap.releasing, entry)
+        if (b->n_holders == 1)
+                return b;
+        return NULL;
+}
+
+static void release_run(struct replica *r)
+{
+        struct blob *b = releasable(r);
+
+        if (!b || boot_before(r->now, r->snap.release_at))
+                return;
+        r->snap.release_at = boot_add(r->now, PAUSE);
+        if (blob_shrink(b, RELEASE) > 0)
+                return;
+        SLIST_REMOVE(&r->snap.releasing, b, blob, entry);
+        blob_free(b);
+}
+
 /* ---- our own ---- */
 
 int snapshot_to_store(struct replica *r, struct blob *data, bool install)
@@ -290,37 +321,37 @@ int snapshot_to_store(struct replica *r, struct blob *data, bool install)
         struct raft_buffer c;
         int k;
 
-        if (raft_configuration_encode(&r->pending.configuration, &c) != 0)
+        if (raft_configuration_encode(&r->snap.pending.configuration, &c) != 0)
                 return -ENOMEM;
         k = store_save_blob(r->store,
                             &(struct store_snapshot){
-                                    .index = r->pending.index,
-                                    .term = r->pending.term,
-                                    .conf_index = r->pending.configuration_index,
+                                    .index = r->snap.pending.index,
+                                    .term = r->snap.pending.term,
+                                    .conf_index = r->snap.pending.configuration_index,
                                     .conf = {c.base, c.len},
                             },
                             data, install);
         raft_free(c.base);
-        r->snap_size = blob_view(data).len;
+        r->snap.size = blob_view(data).len;
         return k;
 }
 
 /* A large state is not saved for a few entries: it would be written over and over. */
 static bool is_due(const struct replica *r)
 {
-        uint64_t n = r->applied - r->disk_index, bytes = r->snap_bytes_from;
+        uint64_t n = r->applied - r->snap.disk_index, bytes = r->snap.bytes_from;
 
-        if (boot_before(r->now, r->snapshot_again_at) || n == 0)
+        if (boot_before(r->now, r->snap.again_at) || n == 0)
                 return false;
-        if (r->snapshot_wanted || r->snapshot_due)
+        if (r->snap.wanted || r->snap.due)
                 return true;
         if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
                 return true;
         /* Whoever gets one now needs the entries behind it. */
-        if (is_sending(r) && bytes < 4 * max_of(bytes_between(r), r->snap_size))
+        if (is_sending(r) && bytes < 4 * max_of(bytes_between(r), r->snap.size))
                 return false;
-        return bytes >= max_of(bytes_between(r), r->snap_size / 2) ||
-               (n >= entries(r) && (r->snap_size < SMALL || bytes >= r->snap_size / 8));
+        return bytes >= max_of(bytes_between(r), r->snap.size / 2) ||
+               (n >= entries(r) && (r->snap.size < SMALL || bytes >= r->snap.size / 8));
 }
 
 int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m)
@@ -329,13 +360,13 @@ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m)
 
         if (raft_configuration_encode(&m->configuration, &c) != 0)
                 return -ENOMEM;
-        buf_clear(&r->snap_conf);
-        buf_add(&r->snap_conf, c.base, c.len);
+        buf_clear(&r->snap.conf);
+        buf_add(&r->snap.conf, c.base, c.len);
         raft_free(c.base);
-        r->snap_conf_index = m->configuration_index;
-        r->snap_index = m->index;
-        r->snap_term = m->term;
-        return buf_error(&r->snap_conf);
+        r->snap.conf_index = m->configuration_index;
+        r->snap.index = m->index;
+        r->snap.term = m->term;
+        return buf_error(&r->snap.conf);
 }
 
 /* The members as of @index, one that is applied. A replica that has just started may know of a
@@ -355,16 +386,16 @@ static int metadata_of(const struct replica *r, uint64_t index,
         } else {
                 const struct log_entry *e = NULL;
 
-                for (at = index; at > r->snap_index && (!e || e->type != RAFT_CHANGE); at--)
+                for (at = index; at > r->snap.index && (!e || e->type != RAFT_CHANGE); at--)
                         e = log_get(&r->log, at);
                 if (e && e->type == RAFT_CHANGE) {
                         at++;
                         conf = (struct raft_buffer){e->data, e->len};
                 } else {
-                        at = r->snap_conf_index;
+                        at = r->snap.conf_index;
                         conf = (struct raft_buffer){
-                                (void *) (uintptr_t) buf_head(&r->snap_conf),
-                                buf_len(&r->snap_conf)};
+                                (void *) (uintptr_t) buf_head(&r->snap.conf),
+                                buf_len(&r->snap.conf)};
                 }
         }
         *ret = (struct raft_snapshot_metadata){
@@ -379,34 +410,36 @@ static int metadata_of(const struct replica *r, uint64_t index,
 
 static void save(struct replica *r, bool for_disk)
 {
-        if (metadata_of(r, r->applied, &r->pending) < 0)
+        if (metadata_of(r, r->applied, &r->snap.pending) < 0)
                 return replica_fatal(r, "out of memory");
-        r->saving = true;
-        r->saving_for_disk = for_disk;
-        r->letting_go = for_disk && r->snapshot_wanted;
-        r->slice_at = r->now;
+        r->snap.saving = true;
+        r->snap.saving_for_disk = for_disk;
+        r->snap.letting_go = for_disk && r->snap.wanted;
+        r->snap.slice_at = r->now;
         if (for_disk) {
-                r->snapshot_wanted = r->snapshot_due = false;
-                r->snap_bytes_from = 0;
+                r->snap.wanted = r->snap.due = false;
+                r->snap.bytes_from = 0;
         }
         r->ops->save(r->userdata);
 }
 
 static void saved(struct replica *r, struct buf *bytes)
 {
-        cleanup_(blob_freep) struct blob *data = blob_new(bytes);
+        struct blob *data = blob_new(bytes);
         int k = data ? 0 : -ENOMEM;
 
-        r->saving = false;
+        r->snap.saving = false;
+        if (data)
+                snapshot_release(r, data);
         for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head && replica_leads(r) &&
-                    r->outgoing[i].wanted <= r->pending.index)
-                        k = outgoing_begin(r, &r->outgoing[i], data);
-        r->snapping = r->saving_for_disk;
-        if (k == 0 && r->snapping)
+                if (r->snap.outgoing[i].peer != 0 && !r->snap.outgoing[i].head &&
+                    replica_leads(r) && r->snap.outgoing[i].wanted <= r->snap.pending.index)
+                        k = outgoing_begin(r, &r->snap.outgoing[i], data);
+        r->snap.writing = r->snap.saving_for_disk;
+        if (k == 0 && r->snap.writing)
                 k = snapshot_to_store(r, data, false);
-        else if (!r->snapping)
-                raft_configuration_close(&r->pending.configuration);
+        else if (!r->snap.writing)
+                raft_configuration_close(&r->snap.pending.configuration);
         if (k < 0)
                 replica_fatal(r, "out of memory");
 }
@@ -416,17 +449,17 @@ static void save_more(struct replica *r)
         struct buf bytes = {0};
         int k;
 
-        if (boot_before(r->now, r->slice_at))
+        if (boot_before(r->now, r->snap.slice_at))
                 return;
-        r->slice_at = boot_add(r->now, PAUSE);
+        r->snap.slice_at = boot_add(r->now, PAUSE);
         k = r->ops->save_more(r->userdata, slice(r), &bytes);
         if (k == 0)
                 return saved(r, &bytes);
         if (k == -ESTALE) {
-                r->saving = false;
-                r->snapshot_wanted = r->snapshot_wanted || r->letting_go;
-                r->snapshot_due = r->snapshot_due || r->saving_for_disk;
-                raft_configuration_close(&r->pending.configuration);
+                r->snap.saving = false;
+                r->snap.wanted = r->snap.wanted || r->snap.letting_go;
+                r->snap.due = r->snap.due || r->snap.saving_for_disk;
+                raft_configuration_close(&r->snap.pending.configuration);
         } else if (k < 0) {
                 replica_fatal(r, "out of memory");
         }
@@ -453,10 +486,10 @@ static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_
  * that one is there: none ever would be. */
 static uint64_t on_its_way(const struct replica *r)
 {
-        uint64_t index = r->saving && is_wanted(r) ? r->pending.index : UINT64_MAX;
+        uint64_t index = r->snap.saving && is_wanted(r) ? r->snap.pending.index : UINT64_MAX;
 
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
-                const struct outgoing *o = &r->outgoing[i];
+                const struct outgoing *o = &r->snap.outgoing[i];
 
                 if (o->head && (o->data || boot_before(r->now, o->at)))
                         index = min_of(index, o->index);
@@ -468,10 +501,10 @@ static uint64_t on_its_way(const struct replica *r)
  * the way takes the larger ones longer. */
 static size_t sending_bytes(const struct replica *r, size_t keep)
 {
-        size_t most = r->saving ? r->snap_size : 0;
+        size_t most = r->snap.saving ? r->snap.size : 0;
 
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                most = max_of(most, r->outgoing[i].total);
+                most = max_of(most, r->snap.outgoing[i].total);
         return max_of(LOG_BYTES_SENDING(keep), most);
 }
 
@@ -480,7 +513,9 @@ static uint64_t needed_behind(const struct replica *r)
 {
         uint64_t index = on_its_way(r);
 
-        return r->saving || r->snapping ? min_of(index, (uint64_t) r->pending.index) : index;
+        return r->snap.saving || r->snap.writing
+                       ? min_of(index, (uint64_t) r->snap.pending.index)
+                       : index;
 }
 
 static size_t keep_bytes(const struct replica *r)
@@ -504,8 +539,9 @@ static void shrink(struct replica *r)
         if (waits)
                 index = min_of(index, on_its_way(r));
         /* A quarter at a time. */
-        if (left <= keep + keep / 4 || r->installing || r->dead || index <= r->snap_index ||
-            replica_term_of(r, index) == 0 || r->raft.configuration_committed_index > index)
+        if (left <= keep + keep / 4 || r->snap.installing || r->dead ||
+            index <= r->snap.index || replica_term_of(r, index) == 0 ||
+            r->raft.configuration_committed_index > index)
                 return;
         upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
         for (; first <= upto && left > keep; first++)
@@ -524,12 +560,13 @@ void snapshot_run(struct replica *r)
         shrink(r);
         outgoing_run(r);
         install_run(r);
-        if (r->saving)
+        release_run(r);
+        if (r->snap.saving)
                 return save_more(r);
-        if (r->applying || r->incoming.loading)
+        if (r->applying || r->snap.incoming.loading)
                 return; /* or it is about to be another state */
         due = is_due(r);
-        if ((due || is_wanted(r)) && !r->snapping && !r->installing && !r->dead &&
+        if ((due || is_wanted(r)) && !r->snap.writing && !r->snap.installing && !r->dead &&
             replica_term_of(r, r->applied) != 0)
                 save(r, due);
 }
@@ -537,14 +574,16 @@ void snapshot_run(struct replica *r)
 struct boot_time snapshot_next(const struct replica *r)
 {
         struct boot_time next =
-                boot_min(install_next(r), r->saving ? r->slice_at : BOOT_TIME_NEVER);
+                boot_min(install_next(r), r->snap.saving ? r->snap.slice_at : BOOT_TIME_NEVER);
 
+        if (releasable(r))
+                next = boot_min(next, r->snap.release_at);
         return is_sending(r) ? boot_min(next, boot_add(r->now, r->cfg.election)) : next;
 }
 
 void replica_want_snapshot(struct replica *r)
 {
-        r->snapshot_wanted = true;
+        r->snap.wanted = true;
 }
 
 /* ---- what the store tells ---- */
@@ -556,7 +595,7 @@ static uint64_t trailing(const struct replica *r, uint64_t index)
         uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;
         size_t bytes = 0;
 
-        if (!r->letting_go || is_sending(r))
+        if (!r->snap.letting_go || is_sending(r))
                 return max;
         while (n < max && index - n >= r->log.first && log_get(&r->log, index - n)) {
                 bytes += log_get(&r->log, index - n)->len;
@@ -569,47 +608,52 @@ static uint64_t trailing(const struct replica *r, uint64_t index)
 
 static void taken(struct replica *r)
 {
-        r->snapping = false;
-        if (r->pending.index > r->snap_index && r->pending.index <= on_its_way(r))
-                compact(r, &r->pending, trailing(r, r->pending.index));
-        else /* the log was shrunk past it; or the next one lets go of it */
-                raft_configuration_close(&r->pending.configuration);
+        r->snap.writing = false;
+        if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r))
+                compact(r, &r->snap.pending, trailing(r, r->snap.pending.index));
+        else /* the log was shrunk past it; or the next one drops it */
+                raft_configuration_close(&r->snap.pending.configuration);
 }
 
 void snapshot_on_done(void *userdata, uint64_t index)
 {
         struct replica *r = userdata;
 
-        if (index != r->pending.index)
+        if (index != r->snap.pending.index)
                 return; /* one of ours that an install overtook */
-        r->disk_index = r->pending.index;
-        if (r->installing)
+        r->snap.disk_index = r->snap.pending.index;
+        if (r->snap.installing)
                 install_done(r, index);
         else
                 taken(r);
-        store_trim(r->store, min_of(r->log.first - 1, r->disk_index));
+        store_trim(r->store, min_of(r->log.first - 1, r->snap.disk_index));
 }
 
 void snapshot_on_failed(void *userdata, uint64_t index, int e)
 {
         struct replica *r = userdata;
 
-        if (index != r->pending.index || r->installing)
+        if (index != r->snap.pending.index || r->snap.installing)
                 return; /* one of ours that an install overtook */
-        r->snapping = false;
-        raft_configuration_close(&r->pending.configuration);
-        r->snapshot_again_at = boot_add(r->now, AGAIN);
+        r->snap.writing = false;
+        raft_configuration_close(&r->snap.pending.configuration);
+        r->snap.again_at = boot_add(r->now, AGAIN);
         log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",
                     strerror(-e));
 }
 
 void snapshot_fini(struct replica *r)
 {
-        if (r->saving || r->snapping || r->installing)
-                raft_configuration_close(&r->pending.configuration);
+        struct blob *b;
+
+        if (r->snap.saving || r->snap.writing || r->snap.installing)
+                raft_configuration_close(&r->snap.pending.configuration);
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                outgoing_end(&r->outgoing[i]);
+                outgoing_end(&r->snap.outgoing[i]);
         install_fini(r);
-        buf_fini(&r->snap_conf);
-        blob_free(r->pending_data);
+        buf_fini(&r->snap.conf);
+        while ((b = SLIST_FIRST(&r->snap.releasing))) {
+                SLIST_REMOVE_HEAD(&r->snap.releasing, entry);
+                blob_free(b);
+        }
 }

@@ -1,4 +1,4 @@
-/* From a directory to a replica that takes part. */
+/* Starts a replica: from its data directory to a replica that takes part. */
 #include "consensus/internal.h"
 
 #define INFLIGHT_MAX 128
@@ -140,7 +140,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (!entries_are_sound(rec) ||
             (rec->term == 0 && (rec->n_entries > 0 || rec->snapshot.index > 0))) {
                 snprintf(err->text, sizeof(err->text),
-                         "the log holds what no replica writes. " STORE_WAY_OUT);
+                         "the log holds an entry that no replica writes. " STORE_WAY_OUT);
                 return -EBADMSG;
         }
         if (rec->half_restored) {
@@ -176,7 +176,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         raft_configuration_close(&meta->configuration);
                         snprintf(err->text, sizeof(err->text),
                                  k == -ENOMEM
-                                         ? "there is no memory for snapshot-%016" PRIx64
+                                         ? "there is not enough memory for snapshot-%016" PRIx64
                                          : "snapshot-%016" PRIx64
                                            " does not load. If another version of tenure-core "
                                            "wrote it, start that one. " STORE_WAY_OUT,
@@ -184,9 +184,9 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         return k == -ENOMEM ? k : -EBADMSG;
                 }
                 replica_adopt(r, rec->snapshot.term);
-                meta->index = r->disk_index = r->applied = rec->snapshot.index;
+                meta->index = r->snap.disk_index = r->applied = rec->snapshot.index;
                 meta->term = rec->snapshot.term;
-                r->snap_size = rec->snapshot.data.len;
+                r->snap.size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;
                 k = snapshot_remember(r, meta);
                 if (k < 0) {
@@ -199,8 +199,8 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 const struct store_entry *e = &rec->entries[i];
 
                 if (e->type == RAFT_COMMAND)
-                        lease_clock_told(&r->clock, e->term,
-                                         replica_stamp(e->data.p, e->data.len), r->now);
+                        lease_clock_learn(&r->time.clock, e->term,
+                                          replica_stamp(e->data.p, e->data.len), r->now);
                 k = log_push(&r->log, e->term, e->type, e->data.p, e->data.len);
                 if (k < 0)
                         return k;
@@ -213,7 +213,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
  * for these (Raft, Log Matching Property). So each of its lives has a term of its own. */
 static int leave_term(struct replica *r)
 {
-        const struct raft_configuration *conf = &r->start_meta.configuration;
+        const struct raft_configuration *conf = &r->start.meta.configuration;
         struct raft_configuration c = {0};
         const struct log_entry *e = NULL;
         unsigned voters = 0;
@@ -233,9 +233,9 @@ static int leave_term(struct replica *r)
         raft_configuration_close(&c);
         if (!ours || voters > 1)
                 return 0;
-        r->start_term++;
-        r->start_vote = r->cfg.id;
-        return store_vote(r->store, r->start_term, r->start_vote);
+        r->start.term++;
+        r->start.vote = r->cfg.id;
+        return store_vote(r->store, r->start.term, r->start.vote);
 }
 
 int replica_new(struct replica **ret, const struct replica_config *cfg, struct disk *d,
@@ -253,13 +253,14 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->born_at = now;
-        lease_clock_init(&r->clock, cfg->heartbeat, CLIENT_RETRY);
+        lease_clock_init(&r->time.clock, cfg->heartbeat, CLIENT_RETRY);
         r->leader_down_at = BOOT_TIME_NEVER;
-        STAILQ_INIT(&r->batches);
-        STAILQ_INIT(&r->unacked);
-        STAILQ_INIT(&r->waiting);
-        STAILQ_INIT(&r->in_round);
-        RB_INIT(&r->asked);
+        STAILQ_INIT(&r->queue.batches);
+        STAILQ_INIT(&r->queue.unacked);
+        STAILQ_INIT(&r->reading.waiting);
+        STAILQ_INIT(&r->reading.in_round);
+        STAILQ_INIT(&r->reading.spare);
+        RB_INIT(&r->reading.asked);
 
         k = store_open(&r->store, d, &replica_store_ops, r, err);
         if (k < 0)
@@ -280,12 +281,12 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
         raft_set_install_snapshot_timeout(&r->raft, 10000);
 
-        k = load_recovered(r, &r->start_meta, err);
+        k = load_recovered(r, &r->start.meta, err);
         if (k < 0)
                 return k;
         fresh = store_recovered(r->store)->fresh;
-        r->start_term = fresh ? !r->cfg.join : store_recovered(r->store)->term;
-        r->start_vote = store_recovered(r->store)->vote;
+        r->start.term = fresh ? !r->cfg.join : store_recovered(r->store)->term;
+        r->start.vote = store_recovered(r->store)->vote;
         store_recovered_free(r->store);
         if (!fresh) {
                 k = leave_term(r);
@@ -321,9 +322,9 @@ int replica_start(struct replica *r)
                 e[i].buf = (struct raft_buffer){le->data, le->len};
                 e[i].batch = le->data;
         }
-        ev.start.term = r->start_term;
-        ev.start.voted_for = r->start_vote;
-        ev.start.metadata = r->start_meta.index > 0 ? &r->start_meta : NULL;
+        ev.start.term = r->start.term;
+        ev.start.voted_for = r->start.vote;
+        ev.start.metadata = r->start.meta.index > 0 ? &r->start.meta : NULL;
         ev.start.start_index = r->log.first;
         ev.start.entries = e;
         ev.start.n_entries = (unsigned) r->log.n;
@@ -340,7 +341,7 @@ struct replica *replica_free(struct replica *r)
         reads_clear(r);
         if (r->raft_up)
                 raft_close(&r->raft, NULL);
-        buf_fini(&r->urgent);
+        buf_fini(&r->queue.urgent);
         snapshot_fini(r);
         log_fini(&r->log);
         store_free(r->store);

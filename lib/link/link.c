@@ -66,7 +66,7 @@ static void on_retry(struct loop_timer *t)
         dump(container_of(t, struct links, retry));
 }
 
-/* One answer is whole. Returns what is to be told. */
+/* One answer is whole. Returns what is to be reported. */
 static int on_done(struct links *k)
 {
         bool first = !k->known;
@@ -99,7 +99,7 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
         if (answer && h->nlmsg_type == NLMSG_DONE)
                 return k->phase == FOLLOWING ? 0 : on_done(k);
         if (answer && h->nlmsg_type == NLMSG_ERROR) {
-                log_warning("netlink: the kernel tells no addresses.");
+                log_warning("netlink: the kernel reports no addresses.");
                 loop_timer_in(&k->retry, RETRY);
                 return 0;
         }

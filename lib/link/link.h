@@ -1,8 +1,8 @@
 /*
- * The kernel's word on this host's links, addresses and routes, on our loop: dumped once, then
- * followed (rtnetlink(7), netlink(7)). A dump that a change has interrupted is begun again
- * (NLM_F_DUMP_INTR); when the socket's buffer has overflowed (ENOBUFS), all is dumped anew.
- * Nothing here waits, and a storm of news takes no more than a small part of a turn of the
+ * This host's links, addresses and routes as the kernel reports them, on our loop: dumped once,
+ * then followed (rtnetlink(7), netlink(7)). A dump that a change has interrupted is restarted
+ * (NLM_F_DUMP_INTR); when the socket's buffer has overflowed (ENOBUFS), everything is dumped
+ * anew. Nothing here waits, and a storm of messages takes only a small part of a turn of the
  * loop.
  */
 #pragma once
@@ -13,7 +13,7 @@ struct links;
 struct loop;
 
 struct links_ops {
-        /* The table is not what it was; also told once when it is known first. */
+        /* The table is not what it was; also called once when it is first known. */
         void (*changed)(void *userdata);
         /* A carrier, an address or, while they are listened to, a route has come: what did not
          * get through may do so now. */
@@ -33,7 +33,7 @@ bool links_known(const struct links *k);
 /* How often, since links_new(). */
 struct links_counts {
         uint64_t dumps;       /* all was asked for */
-        uint64_t interrupted; /* of which, told again since something had changed meanwhile */
+        uint64_t interrupted; /* of which, asked again since something had changed meanwhile */
         uint64_t overflows;   /* the kernel had more news than the socket holds */
 };
 struct links_counts links_counts(const struct links *k);

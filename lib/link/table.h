@@ -1,7 +1,5 @@
-/*
- * Which links and addresses the kernel has, from its messages (rtnetlink(7)): a dump fills the
- * table, notifications keep it. Pure: messages come in as bytes.
- */
+/* The kernel's links and addresses, from its messages (rtnetlink(7)): a dump fills the table,
+ * notifications update it. Pure: messages come in as bytes. */
 #pragma once
 
 #include <bsd/sys/queue.h>
@@ -50,7 +48,7 @@ void link_table_fini(struct link_table *t);
 
 /* Takes one message: a whole nlmsghdr and what belongs to it, aligned as it came. Returns flags
  * as above, 0 for what is of no interest, or -EBADMSG. */
-int link_table_feed(struct link_table *t, const void *message, size_t len);
+must_check_ int link_table_feed(struct link_table *t, const void *message, size_t len);
 
 /* Around a dump of all links, or of all addresses: what it does not have any more, goes.
  * Returns whether something went. */

@@ -1,7 +1,6 @@
-/*
- * The end of one's own certificate: looked at once a day, and told from three weeks before, for
- * a person to renew it. Nothing else depends on that. Goes away with its loop.
- */
+/* Watches the expiry of the program's own certificate: checked once a day, and logged during
+ * the last three weeks, for a person to renew it. Nothing else depends on that. Goes away with
+ * its loop. */
 #pragma once
 
 #include "loop/loop.h"

@@ -1,5 +1,6 @@
 #include "loop/clock.h"
 
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 
 /* By how much two readings of the time asleep differ though nobody slept: what passes between
@@ -90,6 +91,30 @@ struct boot_time boot_clock_now(struct boot_clock *c)
         return read_now(c, &r);
 }
 
+struct boot_time boot_clock_glance(struct boot_clock *c, nsec_t raw)
+{
+        if (!c->started)
+                return boot_clock_now(c);
+        c->last = max_of(c->last, raw + c->asleep);
+        return (struct boot_time){c->last};
+}
+
+/* While our clock goes on by x, CLOCK_BOOTTIME does so by what was slept of that, and by
+ * 1 - RATE_OFF of the rest at least. */
+bool boot_clock_is_ahead(struct boot_clock *c, struct boot_ahead *a, struct boot_time t,
+                         nsec_t boot)
+{
+        nsec_t left;
+
+        if (t.ns == a->of.ns && boot < a->until)
+                return true;
+        left = boot_diff(t, boot_clock_now(c));
+        *a = (struct boot_ahead){
+                .of = t,
+                .until = left > 0 ? boot + (nsec_t) ((double) left * (1 - RATE_OFF)) : 0};
+        return left > 0;
+}
+
 static struct timespec to_timespec(nsec_t t)
 {
         return (struct timespec){.tv_sec = (time_t) (t / NSEC_PER_SEC),
@@ -130,6 +155,16 @@ struct boot_time boot_now(void)
         return boot_clock_now(&clock_here);
 }
 
+struct boot_time boot_glance(void)
+{
+        return boot_clock_glance(&clock_here, nsec(CLOCK_MONOTONIC_RAW));
+}
+
+bool boot_is_ahead(struct boot_ahead *a, struct boot_time t)
+{
+        return boot_clock_is_ahead(&clock_here, a, t, nsec(CLOCK_BOOTTIME));
+}
+
 int boot_timer_new(void)
 {
         int fd = timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -154,4 +189,11 @@ double boot_rate(void)
 int64_t boot_usec(struct boot_time t)
 {
         return boot_clock_usec(&clock_here, t);
+}
+
+uint64_t boot_namespace(void)
+{
+        struct stat st;
+
+        return stat("/proc/self/ns/time", &st) < 0 ? 0 : (uint64_t) st.st_ino;
 }

@@ -54,6 +54,7 @@ static void on_close(struct stream *s, const char *why)
         struct dial *d = stream_userdata(s);
         size_t i = number_of(d, s);
 
+        d->refused = stream_was_refused(s);
         d->tries[i] = stream_free(s);
         try_next(d, why);
 }
@@ -135,8 +136,9 @@ void dial_start(struct dial *d, const struct url *u, struct tls *tls)
 
         dial_stop(d);
         d->trying = true;
+        d->refused = false;
         d->tls = u->tls ? tls : NULL;
-        strcpy(d->host, u->host);
+        strcpy(d->host, u->local ? "localhost" : u->host);
         r = resolve(d->resolver, u, on_resolved, d, &d->query);
         if (r < 0) {
                 dial_stop(d);
@@ -160,6 +162,11 @@ bool dial_is_greeting(const struct dial *d)
                 if (d->tries[i] && stream_is_greeting(d->tries[i]))
                         return true;
         return false;
+}
+
+bool dial_was_refused(const struct dial *d)
+{
+        return d->refused;
 }
 
 bool dial_is_trying(const struct dial *d)

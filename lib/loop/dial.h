@@ -1,8 +1,6 @@
-/*
- * A connection to a name: to all of its addresses, in the order of RFC 8305, the next one begun
- * while the one before has not answered for a moment, or as soon as it has failed. The first
- * that is open is it; an address that was good is tried first.
- */
+/* Connects to a name: tries all of its addresses, in the order of RFC 8305, the next one when
+ * the one before has not answered for a moment, or as soon as it has failed. The first
+ * connection that opens is used; the address that worked last is tried first. */
 #pragma once
 
 #include "loop/resolve.h"
@@ -30,7 +28,7 @@ struct dial {
         struct inet_address good; /* of the last connection; len 0: none yet */
         struct stream *tries[ADDRESSES_MAX];
         size_t next;
-        bool trying;
+        bool trying, refused;
         struct loop_timer timer;
 };
 
@@ -43,6 +41,8 @@ void dial_init(struct dial *d, struct loop *l, struct resolver *rv, const struct
 void dial_start(struct dial *d, const struct url *u, struct tls *tls);
 void dial_stop(struct dial *d);
 bool dial_is_trying(const struct dial *d);
+/* Inside of failed(): the last one is there, and TLS could not be agreed on. */
+bool dial_was_refused(const struct dial *d);
 /* Somebody has accepted a connection, and TLS is being agreed on. */
 bool dial_is_greeting(const struct dial *d);
 

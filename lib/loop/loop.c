@@ -1,26 +1,38 @@
 #include "loop/loop.h"
 
 #include <stdio.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 /* What those who share may take of a turn, before the hooks and after them: with both used up,
  * and the longest piece behind, the next heartbeat is not 10 ms away. */
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
+#define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to hear which of a crowd have something */
+#define TIMERS NSEC_PER_MSEC /* what those that are due may take of a turn */
+#define NEWS_MAX 128         /* at once */
 #define MINUTE (60 * NSEC_PER_SEC)
+#define DISPATCH_TURNS 16 /* of one loop_dispatch() at most: the loop around it has others */
 
 /* A timer's clock that goes so much faster or slower than when it was armed: armed again. */
 #define RATE_MOVED 50e-6
 
-TAILQ_HEAD(loop_ring, loop_part);
+struct loop_ring {
+        TAILQ_HEAD(, loop_part) parts;
+        size_t n; /* members of all */
+};
 RB_HEAD(loop_timers, loop_timer);
 
 struct loop {
         struct ev_loop *ev;
         int timer_fd;
         struct loop_io timer_io;
+        int crowd_fd; /* an epoll of those of a crowd, one descriptor of libev's */
+        struct loop_io crowd_io;
+        struct epoll_event *news; /* of the crowd, while they are dispatched */
+        int n_news;
+        nsec_t heard; /* what that took of this turn */
         struct ev_prepare prepare;
-        struct ev_check check;
         struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
         TAILQ_HEAD(, loop_hook) hooks[LOOP_STAGES];
         struct loop_hook *running;  /* hook; NULL: it has ended meanwhile, */
@@ -32,12 +44,16 @@ struct loop {
         struct loop_later share;            /* among `laters`: the turn of those who share */
         nsec_t shared;                      /* what they took of this turn, after the hooks */
         unsigned n_turns;
+        int outer_fd;  /* an epoll of what libev watches, for a loop around this one; or -1 */
+        uint8_t *room; /* LOOP_ROOM bytes */
+        bool called;   /* for a descriptor, since loop_dispatch() looked */
 
         struct boot_time turn_at; /* when this turn began */
         struct boot_time lap_at;
         struct loop_turn turn; /* this one, so far */
         struct boot_time minute_at;
         nsec_t longest, longest_before; /* turn of this minute, of the one before */
+        struct histogram turns;
         nsec_t watch_least;
         void (*watch_fn)(const struct loop_turn *t, void *arg);
         void *watch_arg;
@@ -95,12 +111,14 @@ void loop_timer_disarm(struct loop_timer *t)
         t->order = 0;
 }
 
-/* Of what is due at @now: one that arms itself for now again cannot keep the loop here. */
+/* Of what is due at @now: one that arms itself for now again cannot keep the loop here. Those
+ * that are left are due in the next turn, which comes at once. */
 static void run_timers(struct loop *l, struct boot_time now)
 {
+        struct boot_time end = boot_add(now, TIMERS);
         struct loop_timer *t;
 
-        while ((t = l->soonest) && !boot_before(now, t->when)) {
+        while ((t = l->soonest) && !boot_before(now, t->when) && boot_before(l->lap_at, end)) {
                 loop_timer_disarm(t);
                 t->fn(t); /* which may be the end of @t */
                 loop_lap(l, "timers", NULL);
@@ -149,9 +167,9 @@ static void arm(struct loop *l)
         l->armed_ahead = boot_before(l->lap_at, when);
 }
 
-struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
+static struct boot_time lap(struct loop *l, struct boot_time now, const char *what,
+                            const char *who)
 {
-        struct boot_time now = boot_now();
         nsec_t took = boot_diff(now, l->lap_at);
 
         l->lap_at = now;
@@ -165,15 +183,30 @@ struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
         return now;
 }
 
+struct boot_time loop_lap(struct loop *l, const char *what, const char *who)
+{
+        return lap(l, boot_now(), what, who);
+}
+
+void loop_piece(struct loop *l, const char *what, const char *who)
+{
+        (void) lap(l, boot_glance(), what, who);
+}
+
 struct boot_time loop_now(const struct loop *l)
 {
         return l->lap_at;
 }
 
-static void turn_begins(struct loop *l)
+const struct boot_time *loop_clock(const struct loop *l)
+{
+        return &l->lap_at;
+}
+
+static void turn_begins(struct loop *l, struct boot_time now)
 {
         l->turn = (struct loop_turn){.what = "nothing"};
-        l->turn_at = l->lap_at = boot_now();
+        l->turn_at = l->lap_at = now;
         if (boot_diff(l->turn_at, l->minute_at) >= MINUTE) {
                 l->longest_before =
                         boot_diff(l->turn_at, l->minute_at) < 2 * MINUTE ? l->longest : 0;
@@ -186,6 +219,7 @@ static void turn_ends(struct loop *l)
 {
         l->turn.took = boot_diff(loop_lap(l, "the loop itself", NULL), l->turn_at);
         l->longest = max_of(l->longest, l->turn.took);
+        histogram_add_nsec(&l->turns, &histogram_way, l->turn.took);
         if (l->watch_fn && l->turn.took >= l->watch_least)
                 l->watch_fn(&l->turn, l->watch_arg);
 }
@@ -203,6 +237,11 @@ nsec_t loop_longest_turn(struct loop *l)
         return max_of(l->longest, l->longest_before);
 }
 
+const struct histogram *loop_turns(const struct loop *l)
+{
+        return &l->turns;
+}
+
 /* ---- who shares: one of each group after the other ---- */
 
 void loop_group_init(struct loop_group *g)
@@ -215,8 +254,9 @@ static void join(struct loop_part *p, struct loop_ring *ring, struct loop_later 
 {
         if (TAILQ_EMPTY(&p->members)) {
                 p->ring = ring;
-                TAILQ_INSERT_TAIL(ring, p, next);
+                TAILQ_INSERT_TAIL(&ring->parts, p, next);
         }
+        ring->n++;
         d->part = p;
         d->list = &p->members;
         TAILQ_INSERT_TAIL(d->list, d, next);
@@ -224,18 +264,19 @@ static void join(struct loop_part *p, struct loop_ring *ring, struct loop_later 
 
 static void rotate(struct loop_ring *ring)
 {
-        struct loop_part *p = TAILQ_FIRST(ring);
+        struct loop_part *p = TAILQ_FIRST(&ring->parts);
 
-        TAILQ_REMOVE(ring, p, next);
-        TAILQ_INSERT_TAIL(ring, p, next);
+        TAILQ_REMOVE(&ring->parts, p, next);
+        TAILQ_INSERT_TAIL(&ring->parts, p, next);
 }
 
 /* Whose turn it is, but for those who asked in this turn where @asked says so; NULL: nobody. */
 static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool asked)
 {
-        const struct loop_part *first = TAILQ_FIRST(ring);
+        const struct loop_part *first = TAILQ_FIRST(&ring->parts);
 
-        for (struct loop_part *p = TAILQ_FIRST(ring); p; p = TAILQ_FIRST(ring)) {
+        for (struct loop_part *p = TAILQ_FIRST(&ring->parts); p;
+             p = TAILQ_FIRST(&ring->parts)) {
                 struct loop_later *d = TAILQ_FIRST(&p->members);
 
                 rotate(ring);
@@ -243,7 +284,7 @@ static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool aske
                         loop_later_cancel(d);
                         return d;
                 }
-                if (TAILQ_FIRST(ring) == first)
+                if (TAILQ_FIRST(&ring->parts) == first)
                         break;
         }
         return NULL;
@@ -252,9 +293,10 @@ static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool aske
 /* Who is not patient first. Who asks again gets the next turn. */
 static void run_inputs(struct loop *l)
 {
-        struct boot_time end = boot_add(l->lap_at, SHARE_IN);
+        struct boot_time end = boot_add(l->lap_at, SHARE_IN - min_of(l->heard, NEWS));
         struct loop_later *d;
 
+        l->heard = 0;
         l->n_turns++;
         while ((d = TAILQ_FIRST(&l->inputs)) && d->asked_in != l->n_turns) {
                 loop_later_cancel(d);
@@ -287,7 +329,7 @@ static void run_laters(struct loop *l)
                 loop_later_cancel(d);
                 d->fn(d);
         }
-        if (!TAILQ_EMPTY(&l->ring_out)) /* the first of the next turn */
+        if (l->ring_out.n > 0) /* the first of the next turn */
                 loop_later(&l->share, l, on_share);
 }
 
@@ -367,18 +409,29 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
         loop_later(&l->behind, l, on_behind);
         run_laters(l);
         arm(l);
-        if (TAILQ_EMPTY(&l->inputs) && TAILQ_EMPTY(&l->ring_in) && TAILQ_EMPTY(&l->laters))
+        if (TAILQ_EMPTY(&l->inputs) && l->ring_in.n == 0 && TAILQ_EMPTY(&l->laters))
                 ev_idle_stop(ev, &l->idle);
         else
                 ev_idle_start(ev, &l->idle);
-        turn_ends(l);
+        loop_lap(l, "the loop itself", NULL);
 }
 
-static void on_check(struct ev_loop *ev, struct ev_check *w, int events)
+/* libev is about to ask the kernel what has come, and may sleep. What it told the kernel before
+ * that, a call for each descriptor that is watched otherwise than before, is of the turn. */
+static void before_poll(struct ev_loop *ev) EV_NOEXCEPT
 {
-        (void) ev;
-        (void) events;
-        turn_begins(container_of(w, struct loop, check));
+        turn_ends(ev_userdata(ev));
+}
+
+/* Where it did not sleep, the question is of the turn, too: the kernel looks at each descriptor
+ * of which there is something to tell. */
+static void after_poll(struct ev_loop *ev) EV_NOEXCEPT
+{
+        struct loop *l = ev_userdata(ev);
+        bool slept = !ev_is_active(&l->idle);
+
+        turn_begins(l, slept ? boot_now() : l->lap_at);
+        loop_lap(l, "the kernel's answer", NULL);
 }
 
 static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
@@ -388,36 +441,99 @@ static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
         (void) events;
 }
 
+/* ---- a crowd ---- */
+
+/* Both at once: what is not wanted is not passed on, and the kernel need not be told. */
+static int crowd_ctl(struct loop_io *io, int op)
+{
+        struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                .data.ptr = io};
+
+        return epoll_ctl(io->loop->crowd_fd, op, io->ev.fd, &e);
+}
+
+/* It may be among those that were reported and not called yet. */
+static void crowd_leave(struct loop_io *io)
+{
+        struct loop *l = io->loop;
+
+        (void) crowd_ctl(io, EPOLL_CTL_DEL);
+        for (int i = 0; i < l->n_news; i++)
+                if (l->news[i].data.ptr == io)
+                        l->news[i].data.ptr = NULL;
+        io->loop = NULL;
+}
+
+static void tell(struct loop_io *io, uint32_t got)
+{
+        int events = (got & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP) ? EV_READ : 0) |
+                     (got & (EPOLLOUT | EPOLLERR | EPOLLHUP) ? EV_WRITE : 0);
+
+        events &= io->wanted;
+        if (got & (EPOLLRDHUP | EPOLLERR | EPOLLHUP))
+                events |= LOOP_ENDED;
+        if (events)
+                io->fn(io, events);
+}
+
+/* Those that are not called now are called in the next turn, in the order in which they have
+ * sent. */
+static void on_crowd(struct loop_io *crowd, int events)
+{
+        struct loop *l = crowd->loop;
+        struct boot_time from = loop_lap(l, "the loop itself", NULL),
+                         end = boot_add(from, NEWS);
+        struct epoll_event news[NEWS_MAX];
+
+        (void) events;
+        l->news = news;
+        do {
+                l->n_news = max_of(epoll_wait(l->crowd_fd, news, NEWS_MAX, 0), 0);
+                for (int i = 0; i < l->n_news; i++)
+                        if (news[i].data.ptr)
+                                tell(news[i].data.ptr, news[i].events);
+        } while (l->n_news == NEWS_MAX && boot_before(boot_glance(), end));
+        l->n_news = 0;
+        l->heard = boot_diff(loop_lap(l, "connections with input", NULL), from);
+}
+
 int loop_new(struct loop **ret)
 {
         cleanup_(loop_freep) struct loop *l = calloc(1, sizeof(*l));
 
         if (!l)
                 return -ENOMEM;
+        l->crowd_fd = l->outer_fd = -1;
         l->timer_fd = boot_timer_new();
         if (l->timer_fd < 0)
                 return l->timer_fd;
+        l->room = malloc(LOOP_ROOM);
+        if (!l->room)
+                return -ENOMEM;
+        l->crowd_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (l->crowd_fd < 0)
+                return -errno;
         l->ev = ev_loop_new(EVFLAG_AUTO);
         if (!l->ev)
                 return -ENOMEM;
         l->armed_for = BOOT_TIME_NEVER;
         l->armed_rate = boot_rate();
         loop_io_start(&l->timer_io, l, l->timer_fd, EV_READ, on_timer_fd);
+        loop_io_start(&l->crowd_io, l, l->crowd_fd, EV_READ, on_crowd);
         RB_INIT(&l->timers);
         for (enum loop_stage s = 0; s < LOOP_STAGES; s++)
                 TAILQ_INIT(&l->hooks[s]);
         TAILQ_INIT(&l->inputs);
         TAILQ_INIT(&l->laters);
-        TAILQ_INIT(&l->ring_in);
-        TAILQ_INIT(&l->ring_out);
+        TAILQ_INIT(&l->ring_in.parts);
+        TAILQ_INIT(&l->ring_out.parts);
         loop_group_init(&l->alone);
         ev_prepare_init(&l->prepare, on_prepare);
         ev_prepare_start(l->ev, &l->prepare);
-        ev_check_init(&l->check, on_check);
-        ev_set_priority(&l->check, EV_MAXPRI); /* ahead of what the poll has brought */
-        ev_check_start(l->ev, &l->check);
+        ev_set_userdata(l->ev, l);
+        ev_set_loop_release_cb(l->ev, before_poll, after_poll);
         ev_idle_init(&l->idle, on_idle);
-        turn_begins(l);
+        turn_begins(l, boot_now());
         l->minute_at = l->turn_at;
         *ret = take_ptr(l);
         return 0;
@@ -431,32 +547,96 @@ nsec_t loop_take_lag(struct loop *l)
         return lag;
 }
 
+void loop_leave_to_parent(struct loop *l)
+{
+        if (l->crowd_fd >= 0)
+                close(l->crowd_fd);
+        if (l->outer_fd >= 0)
+                close(l->outer_fd);
+        l->crowd_fd = l->outer_fd = -1;
+}
+
 struct loop *loop_free(struct loop *l)
 {
         if (!l)
                 return NULL;
         if (l->ev) {
                 loop_io_stop(&l->timer_io);
+                loop_io_stop(&l->crowd_io);
                 ev_prepare_stop(l->ev, &l->prepare);
-                ev_check_stop(l->ev, &l->check);
                 ev_idle_stop(l->ev, &l->idle);
                 ev_loop_destroy(l->ev);
         }
         if (l->timer_fd >= 0)
                 close(l->timer_fd);
+        if (l->crowd_fd >= 0)
+                close(l->crowd_fd);
+        if (l->outer_fd >= 0)
+                close(l->outer_fd);
+        free(l->room);
         free(l);
         return NULL;
 }
 
+uint8_t *loop_room(struct loop *l)
+{
+        return l->room;
+}
+
 void loop_run(struct loop *l)
 {
-        turn_begins(l);
+        turn_begins(l, boot_now());
         ev_run(l->ev, 0);
+        turn_ends(l); /* the last one, which asks nothing more */
 }
 
 void loop_stop(struct loop *l)
 {
         ev_break(l->ev, EVBREAK_ALL);
+}
+
+/* What libev watches, the loop around us can wait for, too: libev tells nobody its epoll. */
+static void outer_set(struct loop_io *io, int events)
+{
+        struct epoll_event e = {.events = (events & EV_READ ? EPOLLIN : 0U) |
+                                          (events & EV_WRITE ? EPOLLOUT : 0U)};
+        int fd = io->loop->outer_fd;
+
+        if (fd < 0)
+                return;
+        if (events == 0)
+                (void) !epoll_ctl(fd, EPOLL_CTL_DEL, io->ev.fd, NULL);
+        else if (epoll_ctl(fd, EPOLL_CTL_MOD, io->ev.fd, &e) < 0)
+                (void) !epoll_ctl(fd, EPOLL_CTL_ADD, io->ev.fd, &e);
+}
+
+int loop_nest(struct loop *l)
+{
+        if (l->outer_fd < 0)
+                l->outer_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (l->outer_fd < 0)
+                return -errno;
+        outer_set(&l->timer_io, EV_READ);
+        outer_set(&l->crowd_io, EV_READ);
+        return l->outer_fd;
+}
+
+/* What a descriptor brings is acted on, and the kernel is told what else to watch, only before
+ * the next question to it: so one follows each that brought something. */
+bool loop_dispatch(struct loop *l)
+{
+        bool more;
+
+        turn_begins(l, boot_now());
+        for (unsigned i = 0; i < DISPATCH_TURNS; i++) {
+                l->called = false;
+                ev_run(l->ev, EVRUN_NOWAIT);
+                more = l->called || ev_is_active(&l->idle);
+                if (!more)
+                        break;
+        }
+        turn_ends(l);
+        return more;
 }
 
 static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
@@ -466,6 +646,7 @@ static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
         struct loop *l = io->loop;
 
         (void) ev;
+        l->called = true;
         io->fn(io, events & (EV_READ | EV_WRITE)); /* which may be the end of @io */
         if (what)
                 loop_lap(l, what, NULL);
@@ -477,24 +658,38 @@ void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
         io->loop = l;
         io->fn = fn;
         ev_io_init(&io->ev, io_ready, fd, events);
-        if (events)
-                ev_io_start(l->ev, &io->ev);
+        io->wanted = events;
+        if (io->of_crowd && crowd_ctl(io, EPOLL_CTL_ADD) == 0)
+                return;
+        io->of_crowd = false; /* the kernel has no room for it there */
+        if (!events)
+                return;
+        ev_io_start(l->ev, &io->ev);
+        outer_set(io, events);
 }
 
 void loop_io_change(struct loop_io *io, int events)
 {
+        io->wanted = events;
+        if (io->of_crowd)
+                return;
         if (ev_is_active(&io->ev) && (io->ev.events & (EV_READ | EV_WRITE)) == events)
                 return;
         ev_io_stop(io->loop->ev, &io->ev);
         ev_io_set(&io->ev, io->ev.fd, events);
         if (events)
                 ev_io_start(io->loop->ev, &io->ev);
+        outer_set(io, events);
 }
 
 void loop_io_stop(struct loop_io *io)
 {
-        if (io->loop)
-                ev_io_stop(io->loop->ev, &io->ev);
+        if (io->loop && io->of_crowd)
+                crowd_leave(io);
+        if (!io->loop || !ev_is_active(&io->ev))
+                return;
+        outer_set(io, 0);
+        ev_io_stop(io->loop->ev, &io->ev);
 }
 
 static bool is_queued(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
@@ -548,8 +743,11 @@ void loop_later_cancel(struct loop_later *d)
                 return;
         TAILQ_REMOVE(d->list, d, next);
         d->list = NULL;
-        if (d->part && TAILQ_EMPTY(&d->part->members))
-                TAILQ_REMOVE(d->part->ring, d->part, next);
+        if (!d->part)
+                return;
+        d->part->ring->n--;
+        if (TAILQ_EMPTY(&d->part->members))
+                TAILQ_REMOVE(&d->part->ring->parts, d->part, next);
         d->part = NULL;
 }
 
@@ -560,6 +758,7 @@ static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)
 
         (void) ev;
         (void) events;
+        l->called = true;
         s->fn(s);
         loop_lap(l, "a signal", NULL);
 }

@@ -21,6 +21,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "base/tree.h"
 #include "loop/clock.h"
 
@@ -30,14 +31,32 @@ must_check_ int loop_new(struct loop **ret);
 struct loop *loop_free(struct loop *l);
 DEFINE_CLEANUP(struct loop *, loop_free)
 
+/* In a child of fork(2), before loop_free(): what the kernel watches is the parent's, too, and
+ * stays. */
+void loop_leave_to_parent(struct loop *l);
+
 /* Runs until loop_stop(). */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 
+/* For who has an event loop of his own and runs this one inside it, from the start: a
+ * descriptor of the loop's that is readable when there is something to do, a timer that is due
+ * included, or a negative errno; and what does that, without waiting. That returns whether
+ * there is more to do at once. What is asked for outside of it (a call, a timer, a hook) counts
+ * from the next loop_dispatch() on. */
+must_check_ int loop_nest(struct loop *l);
+must_check_ bool loop_dispatch(struct loop *l);
+
+/* Where one who reads puts what he has read, until he has dealt with it: one at a time in a
+ * loop, and another place in each loop, for each may have a thread. */
+#define LOOP_ROOM ((size_t) 64 * 1024)
+uint8_t *loop_room(struct loop *l);
+
 /* ---- how long its turns are ----
  *
- * A turn is what runs between two sleeps. No turn should be long: the next heartbeat waits for
- * its end. Who serves many hands work over in pieces, see loop_share(). */
+ * A turn is what runs between two sleeps, or between two questions to the kernel where there is
+ * no sleep; what those take counts, too. No turn should be long: the next heartbeat waits for
+ * its end. Code that serves many hands work over in pieces, see loop_share(). */
 
 /* The longest turn: how long, and which piece of it was the longest. */
 struct loop_turn {
@@ -54,23 +73,40 @@ void loop_watch_turns(struct loop *l, nsec_t least,
 /* The longest turn of this minute and the one before. */
 nsec_t loop_longest_turn(struct loop *l);
 
+/* How long they took since the start (histogram_way); borrowed, as long as the loop. */
+const struct histogram *loop_turns(const struct loop *l);
+
 /* Says what the time since the last such word went into; descriptors, timers, signals, hooks
- * and what waits for its turn are told apart without. Returns the time. */
+ * and what waits for its turn are distinguished without it. Returns the time. */
 struct boot_time loop_lap(struct loop *l, const char *what, const char *who);
+/* The same for less, where there are many pieces in a turn: see boot_glance(). */
+void loop_piece(struct loop *l, const char *what, const char *who);
 
 /* When that word came last, without a look at the clock: the time, but for what the running
  * piece has taken. For when something came, or began; not for an act that a lease protects. */
 struct boot_time loop_now(const struct loop *l);
+/* Where that is kept, for who asks often; borrowed, as long as the loop. */
+const struct boot_time *loop_clock(const struct loop *l);
 
 /* By how much the latest of the timers since the last question came too late, those aside that
  * were due when they were armed. */
 nsec_t loop_take_lag(struct loop *l);
 
-/* A descriptor. Embedded; lives until loop_io_stop(). @events: EV_READ, EV_WRITE. */
+/* A descriptor. Embedded; lives until loop_io_stop(). @events: EV_READ, EV_WRITE.
+ *
+ * Of what nobody has read yet the kernel tells in each turn again, and of ten thousand that
+ * takes longer than a turn may. So of those of a crowd it tells once (EPOLLET, epoll(7)), for a
+ * part of each turn: @fn only takes note (loop_share_input()); a reader that stops before there
+ * is no more, or wants no events for a while, goes on by itself. */
+#define LOOP_ENDED                                                                \
+        0x40 /* with EV_READ, to one of a crowd: nothing follows what can be read \
+              */
 struct loop_io {
         struct ev_io ev;
         struct loop *loop;
         const char *what; /* the owner's, before the start, for loop_lap(); NULL: @fn says it */
+        bool of_crowd;    /* the same: one of thousands, see below */
+        int wanted;       /* the loop's: events, of one of a crowd */
         void (*fn)(struct loop_io *io, int events);
 };
 
@@ -80,7 +116,8 @@ void loop_io_change(struct loop_io *io, int events); /* 0: none for now */
 void loop_io_stop(struct loop_io *io);               /* may be stopped already */
 
 /* A one-shot deadline. Embedded; init once, disarm before it goes away. Those of one instant
- * run in the order in which they were armed. To arm costs O(log n). */
+ * run in the order in which they were armed. To arm costs O(log n). Of thousands that are due
+ * at once, as after a pause, a turn runs a part. */
 struct loop_timer {
         RB_ENTRY(loop_timer) by_time;
         struct loop *loop;

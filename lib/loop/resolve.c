@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <resolv.h>
 #include <stdio.h>
+#include <sys/un.h>
 
 #include "base/buf.h"
 
@@ -90,6 +91,15 @@ struct resolver *resolver_free(struct resolver *rv)
         return NULL;
 }
 
+void inet_address_local(const struct url *u, struct inet_address *ret)
+{
+        struct sockaddr_un *a = (void *) &ret->addr;
+
+        *ret = (struct inet_address){.len = sizeof(*a)};
+        a->sun_family = AF_UNIX;
+        snprintf(a->sun_path, sizeof(a->sun_path), "%s", u->host);
+}
+
 static int look_up(const struct url *u, int flags, struct inet_addresses *ret)
 {
         struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -98,6 +108,11 @@ static int look_up(const struct url *u, int flags, struct inet_addresses *ret)
         char port[8];
         int r;
 
+        if (u->local) {
+                ret->n = 1;
+                inet_address_local(u, &ret->a[0]);
+                return 0;
+        }
         snprintf(port, sizeof(port), "%u", u->port);
         r = getaddrinfo(u->host, port, &hints, &ai);
         if (r != 0)

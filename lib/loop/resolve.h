@@ -1,7 +1,8 @@
 /*
- * Names to addresses, without stopping the loop: numeric ones at once, others in a worker's
- * thread (getaddrinfo(3)). What a name stood for last is kept, and is the answer when DNS says
- * nothing within a moment, or nothing but errors; its answer counts from the next question on.
+ * Resolves names to addresses, without stopping the loop: numeric ones at once, others in a
+ * worker's thread (getaddrinfo(3)). The last address of a name is kept, and is the answer when
+ * DNS does not answer within a moment, or only with errors; a late answer of DNS counts from
+ * the next question on.
  */
 #pragma once
 
@@ -25,6 +26,9 @@ struct inet_addresses {
         struct inet_address a[ADDRESSES_MAX];
         size_t n;
 };
+
+/* Where @u is, which stands for a socket of this host. */
+void inet_address_local(const struct url *u, struct inet_address *ret);
 
 bool inet_address_is(const struct inet_address *a, const struct inet_address *b);
 

@@ -1,14 +1,14 @@
 /*
- * Signs that this host stood still without its clocks knowing: a virtual machine that was
- * paused, moved, or taken back to a snapshot. All of its clocks may have stood still too, so
- * that no reading of them tells. What tells sometimes:
+ * Signs that this host stood still without its clocks noticing: a virtual machine that was
+ * paused, migrated, or reverted to a snapshot. All of its clocks may have stood still too, so
+ * that no reading of them shows it. What sometimes shows it:
  *
  *   - the date is set: a hypervisor's agent does so after a pause, and so does an NTP client
  *     that finds it wrong (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET);
- *   - the machine has another generation id: the kernel says so in an event (Linux 6.10).
+ *   - the machine has another generation id: the kernel reports that in an event (Linux 6.10).
  *
- * Each may also come when nothing happened, so it is a reason to ask, not an answer. Costs
- * nothing while nothing comes.
+ * Each may also happen without a pause, so it is a reason to ask, not an answer. Costs nothing
+ * while nothing happens.
  */
 #pragma once
 

@@ -1,9 +1,10 @@
-/* Past 800 lines, as one thing: what is read and written depends on the connection's state at
- * each step, for TLS and plaintext alike. */
+/* More than 800 lines, as one thing: what is read and written depends on the connection's state
+ * at each step, for TLS and plaintext alike. */
 #include "loop/stream.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,11 +14,14 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
+#include "loop/resolve.h"
 
-#define READ_SIZE (64 * 1024) /* at once */
 /* Who is patient reads less at once, and less where a byte costs more, as is known afterwards.
  */
 #define SLICE_MIN ((size_t) 1024)
@@ -34,7 +38,7 @@
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
 #define COMPLAIN_EVERY (60 * NSEC_PER_SEC)
 #define USER_TIMEOUT_MS 5000
-#define LISTEN_BACKLOG 512
+#define LISTEN_BACKLOG INT_MAX /* the kernel bounds it: net.core.somaxconn */
 
 enum stream_state {
         STREAM_CONNECTING,
@@ -51,11 +55,16 @@ struct stream {
         struct loop_io io;
         struct loop_later flush_later, input;
         int ready;    /* events that wait for their turn */
+        bool greeted; /* server: the client's hello has begun, and is of a size that it may have
+                       */
+        bool refused; /* no TLS could be agreed on */
+        bool ended;   /* the other side has closed: what it sent before may still be there */
         size_t slice; /* bytes to read at once */
         bool paused;
         bool in_callback; /* stream_free() waits for the outermost callback to return */
         bool freed;
         bool close_after_tx;
+        bool says_end; /* before that */
         bool tls_wants_write;
         struct buf tx;
         const struct stream_ops *ops;
@@ -78,7 +87,20 @@ static void format_addr(const struct sockaddr_storage *a, char out[static 80])
 
                 inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
                 snprintf(out, 80, "%s:%u", host, ntohs(in->sin_port));
+        } else if (a->ss_family == AF_UNIX) {
+                snprintf(out, 80, "unix:%.70s",
+                         ((const struct sockaddr_un *) (const void *) a)->sun_path);
         }
+}
+
+/* Who has connected to a socket of this host has no address, but is a process. */
+static void format_process(int fd, char out[static 80])
+{
+        struct ucred who;
+        socklen_t len = sizeof(who);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0)
+                snprintf(out, 80, "unix:%d", (int) who.pid);
 }
 
 static void set_options(int fd)
@@ -149,15 +171,6 @@ static bool leave(struct stream *s)
                 return false;
         destroy(s);
         return true;
-}
-
-static const char *tls_reason(void)
-{
-        unsigned long e = ERR_peek_last_error();
-        const char *why = e ? ERR_reason_error_string(e) : NULL;
-
-        ERR_clear_error();
-        return why ? why : "TLS error";
 }
 
 static void watch(struct stream *s)
@@ -240,7 +253,7 @@ static void flush(struct stream *s)
         for (sh = share_begin(s, loop_now(s->loop));;) {
                 ssize_t n;
 
-                if (sh.bytes > 0 && share_used(&sh, boot_now())) {
+                if (sh.bytes > 0 && share_used(&sh, boot_glance())) {
                         stream_kick(s);
                         more = true;
                         break;
@@ -262,8 +275,11 @@ static void flush(struct stream *s)
                 sh.bytes += (size_t) n;
         }
         if (buf_len(&s->tx) == 0 && !more) {
-                if (s->close_after_tx)
+                if (s->close_after_tx) {
+                        if (s->says_end && s->ssl)
+                                SSL_shutdown(s->ssl);
                         return dead(s, "closed");
+                }
                 if (s->tx.cap > (s->ops->patient ? TX_KEPT : TX_KEPT_URGENT))
                         buf_fini(&s->tx);
         }
@@ -276,7 +292,15 @@ static void on_later(struct loop_later *d)
 
         s->in_callback = true;
         flush(s);
-        loop_lap(s->loop, what(s), s->peer);
+        loop_piece(s->loop, what(s), s->peer);
+        leave(s);
+}
+
+void stream_flush(struct stream *s)
+{
+        assert(!s->in_callback);
+        s->in_callback = true;
+        flush(s);
         leave(s);
 }
 
@@ -295,6 +319,15 @@ void stream_set_group(struct stream *s, struct loop_group *group)
         s->flush_later.group = s->input.group = group;
 }
 
+static void on_turn(struct loop_later *d);
+
+/* Nobody may tell of what came before now. */
+static void read_later(struct stream *s)
+{
+        s->ready |= EV_READ;
+        loop_share_input(&s->input, s->loop, s->ops->patient, on_turn);
+}
+
 static void opened(struct stream *s)
 {
         s->state = STREAM_OPEN;
@@ -304,6 +337,8 @@ static void opened(struct stream *s)
                 stream_kick(s);
                 watch(s);
         }
+        if (s->state == STREAM_OPEN && !s->paused)
+                read_later(s); /* it may have come with the end of the handshake */
 }
 
 /* A session is resumed without a look at the certificate it was made with: that ends with it.
@@ -315,10 +350,55 @@ static bool resumed_too_late(SSL *ssl)
         return cert && X509_cmp_current_time(X509_get0_notAfter(cert)) <= 0;
 }
 
+static void refuse(struct stream *s, const char *why)
+{
+        s->refused = true;
+        dead(s, why);
+}
+
+/* By HTTP/1.1 it is told so in words that it can read. What it has sent is read before: to
+ * close on top of that would take the words away again (RFC 9112, 9.6). */
+static void refuse_plain(struct stream *s, const uint8_t *head)
+{
+        ssize_t n = recv(s->fd, loop_room(s->loop), LOOP_ROOM, 0);
+
+        if (n > 0 && s->ops->not_tls && memcmp(head, "PRI", 3) != 0)
+                n = send(s->fd, s->ops->not_tls, strlen(s->ops->not_tls), MSG_NOSIGNAL);
+        (void) n; /* it goes, whatever it has heard */
+        refuse(s, "it speaks no TLS, and this port wants it");
+}
+
+/* Looks at what a client says first, and leaves it there. Returns false until it is known, or
+ * when the stream died of it. */
+static bool hears_hello(struct stream *s)
+{
+        uint8_t head[TLS_HELLO_HEAD];
+        ssize_t n = recv(s->fd, head, sizeof(head), MSG_PEEK);
+
+        if (n < 0 && errno == EAGAIN)
+                return false;
+        if (n > 0 && (size_t) n < sizeof(head) && !s->ended)
+                return false;
+        if ((size_t) n == sizeof(head) && !tls_hello_fits(head)) {
+                refuse(s, "its ClientHello is too large");
+                return false;
+        }
+        if (n > 0 && tls_is_http(head, (size_t) n)) {
+                refuse_plain(s, head);
+                return false;
+        }
+        s->greeted = true; /* or OpenSSL sees the end, or the error */
+        return true;
+}
+
 static void handshake(struct stream *s)
 {
         int r;
 
+        /* Only edge-triggered ones: one that is reported again would go in circles,
+         * and the few who may call a port of replicas are not many. */
+        if (s->io.of_crowd && !s->greeted && !hears_hello(s))
+                return watch(s);
         ERR_clear_error();
         r = SSL_do_handshake(s->ssl);
         if (r == 1 && resumed_too_late(s->ssl))
@@ -330,8 +410,9 @@ static void handshake(struct stream *s)
                 s->tls_wants_write = r == SSL_ERROR_WANT_WRITE;
                 return watch(s);
         }
-        dead(s, r == SSL_ERROR_SYSCALL ? "connection closed during the TLS handshake"
-                                       : tls_reason());
+        if (r == SSL_ERROR_SSL)
+                return refuse(s, tls_why(s->ssl));
+        dead(s, "connection closed during the TLS handshake");
 }
 
 static void connected(struct stream *s)
@@ -352,8 +433,8 @@ static void connected(struct stream *s)
 /* Reads once. Returns false when there is no more for now. */
 static bool read_some(struct stream *s, struct share *sh)
 {
-        static uint8_t bytes[READ_SIZE]; /* one loop, one thread: shared by all streams */
-        size_t size = s->ops->patient ? s->slice : sizeof(bytes);
+        uint8_t *bytes = loop_room(s->loop);
+        size_t size = s->ops->patient ? s->slice : LOOP_ROOM;
         ssize_t n;
 
         if (s->ssl) {
@@ -376,10 +457,16 @@ static bool read_some(struct stream *s, struct share *sh)
                 }
                 n = r;
         } else {
-                n = recv(s->fd, bytes, size, 0);
+                do
+                        n = recv(s->fd, bytes, size, 0);
+                while (n < 0 && errno == EINTR);
                 if (n < 0) {
-                        if (errno != EAGAIN && errno != EINTR)
+                        if (errno != EAGAIN)
                                 dead(s, strerror(errno));
+                        return false;
+                }
+                if (n == 0 && s->ops->on_end && s->ops->on_end(s)) {
+                        stream_pause(s, true);
                         return false;
                 }
                 if (n == 0) {
@@ -389,11 +476,11 @@ static bool read_some(struct stream *s, struct share *sh)
         }
         s->ops->on_data(s, (struct view){bytes, (size_t) n});
         sh->bytes += (size_t) n;
-        /* TLS may hold more in its own buffer, of which epoll knows nothing. */
-        return s->state == STREAM_OPEN && !s->paused && (s->ssl || (size_t) n == size);
+        /* TLS may hold more in its own buffer, of which epoll knows nothing; and of the end it
+         * has reported, where that came with these bytes. */
+        return s->state == STREAM_OPEN && !s->paused &&
+               (s->ssl || s->ended || (size_t) n == size);
 }
-
-static void on_turn(struct loop_later *d);
 
 static void read_share(struct stream *s)
 {
@@ -401,17 +488,14 @@ static void read_share(struct stream *s)
         struct share sh = share_begin(s, from);
 
         while (read_some(s, &sh)) {
-                now = boot_now();
+                now = boot_glance();
                 if (boot_diff(now, from) > LOOP_PIECE / 2)
                         s->slice = max_of(s->slice / 2, SLICE_MIN);
                 else if (boot_diff(now, from) < LOOP_PIECE / 8)
                         s->slice = min_of(s->slice * 2, SLICE_MAX);
                 from = now;
-                if (share_used(&sh, now)) {
-                        s->ready |= EV_READ;
-                        loop_share_input(&s->input, s->loop, s->ops->patient, on_turn);
-                        return;
-                }
+                if (share_used(&sh, now))
+                        return read_later(s);
         }
 }
 
@@ -424,12 +508,15 @@ static void serve(struct stream *s, int events)
                 s->tls_wants_write = false;
                 handshake(s);
         } else {
+                /* To read, TLS may have had to write first. */
+                if (events & EV_WRITE && s->tls_wants_write)
+                        events |= EV_READ;
                 if (events & EV_WRITE)
                         flush(s);
                 if (s->state == STREAM_OPEN && (events & EV_READ) && !s->paused)
                         read_share(s);
         }
-        loop_lap(s->loop, what(s), s->peer);
+        loop_piece(s->loop, what(s), s->peer);
         if (!leave(s))
                 watch(s);
 }
@@ -447,9 +534,12 @@ static void on_io(struct loop_io *io, int events)
 {
         struct stream *s = container_of(io, struct stream, io);
 
-        if (!s->ops->patient)
+        /* A handshake costs a millisecond, or five, and anybody may begin one: it has no hurry,
+         * whose ever it is. */
+        if (!s->ops->patient && s->state != STREAM_HANDSHAKE)
                 return serve(s, events);
         s->ready |= events;
+        s->ended = s->ended || (events & LOOP_ENDED);
         loop_share_input(&s->input, s->loop, true, on_turn);
 }
 
@@ -458,10 +548,8 @@ void stream_pause(struct stream *s, bool paused)
         if (s->paused == paused || s->state == STREAM_CLOSED)
                 return;
         s->paused = paused;
-        if (!paused) { /* TLS may have read what nobody took */
-                s->ready |= EV_READ;
-                loop_share_input(&s->input, s->loop, s->ops->patient, on_turn);
-        }
+        if (!paused) /* TLS may have read what nobody took */
+                read_later(s);
         watch(s);
 }
 
@@ -488,6 +576,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
         s->loop = l;
         s->fd = fd;
         s->ops = ops;
+        s->io.of_crowd = ops->patient;
         s->slice = SLICE_MAX;
         s->userdata = userdata;
         strcpy(s->peer, "?");
@@ -499,7 +588,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
 int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                   const struct stream_ops *ops, void *userdata)
 {
-        struct sockaddr_storage a;
+        struct sockaddr_storage a = {0};
         socklen_t len = sizeof(a);
         struct stream *s;
         int r;
@@ -509,7 +598,9 @@ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                 close(fd);
                 return r;
         }
-        if (getpeername(fd, (struct sockaddr *) &a, &len) == 0)
+        if (getpeername(fd, (struct sockaddr *) &a, &len) == 0 && a.ss_family == AF_UNIX)
+                format_process(fd, s->peer);
+        else
                 format_addr(&a, s->peer);
         if (s->ssl)
                 SSL_set_accept_state(s->ssl);
@@ -602,6 +693,12 @@ void stream_close_after_tx(struct stream *s)
         stream_kick(s);
 }
 
+void stream_end_after_tx(struct stream *s)
+{
+        s->says_end = true;
+        stream_close_after_tx(s);
+}
+
 const char *stream_peer(const struct stream *s)
 {
         return s->peer;
@@ -613,7 +710,7 @@ void stream_source(const struct stream *s, char *out, size_t size)
         socklen_t len = sizeof(a);
 
         out[0] = '\0';
-        if (getsockname(s->fd, (struct sockaddr *) &a, &len) < 0 ||
+        if (getsockname(s->fd, (struct sockaddr *) &a, &len) < 0 || a.ss_family == AF_UNIX ||
             getnameinfo((struct sockaddr *) &a, len, out, (socklen_t) size, NULL, 0,
                         NI_NUMERICHOST) != 0)
                 out[0] = '\0';
@@ -623,6 +720,11 @@ void stream_source(const struct stream *s, char *out, size_t size)
 bool stream_is_greeting(const struct stream *s)
 {
         return s->state == STREAM_HANDSHAKE;
+}
+
+bool stream_was_refused(const struct stream *s)
+{
+        return s->refused;
 }
 
 bool stream_is_secure(const struct stream *s)
@@ -667,7 +769,7 @@ const char *stream_peer_subject(const struct stream *s, char *out, size_t size)
         if (b && X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0)
                 n = BIO_get_mem_data(b, &text);
         if (n > 0)
-                log_printable(text, (size_t) n, out, size);
+                utf8_shown(text, (size_t) n, out, size);
         BIO_free(b);
         return out;
 }
@@ -702,6 +804,7 @@ struct listener {
         unsigned reserve;
         listener_fn fn;
         void *userdata;
+        char *path; /* of a socket of this host, which goes with us; else NULL */
 };
 
 void listener_set_reserve(struct listener *l, unsigned n)
@@ -718,15 +821,17 @@ static void on_pause_over(struct loop_timer *t)
 static void rest(struct listener *l, const char *why)
 {
         struct boot_time now = loop_now(l->loop);
+        char port[8];
 
+        snprintf(port, sizeof(port), "%u", listener_port(l));
         loop_timer_in(&l->pause, ACCEPT_PAUSE);
         loop_io_change(&l->io, 0);
         if (boot_before(now, l->complained_at))
                 return;
         l->complained_at = boot_add(now, COMPLAIN_EVERY);
-        log_warning("Cannot take more connections on port %u: %s; the rest waits until some "
-                    "end.",
-                    listener_port(l), why);
+        log_warning("Cannot take more connections on %s %s: %s; further ones wait until some "
+                    "are closed.",
+                    l->path ? "socket" : "port", l->path ? l->path : port, why);
 }
 
 /* @fd is the lowest that was free. */
@@ -744,7 +849,7 @@ static void on_accept(struct loop_io *io, int events)
         struct boot_time end = boot_add(loop_now(l->loop), LOOP_PIECE);
 
         (void) events;
-        for (int i = 0; i < ACCEPTS && boot_before(boot_now(), end); i++) {
+        for (int i = 0; i < ACCEPTS && boot_before(boot_glance(), end); i++) {
                 int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
                 if (fd < 0 &&
@@ -754,21 +859,97 @@ static void on_accept(struct loop_io *io, int events)
                         return;
                 if (is_of_reserve(l, fd)) {
                         close(fd);
-                        return rest(l, "too few descriptors are left (RLIMIT_NOFILE)");
+                        return rest(l, "too few file descriptors are left (RLIMIT_NOFILE)");
                 }
                 l->fn(fd, l->userdata);
         }
 }
 
-int listener_new(struct listener **ret, struct loop *loop, const struct url *u, listener_fn fn,
-                 void *userdata)
+/* A name may have addresses of two families: like Go's programs, and what expects one of those,
+ * we listen at that of IPv4. */
+static const struct addrinfo *first_of(const struct addrinfo *all)
+{
+        for (const struct addrinfo *a = all; a; a = a->ai_next)
+                if (a->ai_family == AF_INET)
+                        return a;
+        return all;
+}
+
+static int listen_at(struct listener *l, const struct url *u)
 {
         struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                  .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                        *ai;
-        cleanup_(listener_freep) struct listener *l = calloc(1, sizeof(*l));
+                        *all;
+        const struct addrinfo *ai;
         char port[8];
         int one = 1, r;
+
+        snprintf(port, sizeof(port), "%u", u->port);
+        r = getaddrinfo(u->host, port, &hints, &all);
+        if (r != 0)
+                return r == EAI_SYSTEM ? -errno : -EADDRNOTAVAIL;
+        ai = first_of(all);
+        l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        r = l->fd < 0 ? -errno : 0;
+        if (r == 0) {
+                (void) setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+                if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
+                    listen(l->fd, LISTEN_BACKLOG) < 0)
+                        r = -errno;
+        }
+        freeaddrinfo(all);
+        return r;
+}
+
+/* A process that was killed leaves its socket, to which nobody answers. Removes such a one. */
+static int remove_left_over(const struct inet_address *at, const char *path)
+{
+        int fd, r = -EADDRINUSE;
+        struct stat st;
+
+        if (lstat(path, &st) < 0)
+                return -errno;
+        if (!S_ISSOCK(st.st_mode))
+                return -EEXIST;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return -errno;
+        if (connect(fd, (const struct sockaddr *) &at->addr, at->len) < 0 &&
+            errno == ECONNREFUSED)
+                r = unlink(path) < 0 ? -errno : 0;
+        close(fd);
+        return r;
+}
+
+static int listen_locally(struct listener *l, const struct url *u)
+{
+        struct inet_address at;
+        const struct sockaddr *addr = (const struct sockaddr *) &at.addr;
+        int r;
+
+        inet_address_local(u, &at);
+        l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (l->fd < 0)
+                return -errno;
+        r = bind(l->fd, addr, at.len) < 0 ? -errno : 0;
+        if (r == -EADDRINUSE) {
+                r = remove_left_over(&at, u->host);
+                if (r == 0 && bind(l->fd, addr, at.len) < 0)
+                        r = -errno;
+        }
+        if (r < 0)
+                return r;
+        l->path = strdup(u->host);
+        if (!l->path)
+                return -ENOMEM;
+        return listen(l->fd, LISTEN_BACKLOG) < 0 ? -errno : 0;
+}
+
+int listener_new(struct listener **ret, struct loop *loop, const struct url *u, listener_fn fn,
+                 void *userdata)
+{
+        cleanup_(listener_freep) struct listener *l = calloc(1, sizeof(*l));
+        int r;
 
         if (!l)
                 return -ENOMEM;
@@ -778,19 +959,7 @@ int listener_new(struct listener **ret, struct loop *loop, const struct url *u, 
         l->io.what = "new connections";
         l->fn = fn;
         l->userdata = userdata;
-        snprintf(port, sizeof(port), "%u", u->port);
-        r = getaddrinfo(u->host, port, &hints, &ai);
-        if (r != 0)
-                return r == EAI_SYSTEM ? -errno : -EADDRNOTAVAIL;
-        l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        r = l->fd < 0 ? -errno : 0;
-        if (r == 0) {
-                (void) setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-                if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
-                    listen(l->fd, LISTEN_BACKLOG) < 0)
-                        r = -errno;
-        }
-        freeaddrinfo(ai);
+        r = u->local ? listen_locally(l, u) : listen_at(l, u);
         if (r < 0)
                 return r;
         loop_io_start(&l->io, loop, l->fd, EV_READ, on_accept);
@@ -803,7 +972,7 @@ uint16_t listener_port(const struct listener *l)
         struct sockaddr_storage a;
         socklen_t len = sizeof(a);
 
-        if (getsockname(l->fd, (struct sockaddr *) &a, &len) < 0)
+        if (getsockname(l->fd, (struct sockaddr *) &a, &len) < 0 || a.ss_family == AF_UNIX)
                 return 0;
         return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *) (void *) &a)->sin6_port
                                              : ((struct sockaddr_in *) (void *) &a)->sin_port);
@@ -817,6 +986,9 @@ struct listener *listener_free(struct listener *l)
         loop_timer_disarm(&l->pause);
         if (l->fd >= 0)
                 close(l->fd);
+        if (l->path)
+                (void) unlink(l->path);
+        free(l->path);
         free(l);
         return NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * TCP connections and listeners, plain or TLS, on the loop.
+ * Connections and listeners, plain or TLS, on the loop: of TCP, and of sockets of this host.
  *
  * A stream reads as the bytes come and writes at the end of the loop's iteration, in one go. It
  * ends by itself only through on_close; whoever owns it calls stream_free(), also from inside
@@ -23,7 +23,10 @@ struct stream_ops {
          * comes, see loop_share(). Else the loop serves it at once, and more of it at a time.
          */
         bool patient;
-        /* For loop_lap(): who is at the other end, "a client" say; NULL: "a stream". */
+        /* What one of many, who speaks HTTP/1.1 without TLS where there is TLS, is sent as it
+         * is before it is closed; NULL: nothing. */
+        const char *not_tls;
+        /* For loop_lap(): what is at the other end, such as "a client"; NULL: "a stream". */
         const char *what;
         /* Connected, and TLS agreed. */
         void (*on_open)(struct stream *s);
@@ -32,6 +35,10 @@ struct stream_ops {
         /* May append to @tx, which is empty, what there is to send next, a few 100 KiB at most.
          * NULL: stream_tx() is all. */
         void (*on_fill)(struct stream *s, struct buf *tx);
+        /* The other side sends no more (shutdown(2), SHUT_WR), and may still read: true keeps
+         * the stream, to be written to and closed. Else, and with NULL, that is the end of it.
+         * Asked again when it is read from again. Not with TLS. */
+        bool (*on_end)(struct stream *s);
         /* The connection is gone; @why is for a person. Once, and not after stream_free(). */
         void (*on_close)(struct stream *s, const char *why);
 };
@@ -67,6 +74,9 @@ void stream_set_group(struct stream *s, struct loop_group *group);
 
 /* Asks for a flush at the end of this iteration; on_fill is asked first. */
 void stream_kick(struct stream *s);
+/* At once, as far as it can be written now: for who does not return to the loop. Not from
+ * inside a callback. */
+void stream_flush(struct stream *s);
 
 /* Reads no more, or goes on. Only while something waits to be sent: an end of the connection
  * that is not noticed by reading is noticed by writing. */
@@ -75,8 +85,12 @@ bool stream_paused(const struct stream *s);
 
 /* Sends what waits, then closes (on_close is called). */
 void stream_close_after_tx(struct stream *s);
+/* The same where that is all there is to say: with TLS the other side is told so, and can tell
+ * it from an end in the middle (close_notify, RFC 8446, 6.1). */
+void stream_end_after_tx(struct stream *s);
 
-/* "[::1]:2379", the other side; "?" while unknown. */
+/* "[::1]:2379", the other side; of a socket of this host "unix:4711", the process there, or
+ * "unix:/run/core.sock"; "?" while unknown. */
 const char *stream_peer(const struct stream *s);
 
 /* The address, without a port, that we reach the other side from; "" while unknown. */
@@ -84,6 +98,10 @@ void stream_source(const struct stream *s, char *out, size_t size);
 
 /* The other side has accepted it, and TLS is being agreed on. */
 bool stream_is_greeting(const struct stream *s);
+
+/* Inside of on_close: whether TLS could not be agreed on, for a reason; who merely went gave
+ * none. */
+bool stream_was_refused(const struct stream *s);
 
 /* Whether it is TLS. */
 bool stream_is_secure(const struct stream *s);
@@ -108,7 +126,8 @@ struct listener;
 /* Called with a new connected descriptor, which it takes over. */
 typedef void (*listener_fn)(int fd, void *userdata);
 
-/* Listens on @u, numeric or a local name. Returns 0 or a negative errno. */
+/* Listens on @u, numeric, a local name, or a socket, which replaces one that was left over.
+ * Returns 0 or a negative errno. */
 must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
                              listener_fn fn, void *userdata);
 
@@ -116,6 +135,6 @@ must_check_ int listener_new(struct listener **ret, struct loop *l, const struct
  * once. However that is: while no more can be accepted, the listener rests for a moment, and
  * says so in the log. */
 void listener_set_reserve(struct listener *l, unsigned n);
-uint16_t listener_port(const struct listener *l);
+uint16_t listener_port(const struct listener *l); /* 0: it has none */
 struct listener *listener_free(struct listener *l);
 DEFINE_CLEANUP(struct listener *, listener_free)

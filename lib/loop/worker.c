@@ -68,6 +68,7 @@ static void *thread_main(void *arg)
 
         for (;;) {
                 struct worker_job *job;
+                struct boot_time at;
                 uint64_t one = 1;
                 bool abandoned;
 
@@ -84,7 +85,9 @@ static void *thread_main(void *arg)
                 pthread_mutex_unlock(&w->lock);
                 if (!job)
                         return NULL;
+                at = boot_glance();
                 job->run(job);
+                job->took = boot_diff(boot_glance(), at);
                 pthread_mutex_lock(&w->lock);
                 w->running = false;
                 abandoned = w->abandoned;
@@ -115,6 +118,7 @@ static void on_finished(struct loop_io *io, int events)
         pthread_mutex_unlock(&w->lock);
         for (; job; job = next) {
                 next = job->next;
+                job->took_in_all = boot_diff(boot_glance(), job->submitted_at);
                 job->done(job);
         }
 }
@@ -187,6 +191,7 @@ struct worker *worker_abandon(struct worker *w)
 
 void worker_submit(struct worker *w, struct worker_job *job)
 {
+        job->submitted_at = boot_glance();
         pthread_mutex_lock(&w->lock);
         queue_push(&w->todo, job);
         pthread_mutex_unlock(&w->lock);

@@ -1,6 +1,6 @@
 /*
- * A thread that does what blocks - fsync, name look-ups - one job after the other, and hands
- * the results back to the loop.
+ * A thread for blocking calls - fsync, name look-ups - which does one job after the other and
+ * hands the results back to the loop.
  *
  * The job's `run` is called in the worker's thread and may touch nothing but the job; `done` is
  * called in the loop's thread, in the order of submission.
@@ -17,6 +17,8 @@ struct worker_job {
         void (*drop)(
                 struct worker_job *job); /* instead of `done`, when the worker goes first */
         struct worker_job *next;         /* the worker's */
+        struct boot_time submitted_at;   /* the same */
+        nsec_t took, took_in_all; /* for `done`: how long `run` took, and all since then */
 };
 
 must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thread_name);

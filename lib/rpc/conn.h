@@ -1,5 +1,6 @@
 /*
- * One gRPC connection, as client or as server: HTTP/2 by nghttp2, bytes in and bytes out.
+ * One gRPC connection, as client or as server: HTTP/2 by nghttp2, bytes in and bytes out. Or,
+ * as a server, calls that the owner carries by hand.
  *
  * Owns the HTTP/2 session and its calls. Opens no socket and reads no clock: the owner feeds
  * what it read to rpc_conn_input() and writes what rpc_conn_output() gives. Single-threaded.
@@ -11,7 +12,8 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "rpc/status.h"
+#include "base/histogram.h"
+#include "rpc/code.h"
 
 struct rpc_conn;
 struct rpc_call;
@@ -27,7 +29,7 @@ struct rpc_handler {
         /* Client: the status came, or the connection ended (RPC_UNAVAILABLE). Once; on_close
          * follows. */
         void (*on_status)(struct rpc_call *call, enum rpc_code code, const char *message);
-        /* The call is over and goes away after this: let go of it. Once, whatever happened. */
+        /* The call is over and is freed after this: drop it. Once, whatever happened. */
         void (*on_close)(struct rpc_call *call);
 };
 
@@ -41,11 +43,23 @@ struct rpc_call {
         bool want_leader;      /* the metadata `hasleader: true` */
         const char *token; /* the metadata `token`, or `authorization`; NULL: none; borrowed */
         bool ended;        /* server: the client has sent its last message */
-        bool unary; /* server: set by who accepts the call: one request is all that comes */
+        bool unary; /* server: set by the code that accepts the call: one request is all that
+                       comes */
         bool large; /* server: the same; its answer may be large: the request waits for room */
         bool half;  /* server: a message has begun and not ended */
-        bool seen;  /* server: for the owner of the connection, to find calls that go nowhere;
-                       false again with each message */
+        void *carrier; /* of one that its owner carries, rpc_call_arrive(): its own */
+        bool resource; /* the same; `path` is that of a resource of HTTP, and no method's */
+        bool seen; /* server: for the owner of the connection, to find calls that go nowhere;
+                      false again with each message */
+};
+
+/* Server: what has come of the calls of one method, for people who look after it. */
+struct rpc_counts {
+        uint64_t started, received, sent;          /* calls; messages */
+        uint64_t received_bytes, sent_bytes;       /* of messages */
+        uint64_t handled[RPC_UNAUTHENTICATED + 1]; /* calls that have ended, by their code */
+        struct histogram took;                     /* these (histogram_calls) */
+        const struct boot_time *now; /* the time, whenever it is looked at; borrowed */
 };
 
 /* What is held for clients: half messages, what waits to be sent, requests that wait. Of one
@@ -87,13 +101,22 @@ must_check_ int rpc_conn_new_server(struct rpc_conn **ret, const struct rpc_limi
                                     rpc_accept_fn accept, void *userdata);
 must_check_ int rpc_conn_new_client(struct rpc_conn **ret, const char *authority, bool tls);
 
+/* A server's connection without HTTP/2: its owner brings the requests and takes the answers,
+ * see rpc_call_arrive(). Neither rpc_conn_input(), rpc_conn_output() nor rpc_conn_goaway() is
+ * for it. */
+must_check_ int rpc_conn_new_bare(struct rpc_conn **ret, const struct rpc_limits *limits,
+                                  rpc_accept_fn accept, void *userdata);
+
+/* Closes so many calls; returns whether those were all. Nothing but that, and the end, may
+ * follow. Never from inside a handler. */
+bool rpc_conn_close_some(struct rpc_conn *c, size_t n);
 /* Closes every call. Accepts NULL; returns NULL. Never from inside a handler. */
 struct rpc_conn *rpc_conn_free(struct rpc_conn *c);
 DEFINE_CLEANUP(struct rpc_conn *, rpc_conn_free)
 
 /* Takes @n bytes that the peer sent. Returns 0, or -EPROTO when the connection must end after
  * what rpc_conn_output() still gives, or -ENOMEM. A peer whose headers are without end, or that
- * sends many frames and nothing in them, is told ENHANCE_YOUR_CALM (RFC 9113, 7). */
+ * sends many frames and nothing in them, gets ENHANCE_YOUR_CALM (RFC 9113, 7). */
 must_check_ int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n);
 
 /* Appends what is to be sent, until @out holds @max bytes. Returns 0, or -EPIPE when nothing is
@@ -181,15 +204,15 @@ void rpc_call_wait_sent(struct rpc_call *call);
  * SIZE_MAX where the connection holds too much as a whole, or all do together, and this call
  * has a part in it. */
 size_t rpc_call_queued(const struct rpc_call *call);
-/* The same for one who has @more to send: what is large is a part, too. */
+/* The same for a call that has @more to send: what is large is a part, too. */
 size_t rpc_call_queued_before(const struct rpc_call *call, size_t more);
 
-/* The same for one who can wait though nothing of his is unread, as events can: SIZE_MAX, too,
- * where there is no room for it, see rpc_call_may_hold(). */
+/* The same for a call that can wait though nothing of it is unread, as events can: SIZE_MAX,
+ * too, where there is no room for it, see rpc_call_may_hold(). */
 size_t rpc_call_queued_patient(const struct rpc_call *call, size_t more);
 
-/* Server: takes no message for now; what the client sends waits in its window. The next
- * on_message after the release comes from rpc_conn_output(). */
+/* Takes no message for now; what the other side sends waits in its window. The next on_message
+ * after the release comes from rpc_conn_output(). */
 void rpc_call_hold(struct rpc_call *call);
 void rpc_call_release(struct rpc_call *call);
 
@@ -204,12 +227,12 @@ void rpc_call_wait(struct rpc_call *call);
 void rpc_call_charge(struct rpc_call *call, size_t bytes);
 void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
 
-/* Server: how many bytes more may be held for the call before those who share its account, or
+/* Server: how many bytes more may be held for the call before those that share its account, or
  * all, hold too much. Some of it is for others. */
 size_t rpc_call_spare(const struct rpc_call *call);
 
 /* Server: whether there is room for an answer of @bytes that is made whole, also where its
- * connection has nothing to read. Where not, its owner asks again, and its account is told that
+ * connection has nothing to read. Where not, its owner asks again, and its account records that
  * somebody wants room. What is small needs none. */
 bool rpc_call_may_hold(const struct rpc_call *call, size_t bytes);
 bool rpc_call_is_small(size_t bytes);
@@ -218,11 +241,11 @@ bool rpc_call_is_small(size_t bytes);
  * small pieces then, which everybody may have. */
 bool rpc_call_is_pressed(const struct rpc_call *call);
 
-/* Server: asks to keep @bytes more for the call, of a watch, say, until it lets go of them or
- * is closed. False, and nothing is kept, where those who share its account, or all, keep too
- * much; those who keep little may keep a little more even then. */
+/* Server: asks to keep @bytes more for the call, of a watch, say, until it drops them or
+ * is closed. False, and nothing is kept, where those that share its account, or all, keep too
+ * much; those that keep little may keep a little more even then. */
 must_check_ bool rpc_call_keep(struct rpc_call *call, size_t bytes);
-void rpc_call_let_go(struct rpc_call *call, size_t bytes);
+void rpc_call_drop_kept(struct rpc_call *call, size_t bytes);
 
 /* Server: where what is held for its calls counts; NULL: nowhere. Borrowed, for as long as the
  * connection, or as long as there are writes in it. */
@@ -231,8 +254,56 @@ struct rpc_account *rpc_call_account(const struct rpc_call *call);
 /* Client: no more messages follow. */
 void rpc_call_end(struct rpc_call *call);
 
+/* Server: the call counts in @counts from now on, borrowed until it has ended: once, while it
+ * is accepted. */
+void rpc_call_count(struct rpc_call *call, struct rpc_counts *counts);
+
 /* Server: ends the call with a status after what is queued. Once; later ones do nothing. */
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *message);
 
-/* Client: lets go of the call at once; on_close follows, on_status does not. */
+/* Client: whether anything of its messages has gone into the output; also inside of on_status.
+ * False: the server has not seen it, or says that it has not looked at it. */
+bool rpc_call_was_sent(const struct rpc_call *call);
+
+/* Client: drops the call at once; on_close follows, on_status does not. */
 void rpc_call_cancel(struct rpc_call *call);
+
+/* ---- a connection without HTTP/2 ---- */
+
+struct rpc_metadata {
+        void *carrier; /* for call->carrier */
+        bool resource;
+        const char *token; /* NULL: none */
+        nsec_t timeout;    /* 0: none */
+        bool want_leader;
+};
+
+/* A request begins; all is copied. *ret is borrowed until rpc_call_leave(), or the connection's
+ * end; it may be over at once. */
+must_check_ int rpc_call_arrive(struct rpc_conn *c, const char *path,
+                                const struct rpc_metadata *md, struct rpc_call **ret);
+/* One whole message of it; and that there are no more. What comes for one that is over is
+ * dropped. */
+must_check_ int rpc_call_bring(struct rpc_call *call, const void *p, size_t n);
+void rpc_call_bring_end(struct rpc_call *call);
+/* So many bytes are held of a message that is not whole; 0: none has begun. They count as those
+ * of half a message that comes by HTTP/2. */
+void rpc_call_half(struct rpc_call *call, size_t bytes);
+/* True while one of them waits to be taken: who brings a stream waits, too. */
+bool rpc_call_has_input(const struct rpc_call *call);
+
+/* Lets what waits go on where there is room: before answers are taken. */
+void rpc_conn_run(struct rpc_conn *c);
+
+/* A message of the answer begins; false: none does, yet, or one is not at its end. So many of
+ * its bytes are still to be taken; they come with rpc_call_piece(), borrowed, as they are made.
+ */
+bool rpc_call_next(struct rpc_call *call);
+size_t rpc_call_left(const struct rpc_call *call);
+struct view rpc_call_piece(const struct rpc_call *call);
+void rpc_call_taken(struct rpc_call *call, size_t n);
+/* True once all of the answer has been taken, and how it ended; the text is borrowed. */
+bool rpc_call_is_over(const struct rpc_call *call, enum rpc_code *ret_code,
+                      const char **ret_message);
+/* Closes and frees the call, whether it is over or not. Never from inside a handler. */
+void rpc_call_leave(struct rpc_call *call);

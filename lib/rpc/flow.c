@@ -1,9 +1,11 @@
-/* How much of a client is taken in at a time, and how much is kept for it.
+/*
+ * Flow control: how much of a client's input is taken at a time, and how much is kept for it.
  *
  * Nobody is refused for being fast: the window of a stream is opened again when its message has
- * been taken; a message that does not fit into it is given room when there is some; what would
- * make a large answer, or wait with a large body, waits for its turn while the connection holds
- * much. What is small - renewals, grants, locks - goes by. */
+ * been taken; a message that does not fit into it is given room when there is some; a request
+ * that would make a large answer, or wait with a large body, waits for its turn while the
+ * connection holds much. Small requests - renewals, grants, locks - pass.
+ */
 #include "rpc/internal.h"
 
 #define CALL_COST 1536 /* of nghttp2's stream, the call and its request, or so */
@@ -140,7 +142,7 @@ bool rpc_call_keep(struct rpc_call *pub, size_t bytes)
         return true;
 }
 
-void rpc_call_let_go(struct rpc_call *pub, size_t bytes)
+void rpc_call_drop_kept(struct rpc_call *pub, size_t bytes)
 {
         for (struct rpc_account *a = pub->conn->limits.account; a; a = a->parent)
                 a->kept -= bytes;
@@ -205,7 +207,8 @@ void flow_call_ends(struct call *k)
         charge(k, 0);
         c->cost -= k->cost;
         c->requests -= k->request;
-        rpc_call_let_go(&k->pub, k->kept);
+        rpc_call_drop_kept(&k->pub, k->kept);
+        flow_apart(k, 0);
         c->in -= buf_len(&k->in);
         c->out -= buf_len(&k->out);
         account(c, k->in_memory + k->out_memory, 0);
@@ -232,6 +235,16 @@ void flow_in_changed(struct call *k, size_t before)
         c->in = c->in - before + buf_len(&k->in);
         c->received += buf_len(&k->in) - min_of(before, buf_len(&k->in));
         count_memory(k, &k->in, &k->in_memory);
+}
+
+void flow_apart(struct call *k, size_t bytes)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        c->in = c->in - k->apart + bytes;
+        c->received += bytes - min_of(k->apart, bytes);
+        account(c, k->apart, bytes);
+        k->apart = bytes;
 }
 
 void flow_out_changed(struct call *k, size_t before)
@@ -369,6 +382,12 @@ void rpc_call_release(struct rpc_call *pub)
         if (!k->held)
                 return;
         k->held = false;
+        if (!pub->conn->server && k->window > 0) {
+                if (nghttp2_session_consume_stream(pub->conn->h2, k->stream, k->window) ==
+                    NGHTTP2_ERR_NOMEM)
+                        pub->conn->nomem = true;
+                k->window = 0;
+        }
         get_in_line(k, &pub->conn->ready);
 }
 
@@ -376,10 +395,10 @@ bool flow_may_deliver(struct call *k, size_t len)
 {
         struct rpc_conn *c = k->pub.conn;
 
-        if (!c->server)
-                return true;
         if (k->held)
                 return false;
+        if (!c->server)
+                return true;
         if (is_busy(c)) {
                 get_in_line(k, &c->ready);
                 return false;
@@ -480,10 +499,10 @@ void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n)
         int r;
 
         c->idle_frames -= min_of(c->idle_frames, n / FORGIVEN_PER_BYTES);
-        if (!c->server)
-                return; /* nghttp2 does it */
         r = nghttp2_session_consume_connection(c->h2, n);
-        if (k)
+        /* A client takes in what it has asked for, a large answer as it comes, unless nobody
+         * takes its messages. */
+        if (k && (c->server || k->held))
                 k->window += n;
         else if (r == 0)
                 r = nghttp2_session_consume_stream(c->h2, stream, n);
@@ -493,8 +512,9 @@ void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n)
 
 void flow_calm(struct rpc_conn *c)
 {
-        if (!c->calm && nghttp2_session_terminate_session(c->h2, NGHTTP2_ENHANCE_YOUR_CALM) ==
-                                NGHTTP2_ERR_NOMEM)
+        if (!c->calm && c->h2 &&
+            nghttp2_session_terminate_session(c->h2, NGHTTP2_ENHANCE_YOUR_CALM) ==
+                    NGHTTP2_ERR_NOMEM)
                 c->nomem = true;
         c->calm = true;
 }
@@ -516,7 +536,7 @@ bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd)
 {
         if (!c->server)
                 return true;
-        c->told++;
+        c->reported++;
         if (hd->type == NGHTTP2_PRIORITY && !flow_priority(c))
                 return false;
         c->idle_frames += 1 + (goes_through_streams(hd) ? c->n_calls / STREAMS_PER_FRAME : 0);
@@ -550,15 +570,15 @@ static void count_frames(struct rpc_conn *c, const uint8_t *p, size_t n)
 
 /* Of types that it does not know, and of what comes for calls that are over, it says nothing.
  */
-void flow_untold(struct rpc_conn *c, const uint8_t *p, size_t n)
+void flow_count_unreported(struct rpc_conn *c, const uint8_t *p, size_t n)
 {
         if (!c->server)
                 return;
         count_frames(c, p, n);
-        if (c->came <= c->told)
+        if (c->came <= c->reported)
                 return;
-        c->idle_frames += c->came - c->told;
-        c->told = c->came;
+        c->idle_frames += c->came - c->reported;
+        c->reported = c->came;
         if (c->idle_frames > IDLE_FRAMES_MAX)
                 flow_calm(c);
 }
@@ -636,7 +656,7 @@ bool rpc_conn_can_go_on(const struct rpc_conn *c)
 
 size_t rpc_conn_backlog(const struct rpc_conn *c)
 {
-        return nghttp2_session_get_outbound_queue_size(c->h2);
+        return c->h2 ? nghttp2_session_get_outbound_queue_size(c->h2) : 0;
 }
 
 /* ---- messages ---- */
@@ -650,11 +670,11 @@ void flow_drop_input(struct call *k)
         flow_in_changed(k, before);
 }
 
-static void tell_end(struct call *k)
+static void report_end(struct call *k)
 {
-        if (!k->pub.ended || k->end_told)
+        if (!k->pub.ended || k->end_reported)
                 return;
-        k->end_told = true;
+        k->end_reported = true;
         if (buf_len(&k->in) > 0 && !k->finished)
                 rpc_call_finish(&k->pub, RPC_INTERNAL, "grpc: the message ended too early");
         else if (k->pub.handler && k->pub.handler->on_end && !k->finished)
@@ -668,10 +688,8 @@ static bool deliver(struct call *k)
 
         while (buf_len(&k->in) >= FRAME_HEADER && !k->closing && !(c->server && k->finished)) {
                 const uint8_t *head = buf_head(&k->in);
-                size_t len = 0, before = buf_len(&k->in);
+                size_t len = frame_len(head), before = buf_len(&k->in);
 
-                for (int i = 0; i < 4; i++)
-                        len = len << 8 | head[1 + i];
                 if (head[0] != 0) {
                         call_refuse(k, RPC_UNIMPLEMENTED,
                                     "grpc: compressed messages are not supported");
@@ -689,6 +707,10 @@ static bool deliver(struct call *k)
                 }
                 if (!flow_may_deliver(k, len))
                         return false;
+                if (k->counts) {
+                        k->counts->received++;
+                        k->counts->received_bytes += len;
+                }
                 if (k->pub.handler && k->pub.handler->on_message)
                         k->pub.handler->on_message(&k->pub,
                                                    (struct view){head + FRAME_HEADER, len});
@@ -711,7 +733,7 @@ void call_deliver(struct call *k)
         k->delivering = false;
         if (c->server && k->finished)
                 flow_drop_input(k);
-        k->pub.half = all && buf_len(&k->in) > 0;
+        k->pub.half = k->apart > 0 || (all && buf_len(&k->in) > 0);
         if (all && c->server && !k->closing)
-                tell_end(k);
+                report_end(k);
 }

@@ -22,11 +22,15 @@ struct call {
         struct calls *line; /* of the connection: ready, waiting or behind; NULL: none */
         int32_t stream;
         char path[PATH_SIZE];
-        char *token; /* may be a secret: wiped */
+        char *token;       /* may be a secret: wiped */
+        bool called_token; /* server: by its header */
         struct buf in, out;
         size_t in_memory, out_memory; /* that they take, as it is counted */
+        size_t left;                  /* bare: of the answer that is being taken out of `out` */
+        size_t apart;                 /* bare: of half a message, which its owner has */
         size_t header_bytes;          /* of the request, decoded */
-        size_t window;   /* server: bytes of `in` that the client has not been given back */
+        size_t window;   /* bytes that the other side has not been given back: server: of `in`;
+                            client: that came while its handler takes no message */
         size_t room;     /* server: what a large message was given beside the window */
         size_t cost;     /* by itself, with its headers */
         size_t request;  /* what its request takes elsewhere */
@@ -36,6 +40,7 @@ struct call {
         bool post, grpc; /* server: what the request's headers said */
         bool submitted;  /* server: the response's headers are under way */
         bool finished;   /* no message follows in our direction */
+        bool sent;       /* client: of its messages, something */
         bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
         bool closing;    /* on_close has been called */
         bool held;       /* its handler takes no message now */
@@ -44,17 +49,19 @@ struct call {
         bool sends;      /* its handler goes on when what is queued has gone */
         bool turn;       /* the next message is its to have */
         bool delivering;
-        bool end_told;
+        bool end_reported;
         bool has_status;
-        bool silent; /* canceled by its owner, who wants no status */
+        bool silent; /* canceled by its owner, which wants no status */
         enum rpc_code code;
         char *message;
+        struct rpc_counts *counts; /* NULL: it counts nowhere, or has been counted */
+        struct boot_time began;
 };
 
 TAILQ_HEAD(calls, call);
 
 struct rpc_conn {
-        nghttp2_session *h2;
+        nghttp2_session *h2; /* NULL: its owner carries the calls, bare.c */
         bool server;
         struct rpc_limits limits;
         rpc_accept_fn accept;
@@ -65,7 +72,7 @@ struct rpc_conn {
         bool tls;
         bool established;
         bool nomem;
-        bool calm; /* the other side was told to be: nothing is taken from it any more */
+        bool calm; /* it got ENHANCE_YOUR_CALM: nothing is taken from it any more */
         uint64_t pongs;
         size_t n_calls;
         LIST_HEAD(, call) calls;
@@ -83,7 +90,7 @@ struct rpc_conn {
         size_t requests;          /* ...and their requests */
         size_t rooms;             /* given for large messages */
         size_t idle_frames;       /* that brought nothing */
-        uint64_t came, told;      /* frames, and those of them that nghttp2 has told of */
+        uint64_t came, reported;  /* frames, and those of them that nghttp2 has reported */
         uint8_t head[9];          /* of the next frame, as far as it came */
         size_t n_head, skip;      /* bytes of that; and up to it, what the last one holds */
         size_t n_priorities;      /* frames that made a stream depend on another */
@@ -94,8 +101,34 @@ static inline struct call *call_of(struct rpc_call *pub)
         return container_of(pub, struct call, pub);
 }
 
-/* conn.c: what the peer sends is not taken, and so its call cannot go on. */
+/* conn.c */
+struct rpc_conn *conn_new(bool server);
+void conn_serve(struct rpc_conn *c, const struct rpc_limits *limits, rpc_accept_fn accept,
+                void *userdata);
+struct call *call_alloc(struct rpc_conn *c, int32_t stream);
+void call_free(struct call *k);
+void call_set_path(struct call *k, const void *p, size_t n);
+/* Server: hands it to the services. */
+void call_accept(struct call *k);
+/* Tells its handler that it is over. */
+void call_close(struct call *k, enum rpc_code code, const char *message);
+/* What the peer sends is not taken, and so its call cannot go on. */
 void call_refuse(struct call *k, enum rpc_code code, const char *message);
+void frame_head(uint8_t head[FRAME_HEADER], size_t n);
+size_t frame_len(const uint8_t head[FRAME_HEADER]);
+
+/* h2.c */
+void h2_free(struct rpc_conn *c);
+/* There is more to send of it. */
+void h2_resume(struct call *k);
+/* Server: the first message of the answer is queued; or there is none, and it is over. */
+void h2_answer(struct call *k);
+void h2_end_unanswered(struct call *k);
+/* Client: it is given up. */
+void h2_reset(struct call *k);
+
+/* It has ended with @code, if it counts. */
+void call_count_end(struct call *k, enum rpc_code code);
 
 /* flow.c */
 void flow_init(struct rpc_conn *c);
@@ -107,6 +140,8 @@ void flow_costs(struct call *k, size_t bytes);
  * half empty, has taken. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);
+/* Half a message of it takes so many bytes elsewhere. */
+void flow_apart(struct call *k, size_t bytes);
 /* Whether the next message, of @len bytes, may be given to the handler; if not, it will be. */
 bool flow_may_deliver(struct call *k, size_t len);
 /* A message of @len bytes has begun and is not whole. */
@@ -121,10 +156,11 @@ void call_deliver(struct call *k);
 void flow_drop_input(struct call *k);
 /* A frame begins. Returns false when no more of what was read is to be looked at. */
 bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
-/* After nghttp2 has taken in these bytes: counts what began in them and was not told of. */
-void flow_untold(struct rpc_conn *c, const uint8_t *p, size_t n);
+/* After nghttp2 has taken in these bytes: counts the frames that began in them and were not
+ * reported. */
+void flow_count_unreported(struct rpc_conn *c, const uint8_t *p, size_t n);
 /* The same of what makes one stream depend on another. */
 bool flow_priority(struct rpc_conn *c);
 void flow_calm(struct rpc_conn *c);
-/* Lets some go on for whom there is room now. Not from inside nghttp2's callbacks. */
+/* Resumes some calls for which there is room now. Not from inside nghttp2's callbacks. */
 void flow_run(struct rpc_conn *c);

@@ -17,7 +17,7 @@ bool damping_lost(struct damping *d, const struct damping_config *cfg, struct bo
         if (d->n < limit)
                 return false;
         d->n = 0;
-        d->until = boot_add(now, cfg->rest);
+        d->until = boot_add(now, cfg->suppress);
         return true;
 }
 

@@ -10,9 +10,9 @@
 #define DAMPING_LIMIT_MAX 16
 
 struct damping_config {
-        unsigned limit; /* so many losses; 0: never damped */
-        nsec_t window;  /* within so much time */
-        nsec_t rest;    /* keep the node out for so long */
+        unsigned limit;  /* so many losses; 0: never damped */
+        nsec_t window;   /* within so much time */
+        nsec_t suppress; /* keep the node out for so long */
 };
 
 struct damping {

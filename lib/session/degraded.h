@@ -1,8 +1,6 @@
-/*
- * Whether something slows this host down so much that its heartbeats are at risk, and what:
- * pressure stall information (Documentation/accounting/psi.rst) and how late our own loop runs.
- * Told before the place is lost, for who decides where work goes. Pure.
- */
+/* Decides whether something slows this host down so much that its heartbeats are at risk, and
+ * what: pressure stall information (Documentation/accounting/psi.rst) and how late our own loop
+ * runs. Reported before the place is lost, for software that decides where work runs. Pure. */
 #pragma once
 
 #include "base/base.h"

@@ -28,7 +28,7 @@ void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, 
         *f = (struct fencing){.cfg = *cfg,
                               .state = up ? FENCING_UP : FENCING_STOPPING,
                               .known = up || stopping,
-                              .told = stopping,
+                              .ordered = stopping,
                               .dirty = stopping,
                               .frozen = stopping, /* it may be: a thaw is never wrong */
                               .freeze_at = BOOT_TIME_NEVER,
@@ -101,8 +101,8 @@ static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
         f->state = FENCING_STOPPING;
         f->began = f->look_again = now;
         f->deadline = p->held ? p->deadline : now;
-        f->lost = f->killed = f->alarmed = f->leftover = false;
-        f->dirty = f->told = true;
+        f->lost = f->killed = f->alarmed = f->leftover = f->accepted = false;
+        f->dirty = f->ordered = true;
         f->stale = f->looking; /* what was seen before the stop says nothing of it */
         order(f, now);
         return FENCING_CLOSE | FENCING_STOP;
@@ -136,18 +136,22 @@ static unsigned press(struct fencing *f, const struct fencing_place *p, struct b
                 if (due(now, f->kill_again)) {
                         f->kill_again = boot_add(now, KILL_AGAIN);
                         f->frozen = true;
-                        acts |= FENCING_FREEZE | FENCING_KILL;
+                        acts |= FENCING_FREEZE | (f->accepted ? FENCING_KILL : 0);
                 }
         } else if (p->held) {
-                if (!f->killed && due(now, f->kill_at)) {
+                struct boot_time still_at = f->accepted ? f->freeze_at : f->kill_at;
+
+                if (!due(now, f->kill_at)) {
+                        f->killed = false;
+                } else if (f->accepted && !f->killed) {
                         f->killed = true;
                         acts |= FENCING_KILL;
                 }
-                if (!f->frozen && due(now, f->freeze_at)) {
+                if (!f->frozen && due(now, still_at)) {
                         f->frozen = true;
                         acts |= FENCING_FREEZE;
-                } else if (f->frozen && !due(now, f->freeze_at)) {
-                        f->frozen = f->killed = false;
+                } else if (f->frozen && !due(now, still_at)) {
+                        f->frozen = false;
                         acts |= FENCING_THAW;
                 }
         }
@@ -155,7 +159,7 @@ static unsigned press(struct fencing *f, const struct fencing_place *p, struct b
                 f->kill_again = boot_add(now, KILL_AGAIN);
                 acts |= FENCING_KILL;
         }
-        if (f->told && order_is_due(f, now))
+        if (f->ordered && order_is_due(f, now))
                 acts |= FENCING_STOP;
         if (f->lost && !f->alarmed &&
             due(now, boot_max(f->deadline, boot_add(f->began, DYING)))) {
@@ -205,8 +209,14 @@ void fencing_saw(struct fencing *f, enum fencing_sight s)
                 /* Without a place, and without a gate: it has no business to run. At boot what
                  * waits for us is inactive, and a stop would be the end of its start: hence the
                  * look before the order. */
-                f->known = f->found = f->told = f->dirty = true;
+                f->known = f->found = f->ordered = f->dirty = true;
         }
+}
+
+void fencing_accepted(struct fencing *f)
+{
+        f->accepted |= f->state == FENCING_STOPPING;
+        f->kill_again.ns = 0; /* at once, if it is to be */
 }
 
 void fencing_barred(struct fencing *f)

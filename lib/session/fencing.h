@@ -1,16 +1,19 @@
 /*
- * Fencing: what must run on no other host is down before the cluster may hear that this host's
- * place is free. As a pure function of (what is held, what was seen, now); who carries the acts
- * out is agent/tenured/fence.c.
+ * Fencing: what must not run on two hosts is down before the cluster may learn that this host's
+ * place is free. A pure function of (what is held, what was seen, now); agent/tenured/fence.c
+ * carries out the acts.
  *
  *     down -> up -> stopping -> down
  *
  * Counted back from the holder's deadline: `lead` before it the stop in order begins; at half
- * of that what is left is killed, its clean-up may still run; an eighth before it everything is
- * frozen, which a renewal undoes; from the deadline on, or whenever the place is lost, it is
- * killed, again and again, until all of it has been seen down. Each order is given until it is
- * seen to be true: no answer, and no number of answers, counts for more than a look. No clock,
- * no descriptor, no allocation.
+ * of that what is left is killed, and its clean-up may still run; an eighth of it before the
+ * deadline everything is frozen, which a renewal undoes; from the deadline on, or whenever the
+ * place is lost, it is frozen and killed, again and again, until all of it has been seen down.
+ * Each order is repeated until it is seen to be carried out: only a look counts, never a
+ * missing answer or any number of answers. No clock, no descriptor, no allocation.
+ *
+ * A service manager that has not accepted the stop would start again, by its Restart=, what is
+ * killed. Until it has, everything is frozen where it would have been killed.
  */
 #pragma once
 
@@ -20,9 +23,9 @@
 /* What is to be done, in this order; several at a time. */
 enum fencing_act {
         FENCING_FREEZE = 1 << 0, /* whatever is bound, at the kernel */
-        FENCING_KILL = 1 << 1,   /* the same */
+        FENCING_KILL = 1 << 1,   /* the same; all of it is known to be stopped */
         FENCING_CLOSE = 1 << 2,  /* the gate: nothing bound may start any more */
-        FENCING_STOP = 1 << 3,   /* ask the service manager to */
+        FENCING_STOP = 1 << 3,   /* ask the service manager to; fencing_accepted() follows */
         FENCING_ALARM = 1 << 4,  /* it is the deadline, and not all is down */
         FENCING_REBOOT = 1 << 5,
         FENCING_THAW = 1 << 6,
@@ -48,7 +51,7 @@ struct fencing_config {
 /* What is held at the moment. */
 struct fencing_place {
         bool held;
-        bool leave; /* asked to let go, though it is held */
+        bool leave; /* asked to leave, though it is held */
         struct boot_time deadline;
         nsec_t ttl;
 };
@@ -61,7 +64,8 @@ struct fencing {
         bool opened;   /* by this life */
         bool started;  /* seen active since it was opened */
         bool lost;     /* the place ended while not all was down: remembered until it is */
-        bool told;     /* to stop, the service manager is */
+        bool ordered;  /* the service manager is ordered to stop */
+        bool accepted; /* ... and has a job for it: it starts nothing of it again */
         bool looking;  /* an answer is to come ... */
         bool stale;    /* ... to what was asked before the stop */
         bool leftover; /* as last seen */
@@ -80,6 +84,9 @@ struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_pl
                                 struct boot_time now);
 
 void fencing_saw(struct fencing *f, enum fencing_sight s);
+
+/* The service manager has accepted the order to stop. */
+void fencing_accepted(struct fencing *f);
 
 /* The gate did not open: what is bound stays down. */
 void fencing_barred(struct fencing *f);

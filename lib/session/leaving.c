@@ -4,14 +4,14 @@ void leaving_begin(struct leaving *l, enum leaving_cause cause, const char *reas
 {
         l->causes |= cause;
         if (l->state == LEAVING_STAYING)
-                l->state = LEAVING_LETTING_GO;
+                l->state = LEAVING_RELEASING;
         if (!l->reason)
                 l->reason = reason;
 }
 
 void leaving_tell(struct leaving *l, const char *reason)
 {
-        if (l->state == LEAVING_LETTING_GO)
+        if (l->state == LEAVING_RELEASING)
                 l->reason = reason;
 }
 
@@ -25,11 +25,11 @@ void leaving_is_out(struct leaving *l)
         l->state = LEAVING_GIVING_BACK;
 }
 
-static unsigned let_go(struct leaving *l, const struct leaving_sight *s)
+static unsigned release(struct leaving *l, const struct leaving_sight *s)
 {
         if (!l->reason || !s->down)
                 return 0;
-        if (!s->let_go)
+        if (!s->released)
                 return LEAVING_ASK_HOLDERS;
         l->state = LEAVING_GIVING_BACK;
         return LEAVING_GIVE_BACK;
@@ -50,8 +50,8 @@ unsigned leaving_next(struct leaving *l, const struct leaving_sight *s)
         switch (l->state) {
         case LEAVING_STAYING:
                 return 0;
-        case LEAVING_LETTING_GO:
-                return let_go(l, s);
+        case LEAVING_RELEASING:
+                return release(l, s);
         case LEAVING_GIVING_BACK:
                 if (!s->left || !s->down)
                         return 0;

@@ -1,12 +1,12 @@
 /*
- * Leaving the cluster on purpose, and what comes after:
+ * Leaving the cluster on purpose, and what follows:
  *
- *     staying -> letting go -> giving back -> out -> staying, or the end
+ *     staying -> releasing -> giving back -> out -> staying, or the end
  *
- * A host stays out for as long as there is a cause for it. First what needs the place comes
- * down and its holders let go, then the lease is revoked, by the reason that the others are
- * told. As a pure function of (causes, what was seen); who carries the acts out is
- * agent/tenured/leave.c.
+ * A host stays out for as long as there is a cause for it. First everything that needs the
+ * place is stopped and its holders release it, then the lease is revoked, for a reason that the
+ * other nodes see. A pure function of (causes, what was seen); agent/tenured/leave.c carries
+ * out the acts.
  */
 #pragma once
 
@@ -14,22 +14,22 @@
 
 enum leaving_cause {
         LEAVING_EXIT = 1 << 0,        /* the program ends: for good */
-        LEAVING_MAINTENANCE = 1 << 1, /* told to stay out, until told to join */
+        LEAVING_MAINTENANCE = 1 << 1, /* ordered to stay out, until ordered to join */
         LEAVING_SLEEP = 1 << 2,       /* until the host is awake */
 };
 
 enum leaving_state {
         LEAVING_STAYING,
-        LEAVING_LETTING_GO,
+        LEAVING_RELEASING,
         LEAVING_GIVING_BACK,
         LEAVING_OUT,
 };
 
 /* What is to be done, in this order; several at a time. */
 enum leaving_act {
-        LEAVING_ASK_HOLDERS = 1 << 0, /* to let go; ask again until they have */
+        LEAVING_ASK_HOLDERS = 1 << 0, /* to release the place; ask again until they have */
         LEAVING_GIVE_BACK = 1 << 1,   /* the lease, for `reason` */
-        LEAVING_SETTLE = 1 << 2, /* it is out: who waits for that is told, a sleep may go on */
+        LEAVING_SETTLE = 1 << 2,      /* it is out: waiting callers are answered */
         LEAVING_JOIN = 1 << 3,
         LEAVING_END = 1 << 4,
 };
@@ -42,12 +42,12 @@ struct leaving {
 
 /* What was seen. */
 struct leaving_sight {
-        bool down;   /* nothing that needs the place runs */
-        bool let_go; /* nor has anybody else a claim on it */
-        bool left;   /* the lease is given back, or over */
+        bool down;     /* nothing that needs the place runs */
+        bool released; /* nor has anybody else a claim on it */
+        bool left;     /* the lease is given back, or over */
 };
 
-/* For @cause, as the others are told by @reason; one that is known already stays. NULL:
+/* For @cause, which the others see as @reason; a reason that is known already stays. NULL:
  * leaving_tell() follows. */
 void leaving_begin(struct leaving *l, enum leaving_cause cause, const char *reason);
 

@@ -70,12 +70,30 @@ unsigned session_attempt(const struct session *s)
  * once from 7/8. */
 static struct boot_time t1(const struct session *s)
 {
-        return s->unsure ? s->renewed_at : boot_add(s->renewed_at, s->ttl / 2);
+        return s->unsure ? s->renewed_at : session_due(s);
 }
 
 static struct boot_time t2(const struct session *s)
 {
         return boot_add(s->renewed_at, s->ttl / 8 * 7);
+}
+
+struct boot_time session_due(const struct session *s)
+{
+        return boot_add(s->renewed_at, s->ttl / 2);
+}
+
+struct session_renewal session_renewal(const struct session *s, struct boot_time sent,
+                                       struct boot_time now)
+{
+        struct boot_time due = boot_min(session_due(s), sent);
+
+        if (s->attempt > 0)
+                due = boot_min(due, s->tried_at);
+        /* Of several tries that are all acknowledged the later ones were due with the first. */
+        due = boot_max(due, s->renewed_at);
+        return (struct session_renewal){
+                .before = s->renewed_at, .due = due, .sent = sent, .acknowledged = now};
 }
 
 static nsec_t retry_interval(const struct session *s)
@@ -130,7 +148,7 @@ static enum session_action join(struct session *s, struct boot_time now)
                 drop(s, SESSION_JOINING);
         if (s->busy && !boot_before(now, s->busy_until))
                 session_failed(s, now);
-        if (s->busy || boot_before(now, s->retry_at) || boot_before(now, s->rest_until))
+        if (s->busy || boot_before(now, s->retry_at) || boot_before(now, s->suppressed_until))
                 return SESSION_WAIT;
         return begin(s, now, s->lease == 0 ? SESSION_GRANT : SESSION_REGISTER, REQUEST_TIMEOUT);
 }
@@ -201,7 +219,7 @@ struct boot_time session_wakeup(const struct session *s)
 {
         switch (s->state) {
         case SESSION_JOINING:
-                return s->busy ? s->busy_until : boot_max(s->retry_at, s->rest_until);
+                return s->busy ? s->busy_until : boot_max(s->retry_at, s->suppressed_until);
         case SESSION_HELD:
                 return boot_min(session_deadline(s),
                                 boot_min(t2(s), boot_max(t1(s), s->retry_at)));
@@ -261,7 +279,10 @@ void session_failed(struct session *s, struct boot_time now)
 
 void session_sent(struct session *s, struct boot_time now)
 {
+        if (s->attempt == 0)
+                s->tried_at = now;
         s->attempt++;
+        s->n_sent++;
         s->retry_at = boot_add(now, retry_interval(s));
 }
 
@@ -290,7 +311,7 @@ void session_gone(struct session *s, int64_t lease)
                 drop(s, s->registered ? SESSION_LOST : SESSION_JOINING);
 }
 
-void session_told_lost(struct session *s)
+void session_loss_announced(struct session *s)
 {
         if (s->state == SESSION_LOST)
                 s->state = s->leave ? SESSION_LEFT : SESSION_JOINING;
@@ -318,9 +339,9 @@ void session_doubt(struct session *s, struct boot_time now)
         s->doubted_at = now;
 }
 
-void session_rest(struct session *s, struct boot_time until)
+void session_suppress(struct session *s, struct boot_time until)
 {
-        s->rest_until = until;
+        s->suppressed_until = until;
 }
 
 void session_leave(struct session *s)

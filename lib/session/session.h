@@ -4,11 +4,11 @@
  *     joining -> held -> (jeopardy -> held)* -> lost -> joining      leaving -> left
  *
  * It decides when to ask for a lease, when to renew and on how many endpoints, and from which
- * instant on the holder is none any more. That instant is counted from the *send* time of the
- * last renewal that was acknowledged, less the drift margin, so that it passes before any
- * granter's deadline (I3): the granter counts from when it applied the renewal, which is later.
- * Nobody has to be asked for it. The caller carries out what session_next_action() names,
- * reports what came of it, and comes back at session_wakeup(). No clock, no descriptor, no
+ * instant on the host no longer holds its place. That instant is counted from the *send* time
+ * of the last renewal that was acknowledged, less the drift margin, so that it passes before
+ * any granter's deadline (I3): the granter counts from when it applied the renewal, which is
+ * later. So the holder needs to ask nobody. The caller carries out what session_next_action()
+ * names, reports the outcome, and comes back at session_wakeup(). No clock, no descriptor, no
  * allocation.
  */
 #pragma once
@@ -34,7 +34,7 @@ enum session_action {
                               session_sent() */
         SESSION_RENEW_ALL, /* send one on every endpoint, then session_sent() */
         SESSION_TELL_LOST, /* we hold nothing from now on; tell and stop what depends on it,
-                              then session_told_lost() */
+                              then session_loss_announced() */
         SESSION_REVOKE,    /* write the reason and revoke: session_left() or session_failed() */
 };
 
@@ -52,6 +52,13 @@ struct session_place {
         int64_t drift_ppm; /* the margin under which it was held */
 };
 
+/* What a renewal took that was acknowledged. */
+struct session_renewal {
+        struct boot_time before; /* the request of the one that was acknowledged before it */
+        struct boot_time due;    /* at half the TTL, or when it was tried, if that was sooner */
+        struct boot_time sent, acknowledged;
+};
+
 struct session {
         struct session_config cfg;
         enum session_state state;
@@ -62,20 +69,22 @@ struct session {
         bool unsure; /* resumed or in doubt, and not renewed since: renew now, not at half the
                         TTL */
         struct boot_time doubted_at; /* only what was sent since then ends that */
+        uint64_t n_sent;             /* renewals, of all leases */
         bool busy; /* an action is under way that session_next_action() waits for */
         struct boot_time busy_until;  /* it counts as failed after that */
         struct boot_time renewed_at;  /* send time of the last acknowledged renewal */
         struct boot_time leave_until; /* the place expires by itself after that */
         struct boot_time retry_at;
-        unsigned attempt;            /* since the last success */
-        unsigned in_vain;            /* leases that ended before a renewal was acknowledged */
-        bool leave;                  /* asked to leave */
-        struct boot_time rest_until; /* nothing is asked for before */
+        unsigned attempt;          /* since the last success */
+        struct boot_time tried_at; /* the first of them */
+        unsigned in_vain;          /* leases that ended before a renewal was acknowledged */
+        bool leave;                /* asked to leave */
+        struct boot_time suppressed_until; /* nothing is asked for before */
 };
 
 void session_init(struct session *s, const struct session_config *cfg);
 
-/* Goes on at @now with what session_place() had told an earlier life of this holder, on the
+/* Goes on at @now with what session_place() had given an earlier life of this holder, on the
  * same clock. Holds at once, if the deadline has not passed; else SESSION_TELL_LOST is the
  * first action. The larger of that life's margin and ours counts; and what was renewed after
  * @now, by another clock than ours, is over. */
@@ -96,6 +105,13 @@ struct boot_time session_wakeup(const struct session *s);
 struct boot_time session_deadline(const struct session *s);
 bool session_holds(const struct session *s, struct boot_time now);
 
+/* What the renewal that was sent at @sent and acknowledged at @now takes, if it is the next one
+ * that counts: before session_renewed() hears of it. */
+struct session_renewal session_renewal(const struct session *s, struct boot_time sent,
+                                       struct boot_time now);
+/* When the next renewal is due, or was. Stays as it was after the place was lost. */
+struct boot_time session_due(const struct session *s);
+
 /* Which endpoint, of a list that wraps around, the next attempt goes to. */
 unsigned session_attempt(const struct session *s);
 
@@ -110,7 +126,7 @@ void session_renewed(
         struct session *s, int64_t lease, nsec_t ttl,
         struct boot_time sent_at); /* @ttl: what the answer says; the least counts */
 void session_gone(struct session *s, int64_t lease); /* the core says that this lease ended */
-void session_told_lost(struct session *s);
+void session_loss_announced(struct session *s);
 void session_left(struct session *s);
 
 /* There is a sign that the host stood still while its clocks did too, so that the place may be
@@ -122,7 +138,7 @@ void session_doubt(struct session *s, struct boot_time now);
 void session_hurry(struct session *s, struct boot_time now);
 
 /* Stays out until then, once the place is lost; 0: joins as usual. */
-void session_rest(struct session *s, struct boot_time until);
+void session_suppress(struct session *s, struct boot_time until);
 
 /* Begins to leave; SESSION_REVOKE follows if there is something to give back. */
 void session_leave(struct session *s);

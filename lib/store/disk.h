@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/clock.h"
 
 struct disk;
 
@@ -18,7 +19,10 @@ struct disk_job {
         void (*run)(struct disk_job *job);
         void (*done)(struct disk_job *job);
         void (*drop)(struct disk_job *job); /* instead of `done`, when the disk goes first */
-        void *impl[4];                      /* the implementation's own */
+        void *impl[7];                      /* the implementation's own */
+        /* Of a disk that measures: for `done`, how long `run` took, and all since it was
+         * submitted. */
+        nsec_t took, took_in_all;
 };
 
 typedef int (*disk_list_fn)(const char *name, uint64_t size, void *arg);
@@ -28,7 +32,7 @@ struct disk_ops {
         int (*list)(struct disk *d, disk_list_fn fn, void *arg);
         /* Appends the file to @out, but of a longer one no more than @most bytes. */
         int (*read)(struct disk *d, const char *name, size_t most, struct buf *out);
-        /* What others, who may have been killed before they could, have written to @name, or
+        /* What others, which may have been killed before they could, have written to @name, or
          * with NULL: what names there are, is durable from now on. To be believed, it must be:
          * a read would show what the next power loss takes away. */
         int (*sync)(struct disk *d, const char *name);

@@ -307,6 +307,8 @@ static void done(struct worker_job *job)
 {
         struct disk_job *j = container_of((void *) job, struct disk_job, impl);
 
+        j->took = job->took;
+        j->took_in_all = job->took_in_all;
         j->done(j);
 }
 

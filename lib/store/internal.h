@@ -103,6 +103,7 @@ struct store {
         bool writing;
         bool installing; /* a snapshot that resets the log is written: the log waits */
         bool failed;
+        struct store_counts counts;
         uint64_t snapshot_index;
         uint64_t snapshot_size;
 
@@ -125,8 +126,8 @@ struct store {
 /* ---- store.c ---- */
 
 void store_fail(struct store *s, const char *file, int r);
-/* Writes down, in `meta`, that there is segment @seq, of @size: before anything in it is told
- * to be durable, and after its name is. A start that does not find it is refused. */
+/* Writes down, in `meta`, that there is segment @seq, of @size: before anything in it is
+ * reported to be durable, and after its name is. A start that does not find it is refused. */
 must_check_ int store_mark(struct disk *d, uint64_t seq, size_t size);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
 struct job *job_new(struct store *s, enum job_kind kind, const char *name);
@@ -160,7 +161,7 @@ void room_recycle(struct store *s, struct segment *seg);
 void room_used(struct store *s, const char *old, size_t size);
 /* There was none for a snapshot of @size. */
 void room_missed(struct store *s, size_t size);
-int room_run(struct job *j);
+must_check_ int room_run(struct job *j);
 void room_done(struct job *j);
 /* The disk is full; @j waits. */
 void room_stall(struct store *s, struct job *j);

@@ -1,4 +1,5 @@
-/* From the files of a directory to what was persisted, and a store that goes on with it. */
+/* Recovery: from the files of a directory to what was persisted, and a store that continues it.
+ * */
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "store/internal.h"
@@ -23,8 +24,7 @@ static int refuse_version(struct store_error *err, const char *file, uint32_t fo
 static int cannot(struct store_error *err, const char *what, const char *file, int r)
 {
         snprintf(err->text, sizeof(err->text), "cannot %s %s: %s%s", what, file, strerror(-r),
-                 r == -EIO ? "; look for what the kernel says of the disk (journalctl -k)"
-                           : "");
+                 r == -EIO ? "; see the kernel's messages about the disk (journalctl -k)" : "");
         return r;
 }
 
@@ -144,7 +144,7 @@ static int read_meta(struct store *s, struct store_error *err)
                 return 0;
         }
         if (s->meta_version == 0)
-                return refuse(err, "meta", 0, "neither of its two slots checks");
+                return refuse(err, "meta", 0, "neither of its two slots has a valid checksum");
         s->rec.identity = s->id;
         return 0;
 }
@@ -182,7 +182,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         /* The names say which is the latest: by a wrong one those to come would be older. */
         snprintf(own_name, sizeof(own_name), "snapshot-%016" PRIx64, le64_get(p + 8));
         if (strcmp(name, own_name) != 0)
-                return refuse(err, name, 8, "it is of another index than its name says");
+                return refuse(err, name, 8, "its index is not the one in its name");
         s->rec.snapshot = (struct store_snapshot){
                 .index = le64_get(p + 8),
                 .term = le64_get(p + 16),
@@ -246,7 +246,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         int r;
 
         if (seq > SEQ_MOST)
-                return refuse(err, name, 0, "no log gets to such a number");
+                return refuse(err, name, 0, "no log reaches such a number");
         r = skip_gap(s, seq, err);
         if (r < 0)
                 return r;
@@ -357,9 +357,9 @@ static int newest_is_there(struct store *s, struct store_error *err)
 
         store_segment_name(s->mark, name);
         if (s->mark > 0 && (!newest || newest->seq < s->mark))
-                return refuse(err, name, 0, "it is missing, or no regular file");
+                return refuse(err, name, 0, "it is missing, or not a regular file");
         if (s->mark > 0 && newest->seq == s->mark && newest->size < s->mark_size)
-                return refuse(err, name, newest->size, "it ends here, and was longer");
+                return refuse(err, name, newest->size, "it ends here, but was longer");
         return 0;
 }
 

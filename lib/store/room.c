@@ -1,14 +1,14 @@
 /*
- * Room kept aside. The log goes on in files that are made in advance, and the next snapshot is
- * written into one that has room for it: so when the disk is full, there is still something for
- * what must go on (renewals, expiry, votes, and the snapshot that lets go of old log), and time
- * to refuse what can be refused. A segment that is not needed any more becomes such a file,
- * rather than room that somebody else takes.
+ * Disk space kept in reserve. The log continues in files that are made in advance, and the next
+ * snapshot is written into one that has room for it: so when the disk is full, there is still
+ * something for what must go on (renewals, expiry, votes, and the snapshot that releases old
+ * log), and time to refuse what can be refused. A segment that is not needed any more becomes
+ * such a file, rather than free space that somebody else takes.
  *
- * What is made has another name until it is whole: spare-<number>-<size> is zeroes, on the
- * disk. One that is not as large as a segment is today is never used: an earlier version of us
- * made it, or a crash came between a large one and its use. It is made into one that is, or
- * removed.
+ * A file in the making has another name until it is complete: spare-<number>-<size> is zeroes,
+ * on the disk. One that is not as large as a segment is today is never used: an earlier version
+ * of us made it, or a crash came between a large one and its use. It is made into one of that
+ * size, or removed.
  */
 #include "store/internal.h"
 

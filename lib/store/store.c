@@ -237,6 +237,20 @@ static void snapshot_written(struct store *s, const struct job *j)
         store_flush(s);
 }
 
+static void count(struct store *s, const struct job *j)
+{
+        struct store_counts *c = &s->counts;
+
+        if (j->kind == JOB_LOG) {
+                c->log_bytes += buf_len(&j->bytes);
+                histogram_add_nsec(&c->syncs, &histogram_disk, j->disk_job.took);
+                histogram_add_nsec(&c->commits, &histogram_disk, j->disk_job.took_in_all);
+        } else if (j->kind == JOB_SNAPSHOT || j->kind == JOB_INSTALL) {
+                histogram_add_nsec(j->kind == JOB_SNAPSHOT ? &c->snapshots : &c->installs,
+                                   &histogram_disk, j->disk_job.took);
+        }
+}
+
 static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
@@ -245,6 +259,8 @@ static void job_done(struct disk_job *dj)
 
         if (s->failed)
                 return job_drop(dj);
+        if (j->r == 0)
+                count(s, j);
         switch (j->kind) {
         case JOB_LOG:
                 if (full)
@@ -446,6 +462,11 @@ void store_trim(struct store *s, uint64_t index)
 {
         s->trimmed = max_of(s->trimmed, index);
         trim(s);
+}
+
+const struct store_counts *store_counts(const struct store *s)
+{
+        return &s->counts;
 }
 
 uint64_t store_size(const struct store *s)

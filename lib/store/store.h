@@ -1,20 +1,21 @@
 /*
  * What a replica must not forget: the log, term and vote, and the latest snapshot.
  *
- * Files, in one directory (the format is in store/FORMAT.md):
- *     meta                        who we are, term and vote: two slots written in turn
- *     log-<sequence>              segments, zero-filled in advance, records with a checksum
- *     snapshot-<index>            one state each, with a checksum
+ *     Files, in one directory (the format is in store/FORMAT.md):
+ *         meta                        who we are, term and vote: two slots written in turn
+ *         log-<sequence>              segments, zero-filled in advance, records with a checksum
+ *         snapshot-<index>            one state each, with a checksum
  *
- * A torn end of the last segment, left by a crash, is cut off; damage anywhere else is refused
- * by name, since it would lose what was acknowledged (I5). Any write error is fatal for the
- * process: `failed` is called, once, and nothing is reported persisted after it.
+ * A torn end of the last segment, left by a crash, is cut off; damage anywhere else is refused,
+ * naming the file, since going on would lose what was acknowledged (I5). Any write error is
+ * fatal for the process: `failed` is called, once, and nothing is reported persisted after it.
  */
 #pragma once
 
 #include "base/base.h"
 #include "base/blob.h"
 #include "base/buf.h"
+#include "base/histogram.h"
 #include "store/disk.h"
 
 struct store;
@@ -46,7 +47,7 @@ struct store_recovered {
         bool half_restored; /* ...but for the snapshot of a restore that was cut short */
         struct store_identity identity;
         uint64_t term, vote;
-        uint64_t lacks; /* as store_condemn() was told; 0: nothing */
+        uint64_t lacks; /* as given to store_condemn(); 0: nothing */
         struct store_snapshot snapshot;
         struct store_entry
                 *entries; /* ascending, without gaps, after the snapshot or overlapping it */
@@ -79,7 +80,7 @@ struct store_error {
         "latest snapshot (tenure-core --restore). See DAMAGED FILES in tenure-core(8)."
 
 /* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
- * or a negative errno, told too. */
+ * or a negative errno, reported too. */
 must_check_ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops,
                            void *userdata, struct store_error *err);
 /* New files of the log get this size, rather than 8 MiB; for tests. */
@@ -87,7 +88,8 @@ void store_set_segment_size(struct store *s, size_t size);
 const struct store_recovered *store_recovered(const struct store *s);
 void store_recovered_free(struct store *s);
 
-/* Who the directory belongs to. Returns 0, -ENOENT for a new one, or as store_open(). */
+/* Which member the directory belongs to. Returns 0, -ENOENT for a new one, or as store_open().
+ */
 must_check_ int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err);
 
 /* Forgets jobs under way. Accepts NULL; returns NULL. The disk must run no job of ours any
@@ -146,6 +148,18 @@ bool store_short_of_room(const struct store *s);
 bool store_waits_for_room(const struct store *s);
 /* Tries again what there was no room for; from time to time while that is so. */
 void store_retry(struct store *s);
+
+/* What was written since the start, for people who look after it; how long it took, as far as
+ * the disk says (histogram_disk). */
+struct store_counts {
+        uint64_t log_bytes;
+        struct histogram syncs;     /* of the log: writes, until they are durable... */
+        struct histogram commits;   /* ...from being handed over to being known to be */
+        struct histogram snapshots; /* of ours, in a file */
+        struct histogram installs;  /* of other replicas */
+};
+/* Borrowed, as long as the store. */
+const struct store_counts *store_counts(const struct store *s);
 
 /* Bytes of log and snapshots on disk. */
 uint64_t store_size(const struct store *s);

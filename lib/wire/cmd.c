@@ -118,3 +118,22 @@ int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
 
         return r < 0 ? r : view_varint(body, ret_renewed);
 }
+
+void cmd_uncache(struct buf *b, uint64_t serial, uint64_t issuer, uint64_t until)
+{
+        buf_add_varint(b, serial);
+        buf_add_u64(b, issuer);
+        buf_add_varint(b, until);
+}
+
+int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issuer,
+                     uint64_t *ret_until)
+{
+        int r = view_varint(&body, ret_serial);
+
+        if (r == 0)
+                r = view_u64(&body, ret_issuer);
+        if (r == 0)
+                r = view_varint(&body, ret_until);
+        return r == 0 && body.len > 0 ? -EBADMSG : r;
+}

@@ -1,17 +1,17 @@
 /*
- * What a log entry holds: one or more commands, in the order in which they are applied.
+ * The content of a log entry: one or more commands, in the order in which they are applied.
  *
  *     command = type:u8  origin:varint  seq:varint  [user:bytes login:varint]  [quota:varint]
  *               body:bytes
  *
- * With bit 7 of `type` set it tells which user asks; without, the core itself does, and may.
- * With bit 6 set it may be applied only where all that is kept stays below `quota` bytes: that
- * of the origin, so that it is the same on all replicas whatever their own settings.
- * `origin` is the replica that took the request and answers it when the command is applied
- * there; `seq` is that replica's number for it. Requests of clients travel as their own
- * protobuf bytes, so that every replica applies exactly what was asked. RENEW and EXPIRE name
- * leases by their dense slot, delta-coded: 10,000 renewals are 10 to 13 KB. Pure: bytes in,
- * bytes out.
+ * With bit 7 of `type` set the command names the user who asks; without it the core itself
+ * asks, and is permitted everything. With bit 6 set it may be applied only if everything that
+ * is kept stays below `quota` bytes: the quota of the origin, so that it is the same on all
+ * replicas whatever their own settings. `origin` is the replica that took the request and
+ * answers it when the command is applied there; `seq` is that replica's number for it. Requests
+ * of clients travel as their own protobuf bytes, so that every replica applies exactly what was
+ * asked. RENEW and EXPIRE name leases by their dense slot, delta-coded: 10,000 renewals are 10
+ * to 13 KB. Pure: bytes in, bytes out.
  */
 #pragma once
 
@@ -30,11 +30,13 @@ enum cmd_type {
         CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
         CMD_ALARM,        /* AlarmRequest */
         CMD_AUTH,         /* AuthChange */
-        CMD_LAST_ = CMD_AUTH,
+        CMD_CACHE,        /* CacheTerm */
+        CMD_UNCACHE,      /* cmd_uncache() below */
+        CMD_LAST_ = CMD_UNCACHE,
 };
 
-/* Who asks, as the replica that took the request knows it. Whether they may is decided where
- * the command is applied. */
+/* The user who asks, as the replica that took the request knows it. Whether they may is decided
+ * where the command is applied. */
 struct cmd_user {
         struct view name; /* empty: a client that does not say */
         uint64_t login;   /* struct auth_user; 0: by certificate, which ends by itself */
@@ -82,3 +84,9 @@ must_check_ int cmd_renew_next(struct view *body, struct cmd_slots *s, uint32_t 
 void cmd_expire_add(struct buf *b, struct cmd_slots *s, uint32_t slot, uint64_t renewed);
 must_check_ int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
                                 uint64_t *ret_renewed); /* -ENODATA: end */
+
+/* UNCACHE = which cached range, of which issuer, and the end of the term that is given back
+ * (state/cached.h). */
+void cmd_uncache(struct buf *b, uint64_t serial, uint64_t issuer, uint64_t until);
+must_check_ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issuer,
+                                 uint64_t *ret_until);

@@ -2,10 +2,10 @@
  * The generated protobuf-c messages (rpc.proto), without their warnings, and the only way to
  * unpack one.
  *
- * protobuf-c goes down with a message as deep as that nests, and makes of two bytes a hundred:
- * so whoever sends bytes would choose how much stack and memory we need. pb_unpack() walks over
- * the bytes first, with a stack of its own, and refuses what is too much; nobody else calls
- * protobuf-c's unpack (.ci/layers holds it). Pure; the cost is a pass over the bytes.
+ * protobuf-c recurses as deep as a message nests, and expands two bytes to a hundred: so the
+ * sender would choose how much stack and memory we need. pb_unpack() walks over the bytes
+ * first, with a stack of its own, and refuses what is too much; nobody else calls protobuf-c's
+ * unpack (.ci/layers enforces it). Pure; the cost is a pass over the bytes.
  */
 #pragma once
 
@@ -16,6 +16,10 @@
 /* How deep messages nest: 128 transactions, each in an operation of the next, which is what
  * etcd's own limit of operations lets through, and their puts. */
 #define PB_DEPTH_MAX 300
+
+/* The lease of a put that says its lease by name: no lease has it. So a core that skips the
+ * name, as etcd does, refuses the put instead of hanging the key on none. */
+#define PB_LEASE_BY_NAME INT64_C(-1)
 
 /* Makes a message of @type of @bytes, which are copied; @ret is a pointer to a pointer to its
  * struct, and the caller's to end with pb_free(). Returns 0; -EBADMSG: that is no such message;

@@ -47,8 +47,11 @@ void header_append(struct buf *b, const Pb__ResponseHeader *h)
 
 void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p)
 {
-        uint8_t *begin = buf_reserve(b, ANSWER_MAX), *to;
+        uint8_t *begin, *to;
 
+        if (p->name.len > 0)
+                return pb_append(b, &p->base);
+        begin = buf_reserve(b, ANSWER_MAX);
         if (!begin)
                 return;
         to = put_header(begin, p->header);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tenure-core and Debian's etcd side by side: three replicas each on one machine and disk, the same client, in turns.
-# Medians of five. usage: bench.sh BIN DIR LOAD LEASES FLOOR; ONLY=memory|requests|leases|failover runs a part; MATCH=regex only the rows of leases that match; ROUNDS, N_LEASES...: smaller or larger.
+# Medians of five. usage: bench.sh BIN DIR LOAD LEASES FLOOR CACHES; ONLY=memory|requests|http|caches|leases|failover runs a part; MATCH=regex only the rows of leases that match; ROUNDS, N_LEASES...: smaller or larger.
 set -u
-BIN=$1 DIR=$2 LOAD=$3 LEASES=$4 FLOOR=$5
+BIN=$1 DIR=$2 LOAD=$3 LEASES=$4 FLOOR=$5 CACHES=$6
 . "$(dirname "$0")/../system/lib.sh"
 ROUNDS=${ROUNDS:-5}
 
@@ -10,15 +10,16 @@ read -r a1 a2 a3 b1 b2 b3 c1 c2 c3 d1 d2 d3 < <(free_ports 12)
 T=http://127.0.0.1:$a1,http://127.0.0.1:$a2,http://127.0.0.1:$a3
 E=http://127.0.0.1:$c1,http://127.0.0.1:$c2,http://127.0.0.1:$c3
 DATA=$DIR # where the replicas write
+PIN=()    # and where they run
 declare -A TP EP TURL EURL
 one() { # SIDE N: starts replica N of a side
 	local n=$2 a=a$2 b=b$2 c=c$2 d=d$2
 	if [ "$1" = t ]; then
-		start "t$n" "$BIN/tenure-core" --name n$n --data-dir "$DATA/t$n" --listen-client-urls "http://127.0.0.1:${!a}" --listen-peer-urls "http://127.0.0.1:${!b}" \
+		start "t$n" "${PIN[@]}" "$BIN/tenure-core" --name n$n --data-dir "$DATA/t$n" --listen-client-urls "http://127.0.0.1:${!a}" --listen-peer-urls "http://127.0.0.1:${!b}" \
 			--initial-cluster "n1=http://127.0.0.1:$b1,n2=http://127.0.0.1:$b2,n3=http://127.0.0.1:$b3"
 		TP[$n]=$PID TURL[$n]=127.0.0.1:${!a}
 	else
-		start "e$n" etcd --name n$n --data-dir "$DATA/e$n" --listen-client-urls "http://127.0.0.1:${!c}" --advertise-client-urls "http://127.0.0.1:${!c}" \
+		start "e$n" "${PIN[@]}" etcd --name n$n --data-dir "$DATA/e$n" --listen-client-urls "http://127.0.0.1:${!c}" --advertise-client-urls "http://127.0.0.1:${!c}" \
 			--listen-peer-urls "http://127.0.0.1:${!d}" --initial-advertise-peer-urls "http://127.0.0.1:${!d}" --log-level error \
 			--initial-cluster "n1=http://127.0.0.1:$d1,n2=http://127.0.0.1:$d2,n3=http://127.0.0.1:$d3"
 		EP[$n]=$PID EURL[$n]=127.0.0.1:${!c}
@@ -125,6 +126,58 @@ row "keep-alives, 100 clients, one at a time each" keepalive 100 1 ${N6:-20000}
 row "puts of 256 B, the same" put 100 1 ${N6:-20000}
 row "keep-alives, 1,000 clients, one at a time each" keepalive 1000 1 ${N5:-64000}
 echo "memory of the three after it, MiB: tenure-core $(($(rss "${TP[@]}") / 1024)), etcd $(($(rss "${EP[@]}") / 1024))"
+fi
+
+# By HTTP/1.1, at the one that leads: JSON through the gateway, and what is scraped. The replicas have a core of their own, and the
+# client, which needs as long for a request as they do, another.
+declare -A LEADS # where the leader of a side is asked
+http() { # SIDE PATH BODY REQUESTS CONNECTIONS: requests a second, and processor time of the three for each, in us
+	local before out pids=("${TP[@]}")
+	[ "$1" = t ] || pids=("${EP[@]}")
+	printf '%s' "$3" >"$DIR/body"
+	before=$(cpu "${pids[@]}")
+	out=$(taskset -c 1 h2load --h1 -t 1 -n "$4" -c "$5" ${3:+-d "$DIR/body"} "http://${LEADS[$1]}$2" 2>/dev/null)
+	grep -q "^status codes: $4 2xx" <<<"$out" || echo "failed: $2 ($1): $(grep '^status codes' <<<"$out")" >&2
+	sed -nE 's|^finished in [^,]*, ([0-9.]+) req/s.*|\1|p' <<<"$out" | tr '\n' ' '
+	echo $((($(cpu "${pids[@]}") - before) * 10000 / $4))
+}
+http_row() { # TITLE PATH BODY REQUESTS CONNECTIONS; BODY: of tenure-core, and after a tab of etcd where it differs
+	local i
+	: >"$DIR/t"; : >"$DIR/e"
+	for ((i = 0; i < ROUNDS; i++)); do # some seconds each
+		http t "$2" "${3%%$'\t'*}" $((6 * $4)) "$5" >>"$DIR/t"
+		http e "$2" "${3##*$'\t'}" "$4" "$5" >>"$DIR/e"
+	done
+	awk -v n="$1" -v t="$(cut -d' ' -f1 "$DIR/t" | median)" -v e="$(cut -d' ' -f1 "$DIR/e" | median)" -v tc="$(cut -d' ' -f2 "$DIR/t" | median)" -v ec="$(cut -d' ' -f2 "$DIR/e" | median)" \
+		'BEGIN{printf "| %s | %d | %d | %.1f x | %d | %d | %.2f x |\n", n, t, e, t / e, tc, ec, tc / ec}'
+}
+json_lease() { curl -s -m 5 -d '{"TTL":3600}' "http://${LEADS[$1]}/v3/lease/grant" | jq -r '"{\"ID\":\"\(.ID)\"}"'; }
+if part http; then
+	PIN=(taskset -c 0)
+	elsewhere "$DIR/http-data"
+	for side in t e; do LEADS[$side]=$(url $side "$(leader $side)"); done
+	echo; echo "| by HTTP/1.1, at the leader | tenure-core/s | etcd/s | ratio | CPU of the three, us each | etcd's | ratio |"; echo "| --- | --- | --- | --- | --- | --- | --- |"
+	value=$(head -c 192 /dev/zero | tr '\0' x) # 256 B, as base64
+	http_row "JSON puts of 192 B, 100 connections" /v3/kv/put "{\"key\":\"Zm9v\",\"value\":\"$(base64 -w0 <<<"$value")\"}" "${N4:-20000}" 100
+	http_row "JSON ranges of one key, 100 connections" /v3/kv/range '{"key":"Zm9v"}' "${N4:-20000}" 100
+	http_row "JSON keep-alives, 100 connections" /v3/lease/keepalive "$(json_lease t)"$'\t'"$(json_lease e)" "${N4:-20000}" 100
+	http_row "JSON keep-alives, 1,000 connections" /v3/lease/keepalive "$(json_lease t)"$'\t'"$(json_lease e)" "${N4:-20000}" 1000
+	http_row "/health, 100 connections" /health "" "${N4:-20000}" 100
+	http_row "/metrics, 10 connections" /metrics "" "${N7:-2000}" 10
+	PIN=()
+	elsewhere "$DIR/data"
+fi
+
+# An etcd has none.
+if part caches; then
+	echo; echo "| caches of tenure-core | p50 | p99 |"; echo "| --- | --- | --- |"
+	echo "| a read from a cache | $("$CACHES" "$T" reads) ns | |"
+	for n in 0 1 10 100 1000; do
+		read -r p50 p99 < <("$CACHES" "$T" writes $n ${N_CACHED:-300})
+		echo "| a write to a key that $n have cached | $p50 ms | $p99 ms |"
+	done
+	read -r p50 max < <("$CACHES" "$T" frozen 3)
+	echo "| the same with one holder that does not answer (the longest) | $p50 ms | $max ms |"
 fi
 
 if part leases; then

@@ -1,11 +1,11 @@
 /*
- * The floor under "leases kept alive on many connections: leader's CPU": a server that does
- * nothing but read 24 bytes and answer 57, as a renewal and its answer are, on so many
- * connections and at such a rate. What it takes, the kernel takes for TCP; nobody can take less
- * with a connection for each client.
+ * The lower bound for "leases kept alive on many connections: leader's CPU": a server that only
+ * reads 24 bytes and answers 57, the sizes of a renewal and its answer, on a given number of
+ * connections and at a given rate. What it costs is what the kernel costs for TCP; no server
+ * with one connection per client can cost less.
  *
- * usage: floor CONNECTIONS MESSAGES-PER-SECOND SECONDS WINDOW-MS   answers gather for WINDOW-MS
- * (0: each at once); prints the server's share of a core, in percent.
+ * usage: floor CONNECTIONS MESSAGES-PER-SECOND SECONDS WINDOW-MS answers are collected for
+ * WINDOW-MS (0: each is sent at once); prints the server's share of a core, in percent.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -51,7 +51,7 @@ death() {
 	printf ' %.1f |\n' "$(bc -l <<<"($(date +%s%N) - $t) / 1000000000")"
 }
 
-echo "| member | RSS, MB | wake-ups a minute | processor s a day | MB on the wire a day | death told after, s |"
+echo "| member | RSS, MB | wake-ups a minute | processor s a day | MB on the wire a day | death reported after, s |"
 echo "| --- | --- | --- | --- | --- | --- |"
 
 tenure() { # TTL
@@ -120,7 +120,7 @@ k.start(timeout=60)
 k.ensure_path("/nodes")
 k.create("/nodes/" + sys.argv[1], b"", ephemeral=True)
 @k.ChildrenWatch("/nodes")
-def told(children):
+def report(children):
     open(sys.argv[2], "w").write(str(len(children)))
 while True: time.sleep(3600)
 END

@@ -1,18 +1,24 @@
+/* clang-format off */
 /*
- * What leases cost, and how exact they are, on the etcd v3 API: the same for tenure-core and
- * for etcd.
+ * The cost and the exactness of leases on the etcd v3 API, for tenure-core and for etcd alike.
  *
- *     leases ENDPOINTS hold LEASES CONNECTIONS TTL-S SECONDS     keeps them alive at TTL/2;
- * says "held" when all are, and at the end how many were lost leases ENDPOINTS store LEASES
- * CONNECTIONS TTL-S            grants, a key on each; says "stored" leases ENDPOINTS expire
- * LEASES TTL-S                       all renewed in one burst, then let go: first to last key
- *                                                                gone, in ms
- *     leases ENDPOINTS late LEASES TTL-S                         each renewed at its own time,
- * once: how late its key goes, in ms: p50 p99 leases ENDPOINTS once TTL-S one lease, never
- * renewed: ms until its key is gone leases ENDPOINTS connect CONNECTIONS SECONDS a lease, a
- * keep-alive and a watch stream on each; "held" leases ENDPOINTS fanout WATCHERS CONNECTIONS
- * EVENTS        from a put to each watcher: ms, p50 p99
+ *     leases ENDPOINTS hold LEASES CONNECTIONS TTL-S SECONDS   keeps them alive at TTL/2; prints
+ *                                                              "held" when all are, and at the end
+ *                                                              how many were lost
+ *     leases ENDPOINTS store LEASES CONNECTIONS TTL-S          grants, with a key on each; prints
+ *                                                              "stored"
+ *     leases ENDPOINTS expire LEASES TTL-S                     all renewed in one burst, then
+ *                                                              abandoned: first to last key gone,
+ *                                                              in ms
+ *     leases ENDPOINTS late LEASES TTL-S                       each renewed once, at its own time:
+ *                                                              how late its key goes, in ms: p50 p99
+ *     leases ENDPOINTS once TTL-S                              one lease, never renewed: ms until its
+ *                                                              key is gone
+ *     leases ENDPOINTS connect CONNECTIONS SECONDS             a lease, a keep-alive and a watch
+ *                                                              stream on each; prints "held"
+ *     leases ENDPOINTS fanout WATCHERS CONNECTIONS EVENTS      from a put to each watcher: ms, p50 p99
  */
+/* clang-format on */
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -126,8 +132,16 @@ static void no_close(struct rpc_call *call)
         (void) call;
 }
 
+/* The core may end the stream: the next renewal begins another one. */
+static void keepalive_closed(struct rpc_call *call)
+{
+        struct conn *c = call->userdata;
+
+        c->keepalive = NULL;
+}
+
 static const struct rpc_handler keepalive_handler = {.on_message = on_keepalive,
-                                                     .on_close = no_close};
+                                                     .on_close = keepalive_closed};
 
 static void renew(struct item *it)
 {

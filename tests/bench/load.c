@@ -1,13 +1,13 @@
 /*
- * A load on the etcd v3 API, the same for tenure-core and for etcd: so many connections, so
- * many requests outstanding on each.
+ * A load on the etcd v3 API, for tenure-core and for etcd alike: a number of connections, and a
+ * number of requests outstanding on each.
  *
  *     load ENDPOINTS grant|put|range|local|keepalive CONNECTIONS OUTSTANDING TOTAL [BYTES
  * [KEYS]]
  *
- * BYTES is the size of what is put, 256 unless told, and KEYS how many keys take turns, 10,000.
- * Prints requests per second and the latencies' median and 99th percentile. Built on our own
- * rpc/ and loop/, so that the client costs both sides the same.
+ * BYTES is the size of the values, 256 by default, and KEYS the number of keys that take turns,
+ * 10,000. Prints requests per second and the latencies' median and 99th percentile. Built on
+ * our own rpc/ and loop/, so that the client costs both sides the same.
  */
 #include <signal.h>
 #include <stdio.h>

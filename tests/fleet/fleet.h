@@ -15,7 +15,7 @@ struct core {
         pid_t pid; /* 0: not running */
 };
 
-/* What one agent has told of another. */
+/* What one agent has reported of another. */
 struct sight {
         bool there;
         unsigned n_joined, n_left;
@@ -82,5 +82,6 @@ int64_t kill_agent(unsigned victim);
 /* Waits until all others that run say that @victim left; tells the earliest and the latest
  * word. */
 bool wait_left(unsigned victim, int64_t usec, int64_t *ret_first, int64_t *ret_last);
-/* Waits until every agent that runs has renewed after @since. */
-bool wait_renewed(int64_t since, int64_t usec);
+/* Waits until every agent that runs has renewed after @since. @ret_last, or NULL: when the last
+ * of these renewals was sent, however late it was heard of. */
+bool wait_renewed(int64_t since, int64_t usec, int64_t *ret_last);

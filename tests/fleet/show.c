@@ -1,6 +1,11 @@
 /* `make run`: the fleet as a demonstration, and, with ONESHOT=1, as its own check. */
+#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "fleet.h"
 
@@ -51,6 +56,22 @@ static void show_death(void)
                 "it was started again, and everybody sees it");
 }
 
+/* A replica that has begun listens to clients. */
+static bool listens(void *arg)
+{
+        const struct core *c = arg;
+        struct sockaddr_in a = {
+                .sin_family = AF_INET,
+                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                .sin_port = htons((uint16_t) atoi(strrchr(c->client_url, ':') + 1))};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool yes = fd >= 0 && connect(fd, (const void *) &a, sizeof(a)) == 0;
+
+        if (fd >= 0)
+                close(fd);
+        return yes;
+}
+
 static void show_leader(void)
 {
         unsigned before = departures(), before_lost = lost();
@@ -66,7 +87,7 @@ static void show_leader(void)
             F.cores[who].name);
         killed = now_us();
         stop_process(&F.cores[who].pid, SIGKILL);
-        verdict(wait_renewed(killed, 5000000),
+        verdict(wait_renewed(killed, 5000000, NULL),
                 "every node has renewed its lease with the new leader");
         snprintf(text, sizeof(text), "the last of them %.0f ms after the kill",
                  (double) (now_us() - killed) / 1e3);
@@ -75,13 +96,43 @@ static void show_leader(void)
         verdict(departures() == before && lost() == before_lost,
                 "no node was lost, none thought that it was");
         start_core((unsigned) who);
-        say("          %s runs again", F.cores[who].name);
+        verdict(wait_until(listens, &F.cores[who], 5000000), "it was started again");
+}
+
+/* The fleet as `tenurectl top` has it; each node is to be there, and held. */
+static void show_table(void)
+{
+        char command[800], line[512];
+        unsigned held = 0;
+        FILE *f;
+
+        snprintf(command, sizeof(command), "'%s/tenurectl' --bus='%s' top --once", F.bin,
+                 F.agents[0].address);
+        putchar('\n');
+        fflush(stdout);
+        f = popen(command, "re");
+        while (f && fgets(line, sizeof(line), f)) {
+                held += strncmp(line, "node", 4) == 0 && strstr(line, " held ");
+                printf("  %s", line);
+        }
+        putchar('\n');
+        verdict(f && pclose(f) == 0 && held == F.n_agents,
+                "tenurectl top has every node, and each holds its place");
+}
+
+/* Where else to look at it. */
+static void print_places(void)
+{
+        printf("  %s/tenurectl --bus=%s top        # this table, live\n", F.bin,
+               F.agents[0].address);
+        printf("  %s/        # the same in a browser\n", F.cores[0].client_url);
 }
 
 static void print_help(void)
 {
-        printf("\nThe fleet stays up until Ctrl-C. In another terminal, try:\n\n"
-               "  %s/tenurectl --bus=%s nodes\n"
+        printf("\nThe fleet stays up until Ctrl-C. In another terminal, try:\n\n");
+        print_places();
+        printf("  %s/tenurectl --bus=%s nodes\n"
                "  %s/tenurectl --bus=%s watch\n"
                "  busctl --address=%s introspect org.tenure.Membership1 "
                "/org/tenure/Membership1\n"
@@ -102,15 +153,19 @@ static void print_help(void)
 
 int show(bool oneshot)
 {
-        F.verbose = true;
         say("%u core replicas and %u agents (TTL %u ms) start; data and logs in %s", F.n_cores,
             F.n_agents, F.ttl_ms, F.dir);
         fleet_start();
         verdict(wait_until(everybody_there, NULL, 15000000), "every agent sees every node");
         if (failures == 0)
+                show_table();
+        F.verbose = true;
+        if (failures == 0)
                 show_death();
         if (failures == 0)
                 show_leader();
+        if (failures == 0 && !F.interrupted)
+                show_table();
         if (!oneshot && !F.interrupted) {
                 print_help();
                 while (!F.interrupted)

@@ -1,4 +1,4 @@
-/* What happens to a fleet, and what is to be seen then. */
+/* Steps of a test: faults of a fleet, and what has to be seen afterwards. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -57,17 +57,35 @@ bool wait_left(unsigned victim, int64_t usec, int64_t *ret_first, int64_t *ret_l
         return all;
 }
 
+struct renewals {
+        int64_t since, last;
+        bool seen[AGENTS_MAX];
+};
+
 static bool all_renewed(void *arg)
 {
-        int64_t since = *(int64_t *) arg;
+        struct renewals *r = arg;
+        bool all = true;
 
-        for (unsigned i = 0; i < F.n_agents; i++)
-                if (F.agents[i].pid > 0 && last_renewal(i) <= since)
-                        return false;
-        return true;
+        for (unsigned i = 0; i < F.n_agents; i++) {
+                int64_t at;
+
+                if (F.agents[i].pid <= 0 || r->seen[i])
+                        continue;
+                at = last_renewal(i);
+                r->seen[i] = at > r->since;
+                all = all && r->seen[i];
+                r->last = at > r->last ? at : r->last;
+        }
+        return all;
 }
 
-bool wait_renewed(int64_t since, int64_t usec)
+bool wait_renewed(int64_t since, int64_t usec, int64_t *ret_last)
 {
-        return wait_until(all_renewed, &since, usec);
+        struct renewals r = {.since = since, .last = since};
+        bool all = wait_until(all_renewed, &r, usec);
+
+        if (ret_last)
+                *ret_last = r.last;
+        return all;
 }

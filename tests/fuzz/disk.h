@@ -1,7 +1,6 @@
-/*
- * A disk for fuzzers: files in memory that take as much as was written to them, not the zeroes
- * that a new segment is promised, so that a store costs next to nothing to make.
- */
+/* A disk for fuzzers: files in memory that are only as large as what was written to them,
+ * without the zeroes that a new segment is promised, so that a store costs almost nothing to
+ * make. */
 #pragma once
 
 #include "store/disk.h"

@@ -1,18 +1,16 @@
-/*
- * What may be in a data directory. Files are built of good parts with their checksums, of which
- * some are bad in one respect, so that the search gets beyond the checksums; then a store that
- * opened them is used, and opened again: what it was given is there.
- */
+/* The content of a data directory. Files are built of valid parts with their checksums, some of
+ * which are wrong in one respect, so that the search gets beyond the checksums. Then a store
+ * that opened them is used, and opened again: what it was given is there. */
 #include <raft.h>
 #include <stdio.h>
 
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "core/core.h"
 #include "disk.h"
 #include "fuzz.h"
 #include "invariants.h"
-#include "service/core.h"
 #include "store/store.h"
 
 #define SEGMENT 8192

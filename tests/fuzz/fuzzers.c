@@ -1,9 +1,10 @@
 #include "fuzz.h"
 
 static const struct fuzzer *const all[] = {
-        &fuzz_files,   &fuzz_peers,    &fuzz_message,  &fuzz_rpc_server, &fuzz_rpc_client,
-        &fuzz_service, &fuzz_state,    &fuzz_snapshot, &fuzz_netlink,    &fuzz_place,
-        &fuzz_records, &fuzz_settings, &fuzz_conf,     &fuzz_wire,
+        &fuzz_files,     &fuzz_peers,      &fuzz_message,  &fuzz_rpc_server, &fuzz_rpc_client,
+        &fuzz_service,   &fuzz_state,      &fuzz_snapshot, &fuzz_netlink,    &fuzz_place,
+        &fuzz_records,   &fuzz_settings,   &fuzz_conf,     &fuzz_wire,       &fuzz_http,
+        &fuzz_json_read, &fuzz_json_write,
 };
 
 const struct fuzzer *fuzzer_find(const char *name)

@@ -1,6 +1,7 @@
 #include "invariants.h"
 
 #include "fuzz.h"
+#include "state/names.h"
 
 static size_t check_key(const struct state *s, const struct kv_key *k)
 {
@@ -65,6 +66,15 @@ static void check_keys(const struct state *s)
         HOLDS(attached == 0);
 }
 
+/* The one that it has is its own. */
+static void check_name(const struct state *s, const struct lease *l)
+{
+        struct view v = names_of(s, l);
+        ProtobufCBinaryData name = pb_bytes(v.p, v.len);
+
+        HOLDS(name.len == 0 || names_find(s, &name) == l);
+}
+
 static void check_leases(const struct state *s)
 {
         size_t n = 0, named = 0, in_slots = 0;
@@ -77,6 +87,7 @@ static void check_leases(const struct state *s)
 
                 HOLDS(l->id > before && l->id > 0 && l->ttl_ms > 0);
                 HOLDS(leases_at(&s->leases, l->slot) == l);
+                check_name(s, l);
                 HOLDS(l->born <= l->renewed && l->renewed <= s->applied);
                 HOLDS(deadlines_get(&s->deadlines, l->slot).ns != LEASE_TIME_NEVER.ns);
                 RB_FOREACH (k, lease_keys, &l->keys) {

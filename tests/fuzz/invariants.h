@@ -1,7 +1,7 @@
-/* What holds of a state (lease/state.h) between any two commands. */
+/* What must hold for a state (state/state.h) between any two commands. */
 #pragma once
 
-#include "lease/state.h"
+#include "state/state.h"
 
 /* Aborts where it does not. */
 void check_state(const struct state *s);

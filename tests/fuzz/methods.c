@@ -14,11 +14,10 @@ const struct method *fuzz_method(size_t i)
                 {cluster_methods, n_cluster_methods},
         };
 
-        for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
-                if (i < tables[t].n)
-                        return &tables[t].methods[i];
-                i -= tables[t].n;
-        }
+        for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
+                for (size_t k = 0; k < tables[t].n; k++)
+                        if (!tables[t].methods[k].stream && i-- == 0)
+                                return &tables[t].methods[k];
         return NULL;
 }
 

@@ -1,7 +1,7 @@
-/* All unary methods of the services, in one row. */
+/* All unary methods of the services, in one list. */
 #pragma once
 
-#include "service/internal.h"
+#include "etcd/internal.h"
 
 /* NULL: past the last. */
 const struct method *fuzz_method(size_t i);

@@ -1,8 +1,8 @@
 /*
- * Three replicas on a virtual network, of which any may be sent anything: frames as they are,
- * frames changed on their way, made up, lost, doubled, late. A replica may refuse a frame, and
- * may end itself by `fatal` when it is told what contradicts what it knows; it may not crash,
- * nor go on for ever. As long as nothing was made up, all come to one state.
+ * Three replicas on a virtual network, each of which may get any frame: genuine ones, and
+ * changed, forged, lost, duplicated or late ones. A replica may refuse a frame, and may end
+ * itself by `fatal` on a frame that contradicts what it knows; it may not crash, nor go on for
+ * ever. As long as nothing was forged, all reach the same state.
  */
 #include <raft.h>
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "consensus/message.h"
+#include "core/core.h"
 #include "disk.h"
 #include "fuzz.h"
 #include "invariants.h"
-#include "service/core.h"
 
 #define N 3
 #define FRAMES_MAX 256

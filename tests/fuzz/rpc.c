@@ -41,7 +41,7 @@ struct session {
         size_t room;    /* so much is taken of what we say, a step */
         uint64_t calls; /* with a handler: begun, and closed */
         uint64_t closed;
-        uint64_t told; /* client: of a status, or of nothing since it canceled */
+        uint64_t answered; /* client: of a status, or of nothing since it canceled */
         struct rpc_call *open[SEEN_MAX];
         size_t n_open;
         size_t copies; /* written, of one step: a flood has an end */
@@ -306,7 +306,7 @@ static void send_any(enum frame type, struct view *step)
 
 static void cancel(struct rpc_call *call)
 {
-        S->told++;
+        S->answered++;
         rpc_call_cancel(call);
 }
 
@@ -349,7 +349,7 @@ static void on_end(struct rpc_call *call)
 static void on_status(struct rpc_call *call, enum rpc_code code, const char *message)
 {
         HOLDS(!S->server && call->userdata == S);
-        S->told++;
+        S->answered++;
         HOLDS(code <= RPC_UNAUTHENTICATED && strlen(message) < 1 << 20);
 }
 
@@ -358,7 +358,7 @@ static void on_close(struct rpc_call *call)
         HOLDS(call->userdata == S); /* once */
         call->userdata = NULL;
         S->closed++;
-        HOLDS(S->server || S->told == S->closed);
+        HOLDS(S->server || S->answered == S->closed);
         for (size_t i = 0; i < S->n_open; i++)
                 if (S->open[i] == call)
                         S->open[i] = S->open[--S->n_open];

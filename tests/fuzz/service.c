@@ -152,6 +152,7 @@ static void start(void)
                                            .compact_keep = 100,
                                            .leader_timeout = 500 * MSEC,
                                            .watch_progress = 2000 * MSEC,
+                                           .cache_term = 3 * NSEC_PER_SEC,
                                            .seed = 3},
                      W->now) < 0 ||
             worker_new(&W->passwords, NULL, "passwords") < 0 ||
@@ -189,6 +190,7 @@ static void drive(void)
                 W->busy = false;
                 replica_run(W->replica, W->now);
                 core_run(W->core, W->now);
+                api_decide(W->api, W->now);
                 core_flush(W->core, W->now);
                 replica_flush(W->replica, W->now);
                 api_run(W->api, W->now);

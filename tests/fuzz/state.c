@@ -1,12 +1,10 @@
-/*
- * Commands on a live state, as the log brings them: two states are fed the same ones, of which
- * one applies them in slices, and is saved and loaded in between. Both must answer alike and
- * stay one story, and whatever holds between two commands holds.
- */
-#include "lease/state.h"
+/* Commands on a live state, as the log delivers them: two states get the same ones; one of them
+ * applies them in slices, and is saved and loaded in between. Both must answer alike and stay
+ * equal, and the invariants must hold between any two commands. */
+#include "state/state.h"
 #include "fuzz.h"
 #include "invariants.h"
-#include "lease/saver.h"
+#include "state/saver.h"
 
 #define START ((struct lease_time){100 * NSEC_PER_SEC})
 #define COMMANDS_MAX 4096
@@ -241,7 +239,7 @@ static void expire_due(struct pair *p, uint8_t max)
 {
         cleanup_(buf_fini) struct buf b = {0};
 
-        if (state_expire(&p->a, p->time, lease_add(p->time, NSEC_PER_SEC), max, &b) > 0)
+        if (state_expire(&p->a, p->time, lease_time_add(p->time, NSEC_PER_SEC), max, &b) > 0)
                 apply_body(p, CMD_EXPIRE, 0, (struct view){b.data, buf_len(&b)});
         (void) deadlines_next(&p->a.deadlines);
 }
@@ -257,8 +255,8 @@ static void run_step(struct pair *p, struct view step)
         state_begin(&p->b, p->index, p->time);
         switch (op) {
         case OP_TIME:
-                p->time = lease_add(p->time, (int64_t) (take_u16(&step) + 1) * NSEC_PER_MSEC *
-                                                     (who + 1));
+                p->time = lease_time_add(p->time, (int64_t) (take_u16(&step) + 1) *
+                                                          NSEC_PER_MSEC * (who + 1));
                 break;
         case OP_RANGE:
                 range(p, step);

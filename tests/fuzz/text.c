@@ -1,7 +1,5 @@
-/*
- * Smaller readers: messages of the kernel, the place file, records of nodes and services,
- * settings and their files, addresses, and what name servers answer.
- */
+/* Smaller parsers: messages of the kernel, the place file, records of nodes and services,
+ * settings and their files, addresses, and answers of name servers. */
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,13 +8,15 @@
 #include "base/conf.h"
 #include "base/crc32c.h"
 #include "base/url.h"
-#include "client/node_record.h"
-#include "client/place.h"
-#include "client/service_record.h"
+#include "base/yaml.h"
 #include "edge.h"
 #include "fuzz.h"
 #include "link/table.h"
 #include "loop/resolve.h"
+#include "member/node_record.h"
+#include "member/place.h"
+#include "member/service_record.h"
+#include "member/switchover.h"
 
 /* Messages of the kernel, one a step, each with the length that it has or one that it says. */
 static void run_netlink(struct view in)
@@ -43,7 +43,7 @@ static void run_netlink(struct view in)
                 memcpy(b, step.p, n);
                 if (b[0] != 0xff) /* else what it says stays */
                         memcpy(b, &says, sizeof(says));
-                (void) link_table_feed(&t, b, n);
+                (void) !link_table_feed(&t, b, n);
         }
         link_table_choose(&t, "core,interface:e,interface:eth*,::/0,10.0.0.0/7", "10.1.2.3",
                           out, sizeof(out));
@@ -70,7 +70,21 @@ static void run_place(struct view in)
         HOLDS(memcmp(&p, &back, sizeof(p)) == 0);
 }
 
-/* A key's end and a value, with a zero between them, of a service; or a node's value. */
+static void run_request(struct view in)
+{
+        cleanup_(buf_fini) struct buf text = {0};
+        struct switchover a, b;
+
+        if (switchover_read(&a, in.p, in.len) < 0)
+                return;
+        switchover_write(&a, &text);
+        HOLDS(switchover_read(&b, text.data, buf_len(&text)) == 0);
+        HOLDS(strcmp(a.key, b.key) == 0 && a.created == b.created &&
+              a.within_ms == b.within_ms);
+}
+
+/* A key's end and a value, with a zero between them, of a service; or a node's value, or a
+ * request for a switchover. */
 static void run_records(struct view in)
 {
         const uint8_t *zero = memchr(in.p, 0, in.len);
@@ -92,6 +106,7 @@ static void run_records(struct view in)
                 HOLDS(service_record_read(&b, text.data, buf_len(&text)) == 0);
                 HOLDS(strcmp(a.tags, b.tags) == 0 && a.port == b.port);
         }
+        run_request(value);
         if (node_record_read(&node, value.p, value.len) < 0)
                 return;
         node_record_write(&node, &again);
@@ -120,15 +135,43 @@ static void run_dns(struct view in)
 {
         struct resolver *rv;
         struct resolve_query *q;
-        bool told = false;
+        bool answered = false;
 
         fuzz_dns_answer(in);
         if (resolver_new(&rv, NULL) < 0 ||
-            resolve_srv(rv, "_x._tcp.example.org", on_addresses, &told, &q) < 0)
+            resolve_srv(rv, "_x._tcp.example.org", on_addresses, &answered, &q) < 0)
                 abort();
         workers_run();
-        HOLDS(told);
+        HOLDS(answered);
         resolver_free(rv);
+}
+
+/* What comes out is text. */
+static int on_yaml(const char *section, const char *key, const char *value, void *arg,
+                   struct conf_error *err)
+{
+        struct buf *out = arg;
+
+        HOLDS(!*err->text);
+        for (const char *p = value; *p; p++)
+                HOLDS((unsigned char) *p >= ' ' && *p != 0x7f);
+        if (*key == '!') { /* some are refused */
+                snprintf(err->text, sizeof(err->text), "no");
+                return -EINVAL;
+        }
+        buf_printf(out, "%zu %zu %zu;", strlen(section), strlen(key), strlen(value));
+        return 0;
+}
+
+static void run_yaml(struct view in)
+{
+        cleanup_(buf_fini) struct buf once = {0}, again = {0};
+        struct conf_error err = {""};
+        int r = yaml_read(in, "f", on_yaml, &once, &err);
+
+        HOLDS(r == 0 || *err.text);
+        HOLDS(yaml_read(in, "f", on_yaml, &again, &err) == r);
+        HOLDS(buf_len(&once) == buf_len(&again));
 }
 
 static void run_settings(struct view in)
@@ -143,6 +186,8 @@ static void run_settings(struct view in)
 
         if (what == 'D')
                 return run_dns(in);
+        if (what == 'Y')
+                return run_yaml(in);
         text = text_of(in);
         if (url_parse(text, &u) == 0) {
                 char again[320];
@@ -172,7 +217,10 @@ struct settings {
         bool flag;
         uint64_t number;
         nsec_t time;
+        int mood;
 };
+
+static const struct conf_word moods[] = {{"calm", 7}, {"glad", -1}, {"sad", 0}, {NULL, 0}};
 
 static const struct conf_option options[] = {
         {.section = "Core",
@@ -209,6 +257,13 @@ static const struct conf_option options[] = {
          .def = "1s",
          .min = 0,
          .max = 3600 * NSEC_PER_SEC},
+        {.section = "Other",
+         .key = "Mood",
+         .flag = "mood",
+         .type = CONF_ENUM,
+         .offset = offsetof(struct settings, mood),
+         .def = "glad",
+         .words = moods},
 };
 
 #define N ARRAY_SIZE(options)

@@ -1,7 +1,5 @@
-/*
- * What is on the wire besides HTTP/2: every message of the API, the commands of the log, and
- * renewals and expiry in them. What is read is written again, and reads the same.
- */
+/* What is on the wire besides HTTP/2: every message of the API, the commands of the log, and
+ * renewals and expiry in them. What was parsed is encoded again, and must parse to the same. */
 #include "fuzz.h"
 #include "methods.h"
 #include "wire/cmd.h"

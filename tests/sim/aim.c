@@ -4,8 +4,7 @@
  * aim at one kind of coincidence: at some moment that they watch for, they do something to one
  * of those who take part, and undo it after a while.
  *
- * Some aims are stories: overlap (the worst case of Raft's section 5.3), alone (alone.c), and
- * beacons.
+ * Some aims are stories: overlap (overlap.c), alone (alone.c), and beacons.
  */
 #include "base/log.h"
 #include "world.h"
@@ -22,6 +21,9 @@ enum deed {
         COMPACT,
         NO_MEMORY,
         RESTART_HOLDER,
+        DELAY_HOLDER,
+        DELAY_WATCH,
+        LEAD_ASTRAY,
         UNDO = 32 /* and one of those above */
 };
 
@@ -100,15 +102,40 @@ static void many_holders(struct world *w)
         w->faults.deaths = true;
 }
 
+/* ... and all have something to tell. */
+static void holders_tell(struct world *w)
+{
+        many_holders(w);
+        w->faults.deaths = chance(w, 50);
+        w->queued_bytes = 0;
+}
+
+static void other_cores(struct world *w)
+{
+        holders_tell(w);
+        w->strangers = true;
+}
+
 /* Commands wait, little room is left for more, and frames come twice. Renewals would hide what
  * a follower makes of that. */
 static void full_queues(struct world *w)
 {
-        w->queued_bytes = rnd_between(&w->rnd, 300, 600);
+        w->queued_bytes = rnd_between(&w->rnd, 1000, 1500);
         w->write_every = some_time(w, 5 * MSEC, 15 * MSEC);
         w->n_holders = 1;
         w->n_edges = 0;
         w->repeated = 300;
+}
+
+static void leases_by_name(struct world *w)
+{
+        w->named = true;
+        few_entries(w);
+}
+
+static void writers_with_a_guard(struct world *w)
+{
+        w->guarded = true;
 }
 
 static void little_memory(struct world *w)
@@ -158,8 +185,8 @@ static const struct aim aims[] = {
                    {AT_TERM, CRASH, OTHER, 100, 3 * MSEC, MSEC, 100 * MSEC}}},
         {.name = "acknowledgements",
          .rules = {{AT_ACKED, CRASH, SELF, 20, 2 * MSEC, MSEC, 300 * MSEC},
-                   {AT_TOLD, CRASH, SELF, 60, 2 * MSEC, MSEC, 1500 * MSEC},
-                   {AT_TOLD, CUT, LEADER, 60, 3 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_CONFIRMED, CRASH, SELF, 60, 2 * MSEC, MSEC, 1500 * MSEC},
+                   {AT_CONFIRMED, CUT, LEADER, 60, 3 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_APPEND, STALL, OTHER, 30, MSEC, ELECTION / 2, 2 * ELECTION},
                    {AT_APPEND, CRASH, OTHER, 10, 3 * MSEC, MSEC, 500 * MSEC},
                    {AT_TRUNCATED, CRASH, SELF, 700, 5 * MSEC, MSEC, 100 * MSEC}}},
@@ -180,7 +207,7 @@ static const struct aim aims[] = {
          .prepare = compactions},
         {.name = "members",
          .rules = {{AT_LEADING, CHANGE, SELF, 800, 300 * MSEC, 0, 0},
-                   {AT_TOLD, CHANGE, SELF, 50, 30 * MSEC, 0, 0},
+                   {AT_CONFIRMED, CHANGE, SELF, 50, 30 * MSEC, 0, 0},
                    {AT_CHANGE, CUT, LEADER, 200, 3 * MSEC, 300 * MSEC, 1500 * MSEC},
                    {AT_CHANGE, CRASH, LEADER, 150, 3 * MSEC, MSEC, 1500 * MSEC},
                    {AT_CHANGE, CRASH, SELF, 100, 3 * MSEC, MSEC, 500 * MSEC},
@@ -213,6 +240,20 @@ static const struct aim aims[] = {
                    {AT_RENEWAL, CUT, SELF, 50, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
                    {AT_RENEWAL, CUT, LEADER, 30, 300 * MSEC, 500 * MSEC, 3000 * MSEC}},
          .prepare = many_holders},
+        {.name = "late answers",
+         .rules = {{AT_RENEWAL, DELAY_HOLDER, SELF, 150, 50 * MSEC, 0, 0},
+                   {AT_RENEWAL, RESTART_HOLDER, SELF, 10, 50 * MSEC, 0, 0}},
+         .prepare = many_holders},
+        {.name = "watches",
+         .rules = {{AT_RENEWAL, DELAY_WATCH, SELF, 150, 50 * MSEC, 0, 0},
+                   {AT_RENEWAL, CUT, SELF, 20, 300 * MSEC, 500 * MSEC, 3000 * MSEC},
+                   {AT_COMPACTED, DELAY_WATCH, SELF, 300, 50 * MSEC, 0, 0},
+                   {AT_LEADING, COMPACT, SELF, 300, 900 * MSEC, 0, 0}},
+         .prepare = holders_tell},
+        {.name = "elsewhere",
+         .rules = {{AT_RENEWAL, LEAD_ASTRAY, SELF, 30, 50 * MSEC, 0, 0},
+                   {AT_RENEWAL, RESTART_HOLDER, SELF, 20, 50 * MSEC, 0, 0}},
+         .prepare = other_cores},
         {.name = "full disks",
          .rules = {{AT_TERM, FILL, OTHER, 400, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, FILL, SELF, 300, 100 * MSEC, 300 * MSEC, 3000 * MSEC},
@@ -244,7 +285,17 @@ static const struct aim aims[] = {
                    {AT_HANDING, CUT, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, PAUSE, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
+        /* Seeds do not draw these: their clients are there in one of 16 worlds of each kind. */
+        {.name = "names",
+         .rules = {{AT_LEADING, CUT, SELF, 400, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = leases_by_name},
+        {.name = "guards",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
+         .prepare = writers_with_a_guard},
 };
+#define NOT_DRAWN 2 /* the last of them */
 
 /* Checks ask which faults a world has. */
 static void has_deed(struct world *w, enum deed what)
@@ -261,9 +312,10 @@ static void has_deed(struct world *w, enum deed what)
 
 void aim_draw(struct world *w, const char *name)
 {
-        size_t which = chance(w, 30)  ? 0
-                       : chance(w, 7) ? 1 /* overlap: few of its stories come to their end */
-                                      : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1);
+        size_t which = chance(w, 30) ? 0
+                       : chance(w, 7)
+                               ? 1 /* overlap: few of its stories come to their end */
+                               : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1 - NOT_DRAWN);
 
         for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
                 if (strcmp(aims[i].name, name) == 0)
@@ -296,12 +348,6 @@ const char *aim_name(const struct world *w)
 
 /* ---- rules ---- */
 
-static struct replica_node *another(struct world *w, const struct replica_node *n)
-{
-        return &w->r[(n->i + rnd_between(&w->rnd, 1, max_of(w->n_replicas, 2U) - 1)) %
-                     w->n_replicas];
-}
-
 static void post_deed(struct world *w, nsec_t in, int what, unsigned to, unsigned rule)
 {
         struct event *e = post(w, in, EV_DEED);
@@ -328,7 +374,7 @@ void aim_at(struct world *w, enum moment m, struct replica_node *n)
                         continue;
                 }
                 if (u->whom == OTHER)
-                        to = another(w, n);
+                        to = replica_but(w, n);
                 if (u->whom == LEADER)
                         to = NULL;
                 post_deed(w, u->delay > 0 ? some_time(w, 0, u->delay) : 0, (int) u->what,
@@ -410,154 +456,21 @@ void on_deed(struct world *w, struct event *e)
         case RESTART_HOLDER:
                 disturb_holder(w);
                 break;
+        case DELAY_HOLDER:
+                delay_holder(w);
+                break;
+        case DELAY_WATCH:
+                delay_watch(w);
+                break;
+        case LEAD_ASTRAY:
+                elsewhere_lead(w);
+                break;
         }
         if (lasts > 0)
                 post_deed(w, lasts, e->deed + UNDO, n->i, e->from);
 }
 
-/* ---- overlap ---- */
-
-/*
- * Entries of a leader are on their way to a slow disk when the leader is gone; another one, who
- * does not have them, is elected and writes over them. Whoever takes the end of the old write
- * for that of the new entries acknowledges what a crash right after loses.
- */
-static struct {
-        int act;
-        nsec_t until; /* when this act has taken too long */
-        nsec_t begun;
-        unsigned old, slow, next; /* the leader that goes; who has its entries; who follows */
-        uint64_t term;
-} story;
-
-static void join(struct world *w, unsigned a, unsigned b, bool joined)
-{
-        w->cut[a][b] = w->cut[b][a] = !joined;
-}
-
-static void act(struct world *w, int n, nsec_t at_most)
-{
-        log_debug("%.3f s: overlap, act %d", (double) w->now / 1e9, n);
-        story.act = n;
-        story.begun = w->now;
-        story.until = w->now + at_most;
-}
-
-static void everybody_back(struct world *w)
-{
-        memset(w->cut, 0, sizeof(w->cut));
-        for (unsigned i = 0; i < w->n_replicas; i++) {
-                w->r[i].disk_delay = 0;
-                if (!w->r[i].up)
-                        boot(w, &w->r[i]);
-                if (w->r[i].paused)
-                        resume(w, &w->r[i]);
-        }
-}
-
-/* The leader gets entries that only one other replica, with a slow disk, hears of. */
-static void entries_on_their_way(struct world *w)
-{
-        struct replica_node *leader = the_leader(w), *slow;
-
-        if (!leader)
-                return;
-        slow = another(w, leader);
-        story.old = leader->i;
-        story.slow = slow->i;
-        story.term = core_status(leader->node.core).term;
-        stall(w, slow, some_time(w, ELECTION / 2, 4 * ELECTION));
-        if (chance(w, 70))
-                stall(w, leader, slow->disk_delay);
-        for (unsigned i = 0; i < w->n_replicas; i++)
-                if (i != leader->i && i != slow->i)
-                        join(w, leader->i, i, false);
-        w->counts.partitions++;
-        ask_writes(w, leader->i, (unsigned) rnd_between(&w->rnd, 1, 6));
-        act(w, 1, some_time(w, 8 * MSEC, 60 * MSEC));
-}
-
-/* It is gone; with three replicas it comes back, without them, as the vote that is needed. */
-static void leader_goes(struct world *w)
-{
-        struct replica_node *old = &w->r[story.old];
-
-        join(w, story.old, story.slow, false);
-        if (w->n_replicas == 3 || chance(w, 40)) {
-                crash(w, old);
-                old->disk_delay = 0;
-                for (unsigned i = 0; i < w->n_replicas; i++)
-                        if (i != story.slow)
-                                join(w, story.old, i, true);
-                if (!old->up)
-                        boot(w, old);
-        }
-        act(w, 2, 3 * NSEC_PER_SEC);
-}
-
-static void next_leads(struct world *w)
-{
-        for (unsigned i = 0; i < w->n_replicas; i++) {
-                struct replica_status st;
-
-                if (!w->r[i].up)
-                        continue;
-                st = core_status(w->r[i].node.core);
-                if (!st.leader || st.term <= story.term)
-                        continue;
-                story.next = i;
-                story.term = st.term;
-                /* The others are to hear of its entries late, or not at all. */
-                for (unsigned k = 0; k < w->n_replicas; k++)
-                        if (k != i && k != story.slow && chance(w, 60))
-                                join(w, i, k, false);
-                ask_writes(w, i, (unsigned) rnd_between(&w->rnd, 1, 5));
-                return act(w, 3, 3 * NSEC_PER_SEC);
-        }
-}
-
-/* It told somebody of success, thanks to the slow one: both go. */
-static void both_go(struct world *w)
-{
-        struct replica_node *next = &w->r[story.next], *slow = &w->r[story.slow];
-
-        if (w->now < story.until && next->seen.told_at < story.begun)
-                return;
-        if (slow->up)
-                crash(w, slow);
-        memset(w->cut, 0, sizeof(w->cut));
-        cut_off(w, next, true);
-        slow->disk_delay = 0;
-        if (!slow->up)
-                boot(w, slow);
-        act(w, 4, some_time(w, 2 * ELECTION, 6 * ELECTION));
-}
-
-static void overlap(struct world *w)
-{
-        switch (story.act) {
-        case 0:
-                if (w->now >= story.until)
-                        entries_on_their_way(w);
-                break;
-        case 1:
-                if (w->now >= story.until)
-                        leader_goes(w);
-                break;
-        case 2:
-                next_leads(w);
-                break;
-        case 3:
-                both_go(w);
-                break;
-        }
-        /* An act that does not come to its end is given up. */
-        if (story.act > 1 && w->now >= story.until) {
-                everybody_back(w);
-                act(w, 0, some_time(w, 100 * MSEC, 1500 * MSEC));
-        }
-        post(w, some_time(w, MSEC, 8 * MSEC), EV_SCRIPT);
-}
+/* ---- beacons ---- */
 
 /* For less than an election timeout, so that nobody else leads: their sockets fill with the
  * leader's beacons meanwhile, and those they answer late. */
@@ -585,7 +498,7 @@ static bool aims_at(const struct world *w, const char *name)
 void on_script(struct world *w)
 {
         if (aims_at(w, "overlap"))
-                overlap(w);
+                overlap_go_on(w);
         else if (aims_at(w, "alone"))
                 alone_go_on(w);
         else
@@ -607,7 +520,6 @@ void aim_begin(struct world *w)
         has_deed(w, CRASH);
         has_deed(w, CUT);
         has_deed(w, STALL);
-        story.act = 0;
-        story.until = 0;
+        overlap_begin();
         post(w, some_time(w, 0, 500 * MSEC), EV_SCRIPT);
 }

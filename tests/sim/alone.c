@@ -23,16 +23,10 @@ static void act(struct world *w, enum act what, nsec_t least, nsec_t most)
         story.until = w->now + some_time(w, least, most);
 }
 
-static struct replica_node *anybody_but(struct world *w, const struct replica_node *n)
-{
-        return &w->r[(n->i + rnd_between(&w->rnd, 1, max_of(w->n_replicas, 2U) - 1)) %
-                     w->n_replicas];
-}
-
 static void remove_one(struct world *w, struct replica_node *leader, unsigned voters,
                        const int *role)
 {
-        struct replica_node *n = anybody_but(w, leader);
+        struct replica_node *n = replica_but(w, leader);
 
         if (voters == 1)
                 return act(w, SERVES, 100 * MSEC, 2000 * MSEC);
@@ -60,7 +54,7 @@ static void serve(struct world *w, struct replica_node *leader)
 static void add_one(struct world *w, struct replica_node *leader, unsigned voters,
                     const int *role)
 {
-        struct replica_node *n = anybody_but(w, leader);
+        struct replica_node *n = replica_but(w, leader);
 
         if (voters == w->n_replicas || w->now >= story.until)
                 return act(w, SHRINKS, 0, 0);
@@ -95,7 +89,7 @@ void alone_go_on(struct world *w)
                 add_one(w, leader, voters, role);
         }
         if (leader && leader->up && chance(w, 5))
-                crash(w, chance(w, 50) ? leader : anybody_but(w, leader));
+                crash(w, chance(w, 50) ? leader : replica_but(w, leader));
         if (chance(w, 3))
                 move_leader(w);
         post(w, some_time(w, 3 * MSEC, 60 * MSEC), EV_SCRIPT);

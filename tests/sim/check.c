@@ -35,6 +35,9 @@ struct lease_seen {
 
 static struct lease_seen leases[LEASES_MAX];
 static struct op ops[OPS_MAX];
+static struct {
+        int64_t revision, value;
+} newest[N_KEYS];
 static size_t n_ops;
 static size_t n_leases;
 static struct {
@@ -47,7 +50,7 @@ static struct {
         uint64_t hash;      /* of all its events; 0: nothing yet */
         int64_t key, value; /* written to a register, if that was one of them */
         bool compacted;     /* it was told so */
-} told[WATCHERS_MAX][REVISIONS_MAX];
+} delivered[WATCHERS_MAX][REVISIONS_MAX];
 static struct {
         unsigned who;
         nsec_t begin, end;
@@ -59,7 +62,7 @@ static struct {
 } led[TERMS_MAX];
 static uint64_t term_end;
 static uint64_t index_end;   /* how much of `story`... */
-static int64_t revision_end; /* ...and of `told` is not empty */
+static int64_t revision_end; /* ...and of `delivered` is not empty */
 
 void fail(struct world *w, const char *fmt, ...)
 {
@@ -76,9 +79,10 @@ void fail(struct world *w, const char *fmt, ...)
 
 void check_reset(void)
 {
+        memset(newest, 0, sizeof(newest));
         n_leases = n_ops = n_holds = 0;
         for (size_t i = 0; i < WATCHERS_MAX; i++)
-                memset(told[i], 0, (size_t) revision_end * sizeof(told[i][0]));
+                memset(delivered[i], 0, (size_t) revision_end * sizeof(delivered[i][0]));
         memset(story, 0, index_end * sizeof(story[0]));
         memset(led, 0, term_end * sizeof(led[0]));
         index_end = 0;
@@ -238,8 +242,7 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
                      (double) out / 1e9, (unsigned long long) (w->outages - l->outages_before));
         /* I3: the holder knew before (A36). */
-        if (l->holder && l->holder->session.lease == lease &&
-            session_holds(&l->holder->session, clock_of(w, l->holder->ppm)))
+        if (l->holder && holder_holds(l->holder, lease))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
                      (unsigned long long) lease, l->holder->i);
 }
@@ -256,29 +259,29 @@ void check_written(struct world *w, int64_t key, int64_t value, int64_t revision
 
 /* ---- watches (I6; A41) and locks ---- */
 
-void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
-                struct view value)
+void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct view key,
+                     struct view value)
 {
         uint64_t h;
 
-        w->counts.told++;
+        w->counts.delivered++;
         if (revision >= REVISIONS_MAX)
                 return;
         revision_end = max_of(revision_end, revision + 1);
-        h = told[watcher][revision].hash ? told[watcher][revision].hash : HASH_START;
+        h = delivered[watcher][revision].hash ? delivered[watcher][revision].hash : HASH_START;
         h = hash_add(hash_add(h, key.p, key.len), value.p, value.len);
-        told[watcher][revision].hash = h;
+        delivered[watcher][revision].hash = h;
         if (key.len == 3 && key.p[0] == 'k' && value.len == sizeof(int64_t)) {
-                told[watcher][revision].key = (key.p[1] - '0') * 10 + key.p[2] - '0';
-                memcpy(&told[watcher][revision].value, value.p, sizeof(int64_t));
+                delivered[watcher][revision].key = (key.p[1] - '0') * 10 + key.p[2] - '0';
+                memcpy(&delivered[watcher][revision].value, value.p, sizeof(int64_t));
         }
 }
 
-void check_told_compacted(unsigned watcher, int64_t from, int64_t to)
+void check_compacted(unsigned watcher, int64_t from, int64_t to)
 {
         for (int64_t rev = from; rev < to && rev < REVISIONS_MAX; rev++) {
                 revision_end = max_of(revision_end, rev + 1);
-                told[watcher][rev].compacted = true;
+                delivered[watcher][rev].compacted = true;
         }
 }
 
@@ -288,11 +291,11 @@ static void check_watchers(struct world *w)
         int64_t last =
                 min_of(core_state(w->r[0].node.core)->revision, (int64_t) REVISIONS_MAX - 1);
 
-        if (!clients_all_told(core_state(w->r[0].node.core)->revision))
+        if (!clients_caught_up(core_state(w->r[0].node.core)->revision))
                 fail(w, "I6: after a long calm a watcher has not been told all");
         for (int64_t rev = 2; rev <= last; rev++)
-                if (told[0][rev].hash != told[1][rev].hash && !told[0][rev].compacted &&
-                    !told[1][rev].compacted)
+                if (delivered[0][rev].hash != delivered[1][rev].hash &&
+                    !delivered[0][rev].compacted && !delivered[1][rev].compacted)
                         fail(w, "I6: two watchers were told of revision %lld, not the same",
                              (long long) rev);
         for (size_t i = 0; i < n_ops; i++) {
@@ -300,9 +303,9 @@ static void check_watchers(struct world *w)
 
                 if (o->kind == OP_READ || (o->kind == OP_CAS && !o->done) || o->revision > last)
                         continue;
-                if ((told[0][o->revision].key != o->key ||
-                     told[0][o->revision].value != o->value) &&
-                    !told[0][o->revision].compacted)
+                if ((delivered[0][o->revision].key != o->key ||
+                     delivered[0][o->revision].value != o->value) &&
+                    !delivered[0][o->revision].compacted)
                         fail(w, "I6: a watcher was not told of the write at revision %lld",
                              (long long) o->revision);
         }
@@ -325,11 +328,35 @@ void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end)
 
 /* ---- linearizability (I8, and what I5 means while it runs) ---- */
 
+/* What somebody was told of by now: who begins to read finds that, or what is newer. */
+static void see(int64_t key, int64_t revision, int64_t value)
+{
+        if (revision > newest[key].revision) {
+                newest[key].revision = revision;
+                newest[key].value = value;
+        }
+}
+
 void check_op(struct world *w, const struct op *op)
 {
         (void) w;
         if (n_ops < OPS_MAX)
                 ops[n_ops++] = *op;
+        if (op->kind == OP_READ)
+                see(op->key, op->found, op->value);
+        else if (op->kind == OP_WRITE || op->done)
+                see(op->key, op->revision, op->value);
+}
+
+void check_cached(struct world *w, int64_t key, int64_t value, int64_t found)
+{
+        if (found < newest[key].revision ||
+            (found == newest[key].revision && value != newest[key].value))
+                fail(w,
+                     "I8: a read of key %lld from a cache found what was written at revision "
+                     "%lld, though %lld was seen before",
+                     (long long) key, (long long) found, (long long) newest[key].revision);
+        see(key, found, value);
 }
 
 static int by_revision(const void *a, const void *b)
@@ -417,6 +444,12 @@ static void check_history(struct world *w)
         }
 }
 
+/* It holds its place, and publishes what it has; or another one has its name. */
+static bool is_at_home(const struct holder *h)
+{
+        return holder_holds(h, 0) ? view_is_published(h) : holder_is_refused(h);
+}
+
 bool check_settled(struct world *w)
 {
         uint64_t least = UINT64_MAX, most = 0;
@@ -431,10 +464,10 @@ bool check_settled(struct world *w)
                 most = max_of(most, applied);
         }
         for (unsigned i = 0; i < w->n_holders; i++)
-                if (w->h[i].alive && !session_holds(&w->h[i].session, clock_of(w, w->h[i].ppm)))
+                if (w->h[i].alive && (!is_at_home(&w->h[i]) || !view_knows_all(&w->h[i])))
                         return false;
         return most - least <= 20 && load_ended(w) &&
-               clients_all_told(core_state(w->r[0].node.core)->revision) &&
+               clients_caught_up(core_state(w->r[0].node.core)->revision) &&
                (!w->faults.members || restore_members(w));
 }
 
@@ -478,9 +511,15 @@ void check_end(struct world *w)
                 applied = s->applied;
         }
         for (unsigned i = 0; i < w->n_holders; i++)
-                if (w->h[i].alive && !session_holds(&w->h[i].session, clock_of(w, w->h[i].ppm)))
+                if (w->h[i].alive && !holder_holds(&w->h[i], 0) && !is_at_home(&w->h[i]))
                         fail(w, "liveness: holder %u is %s after a long calm", i,
-                             session_state_name(w->h[i].session.state));
+                             holder_state(&w->h[i]));
+                else if (w->h[i].alive && !view_knows_all(&w->h[i]))
+                        fail(w, "I6: after a long calm holder %u does not know all", i);
+                else if (w->h[i].alive && !is_at_home(&w->h[i]))
+                        fail(w,
+                             "after a long calm holder %u publishes other services than it has",
+                             i);
 }
 
 void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
@@ -525,7 +564,7 @@ static const char *views(const struct world *w, int64_t id)
                         text + n, sizeof(text) - n, " %u %s, %s, left %.3f s;", i + 1,
                         core_status(w->r[i].node.core).ready ? "leads" : "follows",
                         replica_healthy(w->r[i].node.replica, now) ? "well" : "not well",
-                        (double) lease_diff(
+                        (double) lease_time_diff(
                                 deadlines_get(&core_state(w->r[i].node.core)->deadlines,
                                               l->slot),
                                 replica_lease_time(w->r[i].node.replica, now)) /

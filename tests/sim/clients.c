@@ -1,17 +1,20 @@
 /*
  * Clients that speak gRPC to the real services: watchers, who must be told every event once and
- * in order (I6), and lockers, of whom one holds at a time. Connections are the real ones of
- * rpc/, joined by a virtual network that delays, and that breaks them.
+ * in order (I6), and lockers, of whom one holds at a time.
  *
  * A watcher goes from replica to replica and resumes where it ended. A locker is granted a
  * lease that it does not renew, locks, and thinks that it holds until it lets go or its lease
- * may end. Two more put some keys at once, delete them at once, and look at them: they are all
- * there, of one revision, or none is, also while a command is half applied.
+ * may end; at times it hands the lock over to another one that waits (member/switchover.h), as
+ * the one that asks for it and as the holder. Two more put some keys at once, delete them at
+ * once, and look at them: they are all there, of one revision, or none is, also while a command
+ * is half applied.
  */
 #include <bsd/sys/queue.h>
 #include <stdio.h>
 
-#include "service/api.h"
+#include "asker.h"
+#include "etcd/api.h"
+#include "member/switchover.h"
 #include "world.h"
 
 #define N_WATCHERS 2
@@ -19,42 +22,47 @@
 #define N_GROUPERS 2
 #define GROUP 7 /* keys */
 #define LOCK_TTL_S 3
-
-struct parcel {
-        STAILQ_ENTRY(parcel) next;
-        nsec_t at;
-        struct buf bytes;
-};
-
-STAILQ_HEAD(parcels, parcel);
-
-/* A connection, and what is under way on it. */
-struct link {
-        struct rpc_conn *client, *server; /* NULL: not connected */
-        unsigned to;
-        struct parcels to_client, to_server;
-        nsec_t last_in, last_out;        /* when the last parcel arrives */
-        bool broken;                     /* ends when nobody is inside of it */
-        bool client_dirty, server_dirty; /* there may be something to say */
-};
+#define LINE_MAX_KEYS 8 /* of the lock: those who went are in it until their leases end */
 
 struct client {
         unsigned i;
         enum { WATCHES, LOCKS, GROUPS } role;
-        struct link link;
+        struct wire link;
         nsec_t act_at;
         /* A watcher. */
         int64_t next; /* the revision that it wants next */
         /* A locker. */
-        enum { IDLE, GRANTING, LOCKING, HOLDING, UNLOCKING } state;
+        enum {
+                IDLE,
+                GRANTING,
+                LOCKING,
+                HOLDING,
+                LOOKING, /* for one to hand over to */
+                ASKING,
+                PUSHING,
+                HANDING,
+                UNLOCKING
+        } state;
         int64_t lease;
         nsec_t granted; /* when the lease was asked for */
         uint8_t key[64];
         size_t key_len;
-        bool asks; /* one who groups: for the answer to a call */
+        int64_t created;           /* of the key; 0: not known */
+        struct switchover request; /* of a target; created 0: there is none */
+        uint8_t between[LINE_MAX_KEYS][64];
+        struct switchover_at pushed[LINE_MAX_KEYS];
+        size_t n_between;
+        int64_t mod;  /* of the request */
+        bool refused; /* what it did last */
+        bool asks;    /* one who groups: for the answer to a call */
 };
 
 static struct client clients[N_WATCHERS + N_LOCKERS + N_GROUPERS];
+
+/* What is known of the lock: the largest token; and the switchover that was accepted last. */
+static struct {
+        int64_t token, from, to;
+} lock;
 
 static nsec_t some(nsec_t from, nsec_t to)
 {
@@ -62,109 +70,14 @@ static nsec_t some(nsec_t from, nsec_t to)
                1000;
 }
 
-/* ---- connections ---- */
-
-static void parcels_clear(struct parcels *list)
+static void disconnect(void *arg)
 {
-        struct parcel *p;
+        struct client *c = arg;
 
-        while ((p = STAILQ_FIRST(list))) {
-                STAILQ_REMOVE_HEAD(list, next);
-                buf_fini(&p->bytes);
-                free(p);
-        }
-}
-
-static void disconnect(struct client *c)
-{
-        c->link.client = rpc_conn_free(c->link.client);
-        c->link.server = rpc_conn_free(c->link.server);
-        parcels_clear(&c->link.to_client);
-        parcels_clear(&c->link.to_server);
-        c->link.broken = c->link.client_dirty = c->link.server_dirty = false;
+        wire_close(&c->link);
         c->state = IDLE;
         c->asks = false;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
-}
-
-static bool connect_to(struct client *c, unsigned to)
-{
-        struct rpc_limits limits = {.message_max = 1 << 20, .calls_max = 100, .too_large = "x"};
-
-        if (!W->r[to].up || W->r[to].asleep || W->cut[to][to])
-                return false;
-        limits.busy = api_busy(W->r[to].node.api);
-        c->link.to = to;
-        c->link.last_in = c->link.last_out = 0;
-        if (rpc_conn_new_client(&c->link.client, "sim", false) < 0 ||
-            rpc_conn_new_server(&c->link.server, &limits, api_accept, W->r[to].node.api) < 0)
-                abort();
-        rpc_conn_set_userdata(c->link.server, c);
-        return true;
-}
-
-void clients_kick(struct rpc_conn *server)
-{
-        struct client *c = rpc_conn_userdata(server);
-
-        c->link.server_dirty = true;
-}
-
-void clients_go_on(const struct replica_node *n)
-{
-        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++)
-                if (clients[i].link.server && &W->r[clients[i].link.to] == n)
-                        clients[i].link.server_dirty = true;
-}
-
-/* What one side has to say gets on its way. */
-static void collect(struct client *c, struct rpc_conn *from, struct parcels *list, nsec_t *last)
-{
-        MEMORY(from == c->link.server ? MEMORY_RUN : MEMORY_OURS);
-        struct buf b = {0};
-        struct parcel *p;
-        int r;
-
-        r = rpc_conn_output(from, &b, 1 << 16);
-        (void) memory_of(MEMORY_OURS);
-        if (r < 0) { /* without memory it ends */
-                c->link.broken = true;
-                return buf_fini(&b);
-        }
-        if (buf_len(&b) == 0)
-                return buf_fini(&b);
-        p = calloc(1, sizeof(*p));
-        if (!p)
-                abort();
-        p->bytes = b;
-        *last = p->at = max_of(*last + 1, W->now + some(100 * NSEC_PER_USEC, 3 * MSEC));
-        STAILQ_INSERT_TAIL(list, p, next);
-}
-
-static bool deliver(struct client *c, struct parcels *list, struct rpc_conn *to)
-{
-        struct parcel *p = STAILQ_FIRST(list);
-        const struct replica_node *n = &W->r[c->link.to];
-
-        if (!p || p->at > W->now)
-                return false;
-        if (to == c->link.server && n->paused && !n->asleep) /* in its socket */
-                return false;
-        if (n->asleep || W->cut[c->link.to][c->link.to] ||
-            (W->faults.loss && !W->calm && rnd_between(&W->rnd, 1, 500) == 1)) {
-                c->link.broken = true;
-                return false;
-        }
-        STAILQ_REMOVE_HEAD(list, next);
-        c->link.client_dirty = c->link.server_dirty = true;
-        {
-                MEMORY(to == c->link.server ? MEMORY_RUN : MEMORY_OURS);
-                if (rpc_conn_input(to, buf_head(&p->bytes), buf_len(&p->bytes)) < 0)
-                        c->link.broken = true;
-        }
-        buf_fini(&p->bytes);
-        free(p);
-        return true;
 }
 
 /* ---- calls ---- */
@@ -174,20 +87,27 @@ static void on_close(struct rpc_call *call)
         (void) call;
 }
 
-static void call(struct client *c, const char *path, const struct rpc_handler *h,
-                 const ProtobufCMessage *m, bool last)
+static void call_with(struct client *c, const char *path, const struct rpc_handler *h,
+                      const struct buf *b, bool last)
 {
-        cleanup_(buf_fini) struct buf b = {0};
         struct rpc_call *k;
 
-        pb_append(&b, m);
         if (rpc_call_new(c->link.client, path, true, h, c, &k) < 0 ||
-            rpc_call_send(k, b.data, buf_len(&b)) < 0) {
+            rpc_call_send(k, b->data, buf_len(b)) < 0) {
                 c->link.broken = true;
                 return;
         }
         if (last)
                 rpc_call_end(k);
+}
+
+static void call(struct client *c, const char *path, const struct rpc_handler *h,
+                 const ProtobufCMessage *m, bool last)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        call_with(c, path, h, &b, last);
 }
 
 /* ---- watchers ---- */
@@ -205,7 +125,7 @@ static void on_watch(struct rpc_call *k, struct view m)
                 /* I6: or it is told `compacted`, and goes on from there. */
                 W->met.compacted_watch += p->compact_revision > 0;
                 if (p->compact_revision > c->next) {
-                        check_told_compacted(c->i, c->next, p->compact_revision);
+                        check_compacted(c->i, c->next, p->compact_revision);
                         at = p->compact_revision - 1;
                 }
         }
@@ -217,8 +137,8 @@ static void on_watch(struct rpc_call *k, struct view m)
                         fail(W, "I6: watcher %u was told of revision %lld after %lld", c->i,
                              (long long) e->kv->mod_revision, (long long) at);
                 at = e->kv->mod_revision;
-                check_told(W, c->i, at, (struct view){e->kv->key.data, e->kv->key.len},
-                           (struct view){e->kv->value.data, e->kv->value.len});
+                check_delivered(W, c->i, at, (struct view){e->kv->key.data, e->kv->key.len},
+                                (struct view){e->kv->value.data, e->kv->value.len});
         }
         c->next = at + 1;
         pb_free(p);
@@ -253,7 +173,115 @@ static void watch(struct client *c)
 
 /* ---- lockers ---- */
 
+#define LOCK "lock"
+
 static void locker_goes_on(struct client *c);
+
+static struct switchover_at own_of(const struct client *c)
+{
+        return (struct switchover_at){.key = c->key, .len = c->key_len, .created = c->created};
+}
+
+/* Of those who wait one, and those before it. */
+static void choose_target(struct client *c, struct view m)
+{
+        Pb__RangeResponse *p = pb__range_response__unpack(NULL, m.len, m.p);
+        size_t at;
+
+        c->request = (struct switchover){.created = 0};
+        c->n_between = 0;
+        if (p->n_kvs < 2 || p->n_kvs > LINE_MAX_KEYS ||
+            p->kvs[0]->create_revision != c->created)
+                goto out;
+        at = (size_t) rnd_between(&W->rnd, 1, p->n_kvs - 1);
+        c->request.created = p->kvs[at]->create_revision;
+        c->request.within_ms = 1;
+        memcpy(c->request.key, p->kvs[at]->key.data, p->kvs[at]->key.len);
+        for (size_t i = 1; i < at; i++) {
+                struct switchover_at *b = &c->pushed[c->n_between];
+
+                b->key = memcpy(c->between[c->n_between++], p->kvs[i]->key.data,
+                                p->kvs[i]->key.len);
+                b->len = p->kvs[i]->key.len;
+        }
+out:
+        pb_free(p);
+}
+
+static void on_step(struct client *c, const Pb__TxnResponse *p)
+{
+        struct switchover_at own = own_of(c);
+        enum switchover_end end;
+
+        if (c->state == HANDING) {
+                if (switchover_ended(p, &own, &end) < 0)
+                        fail(W, "locks: client %u is not told what it has handed over", c->i);
+                c->refused = end == SWITCHOVER_KEPT;
+                W->counts.handed += end == SWITCHOVER_DONE;
+                return;
+        }
+        c->refused = !p->succeeded;
+        c->mod = p->header->revision;
+        if (c->state == PUSHING && p->succeeded) {
+                lock.from = c->created;
+                lock.to = c->request.created;
+        }
+}
+
+/* By what the replica that answered knows. */
+static int64_t created_of(const struct client *c)
+{
+        struct core *core = W->r[c->link.to].node.core;
+        struct kv_key *k = core ? kv_find(&core_state(core)->kv, c->key, c->key_len) : NULL;
+
+        return k && kv_live(k) ? k->newest->create_revision : 0;
+}
+
+static void check_token(struct client *c)
+{
+        c->created = created_of(c);
+        if (c->created == 0)
+                return;
+        if (c->created <= lock.token)
+                fail(W, "locks: client %u holds by token %lld, after %lld", c->i,
+                     (long long) c->created, (long long) lock.token);
+        if (c->created > lock.from && c->created < lock.to)
+                fail(W, "locks: client %u, which came with %lld, was passed over for %lld",
+                     c->i, (long long) c->created, (long long) lock.to);
+        lock.token = c->created;
+}
+
+/* The next step of a switchover. */
+static void hand_over(struct client *c, const struct rpc_handler *h)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct switchover_at own = own_of(c);
+
+        if (c->state == ASKING)
+                switchover_ask(LOCK, &c->request, &own, c->lease, &b);
+        else if (c->state == PUSHING)
+                switchover_push(LOCK, &c->request, &own, c->pushed, c->n_between, true, c->mod,
+                                c->lease, &b);
+        else if (c->state == HANDING)
+                switchover_hand_over(&c->request, &own, &b);
+        else
+                switchover_withdraw(LOCK, c->mod, &b);
+        call_with(c, "/etcdserverpb.KV/Txn", h, &b, true);
+}
+
+static void look_for_target(struct client *c, const struct rpc_handler *h)
+{
+        cleanup_(buf_fini) struct buf from = {0}, to = {0};
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        switchover_range(LOCK, &from, &to);
+        q.key = pb_bytes(from.data, buf_len(&from));
+        q.range_end = pb_bytes(to.data, buf_len(&to));
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__CREATE;
+        q.keys_only = true;
+        call(c, "/etcdserverpb.KV/Range", h, &q.base, true);
+}
 
 static void on_answer(struct rpc_call *k, struct view m)
 {
@@ -271,6 +299,13 @@ static void on_answer(struct rpc_call *k, struct view m)
                         abort();
                 memcpy(c->key, p->key.data, p->key.len);
                 c->key_len = p->key.len;
+                pb_free(p);
+        } else if (c->state == LOOKING) {
+                choose_target(c, m);
+        } else if (c->state != UNLOCKING) {
+                Pb__TxnResponse *p = pb__txn_response__unpack(NULL, m.len, m.p);
+
+                on_step(c, p);
                 pb_free(p);
         }
 }
@@ -291,11 +326,19 @@ static void on_answered(struct rpc_call *k, enum rpc_code code, const char *mess
 static const struct rpc_handler handler = {
         .on_message = on_answer, .on_status = on_answered, .on_close = on_close};
 
+static void unlock_it(struct client *c)
+{
+        Pb__UnlockRequest unlock = PB__UNLOCK_REQUEST__INIT;
+
+        c->state = UNLOCKING;
+        unlock.key = pb_bytes(c->key, c->key_len);
+        call(c, "/v3lockpb.Lock/Unlock", &handler, &unlock.base, true);
+}
+
 static void locker_goes_on(struct client *c)
 {
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
-        Pb__LockRequest lock = PB__LOCK_REQUEST__INIT;
-        Pb__UnlockRequest unlock = PB__UNLOCK_REQUEST__INIT;
+        Pb__LockRequest q = PB__LOCK_REQUEST__INIT;
         nsec_t end;
 
         c->act_at = W->now + 4 * NSEC_PER_SEC; /* by then it tries elsewhere */
@@ -308,9 +351,9 @@ static void locker_goes_on(struct client *c)
                 break;
         case GRANTING:
                 c->state = LOCKING;
-                lock.name = pb_bytes("lock", 4);
-                lock.lease = c->lease;
-                call(c, "/v3lockpb.Lock/Lock", &handler, &lock.base, true);
+                q.name = pb_bytes(LOCK, strlen(LOCK));
+                q.lease = c->lease;
+                call(c, "/v3lockpb.Lock/Lock", &handler, &q.base, true);
                 break;
         case LOCKING:
                 c->state = HOLDING;
@@ -318,14 +361,40 @@ static void locker_goes_on(struct client *c)
                  */
                 end = min_of(W->now + some(MSEC, 800 * MSEC),
                              c->granted + LOCK_TTL_S * (NSEC_PER_SEC - MSEC));
-                if (end > W->now)
+                c->created = 0;
+                if (end > W->now) {
                         check_held(W, c->i, W->now, end);
+                        check_token(c);
+                }
                 c->act_at = max_of(end, W->now);
                 break;
         case HOLDING:
+                if (c->created > 0 && rnd_between(&W->rnd, 0, 1) == 0) {
+                        c->state = LOOKING;
+                        look_for_target(c, &handler);
+                } else {
+                        unlock_it(c);
+                }
+                break;
+        case LOOKING:
+                if (c->request.created == 0)
+                        return unlock_it(c);
+                c->state = ASKING;
+                hand_over(c, &handler);
+                break;
+        case ASKING:
+        case PUSHING:
+                /* It was refused, or the target is gone: the key stays ours until it goes. */
+                if (c->refused)
+                        return unlock_it(c);
+                c->state = c->state == ASKING ? PUSHING : HANDING;
+                hand_over(c, &handler);
+                break;
+        case HANDING:
+                if (c->refused)
+                        return unlock_it(c);
                 c->state = UNLOCKING;
-                unlock.key = pb_bytes(c->key, c->key_len);
-                call(c, "/v3lockpb.Lock/Unlock", &handler, &unlock.base, true);
+                hand_over(c, &handler);
                 break;
         case UNLOCKING:
                 break;
@@ -452,7 +521,7 @@ static void group(struct client *c)
 
 void clients_begin(struct world *w)
 {
-        (void) w;
+        memset(&lock, 0, sizeof(lock));
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 struct client *c = &clients[i];
 
@@ -461,27 +530,26 @@ void clients_begin(struct world *w)
                                              : i < N_WATCHERS + N_LOCKERS ? LOCKS
                                                                           : GROUPS,
                                      .next = 2};
-                STAILQ_INIT(&c->link.to_client);
-                STAILQ_INIT(&c->link.to_server);
+                wire_init(&c->link, NULL, NULL);
                 c->act_at = some(0, 2000 * MSEC);
         }
-}
-
-void clients_replica_down(unsigned i)
-{
-        for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
-                if (clients[k].link.server && clients[k].link.to == i)
-                        disconnect(&clients[k]);
+        caches_begin();
+        named_begin(w);
+        guards_begin(w);
 }
 
 void clients_end(void)
 {
         for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
                 disconnect(&clients[k]);
+        caches_end();
+        named_end();
+        guards_end();
 }
 
-static void act(struct client *c)
+static void act(void *arg)
 {
+        struct client *c = arg;
         unsigned to = (unsigned) rnd_between(&W->rnd, 0, W->n_replicas - 1);
 
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
@@ -490,7 +558,7 @@ static void act(struct client *c)
         if (c->role != WATCHES && c->state == IDLE && load_ended(W))
                 return;
         if (!c->link.client) {
-                if (!connect_to(c, to))
+                if (!wire_connect(&c->link, to))
                         return;
                 if (c->role == WATCHES)
                         watch(c);
@@ -507,71 +575,32 @@ static void act(struct client *c)
         }
 }
 
-/* What arrives at a paused process waits for it. */
-static nsec_t next_of(const struct client *c)
-{
-        const struct parcel *in = STAILQ_FIRST(&c->link.to_client),
-                            *out = STAILQ_FIRST(&c->link.to_server);
-        const struct replica_node *n = &W->r[c->link.to];
-        nsec_t at = min_of(c->act_at, in ? in->at : NEVER);
-
-        return out && !(n->paused && !n->asleep) ? min_of(at, out->at) : at;
-}
-
-static bool is_due(const struct client *c)
-{
-        return c->link.broken || next_of(c) <= W->now || c->link.client_dirty ||
-               (c->link.server_dirty && !W->r[c->link.to].paused);
-}
-
 void clients_run(void)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 struct client *c = &clients[i];
-                const struct replica_node *n = &W->r[c->link.to];
-                bool served = false;
 
-                if (!is_due(c))
-                        continue;
-                while (c->link.client && !c->link.broken &&
-                       deliver(c, &c->link.to_client, c->link.client))
-                        ;
-                while (c->link.client && !c->link.broken &&
-                       deliver(c, &c->link.to_server, c->link.server))
-                        served = true;
-                if (served)
-                        world_drive(W, &W->r[c->link.to]);
-                if (c->act_at <= W->now && !c->link.broken)
-                        act(c);
-                if (c->link.broken)
-                        disconnect(c);
-                if (c->link.client && c->link.client_dirty)
-                        collect(c, c->link.client, &c->link.to_server, &c->link.last_out);
-                c->link.client_dirty = false;
-                /* Who is paused says it when it wakes up. */
-                if (c->link.client && c->link.server_dirty && !n->paused) {
-                        bool waited = rpc_conn_can_go_on(c->link.server);
-
-                        c->link.server_dirty = false;
-                        collect(c, c->link.server, &c->link.to_client, &c->link.last_in);
-                        if (waited)
-                                world_drive(W, &W->r[c->link.to]);
-                }
-                if (c->link.broken)
-                        disconnect(c);
+                wire_run(&c->link, &c->act_at, act, disconnect, c);
         }
+        caches_run();
+        named_run();
+        guards_run();
 }
 
 nsec_t clients_next(void)
 {
-        nsec_t at = NEVER;
+        nsec_t at = min_of(named_next(), guards_next());
 
-        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++)
-                at = min_of(at, next_of(&clients[i]));
+        at = min_of(at, caches_next());
+
+        for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
+                at = min_of(at, clients[i].act_at);
+                at = min_of(at, wire_next(&clients[i].link));
+        }
         return at;
 }
 
-bool clients_all_told(int64_t revision)
+bool clients_caught_up(int64_t revision)
 {
         for (unsigned i = 0; i < N_WATCHERS; i++)
                 if (clients[i].next <= revision)

@@ -111,6 +111,12 @@ struct replica_node *the_leader(struct world *w)
         return best;
 }
 
+struct replica_node *replica_but(struct world *w, const struct replica_node *n)
+{
+        return &w->r[(n->i + rnd_between(&w->rnd, 1, max_of(w->n_replicas, 2U) - 1)) %
+                     w->n_replicas];
+}
+
 void move_leader(struct world *w)
 {
         struct replica_node *n = the_leader(w);
@@ -129,6 +135,7 @@ void heal(struct world *w)
 {
         w->calm = true;
         memory_end();
+        elsewhere_heal(w);
         memset(w->cut, 0, sizeof(w->cut));
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
@@ -197,38 +204,13 @@ void fill(struct world *w, struct replica_node *n, bool full)
         sim_disk_fill(n->disk, full);
 }
 
-void disturb_holder(struct world *w)
-{
-        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
-        struct session_config cfg = h->session.cfg;
-        struct session_place p;
-        bool held;
-
-        w->counts.holder_deaths += h->alive;
-        h->wake = 0;
-        if (!h->alive || chance(w, 60)) /* else: only a restart */
-                h->alive = !h->alive;
-        if (!h->alive)
-                return;
-        held = session_place(&h->session, &p);
-        session_init(&h->session, &cfg);
-        /* A restarted agent has what its earlier life left behind. */
-        if (held && chance(w, 70)) {
-                w->counts.resumed++;
-                session_resume(&h->session, &p, clock_of(w, h->ppm));
-                /* It may have to live on that place to its end. */
-                if (chance(w, 50))
-                        h->cut_until = w->now + some_time(w, 500 * MSEC, 5000 * MSEC);
-        }
-}
-
 /* One of the faults that this world has. */
 static void cause_one(struct world *w)
 {
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
         unsigned a, b;
 
-        switch (rnd_between(&w->rnd, 0, 14)) {
+        switch (rnd_between(&w->rnd, 0, 15)) {
         case 0:
         case 1:
                 if (w->faults.crashes)
@@ -304,6 +286,10 @@ static void cause_one(struct world *w)
                 if (w->faults.compactions)
                         ask_compaction(w);
                 break;
+        case 15:
+                if (w->faults.late)
+                        delay_holder(w);
+                break;
         }
 }
 
@@ -325,6 +311,7 @@ void faults_draw(struct world *w)
                 .suspends = chance(w, 40),
                 .full = chance(w, 30),
                 .deaths = chance(w, 60),
+                .late = chance(w, 60),
                 .members = chance(w, 30),
                 .transfers = chance(w, 30),
                 .compactions = chance(w, 40),

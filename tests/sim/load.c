@@ -1,25 +1,23 @@
 /* What clients ask of the core: requests travel to a replica, and answers back; either may be
- * lost. Holders keep a lease, edges renew at the very end of one, and one client writes, reads
- * and compares. */
+ * lost. Edges renew at the very end of a lease, and one client writes, reads and compares. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "world.h"
 
 /* The calm after which nothing waits for a lost frame; but who installs a snapshot waits until
- * it is written, perhaps behind one of his own. */
-#define PROMPT(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time)
+ * it is written, perhaps behind one of his own, and a write for the term of a cache that has it
+ * just before. */
+#define PROMPT(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM_MS * MSEC)
 
-enum request_kind { RQ_GRANT, RQ_REGISTER, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
+enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
 
 struct request {
         enum request_kind kind;
-        struct holder *holder;
-        struct edge *edge; /* or of an edge client */
+        struct edge *edge; /* of an edge client; or NULL */
         unsigned to, life;
         int64_t lease, ttl_ms, key, value, revision, found, expect;
-        nsec_t sent;              /* true time */
-        struct boot_time sent_at; /* the holder's clock */
+        nsec_t sent; /* true time */
         bool ok, done;
         bool counted;  /* as a renewal on its way */
         uint64_t term; /* the highest that anybody led when it was asked */
@@ -44,8 +42,8 @@ static void reply(struct request *q)
                 W->met.write_across += q->kind == RQ_WRITE || q->kind == RQ_CAS;
         }
         if (q->ok && (q->kind == RQ_WRITE || q->kind == RQ_CAS)) {
-                n->seen.told_at = W->now;
-                aim_at(W, AT_TOLD, n);
+                n->seen.confirmed_at = W->now;
+                aim_at(W, AT_CONFIRMED, n);
         }
         if (W->cut[q->to][q->to] || (W->faults.loss && !W->calm && chance(W, 3)))
                 return request_free(q);
@@ -184,7 +182,7 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
         Pb__CompactionRequest compaction = PB__COMPACTION_REQUEST__INIT;
-        char name[32];
+        char name[16];
 
         switch (q->kind) {
         case RQ_GRANT:
@@ -205,11 +203,9 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
                 pb_append(b, &compaction.base);
                 return CMD_COMPACT;
         default:
-                snprintf(name, sizeof(name),
-                         q->kind == RQ_WRITE ? "k%02" PRId64 : "node%" PRId64, q->key);
+                key_name(q->key, name);
                 put.key = pb_bytes(name, strlen(name));
                 put.value = pb_bytes(&q->value, sizeof(q->value));
-                put.lease = q->lease;
                 pb_append(b, &put.base);
                 return CMD_PUT;
         }
@@ -250,23 +246,17 @@ static void serve(struct world *w, struct request *q)
         world_drive(w, n);
 }
 
-static struct request *ask(struct world *w, struct holder *h, enum request_kind kind,
-                           unsigned to)
+static struct request *ask(struct world *w, enum request_kind kind, unsigned to)
 {
         struct request *q = calloc(1, sizeof(*q));
 
         if (!q)
                 abort();
         q->kind = kind;
-        q->holder = h;
         q->to = to;
         q->life = w->r[to].life;
         q->sent = w->now;
         q->term = w->top_term;
-        if (h) {
-                q->sent_at = clock_of(w, h->ppm);
-                q->lease = h->session.lease;
-        }
         post(w, some_time(w, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REQUEST)->request = q;
         return q;
 }
@@ -299,7 +289,7 @@ static void edge_answered(struct world *w, struct request *q)
 /* Renews around the very end of the term: before it, at it, after it. */
 void on_edge(struct world *w, struct edge *e)
 {
-        struct request *q = ask(w, NULL, e->lease ? RQ_RENEW : RQ_GRANT,
+        struct request *q = ask(w, e->lease ? RQ_RENEW : RQ_GRANT,
                                 (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
 
         q->edge = e;
@@ -326,50 +316,14 @@ static void tell_op(struct world *w, const struct request *q, enum op_kind kind)
 
 void on_reply(struct world *w, struct request *q)
 {
-        struct holder *h = q->holder;
-        struct boot_time now = h ? clock_of(w, h->ppm) : (struct boot_time){0};
-
         if (q->edge) {
                 edge_answered(w, q);
                 return request_free(q);
         }
-        /* It is in its socket when it wakes up. */
-        if (h && w->now < h->asleep_until) {
-                post(w, h->asleep_until - w->now, EV_REPLY)->request = q;
-                return;
-        }
-        if (h)
-                h->wake = 0;
         switch (q->kind) {
         case RQ_GRANT:
-                if (!q->ok) {
-                        session_failed(&h->session, now);
-                        break;
-                }
-                w->counts.grants++;
-                check_granted(w, q->lease, q->ttl_ms, q->sent, h);
-                if (h->alive)
-                        session_granted(&h->session, q->lease, q->ttl_ms * MSEC, q->sent_at);
-                break;
-        case RQ_REGISTER:
-                if (q->lease != h->session.lease)
-                        break;
-                if (q->ok)
-                        session_registered(&h->session);
-                else
-                        session_failed(&h->session, now);
-                break;
         case RQ_RENEW:
-                if (!q->ok)
-                        break;
-                w->counts.renewals++;
-                check_renewed(w, q->lease, q->sent, q->ttl_ms);
-                if (q->ttl_ms > 0)
-                        session_renewed(&h->session, q->lease, q->ttl_ms * NSEC_PER_MSEC,
-                                        q->sent_at);
-                else
-                        session_gone(&h->session, q->lease);
-                break;
+                break; /* of edges */
         case RQ_WRITE:
                 if (q->ok) {
                         w->counts.writes++;
@@ -398,49 +352,6 @@ void on_reply(struct world *w, struct request *q)
         request_free(q);
 }
 
-/* What the session wants, done on the simulated network; as client/hold.c does it on the real
- * one. */
-void hold(struct world *w, struct holder *h)
-{
-        struct boot_time now = clock_of(w, h->ppm);
-        enum session_action a;
-        struct request *q;
-
-        h->wake = h->alive ? h->asleep_until : NEVER;
-        if (w->now < h->asleep_until || !h->alive)
-                return;
-        while ((a = session_next_action(&h->session, now)) != SESSION_WAIT) {
-                unsigned to = (h->at + session_attempt(&h->session)) % w->n_replicas;
-
-                switch (a) {
-                case SESSION_GRANT:
-                        ask(w, h, RQ_GRANT, to)->ttl_ms = h->session.cfg.ttl / MSEC;
-                        break;
-                case SESSION_REGISTER:
-                        q = ask(w, h, RQ_REGISTER, to);
-                        q->key = h->i;
-                        break;
-                case SESSION_RENEW:
-                        renewing(w, ask(w, h, RQ_RENEW, to));
-                        session_sent(&h->session, now);
-                        break;
-                case SESSION_RENEW_ALL:
-                        for (unsigned i = 0; i < w->n_replicas; i++)
-                                renewing(w, ask(w, h, RQ_RENEW, i));
-                        session_sent(&h->session, now);
-                        break;
-                case SESSION_TELL_LOST:
-                        w->counts.holder_losses++;
-                        session_told_lost(&h->session);
-                        break;
-                case SESSION_REVOKE:
-                case SESSION_WAIT:
-                        break;
-                }
-        }
-        h->wake = true_time_of(w, h->ppm, session_wakeup(&h->session));
-}
-
 bool on_request(struct world *w, struct event *e)
 {
         struct request *q = e->request;
@@ -450,8 +361,7 @@ bool on_request(struct world *w, struct event *e)
                 park(n, e);
                 return true;
         }
-        if (n->asleep || w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)) ||
-            (q->holder && w->now < q->holder->cut_until && !w->calm))
+        if (n->asleep || w->cut[q->to][q->to] || (w->faults.loss && !w->calm && chance(w, 3)))
                 request_free(q);
         else
                 serve(w, q);
@@ -460,7 +370,7 @@ bool on_request(struct world *w, struct event *e)
 
 void on_client(struct world *w)
 {
-        struct request *q = ask(w, NULL,
+        struct request *q = ask(w,
                                 chance(w, 40)   ? RQ_WRITE
                                 : chance(w, 30) ? RQ_CAS
                                                 : RQ_READ,
@@ -475,7 +385,7 @@ void on_client(struct world *w)
 void ask_writes(struct world *w, unsigned to, unsigned n)
 {
         for (; n > 0; n--) {
-                struct request *q = ask(w, NULL, RQ_WRITE, to);
+                struct request *q = ask(w, RQ_WRITE, to);
 
                 q->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
                 q->value = (int64_t) rnd_u64(&w->rnd);
@@ -484,7 +394,7 @@ void ask_writes(struct world *w, unsigned to, unsigned n)
 
 void ask_compaction(struct world *w)
 {
-        ask(w, NULL, RQ_COMPACT, (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+        ask(w, RQ_COMPACT, (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
 }
 
 bool load_ended(const struct world *w)
@@ -494,21 +404,6 @@ bool load_ended(const struct world *w)
 
 void load_begin(struct world *w)
 {
-        for (unsigned i = 0; i < w->n_holders; i++) {
-                struct session_config cfg = {
-                        .ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS, TTL_MAX_MS) * MSEC,
-                        .drift_ppm = 1000,
-                        .retry = 50 * MSEC,
-                };
-
-                w->h[i] = (struct holder){
-                        .i = i,
-                        .alive = true,
-                        .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
-                        .at = (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1),
-                };
-                session_init(&w->h[i].session, &cfg);
-        }
         post(w, 0, EV_CLIENT);
         for (unsigned i = 0; i < w->n_edges; i++)
                 post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->edge = &w->edges[i];

@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 {
         static struct world w;
         uint64_t seed = 1, n = 100, done = 0, bad = 0;
-        double limit = 0, began = seconds(), told = began;
+        double limit = 0, began = seconds(), reported = began;
         const char *aim = NULL;
         bool all = false;
         unsigned never = 0;
@@ -111,9 +111,9 @@ int main(int argc, char **argv)
                 }
                 add((uint64_t *) &total, &w.counts, sizeof(total));
                 add((uint64_t *) &met, &w.met, sizeof(met));
-                if (seconds() - told > 30) {
-                        told = seconds();
-                        printf("... %" PRIu64 " seeds in %.0f s\n", done + 1, told - began);
+                if (seconds() - reported > 30) {
+                        reported = seconds();
+                        printf("... %" PRIu64 " seeds in %.0f s\n", done + 1, reported - began);
                         fflush(stdout);
                 }
         }

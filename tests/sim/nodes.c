@@ -2,8 +2,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "asker.h"
 #include "base/log.h"
 #include "consensus/message.h"
+#include "wire/cmd.h"
+#include "wire/pb.h"
 #include "world.h"
 
 static struct replica_node *node_of(void *u)
@@ -16,6 +19,8 @@ void world_drive(struct world *w, struct replica_node *n)
         struct boot_time now = clock_of(w, n->ppm);
         bool was_busy;
 
+        if (is_stranger(n->i))
+                return elsewhere_drive(w, n);
         n->wake = NEVER;
         if (!n->up || n->paused || *w->failure)
                 return;
@@ -32,7 +37,7 @@ void world_drive(struct world *w, struct replica_node *n)
                 n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
                                              chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
-                clients_go_on(n);
+                wires_go_on(n);
         seen_look(w, n);
 }
 
@@ -62,6 +67,7 @@ void resume(struct world *w, struct replica_node *n)
 
         n->paused = n->asleep = false;
         n->wake = w->now;
+        wires_go_on(n);
         while ((e = parked(n)))
                 post_again(w, e);
 }
@@ -247,142 +253,6 @@ bool on_disk(struct world *w, struct event *e)
         return false;
 }
 
-/* A replica's disk as it sees it: the simulated one, with an eye on what is made, and memory
- * that is not the replica's. */
-struct watched_disk {
-        struct disk base;
-        struct disk *under;
-        struct replica_node *node;
-};
-
-static struct watched_disk *watched(struct disk *d)
-{
-        return container_of(d, struct watched_disk, base);
-}
-
-static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
-{
-        d = watched(d)->under; /* allocates nothing */
-        return d->ops->list(d, fn, arg);
-}
-
-static int watched_read(struct disk *d, const char *name, size_t most, struct buf *out)
-{
-        d = watched(d)->under; /* into the replica's memory */
-        return d->ops->read(d, name, most, out);
-}
-
-static int watched_sync(struct disk *d, const char *name)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        return d->ops->sync(d, name);
-}
-
-static int watched_create(struct disk *d, const char *name, size_t size)
-{
-        MEMORY(MEMORY_OURS);
-
-        seen_file(W, watched(d)->node, name);
-        d = watched(d)->under;
-        return d->ops->create(d, name, size);
-}
-
-static int watched_write(struct disk *d, const char *name, uint64_t offset, const void *p,
-                         size_t n)
-{
-        MEMORY(MEMORY_OURS);
-
-        if (offset == 0)
-                seen_file(W, watched(d)->node, name);
-        d = watched(d)->under;
-        return d->ops->write(d, name, offset, p, n);
-}
-
-static int watched_reserve(struct disk *d, const char *name, size_t size)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        return d->ops->reserve(d, name, size);
-}
-
-static int watched_replace(struct disk *d, const char *name, const char *room,
-                           const struct view *v, size_t n)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        return d->ops->replace(d, name, room, v, n);
-}
-
-static int watched_rename(struct disk *d, const char *from, const char *to)
-{
-        MEMORY(MEMORY_OURS);
-
-        seen_file(W, watched(d)->node, to);
-        d = watched(d)->under;
-        return d->ops->rename(d, from, to);
-}
-
-static int watched_remove(struct disk *d, const char *name)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        return d->ops->remove(d, name);
-}
-
-static void watched_submit(struct disk *d, struct disk_job *job)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        d->ops->submit(d, job);
-}
-
-static void watched_submit_aside(struct disk *d, struct disk_job *job)
-{
-        MEMORY(MEMORY_OURS);
-
-        d = watched(d)->under;
-        d->ops->submit_aside(d, job);
-}
-
-static struct disk *watched_free(struct disk *d)
-{
-        disk_free(watched(d)->under);
-        free(watched(d));
-        return NULL;
-}
-
-static struct disk *watch_disk(struct disk *under, struct replica_node *n)
-{
-        static const struct disk_ops ops = {
-                .list = watched_list,
-                .read = watched_read,
-                .sync = watched_sync,
-                .create = watched_create,
-                .write = watched_write,
-                .reserve = watched_reserve,
-                .replace = watched_replace,
-                .rename = watched_rename,
-                .remove = watched_remove,
-                .submit = watched_submit,
-                .submit_aside = watched_submit_aside,
-                .free = watched_free,
-        };
-        struct watched_disk *d = calloc(1, sizeof(*d));
-
-        if (!d)
-                abort();
-        d->base.ops = &ops;
-        d->under = under;
-        d->node = n;
-        return &d->base;
-}
-
 /* ---- what the core tells ---- */
 
 /* The process ends, as soon as nobody is inside of it. */
@@ -449,6 +319,22 @@ static struct replica_node *node_of_core(const void *core)
         abort();
 }
 
+/* What is given back has not expired. */
+static void see_revoked(struct view commands)
+{
+        MEMORY(MEMORY_OURS);
+        struct cmd c;
+
+        while (cmd_next(&commands, &c) == 0) {
+                Pb__LeaseRevokeRequest *q = NULL;
+
+                if (c.type == CMD_REVOKE &&
+                    pb_unpack(&pb__lease_revoke_request__descriptor, c.body, &q) == 0)
+                        check_revoked(q->id);
+                pb_free(q);
+        }
+}
+
 static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                       struct view commands, size_t *left)
 {
@@ -460,6 +346,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         int r;
 
         aim_at(W, AT_APPLY, node_of_core(u));
+        see_revoked(commands);
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
                 if (n_before < ARRAY_SIZE(before))
                         before[n_before++] = l->id;
@@ -475,12 +362,18 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                         check_renewal_applied(W, l->id, index);
                         W->met.full_renewal += all_short(W);
                 }
+        if (r == 0)
+                view_applied(0, core_state(u), core_state(u)->revision);
         for (size_t i = 0; i < n_before; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
         W->met.apply_slice += r > 0;
         if (r == 0)
                 check_applied(W, node_of_core(u), index);
+        if (r == 0 && !is_stranger(node_of_core(u)->i)) {
+                named_applied(W, core_state(u));
+                guards_applied(W, node_of_core(u), index);
+        }
         return r;
 }
 
@@ -520,7 +413,7 @@ static void seen_changed_members(void *u, uint64_t request, int outcome)
 static void kick(struct rpc_conn *c, void *arg)
 {
         (void) arg;
-        clients_kick(c);
+        wires_kick(c);
 }
 
 static const char *no_name(struct rpc_conn *c, void *arg)
@@ -530,7 +423,8 @@ static const char *no_name(struct rpc_conn *c, void *arg)
         return NULL;
 }
 
-static const struct api_conns api_conns = {.kick = kick, .common_name = no_name};
+static const struct api_conns api_conns = {
+        .kick = kick, .common_name = no_name, .turn = wire_turn};
 
 /* ---- from start to end ---- */
 
@@ -560,6 +454,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .timeout = 6 * NSEC_PER_SEC,
                          .leader_timeout = 500 * MSEC,
                          .watch_progress = 600 * NSEC_PER_SEC,
+                         .cache_term = 3 * NSEC_PER_SEC,
                          .max_txn_ops = 128,
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,
@@ -590,7 +485,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         return r < 0 ? r : node_start(&n->node);
 }
 
-static void let_go(struct replica_node *n)
+static void discard(struct replica_node *n)
 {
         node_leave(&n->node);
         node_free(&n->node);
@@ -624,7 +519,7 @@ void boot(struct world *w, struct replica_node *n)
         sim_disk_on_submit(n->disk, NULL, NULL);
         while (sim_disk_busy(n->disk))
                 sim_disk_crash(n->disk, &w->rnd);
-        let_go(n);
+        discard(n);
 }
 
 /* The kernel closes its sockets, or something between resets its connections. */
@@ -683,8 +578,8 @@ void kill_replica(struct world *w, struct replica_node *n, enum end how)
         else
                 while (sim_disk_busy(n->disk))
                         sim_disk_finish(n->disk);
-        clients_replica_down(n->i);
-        let_go(n);
+        wires_replica_down(n->i);
+        discard(n);
         drop_parked(n);
 }
 
@@ -703,7 +598,7 @@ void nodes_begin(struct world *w)
                                            .disk = sim_disk_new(),
                                            .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) -
                                                   500};
-                n->watched_disk = watch_disk(n->disk, n);
+                n->watched_disk = watched_disk_new(n->disk, n);
                 n->last_parked = &n->parked;
                 boot(w, n);
         }

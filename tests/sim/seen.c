@@ -19,14 +19,14 @@ static struct standing standing; /* before the frame that is handled now */
 
 static bool is_installing(const struct replica *r)
 {
-        return r->installing || r->incoming.loading ||
-               (r->incoming.total > 0 && r->incoming.have > 0 &&
-                r->incoming.have < r->incoming.total);
+        return r->snap.installing || r->snap.incoming.loading ||
+               (r->snap.incoming.total > 0 && r->snap.incoming.have > 0 &&
+                r->snap.incoming.have < r->snap.incoming.total);
 }
 
 bool seen_loading(const struct replica_node *n)
 {
-        return n->node.replica && n->node.replica->incoming.loading;
+        return n->node.replica && n->node.replica->snap.incoming.loading;
 }
 
 static bool is_changing(const struct replica *r)
@@ -42,7 +42,7 @@ void seen_frame_before(struct replica_node *n)
 
         standing.last = log_last(&r->log);
         standing.last_term = replica_term_of(r, standing.last);
-        standing.in_flight = !r->installing && r->raft.last_stored < standing.last &&
+        standing.in_flight = !r->snap.installing && r->raft.last_stored < standing.last &&
                              sim_disk_busy_at(n->disk, DISK_LOG);
 }
 
@@ -50,7 +50,7 @@ void seen_frame_after(struct world *w, struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
 
-        if (!standing.in_flight || r->installing ||
+        if (!standing.in_flight || r->snap.installing ||
             replica_term_of(r, standing.last) == standing.last_term)
                 return;
         w->met.truncated_in_flight++;
@@ -173,7 +173,7 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
-        bool installing = is_installing(r), saving = r->saving || r->snapping;
+        bool installing = is_installing(r), saving = r->snap.saving || r->snap.writing;
 
         if (installing && !s->installing) {
                 s->install_term = s->term;
@@ -240,7 +240,8 @@ void seen_crash(struct world *w, struct replica_node *n)
         struct seen *s = &n->seen;
 
         w->met.acked_crash += s->acked_at > 0 && w->now - s->acked_at <= RIGHT_AFTER;
-        w->met.told_crash += s->told_at > 0 && w->now - s->told_at <= RIGHT_AFTER;
+        w->met.confirmed_crash +=
+                s->confirmed_at > 0 && w->now - s->confirmed_at <= RIGHT_AFTER;
         w->met.segment_crash += s->segment_at > 0 && w->now - s->segment_at <= RIGHT_AFTER;
         w->met.torn_crash += sim_disk_busy(n->disk);
         w->met.both_crash +=
@@ -252,13 +253,13 @@ void seen_crash(struct world *w, struct replica_node *n)
         s->crashed = true;
         if (replica_term_of(r, s->acked) != s->acked_term)
                 s->acked = s->acked_term = 0;
-        s->durable = r->installing ? 0 : r->raft.last_stored;
+        s->durable = r->snap.installing ? 0 : r->raft.last_stored;
         s->durable_term = replica_term_of(r, s->durable);
 }
 
 static bool has(const struct replica *r, uint64_t index, uint64_t term)
 {
-        return index == 0 || term == 0 || index <= r->snap_index ||
+        return index == 0 || term == 0 || index <= r->snap.index ||
                replica_term_of(r, index) == term;
 }
 

@@ -116,8 +116,11 @@ static bool handle(struct world *w, struct event *e)
                 on_reply(w, e->request);
                 break;
         case EV_EXIT:
-                if (n->up && n->life == e->life)
-                        kill_replica(w, n, END_KILL);
+                if (!n->up || n->life != e->life)
+                        break;
+                kill_replica(w, n, END_KILL);
+                if (w->calm) /* of what failed before: nobody else starts it any more */
+                        boot(w, n);
                 break;
         case EV_POWER:
                 if (w->calm)
@@ -152,10 +155,14 @@ static bool handle(struct world *w, struct event *e)
         case EV_CLOCK:
                 account(w);
                 check_undead(w);
+                check_holders(w);
                 post(w, CLOCK_STEP, EV_CLOCK);
                 break;
         case EV_CLIENT:
                 on_client(w);
+                break;
+        case EV_ELSEWHERE:
+                elsewhere_go_on(w);
                 break;
         case EV_SETTLED:
                 if (check_settled(w))
@@ -168,9 +175,11 @@ static bool handle(struct world *w, struct event *e)
 
 static nsec_t next_wakeup(const struct world *w)
 {
-        nsec_t at = clients_next();
+        nsec_t at = min_of(clients_next(), sharers_next());
 
         for (unsigned i = 0; i < w->n_replicas; i++)
+                at = min_of(at, w->r[i].wake);
+        for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
                 at = min_of(at, w->r[i].wake);
         for (unsigned i = 0; i < w->n_holders; i++)
                 at = min_of(at, w->h[i].wake);
@@ -214,7 +223,7 @@ static void draw_size(struct world *w)
         /* Small, so that the log's files change often enough to be tested. */
         w->segment_size = chance(w, 50) ? 16 << 10 : rnd_between(&w->rnd, 1 << 10, 8 << 10);
         w->repeated = 10;
-        w->queued_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 300, 1500);
+        w->queued_bytes = chance(w, 50) ? 0 : rnd_between(&w->rnd, 1000, 2500);
         w->any_change = chance(w, 70);
         w->apply_slice = chance(w, 50) ? 1 + rnd_u64(&w->rnd) % (chance(w, 50) ? 6 : 60) : 0;
         w->narrow = chance(w, 50) ? NSEC_PER_SEC : some_time(w, MSEC, 20 * MSEC);
@@ -236,12 +245,19 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         rnd_init(&w->damage, ~seed);
         w->damage_at = seed % 4 == 1 ? 0 : NEVER;
         check_reset();
+        view_reset();
         draw_size(w);
         faults_draw(w);
+        w->strangers = seed % 8 == 3;
+        w->named = seed % 16 == 7;
+        w->guarded = seed % 16 == 10;
         aim_draw(w, aim);
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         clients_begin(w);
+        sharers_begin(w);
         nodes_begin(w);
+        elsewhere_begin(w);
+        holders_begin(w);
         load_begin(w);
         post(w, some_time(w, MSEC, 2000 * MSEC), EV_FAULT);
         post(w, w->run_time, EV_HEAL);
@@ -255,6 +271,9 @@ static void tear_down(struct world *w)
         struct event *e;
 
         clients_end();
+        sharers_end();
+        holders_end(w);
+        elsewhere_heal(w);
         nodes_end(w);
         /* Requests on their way to a replica, or answers on the way back; those inside a core
          * were answered just now. */
@@ -288,12 +307,17 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                         for (unsigned i = 0; i < w->n_replicas; i++)
                                 if (w->r[i].wake <= w->now)
                                         world_drive(w, &w->r[i]);
+                        for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
+                                if (w->r[i].wake <= w->now)
+                                        world_drive(w, &w->r[i]);
                 }
                 for (unsigned i = 0; i < w->n_holders && !*w->failure; i++)
                         if (w->h[i].wake <= w->now)
                                 hold(w, &w->h[i]);
                 if (!*w->failure)
                         clients_run();
+                if (!*w->failure)
+                        sharers_run();
         }
         w->counts.failed_allocations = memory_failures();
         w->met.alloc_load = memory_failed(MEMORY_LOAD);

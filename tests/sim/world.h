@@ -1,31 +1,45 @@
 /*
  * A world of virtual time: replicas that run the real state machine, consensus, store and core;
- * holders that run the real session; a network and disks that fail. One seed decides
+ * holders that run the real member; a network and disks that fail. One seed decides
  * everything; one event is handled at a time.
  *
  *     world.c     moves it
  *     events.c    what happens next
  *     nodes.c     the replicas, their links and disks
+ *     watched.c   their disks as they see them
  *     disk.c      files in memory, and what a power cut does to them
  *     memory.c    allocations that fail
  *     load.c      what clients ask of the core
- *     clients.c   clients that speak gRPC to it: watchers and lockers
+ *     wires.c     connections that speak gRPC to it
+ *     clients.c   clients on them: watchers and lockers
+ *     caches.c    and those that read from a cache
+ *     sharers.c   ... and members that share work
+ *     holders.c   hosts that hold a place each
+ *     ends.c      the endpoints of their agents
+ *     elsewhere.c other cores, to which these lead for a while
+ *     moves.c     watches that have to move
+ *     insides.c   what is looked at inside of an agent
+ *     view.c      what these are told of each other
  *     faults.c    what goes wrong at any time
  *     aim.c       what goes wrong at the worst time
+ *     overlap.c   entries that are on their way are written over
  *     alone.c     members are removed until one is left
  *     seen.c      which coincidences there were
  *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "base/rnd.h"
-#include "service/api.h"
-#include "service/node.h"
-#include "session/session.h"
+#include "etcd/api.h"
+#include "etcd/node.h"
+#include "rpc/conn.h"
 #include "store/disk.h"
 
-#define REPLICAS_MAX 5
-#define HOLDERS_MAX 8
+#include "counts.h"
+#include "holders.h"
+
 #define MSEC NSEC_PER_MSEC
 #define NEVER INT64_MAX
 #define ELECTION (500 * MSEC)
@@ -34,6 +48,7 @@
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
+#define CACHE_TERM_MS 1500 /* of those who read from a cache */
 
 struct world;
 struct request;
@@ -67,76 +82,6 @@ void sim_disk_finish(struct disk *d);
 /* Called with each job that is queued. */
 void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q), void *arg);
 
-/* ---- what is counted ---- */
-
-/* How often what happened; printed by these names. */
-#define COUNTS(x)                                                                       \
-        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),               \
-                x(crashes, "crashes"), x(kills, "of them kills"),                       \
-                x(power, "power losses after a kill"), x(partitions, "partitions"),     \
-                x(stalls, "stalled disks"), x(full, "full disks"), x(pauses, "pauses"), \
-                x(suspends, "suspends"), x(changes, "changes of members"),              \
-                x(transfers, "leaders moved"), x(compactions, "compactions"),           \
-                x(failed_allocations, "failed allocations"), x(exits, "exits"),         \
-                x(leaders, "elections"), x(grants, "grants"), x(renewals, "renewals"),  \
-                x(expiries, "expiries"), x(writes, "writes"), x(reads, "reads"),        \
-                x(told, "events told"), x(held, "locks held"), x(groups, "groups put"), \
-                x(holder_deaths, "holders' deaths"), x(resumed, "resumed"),             \
-                x(holder_losses, "holders' losses")
-
-/* What must have met for some bugs to show. A run of many worlds that never held one of these
- * says so. */
-#define COINCIDENCES(x)                                                                      \
-        x(truncated_in_flight, "a truncation with a write in flight"),                       \
-                x(acked_crash, "a crash right after an acknowledgement to the leader"),      \
-                x(told_crash, "a crash right after an acknowledgement to a client"),         \
-                x(voted_crash, "a vote across a crash"),                                     \
-                x(torn_crash, "a crash in the middle of a write"),                           \
-                x(unsynced_start, "a start that finds what was never synced"),               \
-                x(install_election, "a snapshot's installation across an election"),         \
-                x(install_crash, "a crash while a snapshot is installed"),                   \
-                x(load_slice, "a snapshot that is half loaded when others have their turn"), \
-                x(load_dropped, "an installation that is abandoned while it loads"),         \
-                x(install_damage, "a snapshot that is damaged on its way"),                  \
-                x(save_election, "a snapshot being taken across an election"),               \
-                x(save_compaction, "a snapshot being taken while a compaction comes"),       \
-                x(change_election, "a change of members across an election"),                \
-                x(change_crash, "a crash with a change of members not yet committed"),       \
-                x(alone_start, "a start of the only voter of several members"),              \
-                x(removed_stands, "a term of one who was removed"),                          \
-                x(lost_proposal, "a proposal on a link that broke"),                         \
-                x(stalled_term, "a term that begins while a disk is stalled"),               \
-                x(full_election, "a full disk during an election"),                          \
-                x(full_expiry, "a lease that expires while all disks are full"),             \
-                x(full_renewal, "a renewal while all disks are full"),                       \
-                x(two_leaders, "two who lead at once, in different terms"),                  \
-                x(slept_term, "a leader that was paused for a whole election"),              \
-                x(transfer_crash, "a crash of the leader while it hands over"),              \
-                x(refused, "a write refused because too much waits"),                        \
-                x(late_renewal, "a lease that expires with a renewal on its way"),           \
-                x(read_across, "a read across a change of leader"),                          \
-                x(write_across, "a write across a change of leader"),                        \
-                x(behind_watch, "a watcher that resumes on a replica that is behind"),       \
-                x(compacted_watch, "a watcher that resumes at what was compacted"),          \
-                x(segment_crash, "a crash right after the log's next segment was begun"),    \
-                x(both_crash, "a crash in the middle of a write of the log and one beside"), \
-                x(spare_aside, "a file of the log that is begun beside a snapshot"),         \
-                x(overtaken, "a write of the log that ends before an older one beside"),     \
-                x(apply_slice, "an entry that is half applied when others have their turn"), \
-                x(alloc_apply, "an allocation that fails while a command is applied"),       \
-                x(alloc_load, "an allocation that fails while a snapshot is loaded"),        \
-                x(alloc_start, "an allocation that fails at start")
-#define COUNT_FIELD(field, name) field
-#define COUNT_NAME(field, name) name
-
-struct counts {
-        uint64_t COUNTS(COUNT_FIELD);
-};
-
-struct coincidences {
-        uint64_t COINCIDENCES(COUNT_FIELD);
-};
-
 /* ---- what there is ---- */
 
 /* What was seen of a replica from outside, in seen.c. */
@@ -149,7 +94,7 @@ struct seen {
         uint64_t acked, acked_term; /* the last entry that it told a leader it has... */
         nsec_t acked_at;
         uint64_t voted_term, voted_for; /* its last vote */
-        nsec_t told_at;                 /* when a client was last told of success */
+        nsec_t confirmed_at;            /* when a client last got a success */
         uint64_t durable, durable_term; /* at a crash: what it took for safe */
         int64_t compacted;
         nsec_t segment_at; /* when a file of the log was last made */
@@ -177,19 +122,6 @@ struct replica_node {
         struct seen seen;
 };
 
-struct holder {
-        unsigned i;
-        bool alive;
-        nsec_t asleep_until; /* its host is suspended */
-        nsec_t cut_until;    /* nothing that it asks gets there */
-        nsec_t wake;         /* when it next has something to do; 0: look */
-        struct session session;
-        int32_t ppm;
-        unsigned at; /* the replica it uses */
-        unsigned ops;
-        int64_t key;
-};
-
 /* A client that renews as late as it can, with a lease of its own: where renewal and expiry
  * meet. */
 struct edge {
@@ -197,7 +129,7 @@ struct edge {
 };
 
 struct faults {
-        bool crashes, partitions, loss, stalls, pauses, suspends, full, deaths, members,
+        bool crashes, partitions, loss, stalls, pauses, suspends, full, deaths, late, members,
                 transfers, compactions, memory;
 };
 
@@ -212,7 +144,7 @@ struct world {
         nsec_t write_every, fault_every; /* about */
         nsec_t snapshot_time;            /* writing one takes up to that */
         bool hints;                      /* replicas hear of it when a peer's process ends */
-        struct replica_node r[REPLICAS_MAX];
+        struct replica_node r[NODES_MAX];
         struct holder h[HOLDERS_MAX];
         struct edge edges[HOLDERS_MAX];
         nsec_t outage; /* so far: time in which no majority could have worked together, whatever
@@ -231,13 +163,15 @@ struct world {
         bool any_change;     /* also of members whose change may cost the majority */
         nsec_t narrow;       /* how much of a link's time may be taken by what is on its way */
         uint64_t top_term;   /* the highest that anybody leads, or led */
-        bool cut[REPLICAS_MAX][REPLICAS_MAX];
+        bool cut[NODES_MAX][NODES_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */
                 nsec_t down_until; /* broken */
                 bool lost;         /* something was, since there was a link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
+        bool strangers;        /* endpoints lead to other cores for a while */
+        bool named, guarded;   /* there are the clients of named.c; of guards.c */
         nsec_t damage_at;      /* a snapshot on its way may be damaged from then on... */
         struct rnd damage;     /* ...which is drawn apart: other worlds stay as they are */
         const struct aim *aim; /* of this world; see aim.c */
@@ -282,6 +216,7 @@ enum event_kind {
         EV_DOWN,
         EV_UP,
         EV_SCRIPT,
+        EV_ELSEWHERE,
         EV_SETTLED
 };
 
@@ -329,6 +264,11 @@ void tell_peers(struct world *w, const struct replica_node *n);
 /* It hears that the link to a peer broke, or that there is one again. */
 bool on_link(struct world *w, struct event *e);
 
+/* ---- watched.c ---- */
+
+/* A disk that tells seen.c what is made on it. Owns @under. */
+struct disk *watched_disk_new(struct disk *under, struct replica_node *n);
+
 /* ---- memory.c ---- */
 
 /* From now on, about one in @one_in allocations of the code of replicas fails; 0: none. */
@@ -360,8 +300,6 @@ void on_client(struct world *w);
 void on_edge(struct world *w, struct edge *e);
 /* A request that gets no answer. */
 void request_free(struct request *q);
-/* A holder acts. */
-void hold(struct world *w, struct holder *h);
 /* Clients stop to ask for anything new. */
 bool load_ended(const struct world *w);
 /* A client asks for everything up to about now to be compacted; or writes, @n times. */
@@ -372,17 +310,59 @@ void ask_writes(struct world *w, unsigned to, unsigned n);
 
 void clients_begin(struct world *w);
 void clients_end(void);
-/* A replica has something to say on a connection. */
-void clients_kick(struct rpc_conn *server);
-/* What they asked @n while it was busy is taken now. */
-void clients_go_on(const struct replica_node *n);
-/* Before its api goes: nobody is connected to it any more. */
-void clients_replica_down(unsigned i);
 /* Carries what is due, and lets those act whose time has come. */
 void clients_run(void);
 nsec_t clients_next(void);
 /* Whether every watcher has been told all up to @revision. */
-bool clients_all_told(int64_t revision);
+bool clients_caught_up(int64_t revision);
+
+/* ---- caches.c ---- */
+
+void caches_begin(void);
+void caches_end(void);
+void caches_run(void);
+nsec_t caches_next(void);
+
+/* ---- sharers.c ---- */
+
+void sharers_begin(struct world *w);
+void sharers_end(void);
+void sharers_run(void);
+nsec_t sharers_next(void);
+
+/* ---- wires.c ---- */
+
+/* See struct wire. */
+void wire_init(struct wire *k, nsec_t *wake, const struct span *cut);
+/* False, and nothing is changed: nobody answers there. */
+bool wire_connect(struct wire *k, unsigned to);
+bool is_in(const struct world *w, const struct span *s);
+void wire_close(struct wire *k); /* may be closed already */
+/* Answers come after @until, and what is asked from @deaf_from on; or nothing does but the
+ * first answer, where it @breaks. */
+void wire_be_late(struct wire *k, nsec_t until, nsec_t deaf_from, bool breaks);
+/* What has arrived at the client, or at the server, is taken; true where something was. And
+ * what each has to say gets on its way. */
+bool wire_hear(struct wire *k);
+bool wire_ask(struct wire *k);
+void wire_say(struct wire *k);
+void wire_answer(struct wire *k);
+/* When the next parcel arrives; or the next one at the server. */
+nsec_t wire_next(const struct wire *k);
+nsec_t wire_next_asked(const struct wire *k);
+bool wire_is_due(const struct wire *k);
+/* What a client does that is never frozen, if anything is due, or it is @act_at: it hears,
+ * acts, and goes when the wire is broken. */
+void wire_run(struct wire *k, const nsec_t *act_at, void (*act)(void *client),
+              void (*disconnect)(void *client), void *client);
+/* A replica has something to say on a connection. */
+void wires_kick(struct rpc_conn *server);
+/* When its long requests have their turns; as api_conns wants it. */
+struct api_turn *wire_turn(struct rpc_conn *server, void *arg);
+/* What was asked of @n while it was busy, or paused, is taken now. */
+void wires_go_on(const struct replica_node *n);
+/* Before its api goes: nobody is connected to it any more. */
+void wires_replica_down(unsigned i);
 
 /* ---- faults.c ---- */
 
@@ -403,10 +383,10 @@ void crash(struct world *w, struct replica_node *n);
 void cut_off(struct world *w, struct replica_node *n, bool from_clients);
 void stall(struct world *w, struct replica_node *n, nsec_t delay);
 void fill(struct world *w, struct replica_node *n, bool full);
-/* A holder dies, or is there again, or starts anew with the place that it held. */
-void disturb_holder(struct world *w);
 void pause_node(struct world *w, struct replica_node *n, bool host);
 struct replica_node *the_leader(struct world *w); /* NULL: none is ready */
+struct replica_node *replica_but(struct world *w,
+                                 const struct replica_node *n); /* another one */
 
 /* ---- aim.c ---- */
 
@@ -414,7 +394,7 @@ struct replica_node *the_leader(struct world *w); /* NULL: none is ready */
 enum moment {
         AT_LEADING = 1, /* it is ready to lead */
         AT_TERM,        /* its term is another one */
-        AT_TOLD,        /* it told a client of success */
+        AT_CONFIRMED,   /* it told a client of success */
         AT_ACKED,       /* it told a leader that it has an entry */
         AT_VOTED,
         AT_APPEND,    /* it sent entries */
@@ -440,6 +420,11 @@ void aim_begin(struct world *w);
 void aim_at(struct world *w, enum moment m, struct replica_node *n);
 void on_deed(struct world *w, struct event *e);
 void on_script(struct world *w);
+
+/* ---- overlap.c ---- */
+
+void overlap_begin(void);
+void overlap_go_on(struct world *w);
 
 /* ---- alone.c ---- */
 
@@ -497,13 +482,15 @@ struct op {
         nsec_t begun, ended;
 };
 void check_op(struct world *w, const struct op *op);
+/* The same of a read from a cache, now; @found 0: there was no such key. */
+void check_cached(struct world *w, int64_t key, int64_t value, int64_t found);
 /* A write was acknowledged: it is there in the end (I5). */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
-/* A watcher was told of this event; of a deletion without a value. */
-void check_told(struct world *w, unsigned watcher, int64_t revision, struct view key,
-                struct view value);
-/* It was told that all from @from to before @to is compacted. */
-void check_told_compacted(unsigned watcher, int64_t from, int64_t to);
+/* A watcher got this event; of a deletion without a value. */
+void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct view key,
+                     struct view value);
+/* It got the error that all from @from to before @to is compacted. */
+void check_compacted(unsigned watcher, int64_t from, int64_t to);
 /* A lock was held from @begin to @end. */
 void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end);
 /* Everything is healed: is there anything that still has to happen? */

@@ -1,5 +1,5 @@
-/* Alarms: who raises one for what, and how it goes. */
-#include "service/upkeep.h"
+/* Alarms: which replica raises which, for what cause, and how it is cleared. */
+#include "core/upkeep.h"
 #include "test.h"
 
 static uint64_t next_index = 1;

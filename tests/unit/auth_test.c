@@ -1,7 +1,7 @@
 #include "compares.h"
-#include "lease/permit.h"
-#include "lease/state.h"
-#include "service/token.h"
+#include "etcd/token.h"
+#include "state/permit.h"
+#include "state/state.h"
 #include "test.h"
 
 #define NOW ((struct lease_time){100 * NSEC_PER_SEC})
@@ -187,11 +187,11 @@ TEST(a17_a19_leases_are_renewed_and_expire_with_auth_on)
 
         cmd_renew_begin(&body, &slots, t.applied);
         cmd_renew_add(&body, &slots, leases_find(&t.leases, 6)->slot, 0);
-        state_begin(&t, t.applied, lease_add(NOW, 900 * NSEC_PER_MSEC));
+        state_begin(&t, t.applied, lease_time_add(NOW, 900 * NSEC_PER_MSEC));
         CHECK_EQ(apply_as(&t, NULL, 0, CMD_RENEW, body.data, buf_len(&body)), STATE_OK);
         buf_clear(&body);
-        CHECK_EQ(state_expire(&t, lease_add(NOW, 1001 * NSEC_PER_MSEC), LEASE_TIME_NEVER, 10,
-                              &body),
+        CHECK_EQ(state_expire(&t, lease_time_add(NOW, 1001 * NSEC_PER_MSEC), LEASE_TIME_NEVER,
+                              10, &body),
                  1);
         CHECK_EQ(apply_as(&t, NULL, 0, CMD_EXPIRE, body.data, buf_len(&body)), STATE_OK);
         CHECK(!leases_find(&t.leases, 5));
@@ -425,7 +425,7 @@ TEST(many_permissions_are_not_looked_at_each)
 TEST(a_token_is_for_one_user_until_its_end)
 {
         cleanup_(buf_fini) struct buf token = {0}, name = {0};
-        struct lease_time end = lease_add(NOW, 10 * NSEC_PER_SEC);
+        struct lease_time end = lease_time_add(NOW, 10 * NSEC_PER_SEC);
         const struct auth_user *ann;
         struct state s;
         uint64_t login;
@@ -519,6 +519,40 @@ TEST(a_place_is_renewed_and_revoked_by_who_granted_it)
         CHECK_EQ(revoke_as(&s, "bob", 2, LEASE_TIE_AGENTS), STATE_OK);
         CHECK_EQ(revoke_as(&s, "root", 1, LEASE_TIE_ALL), STATE_OK);
         CHECK_EQ(revoke_as(&s, "bob", 3, LEASE_TIE_ALL), STATE_OK);
+        state_fini(&s);
+}
+
+/* By its name a lease is attached to, and ended, by who may do that by its id. */
+TEST(a_name_permits_what_the_id_does)
+{
+        Pb__LeaseRevokeRequest end = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct state s;
+
+        begin(&s);
+        grant.id = 1;
+        grant.ttl_ms = 10000;
+        grant.name = end.name = q.lease_name = pb_bytes("n", 1);
+        CHECK_EQ(apply(&s, "root", CMD_GRANT, &grant.base), STATE_OK);
+        q.key = pb_bytes("a1", 2);
+        q.lease = PB_LEASE_BY_NAME;
+        CHECK_EQ(apply(&s, "ann", CMD_PUT, &q.base), STATE_OK); /* no key is on it */
+        CHECK_EQ(put(&s, "root", "b1", 1), STATE_OK);
+        for (int named = 0; named < 2; named++) {
+                q.lease = named ? PB_LEASE_BY_NAME : 1;
+                q.lease_name.len = end.name.len = (size_t) named;
+                end.id = named ? 0 : 1;
+                end.tied = LEASE_TIE_NONE;
+                CHECK_EQ(apply(&s, "ann", CMD_PUT, &q.base), STATE_E_DENIED);
+                CHECK_EQ(apply(&s, "ann", CMD_REVOKE, &end.base), STATE_E_DENIED);
+                CHECK_EQ(apply(&s, "eve", CMD_REVOKE, &end.base), STATE_E_DENIED);
+        }
+        end.name = pb_bytes("m", 1);
+        CHECK_EQ(apply(&s, "ann", CMD_REVOKE, &end.base), STATE_E_LEASE_NAME_NOT_FOUND);
+        end.name = pb_bytes("n", 1);
+        CHECK_EQ(apply(&s, "root", CMD_REVOKE, &end.base), STATE_OK);
+        CHECK(!leases_find(&s.leases, 1));
         state_fini(&s);
 }
 

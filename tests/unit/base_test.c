@@ -1,10 +1,12 @@
 #include "base/arena.h"
+#include "base/blob.h"
 #include "base/buf.h"
 #include "base/conf.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/rnd.h"
 #include "base/url.h"
+#include "base/utf8.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -27,6 +29,34 @@ TEST(varints_come_back)
                 CHECK(got == v[i]);
         }
         CHECK_EQ(view_varint(&in, &got), -EBADMSG);
+}
+
+TEST(numbers_and_texts_are_appended_as_printf_has_them)
+{
+        static const uint64_t numbers[] = {0, 9, 10, 15, 16, 255, 4096, UINT64_MAX};
+        cleanup_(buf_fini) struct buf b = {0};
+        char want[256];
+
+        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+                buf_clear(&b);
+                buf_add_number(&b, numbers[i], 10);
+                buf_add_text(&b, " ");
+                buf_add_number(&b, numbers[i], 16);
+                buf_add_u8(&b, 0);
+                snprintf(want, sizeof(want), "%" PRIu64 " %" PRIx64, numbers[i], numbers[i]);
+                CHECK_STR((char *) buf_head(&b), want);
+        }
+        /* What fits into the room that is there at first, just not, and not at all. */
+        for (int n = 0; n < 200; n++) {
+                cleanup_(buf_fini) struct buf one = {0};
+
+                buf_printf(&one, "%*d", n, 7);
+                buf_printf(&one, "%s", "!");
+                buf_add_u8(&one, 0);
+                CHECK_EQ(buf_error(&one), 0);
+                snprintf(want, sizeof(want), "%*d!", n, 7);
+                CHECK_STR((char *) buf_head(&one), want);
+        }
 }
 
 TEST(a_varint_that_overflows_is_refused)
@@ -67,6 +97,40 @@ TEST(urls_are_read_and_refused)
         CHECK_EQ(url_parse("http://h:1/path", &u), -EINVAL);
 }
 
+/* As etcd's clients and gRPC's write them. */
+TEST(urls_of_sockets_have_a_path)
+{
+        static const struct {
+                const char *in, *host, *out;
+                bool tls;
+        } t[] = {{"unix:///run/core.sock", "/run/core.sock", "unix:///run/core.sock", false},
+                 {"unix:/run/core.sock", "/run/core.sock", "unix:///run/core.sock", false},
+                 {"unixs:///a:1", "/a:1", "unixs:///a:1", true},
+                 {"unix://localhost:2379", "localhost:2379", "unix://localhost:2379", false}};
+        char text[320],
+                longest[] = "unix://12345678901234567890123456789012345678901234567890123456"
+                            "789012345678901234567890123456789012345678901234567";
+        char *one[] = {text};
+        char out[URLS_MAX];
+        struct url u;
+
+        for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+                CHECK_EQ(url_parse(t[i].in, &u), 0);
+                CHECK(u.local && u.tls == t[i].tls && url_is_loopback(&u));
+                CHECK_STR(u.host, t[i].host);
+                CHECK_STR(url_format(&u, text), t[i].out);
+                CHECK_EQ(urls_join(one, 1, out), -EINVAL); /* replicas have none */
+        }
+        CHECK_EQ(strlen(longest), 7 + 107);
+        CHECK_EQ(url_parse(longest, &u), 0);
+        snprintf(text, sizeof(text), "%sx", longest);
+        CHECK_EQ(url_parse(text, &u), -EINVAL);
+        CHECK_EQ(url_parse("unix:", &u), -EINVAL);
+        CHECK_EQ(url_parse("unix://", &u), -EINVAL);
+        CHECK_EQ(url_parse("unix:///a,b", &u), -EINVAL);
+        CHECK_EQ(url_parse("unixx:///a", &u), -EINVAL);
+}
+
 TEST(times_are_read_and_written)
 {
         static const struct {
@@ -77,7 +141,37 @@ TEST(times_are_read_and_written)
                  {"1500ms", 1500 * NSEC_PER_MSEC, "1500ms"},
                  {"1min 30s", 90 * NSEC_PER_SEC, "90s"},
                  {"2h", 7200 * NSEC_PER_SEC, "2h"},
-                 {"0", 0, "0s"}};
+                 {"0", 0, "0s"},
+                 /* Go's */
+                 {"1h30m", 5400 * NSEC_PER_SEC, "90min"},
+                 {"1.5h", 5400 * NSEC_PER_SEC, "90min"},
+                 {".5s", 500 * NSEC_PER_MSEC, "500ms"},
+                 {"1.s", NSEC_PER_SEC, "1s"},
+                 {"100us", 100 * NSEC_PER_USEC, "100us"},
+                 {"1\u00b5s", NSEC_PER_USEC, "1us"},
+                 {"2\u03bcs3ns", 2003, "2003ns"},
+                 {"+5s", 5 * NSEC_PER_SEC, "5s"},
+                 {"0.000000001s", 1, "1ns"},
+                 {"1.0000000009s", NSEC_PER_SEC, "1s"},
+                 {"2562047h47m16.854775807s", INT64_MAX, "9223372036854775807ns"}};
+        static const char *const wrong[] = {"",
+                                            "-1s",
+                                            "10 parsecs",
+                                            "99999999999999h",
+                                            "s",
+                                            ".s",
+                                            "1..5s",
+                                            "1.5.5s",
+                                            "++1s",
+                                            "1s+",
+                                            "1\u00b5",
+                                            "1S",
+                                            "2562047h47m16.854775808s",
+                                            "9223372036854775808ns",
+                                            "99999999999999999999",
+                                            " ",
+                                            "+",
+                                            "1e3s"};
         char text[32];
         nsec_t got;
 
@@ -87,10 +181,32 @@ TEST(times_are_read_and_written)
                 nsec_format(got, text);
                 CHECK_STR(text, t[i].out);
         }
-        CHECK_EQ(nsec_parse("", &got), -EINVAL);
-        CHECK_EQ(nsec_parse("-1s", &got), -EINVAL);
-        CHECK_EQ(nsec_parse("10 parsecs", &got), -EINVAL);
-        CHECK_EQ(nsec_parse("99999999999999h", &got), -EINVAL);
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+                CHECK_EQ(nsec_parse(wrong[i], &got), -EINVAL);
+}
+
+/* What systemd and Go take for one. */
+TEST(booleans_are_read)
+{
+        static const char *const yes[] = {"1",    "t",   "T",  "true", "True",
+                                          "TRUE", "yes", "on", "y"},
+                                 *const no[] = {"0",     "f",  "F",   "false", "False",
+                                                "FALSE", "no", "off", "n"},
+                                 *const wrong[] = {"", "2", "tr", "truee", "00", " 1", "-"};
+        bool got;
+
+        for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
+                got = false;
+                CHECK_EQ(bool_parse(yes[i], &got), 0);
+                CHECK(got);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(no); i++) {
+                got = true;
+                CHECK_EQ(bool_parse(no[i], &got), 0);
+                CHECK(!got);
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+                CHECK_EQ(bool_parse(wrong[i], &got), -EINVAL);
 }
 
 struct settings {
@@ -98,17 +214,23 @@ struct settings {
         bool flag;
         uint64_t n;
         nsec_t t;
+        int mood;
 };
+
+static const struct conf_word moods[] = {{"calm", 7}, {"glad", -1}, {"sad", 0}, {NULL, 0}};
 
 static const struct conf_option table[] = {
         {"A", "Name", "name", CONF_STRING, offsetof(struct settings, name), "x", "", 0, 0,
-         false},
-        {"A", "List", "list", CONF_LIST, offsetof(struct settings, list), "", "", 0, 0, false},
-        {"B", "Flag", "flag", CONF_BOOL, offsetof(struct settings, flag), "no", "", 0, 0,
-         false},
-        {"B", "N", "n", CONF_UINT, offsetof(struct settings, n), "5", "", 1, 10, false},
+         false, NULL},
+        {"A", "List", "list", CONF_LIST, offsetof(struct settings, list), "", "", 0, 0, false,
+         NULL},
+        {"B", "Flag", "flag", CONF_BOOL, offsetof(struct settings, flag), "no", "", 0, 0, false,
+         NULL},
+        {"B", "N", "n", CONF_UINT, offsetof(struct settings, n), "5", "", 1, 10, false, NULL},
         {"B", "T", "t", CONF_NSEC, offsetof(struct settings, t), "1s", "", 1,
-         100 * NSEC_PER_SEC, false},
+         100 * NSEC_PER_SEC, false, NULL},
+        {"B", "Mood", "mood", CONF_ENUM, offsetof(struct settings, mood), "glad", "how it is",
+         0, 0, false, moods},
 };
 
 static int read_bytes(const char *text, size_t n, struct settings *s, struct conf_error *err)
@@ -137,12 +259,12 @@ TEST(printing_and_reading_a_configuration_changes_nothing)
         struct conf_error err;
 
         CHECK_EQ(read_text("# comment\n[A]\nName = web 1\nList=a, "
-                           "b\nList=c\n\n[B]\nFlag=yes\nN=7\nT=1500ms\n",
+                           "b\nList=c\n\n[B]\nFlag=yes\nN=7\nT=1500ms\nMood=sad\n",
                            &s, &err),
                  0);
         CHECK_STR(s.name, "web 1");
         CHECK_STR(s.list, "a,b,c");
-        CHECK(s.flag && s.n == 7 && s.t == 1500 * NSEC_PER_MSEC);
+        CHECK(s.flag && s.n == 7 && s.t == 1500 * NSEC_PER_MSEC && s.mood == 0);
         conf_print(table, ARRAY_SIZE(table), &s, &a);
         buf_add_u8(&a, 0);
         CHECK_EQ(read_text((char *) a.data, &again, &err), 0);
@@ -151,6 +273,47 @@ TEST(printing_and_reading_a_configuration_changes_nothing)
         CHECK_STR((char *) b.data, (char *) a.data);
         conf_clear(table, ARRAY_SIZE(table), &s);
         conf_clear(table, ARRAY_SIZE(table), &again);
+}
+
+TEST(words_stand_for_their_values)
+{
+        static const struct conf_word one[] = {{"only", 1}, {NULL, 0}};
+        struct settings s = {0}, other = {0};
+        struct conf_error err = {""};
+        char text[64], little[8];
+        char *page = NULL;
+        size_t n = 0;
+        FILE *f;
+
+        CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), &s), 0);
+        CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), &other), 0);
+        CHECK_EQ(s.mood, -1);
+        CHECK(!conf_differs(&table[5], &s, &other));
+        CHECK_EQ(conf_set_flag(&table[5], &other, "calm", &err), 0);
+        CHECK(conf_differs(&table[5], &s, &other));
+        conf_swap(&table[5], &s, &other);
+        CHECK_EQ(s.mood, 7);
+        CHECK_EQ(other.mood, -1);
+        CHECK_EQ(conf_set_flag(&table[5], &s, "Calm", &err), -EINVAL);
+        CHECK_STR(err.text, "--mood wants calm, glad or sad, not 'Calm'");
+        CHECK_EQ(s.mood, 7);
+        CHECK_STR(conf_words(moods, text, sizeof(text)), "calm, glad or sad");
+        CHECK_STR(conf_words(moods + 1, text, sizeof(text)), "glad or sad");
+        CHECK_STR(conf_words(one, text, sizeof(text)), "only");
+        CHECK_STR(conf_words(moods, little, sizeof(little)), "calm, g");
+        CHECK(!conf_word_of(moods, 5));
+
+        f = open_memstream(&page, &n);
+        CHECK(f != NULL);
+        conf_help(&table[5], 1, f);
+        conf_man(&table[5], 1, "prog", "/etc/prog.conf", f);
+        fclose(f);
+        CHECK(strstr(page, "how it is: calm, glad or sad [glad]\n") != NULL);
+        CHECK(strstr(page, "How it is.\nOne of calm, glad or sad; option\n.Fl -mood .\n") !=
+              NULL);
+        free(page);
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        conf_clear(table, ARRAY_SIZE(table), &other);
 }
 
 TEST(a_wrong_line_is_named)
@@ -163,6 +326,8 @@ TEST(a_wrong_line_is_named)
                 {"Name=x\n", ":1: 'Name' stands before any [Section]"},
                 {"[B]\n\nN=11\n", ":3: N= wants a whole number from 1 to 10, not '11'"},
                 {"[B]\nFlag=maybe\n", ":2: Flag= wants yes or no, not 'maybe'"},
+                {"[B]\nMood=bad\n", ":2: Mood= wants calm, glad or sad, not 'bad'"},
+                {"[B]\nMood=\n", ":2: Mood= wants calm, glad or sad, not ''"},
                 {"[B]\nwhat is this\n",
                  ":2: neither a [Section], nor Key=value, nor a comment"},
         };
@@ -312,6 +477,24 @@ TEST(the_arena_gives_memory_that_is_zero_and_apart)
         }
 }
 
+TEST(a_blob_is_given_back_from_its_end)
+{
+        struct buf bytes = {0};
+        struct blob *b;
+
+        for (int i = 0; i < 100; i++)
+                buf_add(&bytes, (uint8_t[1000]){(uint8_t) i}, 1000);
+        b = blob_new(&bytes);
+        CHECK(b);
+        CHECK(blob_shrink(b, 60000) > 0);
+        CHECK(blob_view(b).len < 100000);
+        CHECK_EQ(blob_view(b).p[30000], 30);
+        while (blob_shrink(b, 60000) > 0)
+                ;
+        CHECK_EQ(blob_view(b).len, 0);
+        blob_free(b);
+}
+
 TEST(names_for_dns)
 {
         char name[256], text[400];
@@ -355,14 +538,17 @@ TEST(a_line_of_the_log_is_one_line_and_printable)
                        "\xf5\x80\x80\x80 \xc0\xaf");
         CHECK_STR(logged, "d\xc3\xbcnn \xe2\x82\xac \xf0\x9f\x90\xa7 \\xc3 \\xed\\xa0\\x80 "
                           "\\xf5\\x80\\x80\\x80 \\xc0\\xaf");
+        log_info("a\u200eb\u2027 \u2028\u202e\u202f \u2065\u2066\u2069\u206a");
+        CHECK_STR(logged, "a\u200eb\u2027 \\xe2\\x80\\xa8\\xe2\\x80\\xae\u202f "
+                          "\u2065\\xe2\\x81\\xa6\\xe2\\x81\\xa9\u206a");
         log_set_sink(NULL);
-        CHECK_STR(log_printable("0123456789", 10, out, 11), "0123456789");
-        CHECK_STR(log_printable("0123456789", 10, out, 10), "012345...");
-        CHECK_STR(log_printable("a\0b", 3, out, sizeof(out)), "a\\x00b");
-        CHECK_STR(log_printable("", 0, was, sizeof(was)), "");
+        CHECK_STR(utf8_shown("0123456789", 10, out, 11), "0123456789");
+        CHECK_STR(utf8_shown("0123456789", 10, out, 10), "012345...");
+        CHECK_STR(utf8_shown("a\0b", 3, out, sizeof(out)), "a\\x00b");
+        CHECK_STR(utf8_shown("", 0, was, sizeof(was)), "");
         for (size_t size = 8; size < sizeof(out); size++) {
                 memset(out, 'x', sizeof(out));
-                log_printable("\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82", 10, out, size);
+                utf8_shown("\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82", 10, out, size);
                 CHECK(strlen(out) < size);
                 for (size_t i = size; i < sizeof(out); i++)
                         CHECK_EQ(out[i], 'x');
@@ -379,7 +565,7 @@ static size_t lines_of(char *text, const char *what)
 }
 
 /* A reader that has stopped reading stops nobody: what it does not take is dropped, and it is
- * told how much. Through a pipe, a stream and datagrams: a shell's, systemd's, the journal's.
+ * counted. Through a pipe, a stream and datagrams: a shell's, systemd's, the journal's.
  */
 TEST(a_log_that_nobody_reads_is_dropped_and_counted)
 {
@@ -477,9 +663,12 @@ TEST(drop_ins_are_read_in_the_order_of_their_names)
                 char *list;
         } t = {0};
         static const struct conf_option rows[] = {
-                {"S", "A", "a", CONF_UINT, offsetof(struct both, a), "1", "", 0, 100, true},
-                {"S", "B", "b", CONF_UINT, offsetof(struct both, b), "1", "", 0, 100, true},
-                {"S", "L", "l", CONF_LIST, offsetof(struct both, list), "x", "", 0, 0, true},
+                {"S", "A", "a", CONF_UINT, offsetof(struct both, a), "1", "", 0, 100, true,
+                 NULL},
+                {"S", "B", "b", CONF_UINT, offsetof(struct both, b), "1", "", 0, 100, true,
+                 NULL},
+                {"S", "L", "l", CONF_LIST, offsetof(struct both, list), "x", "", 0, 0, true,
+                 NULL},
         };
         char one[] = "/tmp/tenure-conf-XXXXXX", two[] = "/tmp/tenure-conf-XXXXXX", cmd[128];
         const char *folders[] = {one, "/nonexistent", two, NULL};

@@ -1,6 +1,6 @@
-/* Which core is ours, and whose the node's key is. */
-#include "client/claim.h"
-#include "client/world.h"
+/* Which core is ours, and who owns the key of this node. */
+#include "member/claim.h"
+#include "member/world.h"
 #include "test.h"
 
 #define AT(ms) ((struct boot_time){(ms) *NSEC_PER_MSEC})

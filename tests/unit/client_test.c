@@ -1,8 +1,8 @@
-#include "client/membership.h"
-#include "client/pace.h"
-#include "client/place.h"
-#include "client/tenancy.h"
 #include "consensus/message.h"
+#include "member/membership.h"
+#include "member/pace.h"
+#include "member/place.h"
+#include "member/tenancy.h"
 #include "test.h"
 
 static struct {
@@ -179,13 +179,14 @@ TEST(frames_from_peers_are_read_or_refused)
         }
 }
 
-/* What programs are told of the place comes through whole, or not at all. */
+/* What is published of the place comes through whole, or not at all. */
 TEST(a_tenancy_is_read_as_it_was_written_or_refused)
 {
         for (unsigned i = 0; i < 1000; i++) {
                 struct tenancy t = {.lease = (int64_t) rnd(0, INT64_MAX),
                                     .ttl = (nsec_t) rnd(0, INT64_MAX),
                                     .deadline = {(nsec_t) rnd(0, INT64_MAX)},
+                                    .time_ns = rnd(0, UINT64_MAX),
                                     .leaving = rnd(0, 1) == 1},
                                got = {0};
                 uint8_t bytes[TENANCY_BYTES];
@@ -197,6 +198,7 @@ TEST(a_tenancy_is_read_as_it_was_written_or_refused)
                 CHECK_EQ(got.ttl, t.ttl);
                 CHECK_EQ(got.deadline.ns, t.deadline.ns);
                 CHECK_EQ(got.leaving, t.leaving);
+                CHECK_EQ(got.time_ns, t.time_ns);
                 CHECK_EQ(tenancy_read(&got, bytes, at), -EBADMSG);
                 bytes[at] ^= (uint8_t) (1 << rnd(0, 7));
                 CHECK_EQ(tenancy_read(&got, bytes, sizeof(bytes)), -EBADMSG);

@@ -1,4 +1,5 @@
-/* loop/clock.c: a clock that no slew and no suspend leads astray, of three that one does. */
+/* loop/clock.c: a clock that neither a slew nor a suspend falsifies, made of three clocks, each
+ * of which one of the two falsifies. */
 #include <math.h>
 
 #include "loop/clock.h"
@@ -96,6 +97,25 @@ TEST(what_a_host_slept_counts_whole_and_once)
         }
 }
 
+TEST(a_glance_sees_no_sleep_and_is_never_ahead)
+{
+        struct boot_clock c = begin(1.02);
+        struct boot_time before = boot_clock_now(&c), now;
+
+        for (unsigned i = 0; i < 100; i++) {
+                nsec_t slept = i % 10 == 0 ? (nsec_t) rnd(1, 60) * SEC : 0;
+
+                pass((nsec_t) rnd(1, 10) * MS);
+                host.asleep += slept;
+                now = boot_clock_glance(&c, host.raw);
+                CHECK(!boot_before(now, before) &&
+                      now.ns <= host.raw + host.asleep + 10 * NSEC_PER_USEC);
+                CHECK(slept > 0 || boot_diff(boot_clock_now(&c), now) < MS);
+                before = boot_clock_now(&c);
+                CHECK(boot_diff(before, now) >= slept);
+        }
+}
+
 TEST(who_is_interrupted_while_reading_takes_it_for_no_sleep)
 {
         struct boot_clock c = begin(1.08);
@@ -153,7 +173,7 @@ TEST(a_timer_of_long_ago_is_due_and_one_of_never_is_not)
 }
 
 /* Whoever reads CLOCK_BOOTTIME for a deadline of ours sees it pass no later than we do. */
-TEST(a_deadline_is_told_on_the_safe_side)
+TEST(a_deadline_is_reported_on_the_safe_side)
 {
         static const double rates[] = {1, 0.9, 1.1};
 
@@ -168,5 +188,39 @@ TEST(a_deadline_is_told_on_the_safe_side)
                 pass(8 * SEC);
                 CHECK((nsec_t) host.monotonic + host.asleep >= usec * NSEC_PER_USEC - MS / 10);
                 CHECK(boot_clock_now(&c).ns >= when.ns);
+        }
+}
+
+/* Never true once it has passed, at any rate and after any sleep; and mostly by one clock. */
+TEST(what_is_ahead_is_told_by_one_clock_mostly)
+{
+        static const double rates[] = {0.9, 0.95, 1, 1.08, 1.1};
+
+        for (size_t i = 0; i < ARRAY_SIZE(rates); i++) {
+                struct boot_clock c = begin(rates[i]);
+                struct boot_ahead a = {0};
+                struct boot_time t = boot_add(boot_clock_now(&c), 10 * SEC);
+                unsigned cheap = 0, n = 0, late = 0;
+
+                for (unsigned k = 0; k < 100000; k++) {
+                        nsec_t truth = host.raw + host.asleep, read;
+                        bool ahead;
+
+                        host.now_after = 0;
+                        ahead = boot_clock_is_ahead(&c, &a, t,
+                                                    (nsec_t) host.monotonic + host.asleep);
+                        read = host.now_after;
+                        CHECK(!ahead || truth < t.ns + 10 * NSEC_PER_USEC);
+                        CHECK(ahead || truth > t.ns - 10 * NSEC_PER_USEC);
+                        n += ahead;
+                        cheap += ahead && read == 0;
+                        late += !ahead;
+                        pass((nsec_t) rnd(0, 2 * MS));
+                        if (rnd(0, 2000) == 0)
+                                host.asleep += (nsec_t) rnd(MS, 20 * SEC);
+                        if (!ahead || rnd(0, 3000) == 0)
+                                t = boot_add(boot_clock_now(&c), (nsec_t) rnd(1, 10) * SEC);
+                }
+                CHECK(late > 5 && cheap > n / 10 * 9);
         }
 }

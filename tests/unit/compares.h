@@ -1,5 +1,5 @@
-/* How often our code compares bytes: the linker hands its memcmp() to compares.c (--wrap,
- * tests.mk). So the cost of a search is counted and not timed. */
+/* Counts how often our code compares bytes: the linker redirects its memcmp() to compares.c
+ * (--wrap, tests.mk). So the cost of a search is counted and not timed. */
 #pragma once
 
 #include <stdint.h>

@@ -33,7 +33,8 @@ static struct fencing up(int64_t until)
         return f;
 }
 
-/* All acts from @from to before @to, every millisecond; each look is answered by @s. */
+/* All acts from @from to before @to, every millisecond; each look is answered by @s, and each
+ * order to stop is accepted. */
 static unsigned run(struct fencing *f, const struct fencing_place *p, int64_t from, int64_t to,
                     enum fencing_sight s)
 {
@@ -46,6 +47,8 @@ static unsigned run(struct fencing *f, const struct fencing_place *p, int64_t fr
                 acts = fencing_next(f, &at, T(t));
                 if (acts & FENCING_LOOK)
                         fencing_saw(f, s);
+                if (acts & FENCING_STOP)
+                        fencing_accepted(f);
                 all |= acts;
         }
         return all;
@@ -76,7 +79,8 @@ TEST(fencing_counts_back_from_the_deadline)
         CHECK(fencing_is_down(&f));
 }
 
-/* Whoever does not answer is asked and told again, and what is at the kernel is done in time.
+/* Whoever does not answer is asked and ordered again, and what is at the kernel is done in
+ * time.
  */
 TEST(fencing_waits_for_nobody)
 {
@@ -90,12 +94,46 @@ TEST(fencing_waits_for_nobody)
                 acts = fencing_next(&f, &at, T(t));
                 stops += (acts & FENCING_STOP) != 0;
                 CHECK(!(acts & FENCING_LOOK) || t < 9011);
-                CHECK(!(acts & FENCING_FREEZE) || t >= 9875);
-                CHECK(t != 10000 || (acts & FENCING_KILL));
+                CHECK(!(acts & FENCING_FREEZE) || t == 9500 || t >= 10000);
+                CHECK((t != 9500 && t != 10000) || (acts & FENCING_FREEZE));
+                CHECK(!(acts & FENCING_KILL));
                 CHECK((acts & FENCING_ALARM) == 0 || t == 10000);
         }
         CHECK(stops >= 12 && stops <= 20);
         CHECK(!fencing_is_down(&f));
+}
+
+/* What is killed before the service manager has its order is started again by it, so it stands
+ * still until then. */
+TEST(fencing_kills_nothing_that_would_be_started_again)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000), renewed = held_until(10600);
+        struct fencing late;
+
+        for (int64_t t = 9000; t < 9700; t++)
+                CHECK_EQ(fencing_next(&f, &p, T(t)) & (FENCING_FREEZE | FENCING_KILL),
+                         t == 9500 ? FENCING_FREEZE : 0);
+        late = f;
+        /* There is time for a clean-up again. */
+        CHECK_EQ(fencing_next(&late, &renewed, T(9700)) & (FENCING_THAW | FENCING_KILL),
+                 FENCING_THAW);
+        late = f;
+        fencing_accepted(&late);
+        CHECK(fencing_next(&late, &p, T(9700)) & FENCING_KILL);
+        CHECK(!(run(&late, &p, 9701, 9875, FENCING_SAW_UP) & FENCING_KILL));
+        for (int64_t t = 10000; t < 10100; t++)
+                CHECK_EQ(fencing_next(&f, &nothing, T(t)) & (FENCING_FREEZE | FENCING_KILL),
+                         t % 20 == 0 ? FENCING_FREEZE : 0);
+        fencing_accepted(&f);
+        CHECK(fencing_next(&f, &nothing, T(10101)) & FENCING_KILL);
+        /* The next stop is another order. */
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        fencing_next(&f, &nothing, T(10102));
+        p = held_until(20000);
+        CHECK(fencing_next(&f, &p, T(10130)) & FENCING_START);
+        CHECK_EQ(fencing_next(&f, &nothing, T(10200)) & (FENCING_FREEZE | FENCING_KILL),
+                 FENCING_FREEZE);
 }
 
 /* A renewal that comes after all: what stood still goes on, and stops in order. */
@@ -123,8 +161,8 @@ TEST(fencing_is_undone_by_a_renewal)
                  FENCING_THAW | FENCING_OPEN | FENCING_START);
 }
 
-/* Thawed after the place was lost, or told that it is gone: at once, and remembered whatever
- * place there may be later. */
+/* Thawed after the place was lost, or after word that it is gone: at once, and remembered
+ * whatever place there may be later. */
 TEST(a_loss_is_remembered_until_all_is_down)
 {
         struct fencing f = up(10000);
@@ -132,9 +170,10 @@ TEST(a_loss_is_remembered_until_all_is_down)
         unsigned acts = fencing_next(&f, &nothing, T(15000));
 
         CHECK_EQ(acts & (FENCING_FREEZE | FENCING_KILL | FENCING_CLOSE | FENCING_STOP),
-                 FENCING_FREEZE | FENCING_KILL | FENCING_CLOSE | FENCING_STOP);
+                 FENCING_FREEZE | FENCING_CLOSE | FENCING_STOP);
         CHECK(!(acts & FENCING_ALARM)); /* it has had no time to die */
         fencing_saw(&f, FENCING_SAW_UP);
+        fencing_accepted(&f);
         acts = run(&f, &again, 15001, 15200, FENCING_SAW_UP);
         CHECK_EQ(acts & (FENCING_THAW | FENCING_OPEN | FENCING_START), 0);
         CHECK_EQ(acts & (FENCING_KILL | FENCING_ALARM), FENCING_KILL | FENCING_ALARM);
@@ -198,9 +237,9 @@ TEST(a_next_life_goes_on_with_the_stop)
         fencing_init(&f, &cfg, true, false);
         CHECK_EQ(fencing_next(&f, &p, T(0)), FENCING_THAW | FENCING_OPEN | FENCING_START);
         fencing_init(&f, &cfg, true, false);
-        CHECK(fencing_next(&f, &nothing, T(1)) & FENCING_KILL);
+        CHECK(run(&f, &nothing, 1, 3, FENCING_SAW_UP) & FENCING_KILL);
         fencing_init(&f, &cfg, false, true);
-        CHECK_EQ(fencing_next(&f, &nothing, T(1)) &
+        CHECK_EQ(run(&f, &nothing, 1, 3, FENCING_SAW_UP) &
                          (FENCING_KILL | FENCING_STOP | FENCING_LOOK),
                  FENCING_KILL | FENCING_STOP | FENCING_LOOK);
         /* It may be before the deadline: then there is time, and what that life may have frozen
@@ -245,13 +284,13 @@ TEST(a_start_is_asked_for_until_it_is_seen)
         CHECK_EQ(run(&f, &p, 7000, 9000, FENCING_SAW_NOTHING), 0);
 }
 
-/* Whatever is seen and whenever it is renewed: nothing is let go, and nothing opened, while a
- * loss is not over; and after its freeze time nothing bound runs while the place is not held.
+/* Whatever is seen and whenever it is renewed: nothing is given back, and nothing opened, while
+ * a loss is not over; and after its freeze time nothing bound runs while the place is not held.
  */
 TEST(fencing_at_random)
 {
         struct fencing_place p = {.ttl = 4000 * MS};
-        bool frozen = false, open = false, lost = false;
+        bool frozen = false, open = false, lost = false, accepted = false;
         struct fencing f;
         int64_t t = 0;
 
@@ -273,6 +312,7 @@ TEST(fencing_at_random)
                         CHECK(p.held || f.state == FENCING_DOWN);
                         frozen = false;
                 }
+                CHECK(!(acts & FENCING_KILL) || accepted);
                 open |= (acts & FENCING_OPEN) != 0;
                 if (acts & FENCING_CLOSE)
                         open = false;
@@ -282,6 +322,9 @@ TEST(fencing_at_random)
                 CHECK(p.held || !open);
                 if (f.looking)
                         fencing_saw(&f, (enum fencing_sight) rnd(0, 4));
+                if (rnd(0, 3) == 0)
+                        fencing_accepted(&f);
+                accepted = f.accepted || f.leftover;
                 lost &= f.state == FENCING_STOPPING;
         }
 }

@@ -1,4 +1,4 @@
-/* What a server takes from a client at a time, and keeps for it: nobody is refused for being
+/* What a server takes from a client at a time, and keeps for it: no client is refused for being
  * fast, nothing grows without bound, and nothing stands still. */
 #include "rpc/conn.h"
 #include "test.h"
@@ -289,7 +289,7 @@ static void hello(struct buf *b)
 }
 
 /* Whether the server's last word is a GOAWAY with ENHANCE_YOUR_CALM. */
-static bool told_to_be_calm(struct rpc_conn *s)
+static bool got_calm(struct rpc_conn *s)
 {
         cleanup_(buf_fini) struct buf out = {0};
         const uint8_t *p;
@@ -347,15 +347,44 @@ TEST(references_to_a_large_header_end_the_connection)
         frame(&b, 1, 4, 3, buf_head(&h), buf_len(&h));
         CHECK_EQ(feed(s, &b), 0);
         CHECK(!w.server_call);
-        CHECK(!told_to_be_calm(s));
+        CHECK(!got_calm(s));
         /* ...and many are nobody's mistake. */
         buf_clear(&h);
         request(&h);
         buf_add(&h, refs, sizeof(refs));
         frame(&b, 1, 4, 5, buf_head(&h), buf_len(&h));
         CHECK_EQ(feed(s, &b), -EPROTO);
-        CHECK(told_to_be_calm(s));
+        CHECK(got_calm(s));
         rpc_conn_free(s);
+}
+
+TEST(one_token_counts)
+{
+        static const struct {
+                const char *headers[4]; /* names and values */
+                const char *token;
+        } t[] = {
+                {{"authorization", "a", "authorization", "b"}, "a"},
+                {{"authorization", "a", "token", "b"}, "b"},
+                {{"token", "a", "authorization", "b"}, "a"},
+                {{"token", "a", "token", "b"}, "a"},
+                {{"token", "", "authorization", "b"}, ""},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+                cleanup_(buf_fini) struct buf b = {0}, h = {0};
+                struct rpc_conn *s;
+
+                begin_by_hand(&s, &b);
+                request(&h);
+                literal(&h, 0, t[i].headers[0], t[i].headers[1]);
+                literal(&h, 0, t[i].headers[2], t[i].headers[3]);
+                frame(&b, 1, 4, 1, buf_head(&h), buf_len(&h));
+                CHECK_EQ(feed(s, &b), 0);
+                CHECK(w.server_call);
+                CHECK_STR(w.server_call->token, t[i].token);
+                rpc_conn_free(s);
+        }
 }
 
 TEST(frames_that_bring_nothing_end_the_connection)
@@ -385,7 +414,7 @@ TEST(frames_that_bring_nothing_end_the_connection)
                 }
                 CHECK_EQ(r, -EPROTO);
                 CHECK(i > 32000 && i < 34000);
-                CHECK(told_to_be_calm(s));
+                CHECK(got_calm(s));
                 rpc_conn_free(s);
         }
 }
@@ -454,7 +483,7 @@ TEST(nothing_is_looked_at_behind_what_was_too_much)
         frame(&b, 1, 4, 1 + 2 * 8000, buf_head(&h), buf_len(&h));
         CHECK_EQ(feed(s, &b), -EPROTO);
         CHECK_EQ(rpc_conn_n_calls(s), 8000);
-        CHECK(told_to_be_calm(s));
+        CHECK(got_calm(s));
         rpc_conn_free(s);
 }
 
@@ -485,7 +514,7 @@ TEST(streams_that_depend_on_others_are_few)
                 }
                 CHECK_EQ(r, -EPROTO);
                 CHECK(i > 900 && i < 1100);
-                CHECK(told_to_be_calm(s));
+                CHECK(got_calm(s));
                 rpc_conn_free(s);
         }
 }

@@ -1,8 +1,8 @@
-/* What clients make a replica keep - watches, observers, requests that wait - is counted for
- * their address, and one that takes all it can leaves room for the others. The real services on
- * a replica alone, without sockets. */
+/* What clients make a replica keep - watches, observers, requests that wait - counts for their
+ * address, and an address that takes all it can leaves room for the others. The real services
+ * on a single replica, without sockets. */
+#include "etcd/api.h"
 #include "one.h"
-#include "service/api.h"
 #include "test.h"
 
 #define KB ((size_t) 1024)

@@ -1,5 +1,5 @@
-/* The keys' tree: what it says of a range is what a walk would find. */
-#include "lease/scan.h"
+/* The keys' tree: what it reports of a range is what a walk would find. */
+#include "state/scan.h"
 #include "test.h"
 
 #define KEYS 300

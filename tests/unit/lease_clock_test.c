@@ -14,7 +14,7 @@ static struct lease_clock leader(int64_t known_ms)
         struct lease_clock c;
 
         lease_clock_init(&c, BEAT, 50 * MS);
-        lease_clock_told(&c, 1, (struct lease_time){known_ms * MS}, at_ms(0));
+        lease_clock_learn(&c, 1, (struct lease_time){known_ms * MS}, at_ms(0));
         lease_clock_start(&c, 2, at_ms(0));
         return c;
 }
@@ -61,7 +61,8 @@ TEST(late_answers_do_not_turn_lease_time_back)
 }
 
 /* I2, A7: leader after leader goes on from the highest beacon that a majority heard, and never
- * refills; what was told twice counts once. A8; A13: one number is set, no lease is looked at.
+ * refills; what was received twice counts once. A8; A13: one number is set, no lease is looked
+ * at.
  */
 TEST(a_new_leader_goes_on_where_the_old_one_was)
 {
@@ -70,9 +71,9 @@ TEST(a_new_leader_goes_on_where_the_old_one_was)
         for (int64_t t = 0; t <= 1000; t += 50)
                 lease_clock_confirm(&a, at_ms(t));
         lease_clock_init(&b, BEAT, 50 * MS);
-        lease_clock_told(&b, 2, a.known, at_ms(1001));
-        lease_clock_told(&b, 2, (struct lease_time){500 * MS}, at_ms(1002));
-        lease_clock_told(&b, 2, a.known, at_ms(1900));
+        lease_clock_learn(&b, 2, a.known, at_ms(1001));
+        lease_clock_learn(&b, 2, (struct lease_time){500 * MS}, at_ms(1002));
+        lease_clock_learn(&b, 2, a.known, at_ms(1900));
         lease_clock_start(&b, 3, at_ms(2000));
         CHECK_EQ(lease_clock_read(&b, at_ms(2000)).ns, 950 * MS);
         CHECK_EQ(lease_clock_read(&b, at_ms(2150)).ns, 1050 * MS);
@@ -89,9 +90,9 @@ TEST(lease_time_that_was_given_out_stands)
         CHECK_EQ(lease_clock_read(&c, at_ms(3000)).ns, 100 * MS);
 
         lease_clock_init(&other, BEAT, 50 * MS);
-        lease_clock_told(&other, 2, (struct lease_time){500 * MS}, at_ms(0));
-        lease_clock_told(&other, 3, (struct lease_time){450 * MS}, at_ms(1));
-        lease_clock_told(&other, 2, (struct lease_time){600 * MS}, at_ms(2));
+        lease_clock_learn(&other, 2, (struct lease_time){500 * MS}, at_ms(0));
+        lease_clock_learn(&other, 3, (struct lease_time){450 * MS}, at_ms(1));
+        lease_clock_learn(&other, 2, (struct lease_time){600 * MS}, at_ms(2));
         lease_clock_start(&other, 4, at_ms(3));
         CHECK_EQ(lease_clock_read(&other, at_ms(3)).ns, 450 * MS);
 }

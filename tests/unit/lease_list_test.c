@@ -18,7 +18,7 @@ static void add_lease(int64_t id, const uint32_t *slot)
         CHECK_EQ(leases_add(&s->leases, id, ttl / NSEC_PER_MSEC, 1, name,
                             rnd(0, 1) ? strlen(name) : 0, slot, &l),
                  0);
-        CHECK_EQ(deadlines_set(&s->deadlines, l->slot, lease_add(s->time, ttl)), 0);
+        CHECK_EQ(deadlines_set(&s->deadlines, l->slot, lease_time_add(s->time, ttl)), 0);
 }
 
 /* Another one takes its slot. */
@@ -46,7 +46,7 @@ static void fill(void)
 static int64_t check_list(const struct rig_call *call, const bool *went, size_t n_least)
 {
         cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
-        static bool told[N + 1];
+        static bool listed[N + 1];
         int64_t last = 0, highest = 0;
 
         CHECK_STR(call->text, "");
@@ -57,7 +57,7 @@ static int64_t check_list(const struct rig_call *call, const bool *went, size_t 
                  0);
         CHECK(p->header && p->header->cluster_id != 0);
         CHECK(p->n_leases >= n_least);
-        memset(told, 0, sizeof(told));
+        memset(listed, 0, sizeof(listed));
         for (size_t i = 0; i < p->n_leases; i++) {
                 const Pb__LeaseStatus *st = p->leases[i];
                 char name[32];
@@ -70,11 +70,11 @@ static int64_t check_list(const struct rig_call *call, const bool *went, size_t 
                 highest = max_of(highest, st->id);
                 if (st->id > LAST)
                         continue;
-                CHECK(!told[st->id]);
-                told[st->id] = true;
+                CHECK(!listed[st->id]);
+                listed[st->id] = true;
         }
         for (int64_t id = 1; id <= N; id++)
-                CHECK(told[id] || (went && went[id]));
+                CHECK(listed[id] || (went && went[id]));
         return highest;
 }
 
@@ -162,7 +162,7 @@ static void hang(unsigned i, struct lease *l)
         leases_attach(k, l);
 }
 
-/* Returns how many keys of even number were told, each once and in order. */
+/* Returns how many keys of even number were listed, each once and in order. */
 static unsigned check_keys(const struct rig_call *call, struct lease *l)
 {
         cleanup_(pb_freep) Pb__LeaseTimeToLiveResponse *p = NULL;
@@ -207,7 +207,7 @@ static struct lease *ask_for_keys(struct rig_call *call)
 }
 
 /* 100,000 keys of a lease were encoded in one turn, of 11 ms and more. */
-TEST(the_keys_of_a_lease_are_told_in_slices)
+TEST(the_keys_of_a_lease_are_listed_in_slices)
 {
         struct rig_call call;
         unsigned turns = 0;
@@ -227,7 +227,7 @@ TEST(the_keys_of_a_lease_are_told_in_slices)
 }
 
 /* A lease that goes meanwhile has gone, and another one with its id is another one. */
-TEST(a_lease_may_go_while_its_keys_are_told)
+TEST(a_lease_may_end_while_its_keys_are_listed)
 {
         for (int again = 0; again < 2; again++) {
                 cleanup_(pb_freep) Pb__LeaseTimeToLiveResponse *p = NULL;

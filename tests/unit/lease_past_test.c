@@ -1,7 +1,7 @@
 /* The leases of a snapshot are of one moment, though they are looked at in slices and change
  * meanwhile. */
-#include "lease/saver.h"
-#include "lease/slots.h"
+#include "state/saver.h"
+#include "state/slots.h"
 #include "test.h"
 
 #define T0 ((struct lease_time){100 * NSEC_PER_SEC})
@@ -10,7 +10,7 @@ static uint64_t next_index;
 
 static void apply(struct state *s, enum cmd_type type, const struct buf *body)
 {
-        struct lease_time now = lease_add(T0, (nsec_t) next_index * NSEC_PER_MSEC);
+        struct lease_time now = lease_time_add(T0, (nsec_t) next_index * NSEC_PER_MSEC);
         struct cmd c = {.type = type, .body = {buf_head(body), buf_len(body)}};
         struct state_reply reply = {0};
 

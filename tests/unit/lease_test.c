@@ -1,4 +1,4 @@
-#include "lease/saver.h"
+#include "state/saver.h"
 #include "test.h"
 
 #define T0 ((struct lease_time){100 * NSEC_PER_SEC})
@@ -117,19 +117,19 @@ TEST(a_put_on_a_lease_that_is_not_there_changes_nothing)
  * that one. */
 TEST(a_renewal_beats_an_expiry_proposed_before_it)
 {
-        struct lease_time late = lease_add(T0, 2000 * MS);
+        struct lease_time late = lease_time_add(T0, 2000 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct state s;
 
         begin(&s);
         CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
         CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
-        CHECK_EQ(state_expire(&s, late, lease_add(late, MS), 10, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, MS), 10, &body), 2);
         renew(&s, 1, s.applied, late);
         expire(&s, &body);
         CHECK(leases_find(&s.leases, 1));
         CHECK(!leases_find(&s.leases, 2));
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(late, 1000 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(late, 1000 * MS).ns);
         state_fini(&s);
 }
 
@@ -137,22 +137,23 @@ TEST(a_renewal_beats_an_expiry_proposed_before_it)
  * does not shorten what a quicker one has given. */
 TEST(a_renewal_counts_from_when_it_came)
 {
-        struct lease_time t1 = lease_add(T0, 500 * MS), t2 = lease_add(T0, 510 * MS);
+        struct lease_time t1 = lease_time_add(T0, 500 * MS), t2 = lease_time_add(T0, 510 * MS);
         struct state s;
 
         begin(&s);
         CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
         renew_aged(&s, 1, s.applied, t1, 20);
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(t1, 980 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t1, 980 * MS).ns);
         renew_aged(&s, 1, s.applied, t2, 50);
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(t1, 980 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t1, 980 * MS).ns);
         state_fini(&s);
 }
 
 /* A10: an expiry that did not come through is due again. */
 TEST(expiry_is_level_triggered)
 {
-        struct lease_time late = lease_add(T0, 2000 * MS), again = lease_add(late, 100 * MS);
+        struct lease_time late = lease_time_add(T0, 2000 * MS),
+                          again = lease_time_add(late, 100 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct state s;
 
@@ -161,7 +162,7 @@ TEST(expiry_is_level_triggered)
         CHECK_EQ(state_expire(&s, late, again, 10, &body), 1);
         buf_clear(&body);
         CHECK_EQ(state_expire(&s, late, again, 10, &body), 0);
-        CHECK_EQ(state_expire(&s, again, lease_add(again, MS), 10, &body), 1);
+        CHECK_EQ(state_expire(&s, again, lease_time_add(again, MS), 10, &body), 1);
         state_fini(&s);
 }
 
@@ -169,7 +170,7 @@ TEST(expiry_is_level_triggered)
  * at a revision of its own. */
 TEST(thousands_expire_in_one_entry)
 {
-        struct lease_time late = lease_add(T0, 2000 * MS);
+        struct lease_time late = lease_time_add(T0, 2000 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct state s;
 
@@ -181,7 +182,7 @@ TEST(thousands_expire_in_one_entry)
                 snprintf(key, sizeof(key), "k%04d", (int) i);
                 CHECK_EQ(put(&s, key, "v", i), STATE_OK);
         }
-        CHECK_EQ(state_expire(&s, late, lease_add(late, MS), 8192, &body), 5000);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, MS), 8192, &body), 5000);
         CHECK(buf_len(&body) < 5000 * 4);
         expire(&s, &body);
         CHECK_EQ(s.leases.n, 0);
@@ -195,7 +196,7 @@ TEST(thousands_expire_in_one_entry)
 TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
 {
         Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
-        struct lease_time later = lease_add(T0, 500 * MS);
+        struct lease_time later = lease_time_add(T0, 500 * MS);
         uint64_t as_of;
         struct state s;
 
@@ -207,7 +208,7 @@ TEST(a_renewal_of_a_slot_that_changed_hands_is_skipped)
         CHECK_EQ(grant(&s, 2, 1000, T0), STATE_OK);
         CHECK_EQ(leases_find(&s.leases, 2)->slot, 0);
         renew(&s, 2, as_of, later);
-        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_add(T0, 1000 * MS).ns);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(T0, 1000 * MS).ns);
         state_fini(&s);
 }
 
@@ -248,7 +249,7 @@ TEST(names_of_leases_are_unique_while_they_live)
         q.name = pb_bytes("web", 3);
         CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
         q.id = 2;
-        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_LEASE_EXISTS);
+        CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_E_LEASE_NAME_USED);
         revoke.id = 1;
         CHECK_EQ(apply(&s, CMD_REVOKE, &revoke.base, T0, NULL), STATE_OK);
         CHECK_EQ(apply(&s, CMD_GRANT, &q.base, T0, NULL), STATE_OK);
@@ -419,12 +420,12 @@ TEST(a_long_history_is_compacted_in_steps)
         state_fini(&s);
 }
 
-/* They are found soonest first and told slot by slot: as many as may be due at once took 12 ms
- * to put in order when that was as their square. (So many here would take seconds.) */
-TEST(leases_that_end_together_are_told_in_the_order_of_their_slots)
+/* They are found soonest first and listed slot by slot: as many as may be due at once took 12
+ * ms to put in order when that was as their square. (So many here would take seconds.) */
+TEST(leases_that_end_together_are_reported_in_slot_order)
 {
         enum { N = 100000 };
-        struct lease_time late = lease_add(T0, N * 1000 * MS);
+        struct lease_time late = lease_time_add(T0, N * 1000 * MS);
         cleanup_(buf_fini) struct buf body = {0};
         struct cmd_slots slots = {0};
         uint64_t renewed;
@@ -435,7 +436,7 @@ TEST(leases_that_end_together_are_told_in_the_order_of_their_slots)
         begin(&s);
         for (int64_t i = 0; i < N; i++)
                 CHECK_EQ(grant(&s, 1 + i, 1000 + N - i, T0), STATE_OK);
-        CHECK_EQ(state_expire(&s, late, lease_add(late, MS), N, &body), N);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, MS), N, &body), N);
         v = (struct view){buf_head(&body), buf_len(&body)};
         for (; cmd_expire_next(&v, &slots, &slot, &renewed) == 0; want++) {
                 CHECK_EQ(slot, want);
@@ -514,29 +515,29 @@ TEST(a_txn_is_all_or_nothing)
 TEST(renewed_deadlines_are_put_right_bit_by_bit)
 {
         enum { N = 20000 };
-        struct lease_time soon = lease_add(T0, 1000 * MS), late = lease_add(T0, 9000 * MS),
-                          next;
+        struct lease_time soon = lease_time_add(T0, 1000 * MS),
+                          late = lease_time_add(T0, 9000 * MS), next;
         struct deadlines d;
         size_t looks, calls = 0;
         uint32_t slot;
 
         deadlines_init(&d);
         for (uint32_t i = 0; i <= N; i++)
-                CHECK_EQ(deadlines_set(&d, i, lease_add(T0, 100 * MS + i)), 0);
+                CHECK_EQ(deadlines_set(&d, i, lease_time_add(T0, 100 * MS + i)), 0);
         for (uint32_t i = N - 1; i > 0; i--)
                 CHECK_EQ(deadlines_set(&d, i, late), 0);
         CHECK_EQ(deadlines_set(&d, N, soon), 0);
-        CHECK_EQ(deadlines_next(&d).ns, lease_add(T0, 100 * MS).ns);
+        CHECK_EQ(deadlines_next(&d).ns, lease_time_add(T0, 100 * MS).ns);
         CHECK_EQ(deadlines_set(&d, 0, late), 0);
         for (; (next = deadlines_next(&d)).ns != soon.ns; calls++) {
-                CHECK(lease_before(next, soon));
+                CHECK(lease_time_before(next, soon));
                 looks = 10;
                 CHECK(!deadlines_pop(&d, soon, late, &looks, &slot));
                 CHECK_EQ(looks, 0);
         }
         CHECK_EQ(calls, (N - 1) / (DEADLINES_LOOKS + 10));
         looks = 10;
-        CHECK(!deadlines_pop(&d, lease_add(soon, -1), late, &looks, &slot));
+        CHECK(!deadlines_pop(&d, lease_time_add(soon, -1), late, &looks, &slot));
         CHECK(deadlines_pop(&d, soon, late, &looks, &slot));
         CHECK_EQ(slot, N);
         deadlines_fini(&d);
@@ -553,19 +554,19 @@ TEST(deadlines_come_in_order)
 
         deadlines_init(&d);
         for (uint32_t i = 0; i < 200; i++) {
-                end[i] = lease_add(T0, (nsec_t) rnd(1, 5000) * MS);
+                end[i] = lease_time_add(T0, (nsec_t) rnd(1, 5000) * MS);
                 CHECK_EQ(deadlines_set(&d, i, end[i]), 0);
         }
         for (int i = 0; i < 300; i++) { /* renewals move ends later */
                 uint32_t k = (uint32_t) rnd(0, 199);
 
-                end[k] = lease_add(end[k], (nsec_t) rnd(0, 3000) * MS);
+                end[k] = lease_time_add(end[k], (nsec_t) rnd(0, 3000) * MS);
                 CHECK_EQ(deadlines_set(&d, k, end[k]), 0);
         }
         while (n < 200) {
                 struct lease_time next = deadlines_next(&d);
 
-                CHECK(!lease_before(next, now));
+                CHECK(!lease_time_before(next, now));
                 now = next;
                 CHECK(deadlines_pop(&d, now, LEASE_TIME_NEVER, &looks, &slot));
                 CHECK(!gone[slot]);

@@ -1,7 +1,7 @@
-/* A snapshot that is read in bit by bit, and a state that goes so. */
+/* A snapshot that is loaded in slices, and a state that is freed in slices. */
 #include "base/hash.h"
-#include "lease/loader.h"
-#include "lease/saver.h"
+#include "state/loader.h"
+#include "state/saver.h"
 #include "test.h"
 
 #include "compares.h"
@@ -66,7 +66,7 @@ static void go(struct state *s)
 {
         size_t left = 5;
 
-        state_let_go(s);
+        state_drop_readers(s);
         while (!state_free_some(s, &left))
                 left = 5;
 }
@@ -125,11 +125,11 @@ TEST(a_state_that_is_half_read_in_goes)
                 while ((r = state_load_some(&l, &left)) > 0)
                         left = 10;
                 CHECK(r == -EBADMSG || r == 0);
-                if (r == 0) { /* the owners are left out: that is a state, too */
+                if (r == 0) { /* without users, or owners: that is a state, too */
                         cleanup_(buf_fini) struct buf again = {0};
 
                         state_save(&back, &again);
-                        CHECK_EQ(buf_len(&again), n);
+                        CHECK(buf_len(&again) >= n);
                         CHECK(memcmp(again.data, b.data, n) == 0);
                 }
                 state_loader_fini(&l);

@@ -1,11 +1,11 @@
-/* Who waits for a lock, who has it next, and what that costs: the services on a replica alone,
- * with clients on both sides of real connections. */
+/* Which waiter gets a lock next, and what that costs: the services on a single replica, with
+ * clients on both sides of real connections. */
 #include <stdlib.h>
 
 #include "compares.h"
-#include "lease/saver.h"
+#include "etcd/api.h"
 #include "one.h"
-#include "service/api.h"
+#include "state/saver.h"
 #include "test.h"
 #include "wire/pb.h"
 
@@ -318,7 +318,7 @@ static bool is_live(const char *key)
         return k && kv_live(k);
 }
 
-/* It was told that it holds @key. */
+/* It got the answer that it holds @key. */
 static void check_holds(struct ask *k, const char *key)
 {
         Pb__LockResponse *p;
@@ -359,7 +359,7 @@ static uint64_t join(int64_t from, int64_t to)
         return (compares() - before) / (uint64_t) (to - from + 1);
 }
 
-/* The same, as each but the last lets go. */
+/* The same, as each but the last releases. */
 static uint64_t release(int64_t from, int64_t to)
 {
         uint64_t before = compares();
@@ -423,8 +423,8 @@ TEST(a_compaction_does_not_look_at_a_crowd_at_once)
         end();
 }
 
-/* All keys of a crowd go at once, and it is told so bit by bit. */
-TEST(a_crowd_that_loses_its_keys_is_told_bit_by_bit)
+/* All keys of a crowd go at once, and it is answered in slices. */
+TEST(a_crowd_that_loses_its_keys_is_answered_in_slices)
 {
         Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
         struct ask gone = {0};
@@ -510,7 +510,7 @@ TEST(keys_of_one_txn_hold_together)
 }
 
 /* The same client may ask twice: it is one key. */
-TEST(who_asks_twice_is_told_twice)
+TEST(a_client_that_asks_twice_is_answered_twice)
 {
         struct ask first = {0}, k[2] = {0};
 
@@ -573,7 +573,7 @@ TEST(a_lock_goes_on_waiting_for_the_next_below_it)
         end();
 }
 
-/* A claim is made in the same moment in which the holder lets go: who waited is next. */
+/* A claim is made in the same moment in which the holder releases: whoever waited is next. */
 TEST(who_comes_as_the_holder_goes_takes_nobodys_turn)
 {
         struct ask holder = {0}, waits = {0}, comes = {0}, gone = {0};
@@ -684,7 +684,7 @@ TEST(a_snapshot_that_is_installed_wakes_who_is_next)
 
 /* ---- who has lost its key, or gone away ---- */
 
-TEST(who_has_lost_its_key_is_told_at_once)
+TEST(a_waiter_whose_key_is_gone_is_answered_at_once)
 {
         struct ask k[4] = {0};
 

@@ -1,4 +1,4 @@
-/* Logins beside somebody who guesses without end: from how many connections he does. */
+/* Logins beside a client that guesses passwords without end, from any number of connections. */
 #include "rig.h"
 
 #define LOGIN "/etcdserverpb.Auth/Authenticate"

@@ -1,12 +1,15 @@
-/* Those who have much to do, and those who must not wait for them: each on a real loop. */
+/* Connections with much to do, and others that must not wait for them: all on a real loop. */
 #include <arpa/inet.h>
 #include <limits.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "loop/standstill.h"
 #include "loop/stream.h"
+#include "loop/tls.h"
 #include "test.h"
 
 #define SHARERS 40
@@ -28,6 +31,7 @@ static struct {
         unsigned runs[SHARERS], total;
         size_t bytes[2], bytes_in_turn, most_bytes;
         nsec_t cost; /* of a piece of input */
+        struct stream *paused;
 } w;
 
 static struct boot_time on_turn(struct loop_hook *h unused_, struct boot_time now unused_)
@@ -185,12 +189,12 @@ TEST(input_that_cannot_wait_is_served_in_each_turn)
         end();
 }
 
-static struct loop_turn told;
+static struct loop_turn reported;
 
 static void on_long(const struct loop_turn *t, void *arg)
 {
         (void) arg;
-        told = *t;
+        reported = *t;
 }
 
 static void once(struct loop_later *d)
@@ -201,16 +205,16 @@ static void once(struct loop_later *d)
         loop_stop(w.loop);
 }
 
-TEST(a_long_turn_is_told_with_its_cause)
+TEST(a_long_turn_is_reported_with_its_cause)
 {
-        memset(&told, 0, sizeof(told));
+        memset(&reported, 0, sizeof(reported));
         begin();
         loop_watch_turns(w.loop, 5 * NSEC_PER_MSEC, on_long, NULL);
         loop_share(&w.later[0], w.loop, once);
         loop_run(w.loop);
-        CHECK(told.took >= 5 * NSEC_PER_MSEC && told.piece <= told.took);
-        CHECK_STR(told.what, "the culprit");
-        CHECK_STR(told.who, "somebody");
+        CHECK(reported.took >= 5 * NSEC_PER_MSEC && reported.piece <= reported.took);
+        CHECK_STR(reported.what, "the culprit");
+        CHECK_STR(reported.who, "somebody");
         end();
 }
 
@@ -290,6 +294,177 @@ TEST(who_sends_most_does_not_have_the_loop)
               w.bytes[1] < 2 * w.bytes[0] + (64 << 10));
 }
 
+#define CROWD 300
+
+static struct {
+        struct loop_io io;
+        struct loop_later turn;
+        int fd;
+        bool had;
+} crowd[CROWD];
+
+static void has_its_turn(struct loop_later *d)
+{
+        burn(NSEC_PER_MSEC / 5);
+        for (size_t i = 0; i < CROWD; i++)
+                if (d == &crowd[i].turn) {
+                        w.total += !crowd[i].had;
+                        crowd[i].had = true;
+                }
+        loop_lap(w.loop, "one of a crowd", NULL);
+        if (w.total == CROWD)
+                loop_stop(w.loop);
+}
+
+static void takes_note(struct loop_io *io, int events unused_)
+{
+        w.in_turn++;
+        w.runs[0]++;
+        for (size_t i = 0; i < CROWD; i++)
+                if (io == &crowd[i].io)
+                        loop_share_input(&crowd[i].turn, w.loop, true, has_its_turn);
+}
+
+/* They wait for their turn, and the loop does not hear of all of them in each of its own. */
+TEST(a_crowd_is_reported_once)
+{
+        begin();
+        for (size_t i = 0; i < CROWD; i++) {
+                memset(&crowd[i], 0, sizeof(crowd[i]));
+                crowd[i].fd = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+                CHECK(crowd[i].fd >= 0);
+                crowd[i].io.of_crowd = true;
+                loop_io_start(&crowd[i].io, w.loop, crowd[i].fd, EV_READ, takes_note);
+        }
+        loop_run(w.loop);
+        CHECK_EQ(w.total, CROWD);
+        CHECK(w.turns > 5);
+        CHECK_EQ(w.runs[0], CROWD);
+        for (size_t i = 0; i < CROWD; i++) {
+                loop_io_stop(&crowd[i].io);
+                close(crowd[i].fd);
+        }
+        end();
+}
+
+/* One of those that were reported together ends all the others. */
+static void ends_the_others(struct loop_io *io, int events unused_)
+{
+        w.total++;
+        for (size_t i = 0; i < CROWD; i++)
+                if (&crowd[i].io != io && crowd[i].fd >= 0) {
+                        loop_io_stop(&crowd[i].io);
+                        close(crowd[i].fd);
+                        crowd[i].fd = -1;
+                }
+        loop_stop(w.loop);
+}
+
+TEST(a_watcher_that_ended_is_not_called)
+{
+        begin();
+        for (size_t i = 0; i < CROWD; i++) {
+                memset(&crowd[i], 0, sizeof(crowd[i]));
+                crowd[i].fd = i < 50 ? eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+                if (crowd[i].fd < 0)
+                        continue;
+                crowd[i].io.of_crowd = true;
+                loop_io_start(&crowd[i].io, w.loop, crowd[i].fd, EV_READ, ends_the_others);
+        }
+        loop_run(w.loop);
+        CHECK_EQ(w.total, 1);
+        for (size_t i = 0; i < CROWD; i++)
+                if (crowd[i].fd >= 0) {
+                        loop_io_stop(&crowd[i].io);
+                        close(crowd[i].fd);
+                }
+        end();
+}
+
+static void closed(struct stream *s, const char *why);
+
+static void takes_and_ends(struct stream *s, struct view data)
+{
+        w.bytes[0] += data.len;
+        if (w.bytes[0] == 3) /* not read on for a while, in which the rest comes */
+                stream_pause(s, true);
+}
+
+static const struct stream_ops pauses = {
+        .patient = true, .on_data = takes_and_ends, .on_close = closed};
+
+static void goes_on(struct loop_timer *t unused_)
+{
+        stream_pause(w.paused, false);
+}
+
+/* What is reported once is not lost: bytes and the end of a stream that came in one, and those
+ * that came while nobody read. */
+TEST(the_end_that_comes_with_the_last_bytes_is_seen)
+{
+        for (int pause = 0; pause < 2; pause++) {
+                const char *const words[] = {"ab", "abc"};
+                struct loop_timer t;
+                int fd[2];
+
+                begin();
+                loop_timer_init(&t, w.loop, goes_on);
+                CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd),
+                         0);
+                CHECK(write(fd[1], words[pause], strlen(words[pause])) > 0);
+                close(fd[1]);
+                CHECK_EQ(stream_accept(&w.paused, w.loop, fd[0], NULL, &pauses, NULL), 0);
+                loop_timer_in(&t, 5 * NSEC_PER_MSEC);
+                loop_run(w.loop); /* until it is closed */
+                CHECK_EQ(w.bytes[0], strlen(words[pause]));
+                end();
+        }
+}
+
+TEST(a_hello_that_claims_to_be_large_is_refused)
+{
+        static const struct {
+                uint8_t head[TLS_HELLO_HEAD];
+                bool fits;
+        } hellos[] = {
+                {{22, 3, 1, 2, 0, 1, 0, 1, 252}, true},
+                {{22, 3, 1, 64, 0, 1, 0, 64, 0}, true},
+                {{22, 3, 1, 64, 0, 1, 0, 64, 1}, false},
+                {{22, 3, 1, 0, 128, 1, 1, 255, 184}, false},
+                {{22, 3, 1, 0, 1, 1, 22, 3, 1}, false}, /* its length is in the next records */
+                {{'P', 'R', 'I', ' ', '*', ' ', 'H', 'T', 'T'},
+                 true}, /* OpenSSL says why not */
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(hellos); i++)
+                CHECK_EQ(tls_hello_fits(hellos[i].head), hellos[i].fits);
+}
+
+static struct loop_timer due[CROWD];
+
+static void costs_something(struct loop_timer *t unused_)
+{
+        burn(NSEC_PER_MSEC / 5);
+        w.in_turn++;
+        if (++w.total == CROWD)
+                loop_stop(w.loop);
+}
+
+/* As after a pause of the machine: all deadlines of a crowd have passed. */
+TEST(timers_that_are_due_at_once_take_a_part_of_each_turn)
+{
+        begin();
+        for (size_t i = 0; i < CROWD; i++) {
+                loop_timer_init(&due[i], w.loop, costs_something);
+                loop_timer_arm(&due[i], (struct boot_time){.ns = 1});
+        }
+        loop_run(w.loop);
+        CHECK_EQ(w.total, CROWD);
+        CHECK(w.most <= 6);
+        CHECK(w.turns >= CROWD / 6);
+        end();
+}
+
 static void last_words(struct stream *s, struct buf *tx)
 {
         if (w.total++ == 0)
@@ -322,6 +497,54 @@ TEST(a_stream_that_says_its_last_words_is_closed)
         CHECK(w.total <= 3);
         close(fd[1]);
         end();
+}
+
+/* A stream that has read when another loop, as in another thread, is at work. */
+static struct beside {
+        struct loop *loop;
+        struct beside *other; /* whose loop runs while this one has what it has read */
+        char got[16];
+        size_t n;
+} beside[2];
+
+static void read_beside(struct stream *s, struct view data)
+{
+        struct beside *b = stream_userdata(s);
+
+        if (b->other)
+                loop_run(b->other->loop);
+        b->n = min_of(data.len, sizeof(b->got));
+        memcpy(b->got, data.p, b->n);
+        loop_stop(b->loop);
+}
+
+static const struct stream_ops beside_ops = {.on_data = read_beside, .on_close = gone};
+
+TEST(what_one_loop_reads_is_not_touched_by_another)
+{
+        struct stream *s[2];
+        int fd[2][2];
+
+        for (size_t i = 0; i < 2; i++) {
+                beside[i] = (struct beside){.other = i == 0 ? &beside[1] : NULL};
+                CHECK_EQ(loop_new(&beside[i].loop), 0);
+                CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+                                    fd[i]),
+                         0);
+                CHECK_EQ(stream_accept(&s[i], beside[i].loop, fd[i][0], NULL, &beside_ops,
+                                       &beside[i]),
+                         0);
+                CHECK_EQ(write(fd[i][1], i == 0 ? "ours" : "theirs", i == 0 ? 4 : 6),
+                         i == 0 ? 4 : 6);
+        }
+        loop_run(beside[0].loop);
+        CHECK(beside[0].n == 4 && memcmp(beside[0].got, "ours", 4) == 0);
+        CHECK(beside[1].n == 6 && memcmp(beside[1].got, "theirs", 6) == 0);
+        for (size_t i = 0; i < 2; i++) {
+                stream_free(s[i]);
+                close(fd[i][1]);
+                loop_free(beside[i].loop);
+        }
 }
 
 static unsigned accepted;
@@ -414,4 +637,93 @@ TEST(another_generation_id_is_a_sign_and_nothing_else_is)
         CHECK(!standstill_is_sign(head, sizeof(head)));
         CHECK(!standstill_is_sign("", 0));
         CHECK(!standstill_is_sign("", 1));
+}
+
+/* ---- inside another loop ---- */
+
+static struct {
+        struct loop_io first, second;
+        struct loop_timer timer;
+        unsigned first_calls, second_calls, timer_calls;
+        int fds[2]; /* eventfds */
+} inner;
+
+static void on_second(struct loop_io *io, int events unused_)
+{
+        eventfd_t n;
+
+        CHECK_EQ(eventfd_read(io->ev.fd, &n), 0);
+        inner.second_calls++;
+}
+
+/* What is watched from in here on is watched when dispatch returns. */
+static void on_first(struct loop_io *io, int events unused_)
+{
+        eventfd_t n;
+
+        CHECK_EQ(eventfd_read(io->ev.fd, &n), 0);
+        if (inner.first_calls++ == 0) {
+                loop_io_start(&inner.second, io->loop, inner.fds[1], EV_READ, on_second);
+                loop_timer_in(&inner.timer, 20 * NSEC_PER_MSEC);
+        }
+}
+
+static void on_inner_timer(struct loop_timer *t unused_)
+{
+        inner.timer_calls++;
+}
+
+static bool is_readable(int fd, int timeout_ms)
+{
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+
+        return poll(&p, 1, timeout_ms) == 1;
+}
+
+static void dispatch_all(struct loop *l)
+{
+        unsigned n = 0;
+
+        while (loop_dispatch(l))
+                CHECK(++n < 100);
+}
+
+TEST(a_loop_runs_inside_of_another_by_its_descriptor)
+{
+        struct loop *l;
+        int fd;
+
+        memset(&inner, 0, sizeof(inner));
+        CHECK_EQ(loop_new(&l), 0);
+        fd = loop_nest(l);
+        CHECK(fd >= 0);
+        for (size_t i = 0; i < 2; i++)
+                inner.fds[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        loop_timer_init(&inner.timer, l, on_inner_timer);
+        loop_io_start(&inner.first, l, inner.fds[0], EV_READ, on_first);
+        dispatch_all(l);
+        CHECK(!is_readable(fd, 0));
+
+        CHECK_EQ(eventfd_write(inner.fds[0], 1), 0);
+        CHECK(is_readable(fd, 0));
+        dispatch_all(l);
+        CHECK_EQ(inner.first_calls, 1);
+        CHECK(!is_readable(fd, 0));
+        CHECK_EQ(inner.timer_calls, 0);
+
+        CHECK_EQ(eventfd_write(inner.fds[1], 1), 0);
+        CHECK(is_readable(fd, 0));
+        dispatch_all(l);
+        CHECK_EQ(inner.second_calls, 1);
+
+        CHECK(is_readable(fd, 5000)); /* its timer */
+        dispatch_all(l);
+        CHECK_EQ(inner.timer_calls, 1);
+        CHECK(!is_readable(fd, 0));
+
+        loop_io_stop(&inner.first);
+        loop_io_stop(&inner.second);
+        for (size_t i = 0; i < 2; i++)
+                close(inner.fds[i]);
+        loop_free(l);
 }

@@ -1,7 +1,5 @@
-/*
- * The real kernel's word, in a network namespace of our own: more news than the socket holds,
- * and dumps that are interrupted.
- */
+/* The real kernel's messages, in a network namespace of our own: more of them than the socket
+ * holds, and dumps that are interrupted. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
@@ -219,7 +217,7 @@ TEST(a_dump_that_is_interrupted_is_begun_again)
         CHECK(links_counts(w.links).interrupted >= 3);
         CHECK_EQ(links_counts(w.links).dumps, links_counts(w.links).interrupted + 1);
         CHECK_EQ(n_known(&w), N_ADDRESSES + w.extra);
-        CHECK_EQ(w.changed, 1); /* told once, whole */
+        CHECK_EQ(w.changed, 1); /* reported once, whole */
         world_end(&w);
         rejoin_net();
 }

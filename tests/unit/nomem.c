@@ -4,7 +4,12 @@
 #include <string.h>
 
 static size_t left = SIZE_MAX;
-static bool came;
+static bool came, paused;
+
+void nomem_pause(bool pause)
+{
+        paused = pause;
+}
 
 void nomem_after(size_t n)
 {
@@ -20,7 +25,7 @@ bool nomem_end(void)
 
 static bool fails(void)
 {
-        if (left == SIZE_MAX)
+        if (left == SIZE_MAX || paused)
                 return false;
         if (left-- > 0)
                 return false;

@@ -1,8 +1,6 @@
-/*
- * Memory that runs out when a test says so: the linker hands every allocation of our code to
- * nomem.c (-Wl,--wrap, tests.mk), with the sanitizers' allocator behind it or libc's. What
- * libraries allocate for themselves is not seen.
- */
+/* Memory that runs out when a test says so: the linker redirects every allocation of our code
+ * to nomem.c (-Wl,--wrap, tests.mk), with the sanitizers' allocator behind it or libc's.
+ * Allocations of libraries for themselves are not seen. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,3 +11,5 @@ void nomem_after(size_t n);
 
 /* All succeed again. Returns whether that one came. */
 bool nomem_end(void);
+/* What the test itself does meanwhile has memory, and is not counted. */
+void nomem_pause(bool pause);

@@ -29,19 +29,20 @@ static const char *next(int fd)
         return text;
 }
 
-/* A service manager that does not read is not waited for; once it reads, it is told what counts
+/* A service manager that does not read is not waited for; once it reads, it gets what counts
  * by then, in order, and no more than that. */
-TEST(a_service_manager_that_does_not_read_is_told_later)
+TEST(a_service_manager_that_does_not_read_is_notified_later)
 {
         char path[108];
         int fd = reader(path), kept = open("/dev/null", O_RDONLY | O_CLOEXEC), n = 0;
-        const char *const after[] = {"FDSTORE=1\nFDNAME=place", "READY=1", "STATUS=three",
-                                     "WATCHDOG=1"};
+        const char *const after[] = {"FDSTORE=1\nFDNAME=place", "FDSTORE=1\nFDNAME=tenancy",
+                                     "READY=1", "STATUS=three", "WATCHDOG=1"};
 
         setenv("NOTIFY_SOCKET", path, 1);
         for (int i = 0; i < 1000; i++)
                 notify_status("%d", i);
         notify_keep_fd("place", kept);
+        notify_keep_fd("tenancy", kept);
         notify_watchdog();
         notify_status("one");
         notify_ready();
@@ -68,7 +69,7 @@ TEST(a_service_manager_that_does_not_read_is_told_later)
 }
 
 /* The journal's own protocol; and no waiting for a journal that does not read. */
-TEST(the_journal_is_told_and_not_waited_for)
+TEST(the_journal_is_written_and_not_waited_for)
 {
         const char *fields[] = {"A=b", "TWO=x\ny", NULL};
         char path[108], wanted[128];

@@ -1,9 +1,9 @@
-/* A core and its replica, driven by hand: what it sends to others is lost, and none may give
- * up. */
+/* A core and its replica, driven by hand: what it sends to others is lost, and the test fails
+ * if it ends by `fatal`. */
 #pragma once
 
 #include "../sim/world.h"
-#include "service/core.h"
+#include "core/core.h"
 
 /* One of the members 1 to @n_members, as number 1, with its log on @disk; started. Of @cfg who
  * it is and its seed are set here. */

@@ -1,9 +1,9 @@
-/* Snapshots and hashes are of one moment, and end, whatever is compacted meanwhile; and what is
- * streamed is not held. */
+/* Snapshots and hashes show one moment, and end, whatever is compacted meanwhile; and a
+ * snapshot that is streamed is not held in memory. */
 #include <malloc.h>
 
-#include "lease/saver.h"
 #include "rig.h"
+#include "state/saver.h"
 
 #define KEYS 200
 #define SNAPSHOT "/etcdserverpb.Maintenance/Snapshot"

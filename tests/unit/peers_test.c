@@ -19,15 +19,15 @@ static struct {
         void (*act)(void); /* what the receiver does inside of a frame; NULL: ends the run */
 } w;
 
-static size_t told_len; /* what the other end says of us */
-static uint8_t told_bytes[16];
+static size_t notice_len; /* what the other end says of us */
+static uint8_t notice_bytes[16];
 
 static int on_frame(void *userdata, uint64_t id, struct view frame)
 {
         (void) userdata;
-        if (id == 2 && frame.len <= sizeof(told_bytes)) {
-                told_len = frame.len;
-                memcpy(told_bytes, frame.p, frame.len);
+        if (id == 2 && frame.len <= sizeof(notice_bytes)) {
+                notice_len = frame.len;
+                memcpy(notice_bytes, frame.p, frame.len);
         }
         if (id == 1 && frame.len == 4 && memcmp(frame.p, "vote", 4) == 0) {
                 w.got++;
@@ -52,7 +52,7 @@ static void on_up(void *userdata, uint64_t id)
 }
 
 /* To strangers: as of which entry they are none of us. */
-static uint64_t told_index;
+static uint64_t removed_index;
 static unsigned n_strange;
 
 static uint64_t on_strange(void *userdata, uint64_t id)
@@ -60,7 +60,7 @@ static uint64_t on_strange(void *userdata, uint64_t id)
         (void) userdata;
         (void) id;
         n_strange++;
-        return told_index;
+        return removed_index;
 }
 
 static const struct peers_ops ops = {
@@ -199,7 +199,7 @@ static void inside_of_a_frame(void (*act)(void), unsigned got)
         tear_down(rv);
 }
 
-/* A frame that shows a damaged log, a full disk, a bug: the program lets go of its links while
+/* A frame that shows a damaged log, a full disk, a bug: the program frees its links while
  * one of them is being read. Not one frame more is taken. */
 TEST(links_end_inside_of_a_frame)
 {
@@ -249,15 +249,15 @@ static void remove_inside(void)
 }
 
 /* In plaintext anybody can say to be anybody: but only to be a member; and who is none any more
- * is told so, on its own link, and tries again no more often than the rest. */
-TEST(a_stranger_is_not_heard_and_is_told)
+ * is notified, on its own link, and tries again no more often than the rest. */
+TEST(a_stranger_is_refused_and_notified)
 {
         char from[64], to[64];
         struct resolver *rv = set_up(from, to);
 
-        told_index = 7;
+        removed_index = 7;
         n_strange = 0;
-        told_len = 0;
+        notice_len = 0;
         w.from = start(rv, 1, from);
         w.to = start(rv, 2, to);
         CHECK_EQ(peers_add(w.from, 2, to), 0);
@@ -266,14 +266,14 @@ TEST(a_stranger_is_not_heard_and_is_told)
         run_for(1500 * MS);
         CHECK_EQ(w.got, 0);
         CHECK(n_strange > 0 && n_strange < 10);
-        CHECK(told_len == 9 && told_bytes[0] == FRAME_REMOVED && told_bytes[1] == 7);
-        /* Where that is not known for good, it is not told. */
-        told_index = 0;
-        told_len = 0;
+        CHECK(notice_len == 9 && notice_bytes[0] == FRAME_REMOVED && notice_bytes[1] == 7);
+        /* Where that is not known for good, it is not notified. */
+        removed_index = 0;
+        notice_len = 0;
         n_strange = 0;
         for (int i = 0; i < 10 && n_strange == 0; i++)
                 run_for(700 * MS);
-        CHECK(n_strange > 0 && told_len == 0);
+        CHECK(n_strange > 0 && notice_len == 0);
         /* And once it is a member, it is heard. */
         CHECK_EQ(peers_add(w.to, 1, from), 0);
         run_for(5000 * MS);
@@ -283,7 +283,7 @@ TEST(a_stranger_is_not_heard_and_is_told)
 
 TEST(who_was_removed_is_not_heard_to_its_end)
 {
-        told_index = 0;
+        removed_index = 0;
         inside_of_a_frame(remove_inside, 1);
 }
 

@@ -1,4 +1,4 @@
-/* Large ranges beside those who write and compact without end, and beside slow readers. */
+/* Large ranges beside clients that write and compact without end, and beside slow readers. */
 #include "rig.h"
 
 #define RANGE "/etcdserverpb.KV/Range"
@@ -276,7 +276,7 @@ static void got_part(struct rig_call *call, struct view m)
         f->count += r->count;
 }
 
-/* The same as parts are told: an answer whole is one, without what stands around it. */
+/* The same as parts are sent: an answer whole is one, without what stands around it. */
 static void got_whole(struct rig_call *call, struct view m)
 {
         cleanup_(buf_fini) struct buf part = {0};
@@ -369,7 +369,7 @@ TEST(who_reads_slowly_holds_little)
 }
 
 /* One that does not read keeps what it looks at for so long as there is room. */
-TEST(who_reads_too_slowly_for_what_is_compacted_is_told)
+TEST(a_reader_too_slow_for_compaction_gets_an_error)
 {
         Pb__RangeRequest q = everything();
         struct rig_call call;
@@ -435,7 +435,7 @@ static void ask_and_wait(struct rig_conn *c, const char *path, const ProtobufCMe
 
 /* A role may have 1,000 permissions, and their keys are as long as a request: as often as they
  * were asked for, so often they were there. */
-TEST(roles_are_told_as_they_are_read)
+TEST(roles_are_listed_as_they_are_read)
 {
         static char from[500000], end[500000];
         Pb__AuthRoleAddRequest add = PB__AUTH_ROLE_ADD_REQUEST__INIT;

@@ -1,4 +1,5 @@
-/* Reads that nobody answers, since there is no leader: they end in time, and leave nothing. */
+/* Reads that cannot be answered, since there is no leader: they end in time, and leave nothing.
+ * */
 #include "one.h"
 #include "test.h"
 

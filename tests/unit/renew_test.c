@@ -1,4 +1,5 @@
-/* When renewals go: a replica alone, whose disk takes a millisecond for each write. */
+/* When renewals are proposed: a single replica, whose disk takes a millisecond for each write.
+ * */
 #include <stdlib.h>
 
 #include "one.h"
@@ -275,23 +276,23 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
         l = leases_find(&core_state(one.core)->leases, q.id);
         CHECK(l != NULL);
         end_of = deadlines_get(&core_state(one.core)->deadlines, l->slot);
-        CHECK(lease_diff(end_of, granted) >= (100000 + 99) * MS);
+        CHECK(lease_time_diff(end_of, granted) >= (100000 + 99) * MS);
         end();
 }
 
-static unsigned n_told, n_told_gone;
+static unsigned n_reported, n_reported_gone;
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
 {
         (void) u;
         (void) n_keys;
         CHECK(term > 0);
-        n_told++;
-        n_told_gone += !leases_find(&core_state(one.core)->leases, lease);
+        n_reported++;
+        n_reported_gone += !leases_find(&core_state(one.core)->leases, lease);
 }
 
-/* The log is told of each lease that ends: 8,192 lines at once were 40 ms. */
-TEST(the_end_of_many_leases_is_told_some_at_a_time)
+/* Each lease that ends is logged: 8,192 lines at once were 40 ms. */
+TEST(the_end_of_many_leases_is_reported_in_batches)
 {
         struct core_owner owner = one_owner;
         enum { N = 5000 };
@@ -301,7 +302,7 @@ TEST(the_end_of_many_leases_is_told_some_at_a_time)
         owner.expired = on_expired;
         begin(NULL, 0, 0);
         core_set_owner(one.core, &owner, NULL);
-        n_told = n_told_gone = 0;
+        n_reported = n_reported_gone = 0;
         s = core_state(one.core);
         for (int64_t id = 1; id <= N; id++) {
                 struct lease *l;
@@ -310,14 +311,14 @@ TEST(the_end_of_many_leases_is_told_some_at_a_time)
                 CHECK_EQ(deadlines_set(&s->deadlines, l->slot, s->time), 0);
         }
         for (; s->leases.n > 0 && turns < 20000; turns++) {
-                unsigned was = n_told;
+                unsigned was = n_reported;
 
                 turn();
-                most = max_of(most, n_told - was);
+                most = max_of(most, n_reported - was);
         }
         CHECK_EQ(s->leases.n, 0);
-        CHECK_EQ(n_told, N);
-        CHECK_EQ(n_told_gone, 0);
+        CHECK_EQ(n_reported, N);
+        CHECK_EQ(n_reported_gone, 0);
         CHECK(most <= 2100); /* when the disk answers, and in the turn itself */
         core_free(one.core);
         disk_free(one.disk);

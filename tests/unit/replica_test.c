@@ -1,4 +1,4 @@
-/* One replica, driven by frames: what it says to a leader, and when. */
+/* One replica, driven by frames: what it answers to a leader, and when. */
 #include "consensus/replica.h"
 
 #include <raft.h>
@@ -13,10 +13,10 @@
 static struct {
         struct disk *disk;
         struct replica *replica;
-        uint64_t told;      /* the highest index that it said to have */
-        uint64_t told_term; /* in which term */
-        char state, loaded; /* what was loaded last, and beside it; 0: nothing */
-        int load_fails;     /* ...with this, where it is not 0 */
+        uint64_t acked;      /* the highest index that it said to have */
+        uint64_t acked_term; /* in which term */
+        char state, loaded;  /* what was loaded last, and beside it; 0: nothing */
+        int load_fails;      /* ...with this, where it is not 0 */
         struct view loading;
         unsigned load_slices, dropped; /* slices that are still to come before that */
         const char *gave_up;
@@ -36,8 +36,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 return;
         CHECK_EQ(message_decode(frame, &m), 0);
         if (m.type == RAFT_APPEND_ENTRIES_RESULT && m.append_entries_result.rejected == 0) {
-                w.told = max_of(w.told, (uint64_t) m.append_entries_result.last_log_index);
-                w.told_term = m.append_entries_result.term;
+                w.acked = max_of(w.acked, (uint64_t) m.append_entries_result.last_log_index);
+                w.acked_term = m.append_entries_result.term;
         }
         message_discard(&m);
 }
@@ -134,7 +134,7 @@ static void restart(void)
         replica_flush(w.replica, w.now);
         while (sim_disk_busy(w.disk))
                 sim_disk_finish(w.disk); /* what it keeps aside */
-        w.told = w.told_term = 0;
+        w.acked = w.acked_term = 0;
 }
 
 static void begin_as(bool alone)
@@ -251,13 +251,13 @@ TEST(a_write_of_what_was_overwritten_acknowledges_nothing)
         append(3, 3, 2, 4, 1);
         CHECK(sim_disk_busy(w.disk));
         finish();
-        CHECK_EQ(w.told, 0);
+        CHECK_EQ(w.acked, 0);
         finish();
-        CHECK_EQ(w.told, 4);
-        CHECK_EQ(w.told_term, 3);
+        CHECK_EQ(w.acked, 4);
+        CHECK_EQ(w.acked_term, 3);
         append(3, 3, 5, 6, 3);
         finish();
-        CHECK_EQ(w.told, 6);
+        CHECK_EQ(w.acked, 6);
         end();
 }
 
@@ -268,12 +268,12 @@ TEST(a_write_acknowledges_what_is_left_of_it)
         append(2, 2, 2, 10, 1);
         append(3, 3, 6, 8, 2);
         finish();
-        CHECK_EQ(w.told, 5);
+        CHECK_EQ(w.acked, 5);
         append(3, 3, 9, 9, 3);
         finish();
-        CHECK_EQ(w.told, 8);
+        CHECK_EQ(w.acked, 8);
         finish();
-        CHECK_EQ(w.told, 9);
+        CHECK_EQ(w.acked, 9);
         end();
 }
 
@@ -282,7 +282,7 @@ TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
 {
         for (int round = 0; round < 40; round++) {
                 struct rnd r;
-                uint64_t told, term;
+                uint64_t acked, term;
 
                 begin();
                 rnd_init(&r, rnd(0, UINT64_MAX));
@@ -290,17 +290,17 @@ TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
                 append(3, 3, 2, 1 + rnd(1, 8), 1);
                 for (uint64_t n = rnd(0, 2); n > 0; n--)
                         finish();
-                told = w.told;
-                term = w.told_term;
+                acked = w.acked;
+                term = w.acked_term;
                 sim_disk_crash(w.disk, &r);
                 replica_free(w.replica);
                 restart();
-                CHECK(replica_status(w.replica).last >= told);
+                CHECK(replica_status(w.replica).last >= acked);
                 /* The next leader finds out what is there: it has what the old one had. */
-                if (told > 0)
-                        append(3, term + 1, told + 1, told + 1, term);
+                if (acked > 0)
+                        append(3, term + 1, acked + 1, acked + 1, term);
                 finish();
-                CHECK_EQ(w.told, told > 0 ? told + 1 : 0);
+                CHECK_EQ(w.acked, acked > 0 ? acked + 1 : 0);
                 end();
         }
 }
@@ -312,13 +312,13 @@ TEST(a_write_that_an_install_overtakes_acknowledges_nothing)
         append(2, 2, 2, 30, 1);
         install(3, 3, 20);
         finish(); /* the write */
-        CHECK_EQ(w.told, 0);
+        CHECK_EQ(w.acked, 0);
         finish(); /* the snapshot */
-        CHECK_EQ(w.told, 20);
+        CHECK_EQ(w.acked, 20);
         append(3, 3, 21, 22, 3);
         while (sim_disk_busy(w.disk))
                 finish();
-        CHECK_EQ(w.told, 22);
+        CHECK_EQ(w.acked, 22);
         replica_free(w.replica);
         restart();
         CHECK_EQ(replica_status(w.replica).last, 22);
@@ -331,7 +331,7 @@ TEST(what_is_acknowledged_after_a_kill_outlives_a_power_loss)
 {
         for (int round = 0; round < 40; round++) {
                 struct rnd r;
-                uint64_t told;
+                uint64_t acked;
 
                 begin();
                 rnd_init(&r, rnd(0, UINT64_MAX));
@@ -342,16 +342,16 @@ TEST(what_is_acknowledged_after_a_kill_outlives_a_power_loss)
                 replica_free(w.replica);
                 restart();
                 append(2, 2, 4, 3, 2); /* a heartbeat */
-                told = replica_status(w.replica).last;
-                CHECK_EQ(w.told, 3);
-                if (told > 3) {
-                        append(2, 2, told + 1, told, 2);
-                        CHECK_EQ(w.told, told);
+                acked = replica_status(w.replica).last;
+                CHECK_EQ(w.acked, 3);
+                if (acked > 3) {
+                        append(2, 2, acked + 1, acked, 2);
+                        CHECK_EQ(w.acked, acked);
                 }
                 sim_disk_crash(w.disk, &r);
                 replica_free(w.replica);
                 restart();
-                CHECK(replica_status(w.replica).last >= told);
+                CHECK(replica_status(w.replica).last >= acked);
                 end();
         }
 }
@@ -410,22 +410,22 @@ TEST(a_snapshot_that_does_not_load_is_refused)
                 settle();
                 install_state(2, 2, 20, 'a', false);
                 settle();
-                CHECK_EQ(w.told, 20);
+                CHECK_EQ(w.acked, 20);
                 CHECK_EQ(w.state, 'a');
                 install_state(2, 2, 30, how == 0 ? 'b' : 'c', how == 1);
                 settle();
-                CHECK_EQ(w.told, 20);
+                CHECK_EQ(w.acked, 20);
                 CHECK_EQ(w.state, 'a');
                 append(2, 2, 21, 22, 2); /* it goes on with what it has */
                 settle();
-                CHECK_EQ(w.told, 22);
+                CHECK_EQ(w.acked, 22);
                 restart_with('a');
                 append(2, 2, 23, 22, 2);
                 install_state(2, 2, 30, how == 0 ? 'b' : 'c', how == 1);
                 settle();
                 install_state(2, 2, 30, 'd', false); /* the same place, another try */
                 settle();
-                CHECK_EQ(w.told, 30);
+                CHECK_EQ(w.acked, 30);
                 restart_with('d');
                 end();
         }
@@ -468,17 +468,17 @@ TEST(a_snapshot_is_read_in_while_others_have_their_turn)
         install_state(2, 2, 20, 'a', false);
         for (unsigned i = 0; i < 19; i++) {
                 CHECK(w.load_slices > 0);
-                w.told_term = 0;
+                w.acked_term = 0;
                 append(2, 2, 11, 10, 2);
-                CHECK_EQ(w.told_term, 2);
-                CHECK_EQ(w.told, 10);
+                CHECK_EQ(w.acked_term, 2);
+                CHECK_EQ(w.acked, 10);
                 CHECK_EQ(w.loaded, 0);
                 CHECK(!boot_before(boot_add(w.now, MSEC), replica_next(w.replica)));
                 pass(1);
         }
         pass(2);
         settle();
-        CHECK_EQ(w.told, 20);
+        CHECK_EQ(w.acked, 20);
         CHECK_EQ(w.state, 'a');
         CHECK_EQ(w.dropped, 0);
         end();
@@ -509,7 +509,7 @@ TEST(a_snapshot_that_is_half_read_in_is_dropped)
                 pass(30);
                 settle();
                 CHECK_EQ(w.state, how == 0 ? 'c' : 0);
-                CHECK_EQ(w.told, how == 0 ? 30 : 12);
+                CHECK_EQ(w.acked, how == 0 ? 30 : 12);
                 CHECK_EQ(w.dropped, 1);
                 end();
         }

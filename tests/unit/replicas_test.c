@@ -1,4 +1,4 @@
-/* Three replicas without their network: what is sent is carried, or lost, by hand. */
+/* Three replicas without a network: the test carries, or loses, what they send. */
 #include <bsd/sys/queue.h>
 #include <stdlib.h>
 
@@ -321,7 +321,7 @@ static bool acknowledgements(const struct frame *f)
 }
 
 /* A link breaks with a proposal in it; leader and term stay. */
-TEST(a_leader_that_stops_is_told_whether_to_wait)
+TEST(a_leader_that_steps_down_learns_whether_to_wait)
 {
         struct net_node *leader;
 
@@ -475,8 +475,8 @@ static bool to_followers(const struct frame *f)
 }
 
 /* The leader commits nothing for a while and its queue is full: what is refused there comes
- * again when there is room, and new ones are told at once. */
-TEST(a_full_leader_is_told_of_and_tried_again)
+ * again when there is room, and new ones get the error at once. */
+TEST(a_full_leader_is_reported_and_tried_again)
 {
         struct net_node *leader, *from;
         unsigned n = 0;
@@ -778,7 +778,7 @@ TEST(a_snapshot_that_is_written_for_long_is_waited_for)
 
 /* Who asks for a snapshot, to defragment, gets the room that a log of large entries took: in
  * memory and on disk. */
-TEST(a_snapshot_that_was_asked_for_lets_go_of_the_log)
+TEST(a_requested_snapshot_releases_the_log)
 {
         struct net_node *leader;
 
@@ -885,7 +885,7 @@ static void begin_again(bool stale)
                 CHECK_EQ(propose(leader, 100000), 0);
                 pass(2 * MS);
         }
-        stale_once = stale; /* the next one to encode is told so */
+        stale_once = stale; /* the next one to encode gets -ESTALE */
         late->full = true;
         net.lost = to_the_dead;
         for (unsigned i = 0; i < 40; i++) {
@@ -901,7 +901,7 @@ static void begin_again(bool stale)
         CHECK_EQ(late->snaps, 0);
         stop();
 }
-TEST(a_snapshot_begun_again_does_not_let_go_of_the_log)
+TEST(a_restarted_snapshot_does_not_release_the_log)
 {
         begin_again(false);
         begin_again(true);
@@ -1055,7 +1055,7 @@ static int copy_file(const char *name, uint64_t size, void *arg)
 /* An older copy of its directory is put back under a follower: the leader says so, also to
  * that one, which stops, and is not started again; and not of one that was merely away. With
  * its vote, one that lacks what was acknowledged, too, would lead (I5). */
-TEST(who_has_lost_what_it_acknowledged_is_told_so)
+TEST(a_replica_that_lost_acknowledged_entries_is_notified)
 {
         struct store_error err = {""};
         struct net_node *leader, *f, *third;

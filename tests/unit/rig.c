@@ -81,7 +81,8 @@ void rig_begin(void)
         one_new(&rig.core, &own.replica, own.disk, 1,
                 &(struct core_config){.timeout = 5 * NSEC_PER_SEC,
                                       .max_txn_ops = 128,
-                                      .watch_progress = 600 * NSEC_PER_SEC},
+                                      .watch_progress = 600 * NSEC_PER_SEC,
+                                      .cache_term = 3 * NSEC_PER_SEC},
                 rig.now);
         CHECK_EQ(worker_new(&own.passwords, NULL, "passwords"), 0);
         CHECK_EQ(api_new(&rig.api, rig.core, own.passwords, 300 * NSEC_PER_SEC), 0);
@@ -259,6 +260,7 @@ void rig_turn(void)
         rig.now = boot_add(rig.now, RIG_TURN);
         replica_run(own.replica, rig.now);
         core_run(rig.core, rig.now);
+        api_decide(rig.api, rig.now);
         core_flush(rig.core, rig.now);
         replica_flush(own.replica, rig.now);
         took(since);

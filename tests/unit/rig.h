@@ -1,12 +1,10 @@
-/*
- * A replica alone with its services, on a disk in memory, and clients of several addresses:
+/* A single replica with its services, on a disk in memory, and clients of several addresses:
  * both sides of their connections are the real ones, without sockets. Time goes on with each
- * turn; a password is hashed when the test says so, and its hash is the password.
- */
+ * turn; a password is hashed when the test says so, and its hash is the password. */
 #pragma once
 
+#include "etcd/api.h"
 #include "rpc/conn.h"
-#include "service/api.h"
 #include "test.h"
 
 #define RIG_TURN NSEC_PER_MSEC

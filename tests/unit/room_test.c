@@ -1,9 +1,11 @@
-/* Answers that are made whole: what is held of them has a bound, and each comes to its end. */
+/* Answers that are made whole: what is held of them is bounded, and each is delivered in the
+ * end. */
 #include "rig.h"
 
 #define TXN "/etcdserverpb.KV/Txn"
 #define PUT "/etcdserverpb.KV/Put"
 #define DELETE "/etcdserverpb.KV/DeleteRange"
+#define REVOKE "/etcdserverpb.Lease/LeaseRevoke"
 #define LEADER "/v3electionpb.Election/Leader"
 #define CROWD 100
 #define VALUE ((size_t) 1 << 20)
@@ -105,8 +107,8 @@ static void crowd_asks(const char *path, const ProtobufCMessage *m)
 }
 
 /* Of 100 who read nothing, as many have their answer as may, and the others wait, which their
- * server is told. Who comes from elsewhere, or asks for little, has his; some of those who wait
- * go; all others have theirs once they read. */
+ * server is informed. Who comes from elsewhere, or asks for little, has his; some of those who
+ * wait go; all others have theirs once they read. */
 static void crowd(const char *path, const ProtobufCMessage *m)
 {
         struct txn other;
@@ -252,7 +254,8 @@ static void hang(unsigned n, size_t size)
         CHECK(key);
         memset(key, 'k', size);
         CHECK_EQ(leases_add(&s->leases, 7, 1000000, 1, NULL, 0, NULL, &l), 0);
-        CHECK_EQ(deadlines_set(&s->deadlines, l->slot, lease_add(s->time, 1000 * NSEC_PER_SEC)),
+        CHECK_EQ(deadlines_set(&s->deadlines, l->slot,
+                               lease_time_add(s->time, 1000 * NSEC_PER_SEC)),
                  0);
         for (unsigned i = 0; i < n; i++) {
                 struct kv_key *k;
@@ -276,6 +279,100 @@ static void crowd_asks_for_keys(unsigned n, size_t size)
 }
 
 /* What was encoded last, which is all of one that is not large, was counted nowhere. */
+/* So many leases, 1 and so on, with as many keys each: of lease i those that begin with its
+ * number. */
+static void hang_on_many(unsigned n_leases, unsigned n_keys)
+{
+        struct state *s = core_state(rig.core);
+
+        for (unsigned i = 0; i < n_leases * n_keys; i++) {
+                int64_t id = 1 + i / n_keys;
+                struct kv_key *k;
+                char key[32];
+                struct lease *l = leases_find(&s->leases, id);
+
+                if (!l) {
+                        CHECK_EQ(leases_add(&s->leases, id, 1000000, 1, NULL, 0, NULL, &l), 0);
+                        CHECK_EQ(deadlines_set(&s->deadlines, l->slot,
+                                               lease_time_add(s->time, 1000 * NSEC_PER_SEC)),
+                                 0);
+                }
+                snprintf(key, sizeof(key), "%03u/%06u", (unsigned) id, i);
+                CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, strlen(key), "v", 1, id, &k), 0);
+                leases_attach(k, l);
+        }
+}
+
+/* Each of a crowd has asked for something else of this kind: what is small does not wait for
+ * all of them, and all come to their end. */
+static void removals(void (*ask)(size_t i, struct rig_conn *c))
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct rig_call call;
+
+        begin();
+        hang_on_many(CROWD, 4000);
+        for (size_t i = 0; i < CROWD; i++) {
+                conns[i] = i % 10 == 0 ? rig_connect(0) : conns[i - 1];
+                ask(i, conns[i]);
+        }
+        put.key = put.value = pb_bytes("put", 3);
+        rig_ask(rig_connect(0), &call, PUT, &put.base);
+        rig_wait(&call, 100);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK(n_over() < CROWD / 2);
+        rig_forget(&call);
+        for (size_t i = 0; i < CROWD; i++) {
+                rig_wait(&calls[i], 2000);
+                CHECK_EQ(calls[i].code, RPC_OK);
+                rig_forget(&calls[i]);
+        }
+        rig_end();
+}
+
+static void ask_to_delete(size_t i, struct rig_conn *c)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+        char from[16], to[16];
+
+        snprintf(from, sizeof(from), "%03zu/", i + 1);
+        snprintf(to, sizeof(to), "%03zu0", i + 1);
+        q.key = pb_bytes(from, 4);
+        q.range_end = pb_bytes(to, 4);
+        rig_ask(c, &calls[i], DELETE, &q.base);
+}
+
+static void ask_to_revoke(size_t i, struct rig_conn *c)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+        q.id = (int64_t) i + 1;
+        rig_ask(c, &calls[i], REVOKE, &q.base);
+}
+
+TEST(deletions_leave_the_log_to_others)
+{
+        removals(ask_to_delete);
+}
+
+TEST(revocations_leave_the_log_to_others)
+{
+        removals(ask_to_revoke);
+}
+
+/* The largest there is passes when nothing of its kind is on its way. */
+TEST(a_deletion_of_more_than_the_log_has_for_all_comes_to_its_end)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+
+        begin();
+        hang_on_many(1, 50000);
+        q.key = pb_bytes("001/", 4);
+        q.range_end = pb_bytes("0010", 4);
+        ask_once(0, DELETE, &q.base, 1000);
+        rig_end();
+}
+
 TEST(keys_of_a_lease_that_nobody_reads_wait_for_room)
 {
         crowd_asks_for_keys(1, VALUE);
@@ -304,7 +401,7 @@ TEST(old_values_that_nobody_reads_wait_for_room)
         crowd(PUT, &q.base);
 }
 
-/* Each deletes what is there again by the time: all that wait were told how much it was. */
+/* Each deletes what is there again by the time: all that wait got its size as it was. */
 TEST(deletions_that_nobody_reads_wait_for_room)
 {
         Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;

@@ -1,4 +1,4 @@
-/* A client and a server of rpc/ with a wire between them that gives bytes in pieces of any
+/* A client and a server of rpc/ with a wire between them that delivers bytes in pieces of any
  * size. */
 #include "rpc/conn.h"
 #include "test.h"
@@ -158,7 +158,7 @@ TEST(errors_have_their_code_and_text)
         free(big);
 }
 
-/* A31: whoever waits is told when the connection ends. */
+/* A31: whoever waits gets an error when the connection ends. */
 TEST(a_connection_that_ends_tells_its_calls)
 {
         struct rpc_conn *c = NULL, *s = NULL;
@@ -260,8 +260,9 @@ TEST(a_timeout_of_any_length_is_a_timeout)
         }
 }
 
-/* A server that compresses, or sends too much: the client that waits is told, once, why. */
-TEST(a_client_is_told_of_an_answer_that_it_does_not_take)
+/* A server that compresses, or sends too much: the client that waits gets one error that says
+ * why. */
+TEST(a_client_gets_an_error_for_an_answer_it_cannot_take)
 {
         static const char *const messages[] = {"\1\0\0\0\1x", "\0\x7f\0\0\0"};
         static const size_t lengths[] = {6, 5};
@@ -290,4 +291,98 @@ TEST(a_client_is_told_of_an_answer_that_it_does_not_take)
                 CHECK_EQ(seen.closed, 1u);
                 CHECK_EQ(seen.code, codes[i]);
         }
+}
+
+/* ---- a client that does not read, and one whose call did not go out ---- */
+
+static struct rpc_call *watching;
+
+static void stop_message(struct rpc_call *call, struct view m)
+{
+        got_message(call, m);
+        rpc_call_hold(call);
+}
+
+static void was_sent_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        got_status(call, code, message);
+        seen.bytes = rpc_call_was_sent(call);
+}
+
+static const struct rpc_handler stopping = {
+        .on_message = stop_message, .on_status = got_status, .on_close = echo_close};
+static const struct rpc_handler asking = {
+        .on_message = got_message, .on_status = was_sent_status, .on_close = echo_close};
+
+/* What it does not take stays with the server, but for a window's worth; other calls of the
+ * connection go on; and once it goes on it has all of it. */
+TEST(a_client_that_takes_nothing_makes_the_server_wait)
+{
+        static const struct rpc_limits limits = {
+                .message_max = 1 << 20, .calls_max = 100, .too_large = "too large"};
+        static const char text[1000];
+        struct rpc_conn *client, *server;
+        struct rpc_call *other;
+
+        memset(&seen, 0, sizeof(seen));
+        CHECK_EQ(rpc_conn_new_client(&client, "t", false), 0);
+        CHECK_EQ(rpc_conn_new_server(&server, &limits, accept_call, NULL), 0);
+        CHECK_EQ(rpc_call_new(client, "/t.T/Echo", false, &stopping, NULL, &watching), 0);
+        for (int i = 0; i < 2000; i++)
+                CHECK_EQ(rpc_call_send(watching, text, sizeof(text)), 0);
+        pump(client, server);
+        CHECK_EQ(seen.messages, 1);
+        CHECK(rpc_conn_held(server) > 1000 * 1000);
+        CHECK(rpc_conn_held(client) < 400 * 1000);
+        CHECK_EQ(rpc_call_new(client, "/t.T/Echo", false, &client_handler, NULL, &other), 0);
+        CHECK_EQ(rpc_call_send(other, text, sizeof(text)), 0);
+        rpc_call_end(other);
+        pump(client, server);
+        CHECK_EQ(seen.statuses, 1);
+        CHECK_EQ(seen.messages, 2);
+        watching->handler = &client_handler;
+        rpc_call_release(watching);
+        rpc_call_end(watching);
+        pump(client, server);
+        CHECK_EQ(seen.messages, 2001);
+        CHECK_EQ(seen.statuses, 2);
+        rpc_conn_free(client);
+        rpc_conn_free(server);
+}
+
+TEST(a_call_that_did_not_go_out_is_known_for_it)
+{
+        static const struct rpc_limits few = {
+                .message_max = 1 << 20, .calls_max = 1, .too_large = "too large"};
+        struct rpc_conn *client, *server;
+        struct rpc_call *a, *b;
+
+        for (int out = 0; out < 2; out++) {
+                memset(&seen, 0, sizeof(seen));
+                seen.bytes = 7;
+                CHECK_EQ(rpc_conn_new_client(&client, "t", false), 0);
+                CHECK_EQ(rpc_conn_new_server(&server, &few, accept_call, NULL), 0);
+                pump(client, server);
+                CHECK_EQ(rpc_call_new(client, "/t.T/Echo", false, &asking, NULL, &a), 0);
+                CHECK_EQ(rpc_call_send(a, "x", 1), 0);
+                if (out)
+                        pump(client, server);
+                rpc_conn_free(client);
+                CHECK_EQ(seen.code, RPC_UNAVAILABLE);
+                CHECK_EQ(seen.bytes, out);
+                rpc_conn_free(server);
+        }
+        /* One that the server has no room for waits, and has not gone out either. */
+        CHECK_EQ(rpc_conn_new_client(&client, "t", false), 0);
+        CHECK_EQ(rpc_conn_new_server(&server, &few, accept_call, NULL), 0);
+        pump(client, server);
+        CHECK_EQ(rpc_call_new(client, "/t.T/Echo", false, &stopping, NULL, &a), 0);
+        CHECK_EQ(rpc_call_new(client, "/t.T/Echo", false, &asking, NULL, &b), 0);
+        CHECK_EQ(rpc_call_send(a, "x", 1), 0);
+        CHECK_EQ(rpc_call_send(b, "x", 1), 0);
+        pump(client, server);
+        CHECK(rpc_call_was_sent(a));
+        CHECK(!rpc_call_was_sent(b));
+        rpc_conn_free(client);
+        rpc_conn_free(server);
 }

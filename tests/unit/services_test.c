@@ -1,6 +1,6 @@
-#include "client/brake.h"
-#include "client/services.h"
-#include "client/tags.h"
+#include "member/brake.h"
+#include "member/services.h"
+#include "member/tags.h"
 #include "test.h"
 
 #define V(s) ((struct view){(const uint8_t *) (s), strlen(s)})
@@ -114,7 +114,7 @@ TEST(services_come_and_go)
         put(&v, "nonsense", "{}", 7, 7, 7);
         SAID("+web/h1 +web/h2 +db/h1/x ");
         put(&v, "web/h1", "{\"port\":81,\"invocation\":\"a\"}", 7, 5, 8);
-        put(&v, "web/h1", "{\"port\":81,\"invocation\":\"a\"}", 7, 5, 8); /* told before */
+        put(&v, "web/h1", "{\"port\":81,\"invocation\":\"a\"}", 7, 5, 8); /* announced before */
         SAID("=web/h1 ");
         put(&v, "web/h1", "{\"port\":81,\"invocation\":\"b\"}", 7, 5, 9);
         SAID("-web/h1(restarted) +web/h1 ");

@@ -41,7 +41,7 @@ TEST(the_deadline_counts_from_the_send_time)
 
 /* The core may say less than it granted; then that is how long it is good for, from that
  * renewal on. What it says of more is not believed. */
-TEST(the_least_ttl_that_was_told_counts)
+TEST(the_lowest_ttl_that_was_answered_counts)
 {
         struct session s = held_since(0);
 
@@ -74,7 +74,7 @@ TEST(who_loses_at_once_asks_less_often)
                                 session_registered(&s);
                         session_gone(&s, grants);
                 } else if (a == SESSION_TELL_LOST) {
-                        session_told_lost(&s);
+                        session_loss_announced(&s);
                 } else {
                         CHECK_EQ(a, SESSION_WAIT);
                         CHECK(boot_before(now, session_wakeup(&s)));
@@ -87,7 +87,7 @@ TEST(who_loses_at_once_asks_less_often)
         session_renewed(&s, 7, TTL, T(5000));
         session_gone(&s, 7);
         CHECK_EQ(session_next_action(&s, T(6000)), SESSION_TELL_LOST);
-        session_told_lost(&s);
+        session_loss_announced(&s);
         CHECK_EQ(session_next_action(&s, T(6000)), SESSION_GRANT);
 }
 
@@ -119,13 +119,13 @@ TEST(who_is_in_doubt_renews_at_once)
         session_gone(&s, 7);
         CHECK(!session_holds(&s, T(2001)));
         CHECK_EQ(session_next_action(&s, T(2001)), SESSION_TELL_LOST);
-        session_told_lost(&s);
+        session_loss_announced(&s);
         session_doubt(&s, T(2002)); /* of nothing */
         CHECK_EQ(session_next_action(&s, T(2002)), SESSION_GRANT);
 }
 
 /* A31; A50: on other replicas; A51: in time for several attempts. */
-TEST(it_renews_at_half_time_then_more_and_more_and_lets_go_by_itself)
+TEST(it_renews_at_half_time_then_more_often_and_gives_up_by_itself)
 {
         struct session s = held_since(0);
         unsigned n = 0, all = 0;
@@ -150,7 +150,7 @@ TEST(it_renews_at_half_time_then_more_and_more_and_lets_go_by_itself)
         CHECK(now.ns >= T(9980).ns && now.ns < T(10000).ns);
         CHECK(!session_holds(&s, now));
         CHECK_EQ(s.lease, 0);
-        session_told_lost(&s);
+        session_loss_announced(&s);
         CHECK_EQ(session_next_action(&s, now), SESSION_GRANT);
 }
 
@@ -203,7 +203,7 @@ TEST(a_later_life_goes_on_with_the_same_lease)
         session_resume(&s, &p, T(10990)); /* too late */
         CHECK(!session_holds(&s, T(10995)));
         CHECK_EQ(session_next_action(&s, T(10995)), SESSION_TELL_LOST);
-        session_told_lost(&s);
+        session_loss_announced(&s);
         CHECK(!session_place(&s, &p));
         CHECK_EQ(session_next_action(&s, T(10995)), SESSION_GRANT);
 
@@ -233,7 +233,7 @@ TEST(a_later_life_believes_no_longer_than_the_one_before)
         CHECK(!session_holds(&s, T(10000)));
         session_gone(&s, 7);
         CHECK_EQ(session_next_action(&s, T(2001)), SESSION_TELL_LOST);
-        session_told_lost(&s);
+        session_loss_announced(&s);
         CHECK_EQ(session_next_action(&s, T(2001)), SESSION_GRANT);
         session_granted(&s, 8, TTL, T(2001));
         session_registered(&s);
@@ -356,7 +356,7 @@ TEST(a_busy_host_is_degraded_only_where_it_is_asked_for)
         CHECK_EQ(strcmp(d.why, "cpu pressure 85 %"), 0);
         CHECK(degraded_update(&d, &cfg, &well, T(11000)));
         CHECK(degraded_update(&d, &cfg, &busy, T(12000)));
-        cfg.cpu_percent = 0; /* told so by a reload */
+        cfg.cpu_percent = 0; /* set so by a reload */
         CHECK(degraded_update(&d, &cfg, &busy, T(23000)));
         CHECK_EQ(*d.why, 0);
         CHECK(!degraded_update(&d, &cfg, &busy, T(24000)));
@@ -390,7 +390,7 @@ TEST(who_rests_does_not_join)
         struct session s;
 
         session_init(&s, &(struct session_config){TTL, 1000, 50 * NSEC_PER_MSEC});
-        session_rest(&s, T(5000));
+        session_suppress(&s, T(5000));
         CHECK_EQ(session_next_action(&s, T(0)), SESSION_WAIT);
         CHECK_EQ(session_wakeup(&s).ns, T(5000).ns);
         session_hurry(&s, T(1000));

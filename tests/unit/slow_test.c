@@ -1,4 +1,4 @@
-/* Calls that take many slices, beside one who makes many of them. */
+/* Calls that take many slices, beside a client that makes many of them. */
 #include "rig.h"
 
 #define KEYS 60000

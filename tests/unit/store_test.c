@@ -435,7 +435,7 @@ TEST(a_full_disk_stops_nothing_that_does_not_grow)
         segment_size = 0;
 }
 
-/* Even that comes to its end where the log cannot be let go of. The store waits then: nothing
+/* Even that comes to its end where the log cannot be released. The store waits then: nothing
  * is reported, votes are written, and it goes on by itself when there is room. */
 TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
 {
@@ -465,7 +465,7 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
         }
         CHECK_EQ(persisted, stuck);
         CHECK_EQ(failures, 0);
-        /* A restart finds what was told, and more was not. */
+        /* A restart finds what was reported, and more was not. */
         store_free(s);
         s = open_store(d, 0);
         CHECK_EQ(store_recovered(s)->n_entries, stuck);
@@ -489,7 +489,7 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
 }
 
 /* The disk is full from the n-th job on, for every n, and has room again at the end: nothing
- * fails, and all is written. Or the power goes meanwhile: what was told is there. */
+ * fails, and all is written. Or the power goes meanwhile: what was reported is there. */
 TEST(a_disk_may_be_full_at_any_write)
 {
         for (unsigned round = 0; round < 120; round++) {
@@ -601,7 +601,7 @@ TEST(a_cut_takes_along_what_is_on_its_way)
         CHECK_EQ(persisted, 4);
         sim_disk_finish(d);
         CHECK_EQ(persisted, 5);
-        /* Below what was told already: nothing is told again. */
+        /* Below what was reported already: nothing is reported again. */
         append(s, 6, 9, 4, 8);
         persisted = 0;
         append(s, 3, 3, 5, 8);
@@ -616,13 +616,13 @@ TEST(a_cut_takes_along_what_is_on_its_way)
         store_free(s);
 }
 
-/* At any moment of any such history: what was told is what a restart finds. */
-TEST(what_is_told_is_what_is_there)
+/* At any moment of any such history: a restart finds what was reported. */
+TEST(what_is_acknowledged_is_on_disk)
 {
         for (int round = 0; round < 100; round++) {
                 cleanup_(disk_freep) struct disk *d = sim_disk_new();
                 struct store *s = open_store(d, 0);
-                uint64_t term_of[64] = {0, 1}, last = 1, told;
+                uint64_t term_of[64] = {0, 1}, last = 1, acked;
 
                 persisted = 1;
                 for (uint64_t term = 2; term < 12; term++) {
@@ -636,10 +636,10 @@ TEST(what_is_told_is_what_is_there)
                         if (rnd(0, 1) == 0)
                                 sim_disk_finish(d);
                 }
-                told = persisted;
+                acked = persisted;
                 s = next_life(s, d, true);
-                CHECK(store_recovered(s)->n_entries >= told);
-                for (uint64_t i = 1; i <= told; i++)
+                CHECK(store_recovered(s)->n_entries >= acked);
+                for (uint64_t i = 1; i <= acked; i++)
                         CHECK_EQ(store_recovered(s)->entries[i - 1].term, term_of[i]);
                 store_free(s);
         }
@@ -909,7 +909,7 @@ TEST(a_file_of_the_log_with_too_high_a_number_is_refused)
         finish(d);
         store_free(s);
         CHECK_EQ(d->ops->create(d, "log-ffffffffffffffff", 0), 0);
-        check_refused(d, "log-ffffffffffffffff", "no log gets to such a number");
+        check_refused(d, "log-ffffffffffffffff", "no log reaches such a number");
         CHECK_EQ(d->ops->remove(d, "log-ffffffffffffffff"), 0);
         s = open_store(d, 0);
         CHECK_EQ(store_recovered(s)->snapshot.index, 9);
@@ -1087,7 +1087,7 @@ TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
         segment_size = 0;
 }
 
-/* Short of room, a snapshot is taken that lets go of a segment, and that becomes the missing
+/* Short of room, a snapshot is taken that releases a segment, and that becomes the missing
  * spare: nothing is short any more, and the log goes on. */
 TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
 {
@@ -1276,7 +1276,7 @@ TEST(spares_of_another_size_are_room_on_a_full_disk)
 }
 
 /* A spare that was cut short, by a copy that was not finished, say: a record that a crash tore
- * in it could not be told from damage. It is made whole first. */
+ * in it could not be distinguished from damage. It is made whole first. */
 TEST(a_spare_is_not_believed_by_its_name)
 {
         for (unsigned round = 0; round < 60; round++) {

@@ -1,4 +1,4 @@
-/* What may be much is done some at a time: in no turn of the loop more than in another. */
+/* Work that may be much is done in slices: no turn of the loop has more of it than another. */
 #include "compares.h"
 #include "rig.h"
 
@@ -31,7 +31,7 @@ static void send_watch(struct rig_call *call, unsigned i)
 }
 
 /* Watches that began together are due together, each ten minutes: 100,000 were 150 ms. */
-TEST(progress_is_told_some_at_a_time)
+TEST(progress_is_sent_in_batches)
 {
         Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
         Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;

@@ -1,4 +1,4 @@
-#include "lease/state.h"
+#include "state/state.h"
 #include "test.h"
 
 /* ---- random transactions, and what etcd's own words say of them, in n squared ---- */
@@ -510,9 +510,9 @@ TEST(an_expiry_takes_so_many_keys_along)
                 CHECK_EQ(apply(&s, CMD_GRANT, &g.base), STATE_OK);
                 leases_find(&s.leases, id)->n_keys = STATE_EXPIRE_KEYS / 2; /* as if */
         }
-        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 2);
-        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 2);
-        CHECK_EQ(state_expire(&s, late, lease_add(late, NSEC_PER_SEC), 100, &body), 0);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, NSEC_PER_SEC), 100, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, NSEC_PER_SEC), 100, &body), 2);
+        CHECK_EQ(state_expire(&s, late, lease_time_add(late, NSEC_PER_SEC), 100, &body), 0);
         state_fini(&s);
 }
 

@@ -1,5 +1,6 @@
-/* The index of watches: whatever comes and goes, a key finds what a look at all finds. */
-#include "service/watch_index.h"
+/* The index of watches: whatever is added and removed, a lookup by key finds what a full walk
+ * finds. */
+#include "etcd/watch_index.h"
 #include "test.h"
 
 #define RANGES 400

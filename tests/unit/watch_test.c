@@ -1,4 +1,5 @@
-/* Watches of what is large: no response is, and nothing waits for who does not read. */
+/* Watches with large events: no response is large, and nothing waits for a client that does not
+ * read. */
 #include "rig.h"
 
 #define WATCH "/etcdserverpb.Watch/Watch"
@@ -92,7 +93,7 @@ static void delete_all(void)
 
 /* 16 MiB of values go with one revision. Who wants them gets them as it reads; who does not
  * want them, one response. */
-TEST(what_a_deletion_took_is_told_as_it_is_read)
+TEST(deleted_values_are_sent_as_they_are_read)
 {
         struct watcher slow, deaf, plain;
 
@@ -111,7 +112,7 @@ TEST(what_a_deletion_took_is_told_as_it_is_read)
         CHECK(slow.largest <= 2 << 20);
         CHECK(!slow.in_part && !plain.in_part);
         CHECK(rig.most_held < 6 << 20);
-        /* It is told in what order things were, too. */
+        /* The order of the changes is kept, too. */
         rig_put("k00000", 1);
         deaf.conn->takes = 256 << 10;
         wait_for_events(&deaf, KEYS + 1);
@@ -144,7 +145,7 @@ TEST(what_was_there_before_counts)
 }
 
 /* A compaction in the middle takes away what was there before, and no event. */
-TEST(a_compaction_leaves_the_events_of_what_is_told_in_parts)
+TEST(a_compaction_leaves_events_that_are_sent_in_parts)
 {
         struct watcher w;
 

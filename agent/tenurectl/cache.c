@@ -1,0 +1,204 @@
+/*
+ * tenurectl cache KEY: what a program of libtenure's that has it cached sees (tenure_cache(3)),
+ * until interrupted; then it is given back, for a write would wait for the rest of its term.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loop/loop.h"
+#include "text.h"
+#include "tie.h"
+
+/* A core that has not answered by then is worth a word. */
+#define ANSWER_MS 5000
+
+static struct view key_of(const struct tenure_kv *kv)
+{
+        return (struct view){kv->key, kv->key_len};
+}
+
+static struct view value_of(const struct tenure_kv *kv)
+{
+        return (struct view){kv->value, kv->value_len};
+}
+
+static void write_json(struct buf *b, const struct ctl *c, const struct tenure_event *e,
+                       const struct timespec *now)
+{
+        struct json_object *o = json_object_new_object(), *keys, *key;
+        const struct tenure_kv *kv;
+        bool cached = e->type == TENURE_CACHED;
+
+        json_object_object_add(o, "event",
+                               json_object_new_string(cached ? "Cached" : "Uncached"));
+        if (cached) {
+                json_object_object_add(o, "revision", json_object_new_int64(e->revision));
+                keys = json_object_new_array();
+                for (size_t i = 0; (kv = tenure_cache_kv(e->cache, i)); i++) {
+                        key = json_object_new_object();
+                        json_object_object_add(key, "key", text_json(key_of(kv)));
+                        json_object_object_add(key, "value", text_json(value_of(kv)));
+                        json_object_object_add(key, "mod_revision",
+                                               json_object_new_int64(kv->mod_revision));
+                        json_object_array_add(keys, key);
+                }
+                json_object_object_add(o, "keys", keys);
+        } else {
+                json_object_object_add(o, "reason", json_object_new_string(e->reason));
+        }
+        json_object_object_add(
+                o, "realtime_usec",
+                json_object_new_int64((int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000));
+        buf_printf(b, "%s\n", ctl_json(c, o));
+        json_object_put(o);
+}
+
+static void write_text(struct buf *b, const struct tenure_event *e, const struct timespec *now)
+{
+        const struct tenure_kv *kv;
+        struct tm tm;
+        char when[16];
+
+        strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now->tv_sec, &tm));
+        buf_printf(b, "%s.%03ld ", when, now->tv_nsec / 1000000);
+        if (e->type == TENURE_UNCACHED) {
+                buf_printf(b, "not cached: %s\n", e->reason);
+                return;
+        }
+        buf_printf(b, "cached, as of revision %" PRId64 ": %zu key(s)\n", e->revision,
+                   tenure_cache_n_kvs(e->cache));
+        for (size_t i = 0; (kv = tenure_cache_kv(e->cache, i)); i++) {
+                text_add(b, key_of(kv));
+                buf_add(b, " = ", 3);
+                text_add(b, value_of(kv));
+                buf_add(b, "\n", 1);
+        }
+}
+
+/* A piece whenever there is room for it, so that a signal that comes while nobody reads is
+ * heard. Returns 0, 1 when there was one, or -1 and has said why. */
+static int put_out(const struct buf *b, int sfd)
+{
+        struct pollfd p[] = {{.fd = STDOUT_FILENO, .events = POLLOUT},
+                             {.fd = sfd, .events = POLLIN}};
+        size_t done = 0;
+
+        while (done < buf_len(b)) {
+                ssize_t n;
+
+                if (poll(p, 2, -1) < 0 && errno == EINTR)
+                        continue;
+                if (p[1].revents)
+                        return 1;
+                n = write(STDOUT_FILENO, buf_head(b) + done,
+                          min_of(buf_len(b) - done, (size_t) PIPE_BUF));
+                if (n < 0 && errno != EAGAIN)
+                        return ctl_fail("cannot write to standard output", -errno, NULL);
+                done += (size_t) max_of(n, (ssize_t) 0);
+        }
+        return 0;
+}
+
+/* Returns 1 when it is over, 0, or -1 and has said why. */
+static int on_event(const struct ctl *c, const struct core_options *core,
+                    const struct tenure_event *e, int sfd)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct timespec now;
+        int r;
+
+        if (e->type != TENURE_CACHED && e->type != TENURE_UNCACHED)
+                return 0;
+        if (e->error < 0) {
+                fprintf(stderr, "tenurectl: %s.\n", e->reason);
+                return -1;
+        }
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (c->json == JSON_OFF)
+                write_text(&b, e, &now);
+        else
+                write_json(&b, c, e, &now);
+        if (buf_error(&b) < 0)
+                return ctl_fail("cannot show it", -ENOMEM, NULL);
+        /* It may have been recalled by now, or be over, which comes next. */
+        if (e->type == TENURE_CACHED && !tenure_cache_is_good(e->cache))
+                return 0;
+        r = put_out(&b, sfd);
+        return r != 0 ? r : e->type == TENURE_CACHED && core->once;
+}
+
+/* Nobody has answered yet. Returns 0, or -1 where that is the end. */
+static int say_silent(const struct core_options *core, const struct tenure *t)
+{
+        const char *why = tenure_error(t);
+
+        fprintf(stderr, "tenurectl: no lease core answers%s%s%s.\n", *why ? ": " : "", why,
+                core->once ? "" : "; waiting for one");
+        return core->once ? -1 : 0;
+}
+
+static int follow(const struct ctl *c, const struct core_options *core, struct tenure *t,
+                  int sfd)
+{
+        struct pollfd p[] = {{.fd = tenure_get_fd(t), .events = POLLIN},
+                             {.fd = sfd, .events = POLLIN}};
+        struct boot_time silent = boot_add(boot_now(), ANSWER_MS * NSEC_PER_MSEC);
+        const struct tenure_event *e;
+        int timeout, r = 0;
+
+        while (r == 0 && p[1].revents == 0) {
+                if (tenure_dispatch(t) < 0)
+                        return tie_fail(t);
+                while (r == 0 && (e = tenure_pop_event(t))) {
+                        silent = BOOT_TIME_NEVER;
+                        r = on_event(c, core, e, sfd);
+                }
+                if (r == 0 && !boot_before(boot_now(), silent)) {
+                        silent = BOOT_TIME_NEVER;
+                        r = say_silent(core, t);
+                }
+                timeout = tenure_get_timeout(t);
+                if (timeout < 0 && boot_before(silent, BOOT_TIME_NEVER))
+                        timeout = ANSWER_MS;
+                if (r == 0 && poll(p, 2, timeout) < 0 && errno != EINTR)
+                        return ctl_fail("cannot wait", -errno, NULL);
+        }
+        return r;
+}
+
+int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+               bool prefix, int argc, char **argv)
+{
+        struct tenure_range q = {.prefix = prefix};
+        struct tenure_cache *cache;
+        struct tenure *t;
+        sigset_t ends;
+        int r, sfd;
+
+        if (argc != 1 || (!*argv[0] && !prefix))
+                return ctl_fail("cache wants KEY, or PREFIX --prefix", -EINVAL, NULL);
+        q.key = argv[0];
+        q.key_len = strlen(argv[0]);
+        signal(SIGPIPE, SIG_IGN); /* or what is cached would not be given back */
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGINT);
+        sigaddset(&ends, SIGTERM);
+        sigaddset(&ends, SIGHUP);
+        sigprocmask(SIG_BLOCK, &ends, NULL);
+        sfd = signalfd(-1, &ends, SFD_CLOEXEC);
+        if (sfd < 0)
+                return ctl_fail("cannot wait for signals", -errno, NULL);
+        r = tie_new(c, core, endpoints_given, &t);
+        if (r == 0) {
+                r = tenure_cache(t, &q, &cache) < 0 ? tie_fail(t) : follow(c, core, t, sfd);
+                tenure_free(t);
+        }
+        close(sfd);
+        return r < 0 ? -1 : 0;
+}

@@ -1,0 +1,526 @@
+/*
+ * Leases are shown as etcdctl shows them, with what only a tenure-core knows behind it. A lease
+ * is said by its id, 16 hexadecimal digits, or by its name; a name is sent to no etcd, which
+ * would skip it.
+ */
+#include "lease.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "base/conf.h"
+#include "loop/loop.h"
+#include "talk.h"
+#include "text.h"
+
+#define ID_DIGITS 16
+#define NAME_BYTES_MAX 1024
+#define RETRY (250 * NSEC_PER_MSEC)
+
+/* What was said. */
+struct which {
+        const char *text; /* as it was */
+        int64_t id;
+        const char *name; /* NULL: it is an id */
+};
+
+/* Endpoints and login, which are found out once for all calls of a command. */
+struct asking {
+        struct core_options core;
+        char url[TALK_URL_MAX]; /* where leases have names; "": that was not asked */
+        char login[TALK_LOGIN_MAX];
+        const char *all; /* keep-alive: endpoints, and the same with the best one first */
+        char first[4096];
+};
+
+/* ---- to print ---- */
+
+static struct view view_of(const ProtobufCBinaryData *d)
+{
+        return (struct view){d->data, d->len};
+}
+
+static struct json_object *json_lease(int64_t id, const ProtobufCBinaryData *name)
+{
+        struct json_object *j = json_object_new_object();
+        char text[24];
+
+        snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) id);
+        json_object_object_add(j, "id", json_object_new_string(text));
+        json_object_object_add(j, "name", text_json(view_of(name)));
+        return j;
+}
+
+static void add_ms(struct json_object *j, const char *key, int64_t ms)
+{
+        json_object_object_add(j, key, json_object_new_int64(ms));
+}
+
+/* Prints it, and frees it. */
+static void print_json(const struct core_options *o, struct json_object *j)
+{
+        text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
+}
+
+/* In seconds, as etcdctl says it. */
+static const char *time_text(int64_t ms)
+{
+        static char text[32];
+
+        if (ms % 1000 == 0)
+                snprintf(text, sizeof(text), "%" PRId64 "s", ms / 1000);
+        else
+                snprintf(text, sizeof(text), "%.3fs", (double) ms / 1000);
+        return text;
+}
+
+static void print_name(const ProtobufCBinaryData *name)
+{
+        if (name->len == 0)
+                return;
+        printf(", name(");
+        text_print(view_of(name));
+        printf(")");
+}
+
+/* ---- to ask ---- */
+
+static struct which which_of(const char *text)
+{
+        struct which w = {.text = text, .name = text};
+        bool digits = strncmp(text, "0x", 2) == 0;
+        const char *from = digits ? text + 2 : text;
+
+        if (strncmp(text, "name=", 5) == 0) {
+                w.name = text + 5;
+        } else if (strspn(from, "0123456789abcdefABCDEF") == strlen(from) && *from &&
+                   (digits ? strlen(from) <= ID_DIGITS : strlen(from) == ID_DIGITS)) {
+                w.id = (int64_t) strtoull(from, NULL, 16);
+                w.name = NULL;
+        }
+        return w;
+}
+
+static bool is_sane(const struct which *w)
+{
+        if (w->name ? *w->name && strlen(w->name) <= NAME_BYTES_MAX : w->id > 0)
+                return true;
+        fprintf(stderr,
+                w->name ? "tenurectl: a lease's name has 1 to 1024 bytes, which '%s' has not.\n"
+                        : "tenurectl: '%s' is the id of no lease: one is positive.\n",
+                w->text);
+        return false;
+}
+
+static int ask(struct asking *a, struct talk *t)
+{
+        int r = talk(&a->core, t);
+
+        if (r < 0)
+                t->reply = pb_free(t->reply);
+        return r;
+}
+
+/* From here on only the one endpoint is asked that says that its leases have names. */
+static int want_names(struct asking *a)
+{
+        Pb__StatusRequest q = PB__STATUS_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.Maintenance/Status",
+                         .request = &q.base,
+                         .reply_type = &pb__status_response__descriptor};
+        bool has;
+        int r;
+
+        if (*a->url)
+                return 0;
+        r = ask(a, &t);
+        if (r < 0)
+                return r;
+        has = ((Pb__StatusResponse *) t.reply)->clients > 0; /* we are one */
+        pb_free(t.reply);
+        if (!has) {
+                fprintf(stderr,
+                        "tenurectl: leases have no names in the core at %s, which is an etcd; "
+                        "use the lease's id.\n",
+                        t.url);
+                return -EOPNOTSUPP;
+        }
+        snprintf(a->url, sizeof(a->url), "%s", t.url);
+        a->core.endpoints = a->url;
+        return 0;
+}
+
+static int is_gone(const struct which *w)
+{
+        if (w->name)
+                fprintf(stderr, "tenurectl: there is no lease of the name '%s'.\n", w->name);
+        else
+                fprintf(stderr,
+                        "tenurectl: there is no lease %s: it has ended, or was revoked.\n",
+                        w->text);
+        return -ENOENT;
+}
+
+/* A core that skips names has answered something else than it was asked. */
+static int check_name(const struct talk *t, const struct which *w,
+                      const ProtobufCBinaryData *name)
+{
+        if (!w->name || name->len > 0)
+                return 0;
+        fprintf(stderr,
+                "tenurectl: the core at %s finds no lease by its name; use the lease's id.\n",
+                t->url);
+        return -EOPNOTSUPP;
+}
+
+/* ---- list ---- */
+
+static void print_row(const Pb__LeaseStatus *l)
+{
+        printf("%016" PRIx64 "  ", (uint64_t) l->id);
+        if (l->granted_ttl_ms > 0)
+                printf("%8.3fs  %8.3fs  %7" PRIu64 "  ", (double) l->granted_ttl_ms / 1000,
+                       (double) l->ttl_ms / 1000, l->keys);
+        else
+                printf("%9s  %9s  %7s  ", "-", "-", "-"); /* etcd tells the ids */
+        text_print(view_of(&l->name));
+        putchar('\n');
+}
+
+static struct json_object *json_row(const Pb__LeaseStatus *l)
+{
+        struct json_object *j = json_lease(l->id, &l->name);
+
+        if (l->granted_ttl_ms > 0) {
+                add_ms(j, "ttl_ms", l->granted_ttl_ms);
+                add_ms(j, "left_ms", l->ttl_ms);
+                add_ms(j, "keys", (int64_t) l->keys);
+        }
+        return j;
+}
+
+int lease_list(const struct core_options *o)
+{
+        Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
+        cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
+        struct json_object *list = NULL;
+        int r = talk_call(o, "/etcdserverpb.Lease/LeaseLeases", &q.base,
+                          &pb__lease_leases_response__descriptor, (void **) &p);
+
+        if (r < 0)
+                return r;
+        if (o->json)
+                list = json_object_new_array();
+        else if (o->legend)
+                printf("%-16s  %9s  %9s  %7s  %s\n", "ID", "TTL", "LEFT", "KEYS", "NAME");
+        for (size_t i = 0; i < p->n_leases; i++)
+                if (list)
+                        json_object_array_add(list, json_row(p->leases[i]));
+                else
+                        print_row(p->leases[i]);
+        if (list)
+                print_json(o, list);
+        else if (o->legend)
+                printf("\n%zu leases.\n", p->n_leases);
+        return 0;
+}
+
+static int list(struct asking *a, int argc, char **argv)
+{
+        (void) argc;
+        (void) argv;
+        return lease_list(&a->core);
+}
+
+/* ---- grant ---- */
+
+static int grant(struct asking *a, int argc, char **argv)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.Lease/LeaseGrant",
+                         .request = &q.base,
+                         .reply_type = &pb__lease_grant_response__descriptor};
+        struct which w = {.text = argv[1], .name = argc > 1 ? argv[1] : NULL};
+        const Pb__LeaseGrantResponse *p;
+        struct json_object *j;
+        int64_t ttl_ms;
+        nsec_t ttl;
+        int r;
+
+        if (nsec_parse(argv[0], &ttl) < 0 || ttl < NSEC_PER_MSEC) {
+                fprintf(stderr,
+                        "tenurectl: a lease's time to live is a time such as 500ms, 10s or 60, "
+                        "not '%s'.\n",
+                        argv[0]);
+                return -EINVAL;
+        }
+        q.ttl_ms = ttl / NSEC_PER_MSEC;
+        q.ttl = (ttl + NSEC_PER_SEC - 1) / NSEC_PER_SEC;
+        if (w.name) {
+                if (!is_sane(&w))
+                        return -EINVAL;
+                r = want_names(a);
+                if (r < 0)
+                        return r;
+                q.name = pb_bytes(w.name, strlen(w.name));
+        }
+        r = ask(a, &t);
+        if (r < 0)
+                return r;
+        p = t.reply;
+        ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
+        if (a->core.json) {
+                j = json_lease(p->id, &q.name);
+                add_ms(j, "ttl_ms", ttl_ms);
+                print_json(&a->core, j);
+        } else {
+                printf("lease %016" PRIx64 " granted with TTL(%s)", (uint64_t) p->id,
+                       time_text(ttl_ms));
+                print_name(&q.name);
+                putchar('\n');
+        }
+        pb_free(t.reply);
+        return 0;
+}
+
+/* ---- revoke ---- */
+
+static int revoke_one(struct asking *a, const char *text)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.Lease/LeaseRevoke",
+                         .request = &q.base,
+                         .reply_type = &pb__lease_revoke_response__descriptor,
+                         .quiet = RPC_NOT_FOUND};
+        struct which w = which_of(text);
+        const char *name = w.name ? w.name : w.text;
+        int r = is_sane(&w) ? 0 : -EINVAL;
+
+        if (r == 0 && w.name)
+                r = want_names(a);
+        if (r < 0)
+                return r;
+        q.id = w.id;
+        if (w.name)
+                q.name = pb_bytes(w.name, strlen(w.name));
+        r = ask(a, &t);
+        if (r < 0)
+                return t.code == RPC_NOT_FOUND ? is_gone(&w) : r;
+        pb_free(t.reply);
+        if (!a->core.json) {
+                printf("lease ");
+                text_print(text_of(name));
+                printf(" revoked\n");
+        }
+        return 0;
+}
+
+static int revoke_all(struct asking *a, int argc, char **argv)
+{
+        int r = 0;
+
+        for (int i = 0; i < argc; i++) {
+                int one = revoke_one(a, argv[i]);
+
+                r = one < 0 ? one : r;
+        }
+        return r;
+}
+
+/* ---- keep-alive ---- */
+
+/* Once, at one endpoint after the other, each of which may take @patience. */
+static int renew(struct asking *a, const struct which *w, nsec_t patience, int64_t *ret_ttl_ms)
+{
+        Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.Lease/LeaseKeepAlive",
+                         .request = &q.base,
+                         .reply_type = &pb__lease_keep_alive_response__descriptor,
+                         .patience = patience};
+        const Pb__LeaseKeepAliveResponse *p;
+        struct json_object *j;
+        int r;
+
+        q.id = w->id;
+        if (w->name)
+                q.name = pb_bytes(w->name, strlen(w->name));
+        r = ask(a, &t);
+        if (r == -EIO && t.code != RPC_UNAVAILABLE && t.code != RPC_RESOURCE_EXHAUSTED)
+                return -EACCES; /* asking again would not help */
+        if (r < 0)
+                return r;
+        p = t.reply;
+        r = check_name(&t, w, &p->name);
+        if (r == 0 && p->ttl <= 0)
+                r = is_gone(w);
+        if (r == 0) {
+                snprintf(a->first, sizeof(a->first), "%s,%s", t.url, a->all);
+                a->core.endpoints = a->first;
+                *ret_ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
+                if (a->core.json) {
+                        j = json_lease(p->id, &p->name);
+                        add_ms(j, "ttl_ms", *ret_ttl_ms);
+                        print_json(&a->core, j);
+                } else {
+                        printf("lease %016" PRIx64 " keepalived with TTL(%s)", (uint64_t) p->id,
+                               time_text(*ret_ttl_ms));
+                        print_name(&p->name);
+                        putchar('\n');
+                }
+                fflush(stdout);
+        }
+        pb_free(t.reply);
+        return r;
+}
+
+/* The lease is renewed wherever somebody answers, until nobody has for a TTL. */
+static int keep_alive(struct asking *a, int argc, char **argv)
+{
+        struct which w = which_of(argv[0]);
+        struct boot_time until = {0};
+        int64_t ttl_ms = 0;
+        int r = is_sane(&w) ? 0 : -EINVAL;
+
+        (void) argc;
+        a->all = a->core.endpoints;
+        if (r == 0 && w.name)
+                r = want_names(a);
+        a->core.endpoints = a->all; /* each answer is checked */
+        while (r == 0) {
+                struct boot_time sent = boot_now();
+                int64_t before = ttl_ms;
+
+                r = renew(a, &w, ttl_ms * NSEC_PER_MSEC / 4, &ttl_ms);
+                if (r == 0 && a->core.once)
+                        return 0;
+                if (r == 0) {
+                        until = boot_add(sent, ttl_ms * NSEC_PER_MSEC);
+                        poll(NULL, 0, (int) min_of(ttl_ms / 3, (int64_t) INT_MAX));
+                } else if (r == -ENOENT || r == -EOPNOTSUPP || r == -EACCES || before == 0) {
+                        return r;
+                } else if (!boot_before(boot_now(), until)) {
+                        fprintf(stderr,
+                                "tenurectl: '%s' was not renewed in time, and may have "
+                                "ended.\n",
+                                w.text);
+                        return r;
+                } else {
+                        poll(NULL, 0, (int) (RETRY / NSEC_PER_MSEC));
+                        r = 0;
+                }
+        }
+        return r;
+}
+
+/* ---- ttl ---- */
+
+static void print_time(const struct asking *a, const Pb__LeaseTimeToLiveResponse *p)
+{
+        int64_t granted = p->granted_ttl_ms > 0 ? p->granted_ttl_ms : p->grantedttl * 1000;
+        int64_t left = p->granted_ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
+
+        if (a->core.json) {
+                struct json_object *j = json_lease(p->id, &p->name),
+                                   *keys = a->core.keys ? json_object_new_array() : NULL;
+
+                add_ms(j, "ttl_ms", granted);
+                add_ms(j, "left_ms", left);
+                for (size_t i = 0; keys && i < p->n_keys; i++)
+                        json_object_array_add(keys, text_json(view_of(&p->keys[i])));
+                if (keys)
+                        json_object_object_add(j, "keys", keys);
+                return print_json(&a->core, j);
+        }
+        printf("lease %016" PRIx64 " granted with TTL(%s)", (uint64_t) p->id,
+               time_text(granted));
+        printf(", remaining(%s)", time_text(left));
+        print_name(&p->name);
+        if (a->core.keys)
+                printf(", attached keys([");
+        for (size_t i = 0; a->core.keys && i < p->n_keys; i++) {
+                printf(i > 0 ? " " : "");
+                text_print(view_of(&p->keys[i]));
+        }
+        puts(a->core.keys ? "])" : "");
+}
+
+static int ttl(struct asking *a, int argc, char **argv)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.Lease/LeaseTimeToLive",
+                         .request = &q.base,
+                         .reply_type = &pb__lease_time_to_live_response__descriptor};
+        struct which w = which_of(argv[0]);
+        const Pb__LeaseTimeToLiveResponse *p;
+        int r = is_sane(&w) ? 0 : -EINVAL;
+
+        (void) argc;
+        if (r == 0 && w.name)
+                r = want_names(a);
+        if (r < 0)
+                return r;
+        q.id = w.id;
+        q.keys = a->core.keys;
+        if (w.name)
+                q.name = pb_bytes(w.name, strlen(w.name));
+        r = ask(a, &t);
+        if (r < 0)
+                return r;
+        p = t.reply;
+        r = check_name(&t, &w, &p->name);
+        if (r == 0 && p->ttl < 0)
+                r = is_gone(&w);
+        if (r == 0)
+                print_time(a, p);
+        pb_free(t.reply);
+        return r;
+}
+
+/* ---- ---- */
+
+static const struct {
+        const char *verb, *alias;
+        int least, most; /* operands */
+        const char *args, *help;
+        int (*fn)(struct asking *a, int argc, char **argv);
+} verbs[] = {
+        {"list", "leases", 0, 0, "", "all leases, with the time that they have left", list},
+        {"grant", NULL, 1, 2, "TTL [NAME]", "a new one: 60, 10s, 500ms", grant},
+        {"revoke", NULL, 1, INT_MAX, "NAME|ID...", "end it, and delete its keys", revoke_all},
+        {"keep-alive", "keepalive", 1, 1, "NAME|ID [--once]", "renew it, until interrupted",
+         keep_alive},
+        {"ttl", "timetolive", 1, 1, "NAME|ID [--keys]", "the time that it has left", ttl},
+};
+
+static int usage(void)
+{
+        fprintf(stderr, "usage: tenurectl [--endpoints=URLS] lease COMMAND\n");
+        for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+                fprintf(stderr, "  %-11s %-17s %s\n", verbs[i].verb, verbs[i].args,
+                        verbs[i].help);
+        fprintf(stderr, "A lease's id has 16 hexadecimal digits, or begins with 0x; a name "
+                        "that looks like that is name=NAME.\n");
+        return 1;
+}
+
+int lease_main(const struct core_options *o, int argc, char **argv)
+{
+        struct asking a = {.core = *o};
+        int r;
+
+        for (size_t i = 0; argc > 0 && i < ARRAY_SIZE(verbs); i++) {
+                if (strcmp(argv[0], verbs[i].verb) != 0 &&
+                    (!verbs[i].alias || strcmp(argv[0], verbs[i].alias) != 0))
+                        continue;
+                if (argc - 1 < verbs[i].least || argc - 1 > verbs[i].most)
+                        break;
+                r = talk_log_in_once(&a.core, a.login);
+                if (r == 0)
+                        r = verbs[i].fn(&a, argc - 1, argv + 1);
+                explicit_bzero(a.login, sizeof(a.login));
+                return r < 0 ? 1 : 0;
+        }
+        return usage();
+}

@@ -1,0 +1,307 @@
+/*
+ * tenurectl put KEY VALUE --while-held [--lock NAME]: a write that the core applies only while
+ * this host holds its place, and the lock. What it is guarded by is settled before the value is
+ * read, so that a command that was held up between its start and its write is refused, even if
+ * the host has a place, or the lock, again by then.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "ctl.h"
+#include "keeper.h"
+#include "talk.h"
+#include "text.h"
+
+#define EXIT_PLACE_LOST 123 /* as of lock.c */
+#define EXIT_NOT_MINE 124
+#define VALUE_MOST (64 << 20) /* more than any core takes */
+
+struct guard {
+        int64_t lease; /* of the place */
+        char place[1024];
+        const char *lock; /* NULL: none */
+        char lock_key[1024];
+        int64_t token;
+};
+
+static int place_lost(const char *why)
+{
+        fprintf(stderr, "tenurectl: %s; nothing was written.\n", why);
+        return EXIT_PLACE_LOST;
+}
+
+static int not_mine(const struct guard *g, const char *why)
+{
+        fprintf(stderr, "tenurectl: the lock '%s' %s; nothing was written.\n", g->lock, why);
+        return EXIT_NOT_MINE;
+}
+
+/* ---- what it is guarded by ---- */
+
+/* Below `tenurectl lock`: the place that the lock was taken with, and that lock's token. */
+static int read_environment(struct guard *g)
+{
+        const char *key = getenv("TENURE_LOCK_KEY"), *token = getenv("TENURE_TOKEN");
+        const char *slash = key ? strrchr(key, '/') : NULL;
+        char *end = NULL;
+
+        if (!key)
+                return 0;
+        if (slash)
+                g->lease = (int64_t) strtoull(slash + 1, &end, 16);
+        if (!slash || *end || g->lease == 0)
+                return ctl_fail("$TENURE_LOCK_KEY is not NAME/LEASE, as tenurectl lock sets it",
+                                -EINVAL, NULL);
+        if (!g->lock || strlen(g->lock) != (size_t) (slash - key) ||
+            memcmp(g->lock, key, strlen(g->lock)) != 0)
+                return 0;
+        g->token = token ? strtoll(token, &end, 10) : 0;
+        if (g->token <= 0 || *end)
+                return ctl_fail("$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY", -EINVAL,
+                                NULL);
+        return 0;
+}
+
+/* The place that is held now; whether it still is when the write comes is for the core to say.
+ * Returns 0, -1, or an exit status. */
+static int read_place(struct ctl *c, struct guard *g)
+{
+        struct tenancy t;
+        int fd = ctl_open_tenancy(c), r;
+
+        if (fd < 0)
+                return -1;
+        r = keeper_look(fd, &t);
+        close(fd);
+        if (r < 0)
+                return ctl_fail("cannot learn until when the place is held", r, NULL);
+        if (t.lease == 0)
+                return place_lost("this host does not hold its place now");
+        if (g->lease != 0 && g->lease != t.lease)
+                return place_lost("the place with which the lock was taken has ended");
+        g->lease = t.lease;
+        return 0;
+}
+
+/* Whose the lock is now: the one whose key was created first. */
+static int look_at_lock(const struct core_options *core, struct guard *g)
+{
+        cleanup_(pb_freep) Pb__RangeResponse *p = NULL;
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        char from[1024], to[1024];
+        int r;
+
+        snprintf(from, sizeof(from), "%s/", g->lock);
+        snprintf(to, sizeof(to), "%s%c", g->lock, '/' + 1);
+        q.key = pb_bytes(from, strlen(from));
+        q.range_end = pb_bytes(to, strlen(to));
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__CREATE;
+        q.limit = 1;
+        q.keys_only = true;
+        r = talk_call(core, "/etcdserverpb.KV/Range", &q.base, &pb__range_response__descriptor,
+                      (void **) &p);
+        if (r < 0)
+                return -1; /* which was said */
+        if (p->n_kvs == 0)
+                return not_mine(g, "is nobody's");
+        if (p->kvs[0]->key.len != strlen(g->lock_key) ||
+            memcmp(p->kvs[0]->key.data, g->lock_key, p->kvs[0]->key.len) != 0)
+                return not_mine(g, "is somebody else's");
+        g->token = p->kvs[0]->create_revision;
+        return 0;
+}
+
+/* ---- the write ---- */
+
+static int read_value(const char *file, struct buf *b)
+{
+        bool in = strcmp(file, "-") == 0;
+        int fd = in ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC), r = 0;
+        char what[300];
+        ssize_t n = 1;
+
+        while (fd >= 0 && n > 0 && r == 0) {
+                uint8_t *to = buf_reserve(b, 65536);
+
+                n = to ? read(fd, to, 65536) : 0;
+                if (n > 0)
+                        buf_commit(b, (size_t) n);
+                if (!to || buf_len(b) > VALUE_MOST)
+                        r = to ? -EFBIG : -ENOMEM;
+        }
+        if (fd < 0 || n < 0)
+                r = -errno;
+        if (fd >= 0 && !in)
+                close(fd);
+        snprintf(what, sizeof(what), "cannot read the value from %.200s",
+                 in ? "standard input" : file);
+        return r < 0 ? ctl_fail(what, r, NULL) : 0;
+}
+
+static void compare(Pb__Compare *c, const char *key)
+{
+        pb__compare__init(c);
+        c->key = pb_bytes(key, strlen(key));
+        c->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
+}
+
+/* The core has looked at the key that stands for the place when it refused. */
+static int refused(const struct guard *g, const Pb__TxnResponse *p)
+{
+        const Pb__ResponseOp *op = p->n_responses == 1 ? p->responses[0] : NULL;
+        const Pb__RangeResponse *found;
+        char why[200];
+
+        if (!op || op->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+                return ctl_fail("the core's answer is invalid", -EBADMSG, NULL);
+        found = op->response_range;
+        if (found->n_kvs == 1 && found->kvs[0]->lease == g->lease)
+                return not_mine(g, "has been given up or lost since");
+        snprintf(why, sizeof(why),
+                 "the core refused it, since the lease %016" PRIx64
+                 " of this host's place has ended",
+                 (uint64_t) g->lease);
+        return place_lost(why);
+}
+
+/* What certainly changed nothing. */
+static bool is_refusal(enum rpc_code code)
+{
+        return code == RPC_INVALID_ARGUMENT || code == RPC_NOT_FOUND ||
+               code == RPC_PERMISSION_DENIED || code == RPC_RESOURCE_EXHAUSTED ||
+               code == RPC_FAILED_PRECONDITION || code == RPC_OUT_OF_RANGE ||
+               code == RPC_UNIMPLEMENTED || code == RPC_UNAUTHENTICATED;
+}
+
+static int write_guarded(struct ctl *c, const struct core_options *core, const struct guard *g,
+                         const char *key, const struct buf *value)
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__Compare place, lock, *cs[] = {&place, &lock};
+        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT;
+        Pb__RequestOp *yes_p = &yes, *no_p = &no;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest look = PB__RANGE_REQUEST__INIT;
+        struct talk t = {.path = "/etcdserverpb.KV/Txn",
+                         .request = &txn.base,
+                         .reply_type = &pb__txn_response__descriptor};
+        const Pb__TxnResponse *p;
+        int r;
+
+        compare(&place, g->place);
+        place.target = PB__COMPARE__COMPARE_TARGET__LEASE;
+        place.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
+        place.lease = g->lease;
+        compare(&lock, g->lock_key);
+        lock.target = PB__COMPARE__COMPARE_TARGET__CREATE;
+        lock.target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+        lock.create_revision = g->token;
+        put.key = pb_bytes(key, strlen(key));
+        put.value = pb_bytes(buf_head(value), buf_len(value));
+        yes.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        yes.request_put = &put;
+        look.key = place.key;
+        look.keys_only = true;
+        no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        no.request_range = &look;
+        txn.compare = cs;
+        txn.success = &yes_p;
+        txn.failure = &no_p;
+        txn.n_compare = g->lock ? 2 : 1;
+        txn.n_success = txn.n_failure = 1;
+        r = talk(core, &t);
+        p = t.reply;
+        if (r < 0 && t.sent && !is_refusal(t.code))
+                fprintf(stderr,
+                        "tenurectl: '%s' may have been written or not; read it before you "
+                        "write it again.\n",
+                        key);
+        if (r < 0)
+                r = -1;
+        else if (!p->succeeded)
+                r = refused(g, p);
+        else if (c->json == JSON_OFF)
+                printf("Written at revision %" PRId64 ".\n",
+                       p->header ? p->header->revision : 0);
+        else {
+                struct json_object *o = json_object_new_object();
+
+                json_object_object_add(o, "key", text_json(text_of(key)));
+                json_object_object_add(
+                        o, "revision",
+                        json_object_new_int64(p->header ? p->header->revision : 0));
+                ctl_print(c, o);
+        }
+        t.reply = pb_free(t.reply);
+        return r;
+}
+
+/* @core is changed to what all of it goes by; @login and @endpoint are what it borrows. */
+static int settle(struct ctl *c, struct core_options *core, bool endpoints_given,
+                  struct guard *g, char endpoint[static 320], char login[static TALK_LOGIN_MAX])
+{
+        struct json_object *o;
+        int r = read_environment(g);
+
+        if (r == 0)
+                r = read_place(c, g);
+        if (r != 0)
+                return r;
+        if ((endpoints_given ? ctl_get_all(c, ROOT, MANAGER, &o) : ctl_get_connected(c, &o)) <
+            0)
+                return -1;
+        snprintf(g->place, sizeof(g->place), "/tenure/%s/nodes/%s", ctl_text(o, "Cluster"),
+                 ctl_text(o, "NodeName"));
+        snprintf(endpoint, 320, "%s", ctl_text(o, "CoreEndpoint"));
+        json_object_put(o);
+        if (!endpoints_given && !*endpoint)
+                return ctl_fail("the agent reaches no core", -EHOSTUNREACH, NULL);
+        if (!endpoints_given)
+                core->endpoints = endpoint;
+        if (talk_log_in_once(core, login) < 0)
+                return -1; /* which was said */
+        if (!g->lock)
+                return 0;
+        snprintf(g->lock_key, sizeof(g->lock_key), "%s/%" PRIx64, g->lock, (uint64_t) g->lease);
+        return g->token > 0 ? 0 : look_at_lock(core, g);
+}
+
+int put_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+             const struct put_options *o, int argc, char **argv)
+{
+        struct core_options options = *core;
+        struct guard g = {.lock = o->lock};
+        cleanup_(buf_fini) struct buf value = {0};
+        char endpoint[320], login[TALK_LOGIN_MAX] = "";
+        const char *file = o->file;
+        int r;
+
+        if (argc != (file ? 1 : 2) || !*argv[0])
+                return ctl_fail(
+                        "put wants KEY VALUE, KEY - for standard input, or KEY --file=FILE",
+                        -EINVAL, NULL);
+        if (!o->while_held && !o->lock)
+                return ctl_fail("put wants --while-held or --lock=NAME; to write whatever this "
+                                "host holds there is etcdctl put",
+                                -EINVAL, NULL);
+        if (o->lock && (!*o->lock || strlen(o->lock) > 900))
+                return ctl_fail("the name of a lock has 1 to 900 bytes", -EINVAL, NULL);
+        if (!file && strcmp(argv[1], "-") == 0)
+                file = argv[1];
+        r = settle(c, &options, endpoints_given, &g, endpoint, login);
+        if (r == 0 && file)
+                r = read_value(file, &value);
+        else if (r == 0)
+                buf_add(&value, argv[1], strlen(argv[1]));
+        if (r == 0 && buf_error(&value) < 0)
+                r = ctl_fail("cannot keep the value", -ENOMEM, NULL);
+        if (r == 0)
+                r = write_guarded(c, &options, &g, argv[0], &value);
+        explicit_bzero(login, sizeof(login));
+        return r;
+}

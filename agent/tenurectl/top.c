@@ -1,0 +1,608 @@
+#include "top.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "terminal.h"
+#include "tie.h"
+#include "top_core.h"
+#include "top_feed.h"
+#include "top_host.h"
+#include "top_view.h"
+
+#define INTERVAL NSEC_PER_SEC
+#define INTERVAL_MIN (100 * NSEC_PER_MSEC)
+#define INTERVAL_MAX (3600 * NSEC_PER_SEC)
+/* However much happens, it is not drawn more often. */
+#define DRAW_EACH (200 * NSEC_PER_MSEC)
+/* A core that has not answered by then is an error, where a table is printed. */
+#define ANSWER_WITHIN (5 * NSEC_PER_SEC)
+/* What comes so long after an Esc does not belong to it. */
+#define ESCAPE_TIME (50 * NSEC_PER_MSEC)
+/* Which locks there are is known after one, who waits for them after two. */
+#define ROUNDS_FIRST 2
+#define EVENTS_PRINTED 50
+
+struct top;
+
+struct ending {
+        struct loop_signal signal;
+        struct top *top;
+};
+
+struct top {
+        struct ctl *ctl;
+        struct core_options core;
+        struct loop *loop;
+        struct tenure *tie;
+        struct top_feed *feed;
+        struct top_core *replicas;
+        struct top_host_bus *host;
+        struct top_model model;
+        struct top_look look;
+        struct top_screen screen;
+        nsec_t interval;
+        struct loop_timer tick;
+        struct loop_hook hook;
+        int result; /* 0; -1: an error, which has been said */
+
+        /* Where there is a terminal. */
+        struct terminal terminal;
+        struct loop_io io;
+        struct loop_timer escape;
+        struct ending ends[4];
+        struct loop_signal resized, suspended, continued;
+        int ended_by; /* a signal; 0: none */
+        struct boot_time drawn;
+        bool draw_now;
+        uint8_t typed[64];
+        size_t n_typed;
+
+        /* Where there is none. */
+        uint64_t left; /* tables to print; 0: without end */
+        bool wanted;   /* one is to be printed as soon as all has answered, or then: */
+        struct boot_time print_by;
+        unsigned rounds;
+        size_t events_printed;
+};
+
+static int64_t wall_now(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_REALTIME, &ts);
+        return (int64_t) ts.tv_sec;
+}
+
+static void stop(struct top *t, int result)
+{
+        t->result = result;
+        loop_stop(t->loop);
+}
+
+/* ---- to ask ---- */
+
+static void ask(struct top *t, struct boot_time now)
+{
+        const struct top_agent *a = top_host_agent(t->host);
+        char why[TOP_REASON];
+
+        /* An agent that had no core when we began may have one now. */
+        if (!top_core_has_any(t->replicas) && *a->endpoint &&
+            top_core_add(t->replicas, a->endpoint, why) < 0)
+                snprintf(t->model.down, sizeof(t->model.down), "%s", why);
+        top_host_ask(t->host, wall_now());
+        top_core_ask(t->replicas, now, wall_now());
+        top_feed_ask(t->feed, t->screen.first, t->screen.n_rows, now, wall_now());
+}
+
+static int draw(struct top *t, struct boot_time now)
+{
+        int r = top_arrange(&t->model, now);
+
+        if (r == 0)
+                r = top_draw(&t->model, &t->look, now, wall_now(), &t->screen);
+        if (r < 0)
+                ctl_fail("cannot show it", r, NULL);
+        return r;
+}
+
+/* ---- as tables ---- */
+
+static void print(struct top *t, struct boot_time now)
+{
+        size_t news = t->model.n_events - t->events_printed;
+
+        if (!t->model.followed && !t->model.ever) {
+                fprintf(stderr, "tenurectl: no lease core answers%s%s.\n",
+                        *t->model.down ? ": " : "", t->model.down);
+                return stop(t, -1);
+        }
+        t->wanted = false;
+        t->look.n_events = min_of(news, (size_t) EVENTS_PRINTED);
+        t->events_printed = t->model.n_events;
+        if (draw(t, now) < 0)
+                return stop(t, -1);
+        for (size_t i = 0; i < t->screen.n; i++) {
+                const struct buf *b = &t->screen.lines[i];
+
+                if (buf_len(b) > 0)
+                        fwrite(buf_head(b), 1, buf_len(b), stdout);
+                putchar('\n');
+        }
+        if (t->left == 1)
+                return stop(t, 0);
+        t->left -= t->left > 0;
+        if (t->ctl->legend)
+                putchar('\n');
+        if (fflush(stdout) != 0)
+                return stop(t, 0); /* main() says that */
+}
+
+/* The first table needs some rounds of questions, each after the answers to the one before. */
+static struct boot_time run_tables(struct top *t, struct boot_time now)
+{
+        bool settled = t->model.followed && top_feed_is_settled(t->feed);
+
+        if (!t->wanted)
+                return BOOT_TIME_NEVER;
+        if (settled && t->rounds < ROUNDS_FIRST) {
+                t->rounds++;
+                if (top_arrange(&t->model, now) < 0) {
+                        ctl_fail("cannot show it", -ENOMEM, NULL);
+                        stop(t, -1);
+                        return BOOT_TIME_NEVER;
+                }
+                t->screen.n_rows = t->model.n_shown;
+                ask(t, now);
+                settled = top_feed_is_settled(t->feed);
+                if (!settled)
+                        return t->print_by;
+        }
+        if ((settled && t->rounds == ROUNDS_FIRST && top_core_is_settled(t->replicas)) ||
+            !boot_before(now, t->print_by)) {
+                print(t, now);
+                return BOOT_TIME_NEVER;
+        }
+        return t->print_by;
+}
+
+/* ---- on a terminal ---- */
+
+static void flush(struct top *t)
+{
+        ssize_t waits = terminal_flush(&t->terminal);
+
+        if (waits < 0)
+                return stop(t, -1); /* it is gone, and nobody would read why */
+        loop_io_change(&t->io, EV_READ | (waits > 0 ? EV_WRITE : 0));
+}
+
+static struct boot_time run_terminal(struct top *t, struct boot_time now)
+{
+        struct boot_time next = boot_add(t->drawn, DRAW_EACH);
+
+        if (!t->draw_now && boot_before(now, next))
+                return next;
+        t->draw_now = false;
+        t->drawn = now;
+        t->look.width = t->terminal.width;
+        t->look.height = t->terminal.height;
+        if (draw(t, now) < 0 || terminal_show(&t->terminal, t->screen.lines, t->screen.n) < 0) {
+                stop(t, -1);
+                return BOOT_TIME_NEVER;
+        }
+        t->look.scroll = t->screen.first; /* no further than there are any */
+        flush(t);
+        return BOOT_TIME_NEVER;
+}
+
+static void scroll(struct top *t, int64_t by)
+{
+        int64_t to = (int64_t) t->look.scroll + by;
+
+        t->look.scroll = (size_t) max_of(to, INT64_C(0));
+}
+
+/* The next column that is there. */
+static void sort_by(struct top *t, int step)
+{
+        t->model.sort = (enum top_sort)(((int) t->model.sort + TOP_SORTS + step) % TOP_SORTS);
+        t->look.scroll = 0;
+}
+
+static void sort_is(struct top *t, enum top_sort s)
+{
+        t->model.sort = s;
+        t->look.scroll = 0;
+}
+
+/* A key while the filter is typed. */
+static void on_filter_key(struct top *t, int key)
+{
+        size_t len = strlen(t->model.filter);
+
+        switch (key) {
+        case KEY_ENTER:
+                t->look.asks = false;
+                return;
+        case KEY_ESCAPE:
+                t->look.asks = false;
+                *t->model.filter = '\0';
+                return;
+        case KEY_BACKSPACE: /* a character, which may be several bytes */
+                while (len > 0 && ((uint8_t) t->model.filter[len - 1] & 0xc0) == 0x80)
+                        len--;
+                t->model.filter[len > 0 ? len - 1 : 0] = '\0';
+                return;
+        case 'U' - '@': /* ^U */
+                *t->model.filter = '\0';
+                return;
+        default:
+                if (key < ' ' || key > 0xff || len + 1 >= sizeof(t->model.filter))
+                        return;
+                t->model.filter[len] = (char) key;
+                t->model.filter[len + 1] = '\0';
+                t->look.scroll = 0;
+        }
+}
+
+static void on_key(struct top *t, int key, struct boot_time now)
+{
+        int64_t page = max_of((int64_t) t->screen.n_rows - 1, INT64_C(1));
+
+        t->draw_now = true;
+        if (t->look.asks)
+                return on_filter_key(t, key);
+        if (t->look.help) {
+                t->look.help = false;
+                if (key == 'q')
+                        stop(t, 0);
+                return;
+        }
+        switch (key) {
+        case 'q':
+                return stop(t, 0);
+        case '?':
+        case 'h':
+                t->look.help = true;
+                break;
+        case '/':
+                t->look.asks = true;
+                break;
+        case KEY_ESCAPE:
+                *t->model.filter = '\0';
+                break;
+        case '<':
+        case KEY_LEFT:
+                return sort_by(t, -1);
+        case '>':
+        case KEY_RIGHT:
+                return sort_by(t, 1);
+        case 'n':
+                return sort_is(t, TOP_BY_NAME);
+        case 's':
+                return sort_is(t, TOP_BY_STATE);
+        case 'l':
+                return sort_is(t, TOP_BY_LEFT);
+        case 'a':
+                return sort_is(t, TOP_BY_AGE);
+        case 'v':
+                return sort_is(t, TOP_BY_SERVICES);
+        case 'r':
+                t->model.reverse = !t->model.reverse;
+                break;
+        case 'j':
+        case KEY_DOWN:
+                return scroll(t, 1);
+        case 'k':
+        case KEY_UP:
+                return scroll(t, -1);
+        case KEY_PAGE_DOWN:
+                return scroll(t, page);
+        case KEY_PAGE_UP:
+                return scroll(t, -page);
+        case KEY_HOME:
+                t->look.scroll = 0;
+                break;
+        case KEY_END:
+                t->look.scroll = t->model.n_shown;
+                break;
+        case 'c':
+                t->look.no_core = !t->look.no_core;
+                break;
+        case 'o':
+                t->look.no_locks = !t->look.no_locks;
+                break;
+        case 'e':
+                t->look.no_events = !t->look.no_events;
+                break;
+        case ' ':
+                ask(t, now);
+                break;
+        case 'L' - '@': /* ^L */
+                terminal_forget(&t->terminal);
+                break;
+        default:
+                break;
+        }
+}
+
+static void take_keys(struct top *t, bool all)
+{
+        size_t done = 0, len;
+
+        while (done < t->n_typed) {
+                int key = terminal_key(t->typed + done, t->n_typed - done, all, &len);
+
+                if (key == KEY_NONE && len == 0)
+                        break;
+                on_key(t, key, boot_now());
+                done += len;
+        }
+        memmove(t->typed, t->typed + done, t->n_typed - done);
+        t->n_typed -= done;
+        if (t->n_typed > 0)
+                loop_timer_in(&t->escape, ESCAPE_TIME);
+        loop_hook_again(&t->hook);
+}
+
+static void on_escape(struct loop_timer *timer)
+{
+        take_keys(container_of(timer, struct top, escape), true);
+}
+
+static void on_terminal(struct loop_io *io, int events)
+{
+        struct top *t = container_of(io, struct top, io);
+        ssize_t n;
+
+        if (events & EV_WRITE)
+                flush(t);
+        if (!(events & EV_READ))
+                return;
+        n = read(t->terminal.fd, t->typed + t->n_typed, sizeof(t->typed) - t->n_typed);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n <= 0)
+                return stop(t, -1);
+        loop_timer_disarm(&t->escape);
+        t->n_typed += (size_t) n;
+        take_keys(t, t->n_typed == sizeof(t->typed));
+}
+
+static void on_end(struct loop_signal *s)
+{
+        struct top *t = container_of(s, struct ending, signal)->top;
+
+        t->ended_by = s->ev.signum == SIGINT ? 0 : s->ev.signum;
+        stop(t, 0);
+}
+
+static void on_resize(struct loop_signal *s)
+{
+        struct top *t = container_of(s, struct top, resized);
+
+        t->draw_now = terminal_measure(&t->terminal) || t->draw_now;
+        loop_hook_again(&t->hook);
+}
+
+static void on_suspend(struct loop_signal *s)
+{
+        struct top *t = container_of(s, struct top, suspended);
+
+        terminal_suspend(&t->terminal);
+        t->draw_now = true;
+        loop_hook_again(&t->hook);
+}
+
+/* After a SIGSTOP, which nobody can catch. */
+static void on_continue(struct loop_signal *s)
+{
+        struct top *t = container_of(s, struct top, continued);
+
+        terminal_resume(&t->terminal);
+        t->draw_now = true;
+        loop_hook_again(&t->hook);
+}
+
+static int take_terminal(struct top *t)
+{
+        static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+        const char *plain = getenv("NO_COLOR");
+        int r = terminal_open(&t->terminal);
+
+        if (r < 0)
+                return ctl_fail("cannot use the terminal", r, NULL);
+        t->look.color = !plain || !*plain;
+        t->io.what = "the terminal";
+        loop_io_start(&t->io, t->loop, t->terminal.fd, EV_READ, on_terminal);
+        loop_timer_init(&t->escape, t->loop, on_escape);
+        for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+                t->ends[i].top = t;
+                loop_signal_start(&t->ends[i].signal, t->loop, ends[i], on_end);
+        }
+        loop_signal_start(&t->resized, t->loop, SIGWINCH, on_resize);
+        loop_signal_start(&t->suspended, t->loop, SIGTSTP, on_suspend);
+        loop_signal_start(&t->continued, t->loop, SIGCONT, on_continue);
+        return 0;
+}
+
+/* ---- both ---- */
+
+static struct boot_time run(struct loop_hook *h, struct boot_time now)
+{
+        struct top *t = container_of(h, struct top, hook);
+        int r = top_feed_error(t->feed);
+
+        /* What libtenure does not say, of a login for example, a replica may. */
+        if (!t->model.followed && !*t->model.down)
+                snprintf(t->model.down, sizeof(t->model.down), "%s", top_core_why(t->replicas));
+
+        if (r < 0) {
+                terminal_close(&t->terminal);
+                (void) !tie_fail(t->tie);
+                stop(t, -1);
+                return BOOT_TIME_NEVER;
+        }
+        /* How long leases have left is asked as soon as it is known whose they are. */
+        if (t->terminal.fd >= 0 && t->model.ever && t->rounds == 0) {
+                t->rounds++;
+                t->screen.n_rows = t->terminal.height;
+                if (top_arrange(&t->model, now) == 0)
+                        ask(t, now);
+        }
+        return t->terminal.fd >= 0 ? run_terminal(t, now) : run_tables(t, now);
+}
+
+static void on_tick(struct loop_timer *timer)
+{
+        struct top *t = container_of(timer, struct top, tick);
+        struct boot_time now = boot_now();
+
+        ask(t, now);
+        t->draw_now = t->wanted = true;
+        t->print_by = boot_add(now, min_of(t->interval, 2 * NSEC_PER_SEC));
+        loop_timer_in(timer, t->interval);
+        loop_hook_again(&t->hook);
+}
+
+/* From the agent, where nobody says otherwise; without an agent from where a core is mostly. */
+static int begin(struct top *t, bool endpoints_given, const char *cluster)
+{
+        const struct top_agent *a = top_host_agent(t->host);
+        bool by_agent = !endpoints_given && t->model.host.known;
+        const char *first = by_agent ? a->endpoint : t->core.endpoints;
+        char why[TOP_REASON];
+        int r;
+
+        snprintf(t->model.cluster, sizeof(t->model.cluster), "%s",
+                 cluster    ? cluster
+                 : by_agent ? a->cluster
+                            : "default");
+        if (tie_set_bus(t->ctl->address) < 0)
+                return -1;
+        r = tenure_new(&t->tie);
+        if (r < 0)
+                return ctl_fail("cannot ask the core", r, NULL);
+        if (tie_set(t->tie, &t->core, !by_agent) < 0)
+                return -1;
+        if (cluster && tenure_set_cluster(t->tie, cluster) < 0)
+                return tie_fail(t->tie);
+        if (top_core_new(&t->replicas, t->loop, &t->model, &t->core) < 0)
+                return -1;
+        if (*first && top_core_add(t->replicas, first, why) < 0) {
+                fprintf(stderr, "tenurectl: %s.\n", why);
+                return -1;
+        }
+        r = top_feed_new(&t->feed, t->loop, &t->model, t->tie);
+        return r < 0 ? tie_fail(t->tie) : 0;
+}
+
+static int parse(struct top *t, const struct top_options *o)
+{
+        const char *sort = o->sort ? o->sort : "node";
+        char *end;
+
+        t->interval = INTERVAL;
+        if (o->interval && (nsec_parse(o->interval, &t->interval) < 0 ||
+                            t->interval < INTERVAL_MIN || t->interval > INTERVAL_MAX))
+                return ctl_fail("--interval wants a time from 100ms to 1h", -EINVAL, NULL);
+        t->model.reverse = *sort == '-';
+        if (!top_sort_parse(sort + t->model.reverse, &t->model.sort))
+                return ctl_fail("--sort wants node, state, left, ttl, age, address, zone or "
+                                "services",
+                                -EINVAL, NULL);
+        if (o->filter && strlen(o->filter) >= sizeof(t->model.filter))
+                return ctl_fail("--filter wants fewer than 128 bytes", -EINVAL, NULL);
+        snprintf(t->model.filter, sizeof(t->model.filter), "%s", o->filter ? o->filter : "");
+        t->left = isatty(STDOUT_FILENO) ? 0 : 1;
+        if (o->once)
+                t->left = 1;
+        if (o->iterations) {
+                errno = 0;
+                t->left = strtoul(o->iterations, &end, 10);
+                if (errno != 0 || *end || end == o->iterations || *o->iterations == '-')
+                        return ctl_fail("--iterations wants a number, 0 for no end", -EINVAL,
+                                        NULL);
+        }
+        return 0;
+}
+
+static int run_all(struct top *t, bool endpoints_given, const struct top_options *o)
+{
+        bool tables = o->once || o->iterations || !terminal_is_there();
+        char login[TALK_LOGIN_MAX] = "";
+        int r = loop_new(&t->loop);
+
+        if (r == 0)
+                r = top_host_new(&t->host, t->loop, &t->model, t->ctl);
+        if (r < 0)
+                return ctl_fail("cannot begin", r, NULL);
+        r = talk_log_in_once(&t->core, login);
+        if (r == 0)
+                r = begin(t, endpoints_given, o->cluster);
+        explicit_bzero(login, sizeof(login));
+        t->core.user = NULL;
+        if (r == 0 && !tables)
+                r = take_terminal(t);
+        if (r < 0)
+                return -1;
+        t->print_by = boot_add(boot_now(), ANSWER_WITHIN);
+        t->wanted = true;
+        t->look.legend = !tables || t->ctl->legend;
+        t->hook.what = "the table";
+        loop_hook_start(&t->hook, t->loop, LOOP_BEHIND, run);
+        loop_timer_init(&t->tick, t->loop, on_tick);
+        loop_timer_in(&t->tick, tables ? max_of(t->interval, ANSWER_WITHIN) : t->interval);
+        loop_run(t->loop);
+        return t->result;
+}
+
+int top_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
+             const struct top_options *o, int argc, char **argv)
+{
+        struct top *t;
+        int r, ended_by;
+
+        (void) argv;
+        if (argc > 0)
+                return ctl_fail("top takes no argument", -EINVAL, NULL);
+        if (c->json != JSON_OFF)
+                return ctl_fail("top has tables only; nodes and services have --json, and "
+                                "describe all of it",
+                                -EINVAL, NULL);
+        t = calloc(1, sizeof(*t));
+        if (!t)
+                return ctl_fail("cannot begin", -ENOMEM, NULL);
+        t->ctl = c;
+        t->core = *core;
+        t->terminal.fd = -1;
+        t->model.host.deadline = BOOT_TIME_NEVER;
+        setlocale(LC_CTYPE, "");
+        t->look.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+        r = parse(t, o);
+        if (r == 0)
+                r = run_all(t, endpoints_given, o);
+        terminal_close(&t->terminal);
+        top_feed_free(t->feed);
+        top_core_free(t->replicas);
+        top_host_free(t->host);
+        if (t->tie)
+                tenure_free(t->tie);
+        loop_free(t->loop);
+        top_screen_fini(&t->screen);
+        top_model_fini(&t->model);
+        ended_by = t->ended_by;
+        free(t);
+        if (ended_by != 0) { /* for whoever waits for us */
+                signal(ended_by, SIG_DFL);
+                raise(ended_by);
+        }
+        return r;
+}

@@ -1,0 +1,31 @@
+/*
+ * The core's half of `tenurectl top`: asks each replica for its status, over connections of its
+ * own, and whoever answers for the members and, where they are many, for all leases.
+ */
+#pragma once
+
+#include "core.h"
+#include "loop/loop.h"
+#include "talk.h"
+#include "top_model.h"
+
+struct top_core;
+
+/* @o says who we are; borrowed. Returns 0, or a negative errno and has said why. */
+must_check_ int top_core_new(struct top_core **ret, struct loop *l, struct top_model *m,
+                             const struct core_options *o);
+struct top_core *top_core_free(struct top_core *c);
+
+/* Where to begin: URLs with commas between them, or srv://NAME; the members' own are asked once
+ * they are known. Returns 0, or a negative errno and the reason in @why. */
+must_check_ int top_core_add(struct top_core *c, const char *endpoints, char why[TOP_REASON]);
+bool top_core_has_any(const struct top_core *c);
+
+/* Asks all of them, and notes in the model who has not answered. */
+void top_core_ask(struct top_core *c, struct boot_time now, int64_t wall);
+
+/* Why one of them does not answer; "". */
+const char *top_core_why(const struct top_core *c);
+
+/* All replicas that are known have answered, or have been given up. */
+bool top_core_is_settled(const struct top_core *c);

@@ -1,0 +1,187 @@
+/*
+ * What `tenurectl top` knows: members, replicas of the core, locks and the last events; and
+ * which members it shows, in which order.
+ *
+ * Pure: opens nothing, reads no clock. Instants are handed in; wall time is in seconds, and for
+ * display only. Looking a member up costs O(log n), arranging them O(n log n).
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+#define TOP_NAME 64
+#define TOP_REASON 160
+#define TOP_REPLICAS 16
+#define TOP_LOCKS 64
+#define TOP_EVENTS 512
+#define TOP_FILTER 128
+/* For so long a member that has gone stays in the table, with the reason. */
+#define TOP_GONE_FOR (60 * NSEC_PER_SEC)
+
+enum top_state {
+        TOP_LOST, /* in the order of severity, by which they are sorted */
+        TOP_JEOPARDY,
+        TOP_SUPPRESSED,
+        TOP_LEFT,
+        TOP_LEAVING,
+        TOP_JOINING,
+        TOP_HELD,
+};
+const char *top_state_word(enum top_state s);
+
+struct top_service {
+        char *node, *name; /* owned; with the instance, if it has one */
+};
+
+struct top_node {
+        char *name, *address, *zone, *tags, *degraded, *leaving; /* owned; never NULL */
+        char *reason;                                            /* why it left; "" */
+        int64_t lease;
+        uint64_t ttl_ms;
+        int64_t since; /* wall time; 0: not known */
+        bool there;
+        struct boot_time left_at;
+        /* When its lease ends unless it is renewed, as the core said at `asked`; NEVER: the
+         * core has not said. */
+        struct boot_time deadline, asked;
+        char **services; /* owned, sorted */
+        size_t n_services, cap_services;
+};
+
+struct top_replica {
+        uint64_t id;
+        char name[TOP_NAME], url[128], version[32], errors[TOP_REASON];
+        bool learner, leads, answers;
+        char why[TOP_REASON]; /* it does not answer; "" */
+        uint64_t term, applied, behind;
+        int64_t db_bytes;
+        int64_t clients, turn_us; /* -1: an etcd, which does not tell */
+        nsec_t round_trip;
+        struct boot_time heard;
+};
+
+struct top_lock {
+        char name[TOP_NAME];
+        char holder[TOP_NAME]; /* "": nobody */
+        int64_t token;
+        size_t n_waiting;
+        char waiting[TOP_REASON]; /* their names, the next one first */
+        unsigned round;           /* when it was seen last */
+};
+
+enum top_weight { TOP_NEWS, TOP_WARNING, TOP_BAD };
+
+struct top_event {
+        int64_t at; /* wall time */
+        enum top_weight weight;
+        char text[256];
+};
+
+/* The agent of this host, where there is one. */
+struct top_host {
+        bool known; /* there is an agent */
+        char node[TOP_NAME], state[16], degraded[TOP_REASON], maintenance[16];
+        struct boot_time deadline; /* the holder's; NEVER: none */
+        struct boot_time rest_until;
+        bool mass_failure;
+};
+
+enum top_sort {
+        TOP_BY_NAME,
+        TOP_BY_STATE,
+        TOP_BY_LEFT,
+        TOP_BY_TTL,
+        TOP_BY_AGE,
+        TOP_BY_ADDRESS,
+        TOP_BY_ZONE,
+        TOP_BY_SERVICES,
+        TOP_SORTS,
+};
+const char *top_sort_word(enum top_sort s);
+/* Returns whether there is such a column. */
+bool top_sort_parse(const char *word, enum top_sort *ret);
+
+struct top_model {
+        struct top_node **nodes; /* by name; owned */
+        size_t n_nodes, cap_nodes;
+        struct top_node **shown; /* what passes the filter, sorted; borrowed of `nodes` */
+        size_t n_shown, cap_shown;
+        size_t n_there, n_degraded, n_services; /* as of top_arrange() */
+        size_t n_states[TOP_HELD + 1];
+
+        struct top_replica replicas[TOP_REPLICAS];
+        size_t n_replicas;
+        bool etcd; /* the core is one; as far as it is known */
+
+        struct top_lock locks[TOP_LOCKS];
+        size_t n_locks;
+
+        struct top_event events[TOP_EVENTS]; /* a ring; the last one is events[(n - 1) % max] */
+        size_t n_events;
+
+        struct top_host host;
+        char cluster[TOP_NAME];
+        int64_t revision;
+        bool followed;         /* changes are heard of */
+        bool ever;             /* they have been once */
+        int64_t stale_since;   /* wall time */
+        char down[TOP_REASON]; /* why nothing is heard */
+
+        enum top_sort sort;
+        bool reverse;
+        char filter[TOP_FILTER];
+};
+
+void top_model_fini(struct top_model *m);
+
+/* What a member says of itself. Strings are copied; they may be anything. */
+struct top_facts {
+        const char *name, *address, *zone, *tags, *degraded, *leaving;
+        int64_t lease;
+        uint64_t ttl_ms;
+        int64_t since;
+};
+
+/* It is there. Returns 0 or -ENOMEM. */
+must_check_ int top_node_put(struct top_model *m, const struct top_facts *f);
+/* It has gone; what is not known is not noticed. Returns 0 or -ENOMEM. */
+must_check_ int top_node_gone(struct top_model *m, const char *name, const char *reason,
+                              struct boot_time now);
+struct top_node *top_node_find(const struct top_model *m, const char *name);
+/* How long its lease has left, as the core said at @now. */
+void top_node_left(struct top_node *n, nsec_t left, struct boot_time now);
+
+/* Service @name of @node, which may be unknown yet. Return 0 or -ENOMEM. */
+must_check_ int top_service_put(struct top_model *m, const char *node, const char *name);
+void top_service_gone(struct top_model *m, const char *node, const char *name);
+
+/* The replica with that id, added if need be; NULL: there are too many. */
+struct top_replica *top_replica_get(struct top_model *m, uint64_t id);
+void top_replica_drop(struct top_model *m, size_t i);
+/* In the order of their names. */
+void top_replicas_sort(struct top_model *m);
+/* Counts who lags, behind what the furthest one has applied. */
+void top_replicas_compare(struct top_model *m);
+
+/* The lock of that name, added if need be; NULL: there are too many. */
+struct top_lock *top_lock_get(struct top_model *m, const char *name);
+void top_lock_drop(struct top_model *m, size_t i);
+
+void top_event(struct top_model *m, int64_t at, enum top_weight w, const char *fmt, ...)
+        printf_(4, 5);
+/* The @back-th from the last, 0 being that; NULL: there are not as many. */
+const struct top_event *top_event_at(const struct top_model *m, size_t back);
+
+/* What a member's state is, in the words of the session's own. */
+enum top_state top_node_state(const struct top_model *m, const struct top_node *n,
+                              struct boot_time now);
+/* Why it left, leaves, or what slows it down; "". */
+const char *top_node_note(const struct top_node *n);
+
+/* Whether it has all words of the filter in what is shown of it: case does not matter, and one
+ * that begins with ! must not be there. */
+bool top_node_passes(const struct top_model *m, const struct top_node *n, struct boot_time now);
+
+/* Forgets who has been gone for long, counts, filters and sorts. Returns 0 or -ENOMEM. */
+must_check_ int top_arrange(struct top_model *m, struct boot_time now);

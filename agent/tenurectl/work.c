@@ -1,0 +1,592 @@
+/*
+ * tenurectl work GROUP --tasks=... -- COMMAND: runs a command for each task of the group that
+ * is this member's, and makes sure that it has ended before another member runs it.
+ *
+ * The member has a lease of its own, not the host's: that one would outlive us, and with it our
+ * tasks would be nobody's. Each command has a keeper (keeper.h), which ends it before the lease
+ * does, whatever becomes of us: by a page that is like the agent's, and that we write.
+ */
+#include <bsd/sys/queue.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/conf.h"
+#include "base/secret.h"
+#include "keeper.h"
+#include "loop/clock.h"
+#include "member/node_record.h"
+#include "member/rendezvous.h"
+#include "tie.h"
+#include "work.h"
+
+#define EXIT_FAILED 125 /* as of lock */
+#define TTL (10 * NSEC_PER_SEC)
+#define GRACE (10 * NSEC_PER_SEC)
+/* A command that ended is run again after that, which doubles; after that much of a run it is
+ * short again. */
+#define PAUSE (100 * NSEC_PER_MSEC)
+#define PAUSE_MOST (30 * NSEC_PER_SEC)
+#define RUNS_WELL (10 * NSEC_PER_SEC)
+/* How long the core may take to hear that we have left. */
+#define LEAVE_WITHIN (2 * NSEC_PER_SEC)
+
+/* A task that is ours. */
+struct job {
+        LIST_ENTRY(job) entry;
+        char *task; /* owned */
+        int64_t token;
+        struct kept kept; /* pid 0: nothing runs */
+        bool ends;        /* it is to end */
+        struct boot_time kill_at, began;
+        struct boot_time again_at; /* while nothing runs */
+        nsec_t pause;
+};
+
+struct working {
+        const char *group;
+        char **argv;
+        char name[NODE_NAME_MAX + 1]; /* of the session, and the member */
+        nsec_t ttl, grace;
+        struct tenure *t;
+        struct tenure_work *work;
+        LIST_HEAD(, job) jobs;
+        size_t n_jobs;
+        int page; /* until when we hold the lease, for the keepers */
+        struct tenancy tenancy;
+        sigset_t signals, mask;
+        int sfd;
+        bool leaving, left;
+        struct boot_time leave_by; /* the lease is given back, or will end by itself */
+        int failed;                /* an exit status */
+};
+
+/* While we work: who does not read what we say, perhaps since a command has filled the pipe,
+ * must not keep us from renewing the lease. Then nobody hears it. */
+static void printf_(1, 2) say(const char *fmt, ...)
+{
+        struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+        va_list ap;
+
+        if (poll(&p, 1, 0) != 1)
+                return;
+        va_start(ap, fmt);
+        vfprintf(stderr, fmt, ap);
+        va_end(ap);
+}
+
+/* ---- the page ---- */
+
+static int open_page(struct working *w)
+{
+        uint8_t bytes[TENANCY_BYTES];
+
+        w->page = memfd_create("tenancy", MFD_CLOEXEC);
+        tenancy_write(&w->tenancy, bytes);
+        if (w->page < 0 || pwrite(w->page, bytes, sizeof(bytes), 0) != sizeof(bytes))
+                return ctl_fail("cannot make the page for the keepers", -errno, NULL);
+        return 0;
+}
+
+/* What the library says in CLOCK_BOOTTIME, by our own clock: rather too early. */
+static struct boot_time deadline(const struct working *w, struct boot_time now)
+{
+        int64_t usec = (int64_t) tenure_deadline(w->t) - boot_usec(now);
+
+        return boot_add(now, usec * NSEC_PER_USEC);
+}
+
+static void publish(struct working *w)
+{
+        struct boot_time now = boot_now();
+        struct tenancy t = {.lease = tenure_lease(w->t), .ttl = w->ttl};
+        uint8_t bytes[TENANCY_BYTES];
+        struct job *j;
+
+        if (t.lease != 0)
+                t.deadline = deadline(w, now);
+        /* Of the same instant it is a little different each time. */
+        if (t.lease == w->tenancy.lease &&
+            (t.lease == 0 || boot_diff(t.deadline, w->tenancy.deadline) < NSEC_PER_MSEC))
+                return;
+        tenancy_write(&t, bytes);
+        if (pwrite(w->page, bytes, sizeof(bytes), 0) != sizeof(bytes))
+                return; /* the keepers end all when nothing later comes */
+        if (w->tenancy.lease != 0 && t.lease != w->tenancy.lease)
+                LIST_FOREACH (j, &w->jobs, entry)
+                        if (j->kept.pid > 0)
+                                keeper_send(&j->kept, 0);
+        w->tenancy = t;
+}
+
+/* ---- a task's command ---- */
+
+static void job_again(struct job *j, struct boot_time now)
+{
+        if (boot_diff(now, j->began) >= RUNS_WELL)
+                j->pause = 0;
+        j->pause = min_of(max_of(2 * j->pause, PAUSE), PAUSE_MOST);
+        j->again_at = boot_add(now, j->pause);
+}
+
+static void job_start(struct working *w, struct job *j, struct boot_time now)
+{
+        const struct keeper_job k = {.tenancy_fd = w->page,
+                                     .lease = w->tenancy.lease,
+                                     .argv = w->argv,
+                                     .mask = &w->mask,
+                                     .sfd = w->sfd,
+                                     .in_command = tie_restore_environment,
+                                     .one_of_many = true};
+        char token[24];
+        int r;
+
+        j->began = now;
+        if (!tenure_task_is_held(w->work, j->task) ||
+            !keeper_may_begin(&w->tenancy, w->tenancy.lease, now)) {
+                j->again_at = boot_add(now, PAUSE); /* it ends, or a renewal comes */
+                return;
+        }
+        snprintf(token, sizeof(token), "%" PRId64, j->token);
+        setenv("TENURE_GROUP", w->group, 1);
+        setenv("TENURE_TASK", j->task, 1);
+        setenv("TENURE_TOKEN", token, 1);
+        r = keeper_start(&k, &j->kept);
+        if (r == 0)
+                return;
+        say("tenurectl: cannot run the command for task %s: %s.\n", j->task, strerror(-r));
+        job_again(j, now);
+}
+
+static void job_done(struct working *w, struct job *j)
+{
+        (void) !tenure_task_ended(w->work, j->task);
+        LIST_REMOVE(j, entry);
+        w->n_jobs--;
+        free(j->task);
+        free(j);
+}
+
+static struct job *find(struct working *w, const char *task)
+{
+        struct job *j;
+
+        LIST_FOREACH (j, &w->jobs, entry)
+                if (strcmp(j->task, task) == 0)
+                        return j;
+        return NULL;
+}
+
+static int on_begin(struct working *w, const struct tenure_event *e)
+{
+        struct job *j = calloc(1, sizeof(*j));
+
+        if (j)
+                j->task = strdup(e->task);
+        if (!j || !j->task) {
+                free(j);
+                return -ENOMEM;
+        }
+        j->token = e->revision;
+        LIST_INSERT_HEAD(&w->jobs, j, entry);
+        w->n_jobs++;
+        job_start(w, j, boot_now());
+        return 0;
+}
+
+static void on_end(struct working *w, const char *task)
+{
+        struct job *j = find(w, task);
+
+        if (!j)
+                return;
+        j->ends = true;
+        if (j->kept.pid == 0)
+                return job_done(w, j);
+        j->kill_at = boot_add(boot_now(), w->grace);
+        keeper_send(&j->kept, SIGTERM);
+}
+
+/* ---- what ended ---- */
+
+static void say_ended(const struct job *j, int status)
+{
+        char how[64];
+
+        if (WIFSIGNALED(status))
+                snprintf(how, sizeof(how), "by SIG%s", sigabbrev_np(WTERMSIG(status)));
+        else
+                snprintf(how, sizeof(how), "with status %d", WEXITSTATUS(status));
+        say("tenurectl: the command for task %s ended %s; it is run again in %.1f s.\n",
+            j->task, how, (double) j->pause / 1e9);
+}
+
+static void job_ended(struct working *w, struct job *j, const struct keeper_end *end)
+{
+        struct boot_time now = boot_now();
+
+        if (j->ends)
+                return job_done(w, j);
+        /* For a renewal that came at the last moment, or will not come; or its end is on its
+         * way. */
+        if (end->lost || w->leaving) {
+                j->again_at = boot_add(now, PAUSE);
+                return;
+        }
+        job_again(j, now);
+        say_ended(j, end->status);
+}
+
+/* Somebody killed a keeper: what is left of its command cannot be told from the others. */
+static void end_all(struct working *w, const struct kept *first)
+{
+        struct kept *kept = calloc(w->n_jobs + 1, sizeof(*kept));
+        struct keeper_end none = {.lost = true};
+        struct job *j, *next;
+        size_t n = 0;
+
+        say("tenurectl: a process that supervised a command was killed; all commands are "
+            "ended, "
+            "and begun anew.\n");
+        if (kept)
+                kept[n++] = *first;
+        LIST_FOREACH (j, &w->jobs, entry)
+                if (kept && j->kept.pid > 0)
+                        kept[n++] = j->kept;
+        keeper_end_all(kept, n);
+        free(kept);
+        LIST_FOREACH_SAFE (j, &w->jobs, entry, next)
+                if (j->kept.pid > 0) {
+                        close(j->kept.fd);
+                        j->kept = (struct kept){.fd = -1};
+                        job_ended(w, j, &none);
+                }
+}
+
+static void on_child(struct working *w, pid_t pid, int status)
+{
+        struct keeper_end end;
+        struct kept kept;
+        struct job *j;
+
+        LIST_FOREACH (j, &w->jobs, entry)
+                if (j->kept.pid == pid)
+                        break;
+        if (!j) /* an orphan of one that was killed */
+                return;
+        kept = j->kept;
+        if (keeper_ended(&j->kept, &end))
+                return job_ended(w, j, &end);
+        /* It had not begun, and has said why; or it was killed. */
+        end = (struct keeper_end){.lost = WIFSIGNALED(status), .status = status};
+        job_ended(w, j, &end);
+        if (WIFSIGNALED(status))
+                end_all(w, &kept);
+}
+
+/* ---- what comes ---- */
+
+static void leave(struct working *w)
+{
+        struct job *j;
+
+        if (w->leaving) { /* somebody asks once more */
+                LIST_FOREACH (j, &w->jobs, entry)
+                        if (j->kept.pid > 0)
+                                keeper_send(&j->kept, SIGKILL);
+                w->left |= w->n_jobs == 0; /* the lease ends by itself */
+                return;
+        }
+        w->leaving = true;
+        tenure_work_leave(w->work); /* the handle is good until TENURE_WORK_LEFT */
+}
+
+static void on_signals(struct working *w)
+{
+        struct signalfd_siginfo si;
+        int status;
+        pid_t pid;
+        struct job *j;
+
+        while (read(w->sfd, &si, sizeof(si)) == sizeof(si)) {
+                int signo = (int) si.ssi_signo;
+
+                if (signo == SIGTERM || signo == SIGINT || signo == SIGQUIT ||
+                    (signo == SIGHUP && si.ssi_code == SI_KERNEL)) /* the terminal is gone */
+                        leave(w);
+                else if (signo != SIGCHLD)
+                        LIST_FOREACH (j, &w->jobs, entry)
+                                if (j->kept.pid > 0)
+                                        keeper_send(&j->kept, signo);
+        }
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+                on_child(w, pid, status);
+}
+
+static void on_left(struct working *w, const struct tenure_event *e)
+{
+        if (e->error < 0) {
+                say("tenurectl: the group '%s' cannot be joined: %s.\n", w->group, e->reason);
+                w->failed = EXIT_FAILED;
+                return leave(w);
+        }
+        w->left = true;
+        w->work = NULL;
+        w->leave_by = boot_add(boot_now(), LEAVE_WITHIN);
+        if (tenure_lease(w->t) == 0)
+                w->leave_by = boot_now();
+        (void) !tenure_leave(w->t);
+}
+
+static int on_event(struct working *w, const struct tenure_event *e)
+{
+        switch (e->type) {
+        case TENURE_TASK_BEGIN:
+                return on_begin(w, e);
+        case TENURE_TASK_END:
+                on_end(w, e->task);
+                return 0;
+        case TENURE_WORK_LEFT:
+                on_left(w, e);
+                return 0;
+        case TENURE_LOST:
+                if (w->left)
+                        w->leave_by = boot_now();
+                else
+                        say("tenurectl: %s%s.\n",
+                            e->error == -EEXIST ? ""
+                                                : "the lease is lost, and asked for again: ",
+                            e->reason);
+                return 0;
+        default:
+                return 0;
+        }
+}
+
+/* ---- time passes ---- */
+
+static struct boot_time jobs_run(struct working *w, struct boot_time now)
+{
+        struct boot_time next = w->left ? w->leave_by : BOOT_TIME_NEVER;
+        struct job *j, *after;
+
+        LIST_FOREACH_SAFE (j, &w->jobs, entry, after) {
+                if (j->kept.pid == 0 && !boot_before(now, j->again_at))
+                        job_start(w, j, now);
+                if (j->kept.pid == 0) {
+                        next = boot_min(next, j->again_at);
+                } else if (j->ends && !boot_before(now, j->kill_at)) {
+                        keeper_send(&j->kept, SIGKILL);
+                        j->kill_at = boot_add(now, NSEC_PER_SEC);
+                }
+                if (j->kept.pid > 0 && j->ends)
+                        next = boot_min(next, j->kill_at);
+        }
+        return next;
+}
+
+static int turn(struct working *w)
+{
+        struct pollfd p[] = {{.fd = tenure_get_fd(w->t), .events = POLLIN},
+                             {.fd = w->sfd, .events = POLLIN}};
+        struct boot_time now = boot_now(), next = jobs_run(w, now);
+        nsec_t left = boot_diff(next, now);
+        const struct tenure_event *e;
+        int timeout = tenure_get_timeout(w->t), r;
+
+        if (next.ns != BOOT_TIME_NEVER.ns && timeout < 0)
+                timeout = (int) min_of(max_of(left, INT64_C(0)) / NSEC_PER_MSEC + 1,
+                                       (nsec_t) INT_MAX);
+        if (poll(p, ARRAY_SIZE(p), timeout) < 0 && errno != EINTR)
+                return ctl_fail("cannot wait", -errno, NULL);
+        r = tenure_dispatch(w->t);
+        publish(w);
+        on_signals(w);
+        while (r == 0 && (e = tenure_pop_event(w->t)))
+                r = on_event(w, e);
+        publish(w); /* a loss counts once it was taken */
+        if (r < 0)
+                fprintf(stderr, "tenurectl: %s.\n",
+                        *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
+        return r;
+}
+
+/* ---- the beginning ---- */
+
+static int read_time(const char *option, const char *text, nsec_t otherwise, nsec_t *ret)
+{
+        *ret = otherwise;
+        if (!text || (nsec_parse(text, ret) == 0 && *ret > 0))
+                return 0;
+        fprintf(stderr, "tenurectl: %s wants a time such as 500ms or 10s, not '%s'.\n", option,
+                text);
+        return -1;
+}
+
+static int read_weight(const char *text, unsigned *ret)
+{
+        size_t n = text ? strspn(text, "0123456789") : 0;
+
+        *ret = 0;
+        if (!text)
+                return 0;
+        if (n > 0 && n < 7 && text[n] == '\0')
+                *ret = (unsigned) strtoul(text, NULL, 10);
+        if (*ret >= 1 && *ret <= RENDEZVOUS_WEIGHT_MAX)
+                return 0;
+        fprintf(stderr, "tenurectl: --weight wants a number from 1 to %d, not '%s'.\n",
+                RENDEZVOUS_WEIGHT_MAX, text);
+        return -1;
+}
+
+/* The host's own name, unless another one is given; of two groups it is in two sessions. */
+static int read_name(struct working *w, const char *given)
+{
+        char host[HOST_NAME_MAX + 1] = "";
+
+        if (gethostname(host, sizeof(host) - 1) < 0)
+                return ctl_fail("cannot read this host's name", -errno, NULL);
+        if (snprintf(w->name, sizeof(w->name), "%s:%s", w->group, given ? given : host) >=
+            (int) sizeof(w->name))
+                return ctl_fail("the group's and the member's name are too long together",
+                                -ENAMETOOLONG, NULL);
+        return 0;
+}
+
+static int begin(struct working *w, const struct work_options *o)
+{
+        struct work_names names = {0};
+        struct tenure_work_options join = {0};
+        int r = work_names_parse(&names, o->tasks);
+
+        if (r < 0)
+                return r;
+        join.tasks = names.names;
+        join.n_tasks = names.n;
+        r = read_weight(o->weight, &join.weight);
+        if (r == 0)
+                r = read_time("--ttl", o->ttl, TTL, &w->ttl);
+        if (r == 0)
+                r = read_time("--grace", o->grace, GRACE, &w->grace);
+        if (r == 0)
+                r = read_name(w, o->name);
+        if (r == 0) {
+                r = tenure_hold_own(w->t, (uint64_t) (w->ttl / NSEC_PER_MSEC), w->name);
+                if (r == 0)
+                        r = tenure_work_join(w->t, w->group, &join, &w->work);
+                if (r == 0)
+                        r = tenure_start(w->t);
+                if (r < 0)
+                        fprintf(stderr, "tenurectl: %s.\n", tenure_error(w->t));
+        }
+        work_names_fini(&names);
+        return r;
+}
+
+static int listen_to_signals(struct working *w)
+{
+        static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
+                                      SIGQUIT, SIGUSR1, SIGUSR2};
+
+        sigemptyset(&w->signals);
+        for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+                sigaddset(&w->signals, signals[i]);
+        sigprocmask(SIG_BLOCK, &w->signals, &w->mask);
+        w->sfd = signalfd(-1, &w->signals, SFD_CLOEXEC | SFD_NONBLOCK);
+        return w->sfd < 0 ? ctl_fail("cannot wait for signals", -errno, NULL) : 0;
+}
+
+static int work(struct working *w, const struct work_options *o)
+{
+        struct job *j, *next;
+        int r = listen_to_signals(w);
+
+        keeper_begin_many();
+        if (r == 0)
+                r = open_page(w);
+        if (r == 0)
+                r = begin(w, o);
+        while (r == 0 && !(w->left && !boot_before(boot_now(), w->leave_by)))
+                r = turn(w);
+        /* With the sockets the keepers end, and all that they keep. */
+        LIST_FOREACH_SAFE (j, &w->jobs, entry, next) {
+                if (j->kept.pid > 0) {
+                        close(j->kept.fd);
+                        waitpid(j->kept.pid, NULL, 0);
+                }
+                free(j->task);
+                free(j);
+        }
+        return r < 0 ? EXIT_FAILED : w->failed;
+}
+
+static int list(struct ctl *c, struct tenure *t, const char *cluster, const char *group)
+{
+        struct json_object *o = NULL;
+        int r;
+
+        if (!node_name_is_valid(group)) {
+                fprintf(stderr,
+                        "tenurectl: a group's name has letters, digits and . _ - : alone, not "
+                        "'%s'.\n",
+                        group);
+                return EXIT_FAILED;
+        }
+        r = tenure_start(t);
+        if (r < 0) {
+                fprintf(stderr, "tenurectl: %s.\n", tenure_error(t));
+                return EXIT_FAILED;
+        }
+        if (!cluster && c->bus) {
+                if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
+                        return EXIT_FAILED;
+                cluster = ctl_text(o, "Cluster");
+        }
+        r = work_list(c, t, cluster ? cluster : "default", group);
+        json_object_put(o);
+        return r;
+}
+
+int work_main(struct ctl *c, const struct core_options *core, const struct work_options *o,
+              bool endpoints_given, const char *bus, int argc, char **argv)
+{
+        struct working w = {.sfd = -1, .page = -1};
+        int r;
+
+        if (argc < 1 || (argc == 1 && o->tasks) || (argc > 1 && !o->tasks)) {
+                (void) ctl_fail(
+                        "work wants GROUP --tasks=TASKS -- COMMAND, or GROUP alone to list "
+                        "who has what",
+                        -EINVAL, NULL);
+                return EXIT_FAILED;
+        }
+        if (tie_set_bus(bus) < 0)
+                return EXIT_FAILED;
+        w.group = argv[0];
+        w.argv = argv + 1;
+        r = tenure_new(&w.t);
+        if (r < 0) {
+                (void) ctl_fail("cannot begin", r, NULL);
+                return EXIT_FAILED;
+        }
+        r = tie_set(w.t, core, endpoints_given);
+        if (r == 0 && tenure_set_cluster(w.t, o->cluster) < 0)
+                r = tie_fail(w.t);
+        if (r < 0)
+                r = EXIT_FAILED;
+        else
+                r = argc > 1 ? work(&w, o) : list(c, w.t, o->cluster, w.group);
+        tenure_free(w.t);
+        if (w.sfd >= 0)
+                close(w.sfd);
+        if (w.page >= 0)
+                close(w.page);
+        return r;
+}

@@ -1,0 +1,25 @@
+/* Which TTL the last day speaks for (session/evidence.h): recorded as renewals are
+ * acknowledged, and kept in $RUNTIME_DIRECTORY over a restart of the agent, a line for each
+ * minute, written when the minute is over. */
+#pragma once
+
+#include "runtime.h"
+#include "session/evidence.h"
+
+struct measured {
+        struct evidence *evidence;
+        int fd;             /* of the file; -1: nothing is kept */
+        uint32_t minute;    /* that is being recorded */
+        char endpoint[320]; /* that acknowledged the last renewal */
+        bool failing;       /* to write, which was logged */
+};
+
+/* Returns 0 or -ENOMEM. */
+must_check_ int measured_init(struct measured *m, struct boot_time now);
+void measured_fini(struct measured *m);
+
+/* Writes what is complete. */
+void measured_run(struct measured *m, struct boot_time now);
+
+void measured_renewed(struct measured *m, const struct session_renewal *r,
+                      const char *endpoint);

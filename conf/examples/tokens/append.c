@@ -1,0 +1,100 @@
+/*
+ * A file that refuses the holders of the past. Each line begins with the token that it was
+ * written with, so that the token is kept by the same write as the line: the last whole line
+ * has the largest one. What a crash has left of a line is cut off by the next writer. One lock
+ * on the file is held over the comparison and the write.
+ *
+ * cc -o append append.c
+ * usage: tenurectl lock NAME -- sh -c 'append FILE "$TENURE_TOKEN" TEXT'
+ * Exit status: 0 it is on the disk; 1 an error; 3 refused, a larger token has been seen.
+ *
+ * For a file system of this host; on a network file system flock(2) may not keep other hosts
+ * out.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define LINE_MOST 4096
+
+static int fail(const char *what)
+{
+        fprintf(stderr, "append: %s: %s.\n", what, strerror(errno));
+        return 1;
+}
+
+/* Where the last whole line ends, and its token; 0, 0 where there is none. Returns 0 or -1:
+ * also for a file that this program has not written, which would be cut off. */
+static int read_last(int fd, off_t *ret_end, long long *ret_token)
+{
+        char tail[2 * LINE_MOST + 1];
+        off_t size = lseek(fd, 0, SEEK_END);
+        off_t from = size > 2 * LINE_MOST ? size - 2 * LINE_MOST : 0;
+        char *end, *begin;
+        ssize_t n;
+
+        *ret_end = *ret_token = 0;
+        if (size < 0)
+                return -1;
+        n = pread(fd, tail, 2 * LINE_MOST, from);
+        if (n < 0)
+                return -1;
+        tail[n] = '\0';
+        end = memrchr(tail, '\n', (size_t) n);
+        errno = EBADMSG;
+        if (n - (end ? end + 1 - tail : 0) >= LINE_MOST)
+                return -1; /* half a line of ours is shorter */
+        if (!end)
+                return 0;
+        *end = '\0';
+        begin = memrchr(tail, '\n', (size_t) (end - tail));
+        *ret_end = from + (end + 1 - tail);
+        *ret_token = strtoll(begin ? begin + 1 : tail, NULL, 10);
+        return *ret_token > 0 ? 0 : -1;
+}
+
+/* That a file is there at all is for its directory to keep. */
+static int sync_directory(const char *file)
+{
+        char *copy = strdup(file);
+        int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+        free(copy);
+        return fd < 0 ? -1 : fsync(fd);
+}
+
+int main(int argc, char **argv)
+{
+        long long token = argc > 2 ? strtoll(argv[2], NULL, 10) : 0, seen;
+        char line[LINE_MOST];
+        off_t end;
+        int fd, n;
+
+        if (argc != 4 || token <= 0 || strchr(argv[3], '\n')) {
+                fprintf(stderr, "usage: append FILE TOKEN TEXT\n");
+                return 1;
+        }
+        n = snprintf(line, sizeof(line), "%lld %s\n", token, argv[3]);
+        if (n < 0 || n >= (int) sizeof(line)) {
+                errno = EMSGSIZE;
+                return fail("the text");
+        }
+        fd = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0 || flock(fd, LOCK_EX) < 0 || read_last(fd, &end, &seen) < 0)
+                return fail(argv[1]);
+        if (token < seen) {
+                fprintf(stderr, "append: the token %lld is refused: %s has seen %lld.\n", token,
+                        argv[1], seen);
+                return 3;
+        }
+        if (ftruncate(fd, end) < 0 || pwrite(fd, line, (size_t) n, end) != n || fsync(fd) < 0 ||
+            (end == 0 && sync_directory(argv[1]) < 0))
+                return fail(argv[1]);
+        return 0;
+}

@@ -1,0 +1,97 @@
+/*
+ * The arguments of a program, read in one pass: options of its own, settings of its table
+ * (conf.h), and operands.
+ *
+ * Options are written --name=value or --name value, a few have a letter, and all may stand
+ * anywhere; what follows `--` are operands, and so is a `-` alone. An option that is repeated
+ * replaces its earlier value. Settings are collected rather than set, since the file that an
+ * option may name comes first: args_apply() puts them over it, as often as the file is read. No
+ * I/O but --help and
+ * --version. Not thread-safe.
+ */
+#pragma once
+
+#include <stdio.h>
+
+#include "base/base.h"
+#include "base/conf.h"
+
+/* An option of the program itself; the caller's @flag becomes true, or @value the borrowed
+ * text. */
+struct args_option {
+        char letter;      /* 0: none */
+        const char *name; /* without the dashes */
+        const char *hint; /* of a value, for --help */
+        const char *help; /* one line */
+        bool *flag;       /* this one... */
+        const char **value;
+        const char
+                *bare; /* the value where none follows a `=`; NULL: the next argument is it */
+        bool alone;    /* no other argument goes with it */
+};
+
+/* A setting of the program that ours stands in for, which we do not have. */
+struct args_foreign {
+        const char *name;
+        bool is_flag;     /* it has a value only after a `=` */
+        bool refused;     /* else it is accepted, without effect */
+        const char *fine; /* refused: but not these values, separated by spaces, nor an empty
+                             one; NULL: whatever its value */
+        const char *why;  /* it has no effect; or what to do instead */
+};
+
+struct args_program {
+        const char *name;
+        const char *version;
+        const struct args_option *options;
+        size_t n_options;
+        const struct conf_option *table; /* NULL: no settings */
+        size_t n_table;
+        const char *conf_path; /* where they are, for --help=conf */
+        void (*help)(const struct args_program *p, FILE *f);
+        const struct args_foreign *foreign; /* NULL: there are none */
+        size_t n_foreign;
+        bool one_dash; /* -name stands for --name, as in Go */
+        bool operands; /* they are taken; else an error */
+        /* Whether all that follows these operands are operands, too; may be NULL. */
+        bool (*rest)(char *const operands[], size_t n);
+};
+
+/* What was said; zeroed before. */
+struct args {
+        struct args_setting *settings; /* in the order in which they came */
+        size_t n_settings;
+        char **operands; /* ended by NULL; borrowed strings */
+        size_t n_operands;
+        const struct args_foreign **foreign; /* those that were given, and have no effect */
+        size_t n_foreign;
+};
+
+enum {
+        ARGS_E_SHOWN =
+                1, /* --help or --version: printed to standard output; the program ends */
+};
+
+/* Reads the arguments, and keeps pointers into @argv and @p->table. Returns 0, ARGS_E_SHOWN,
+ * -ENOMEM, or -EINVAL with *@err about the first that cannot be; *@ret has the operands then,
+ * too. */
+must_check_ int args_parse(struct args *ret, const struct args_program *p, int argc,
+                           char **argv, struct conf_error *err);
+
+/* The foreign setting of that name, which has @len characters; NULL: there is none. */
+const struct args_foreign *args_find_foreign(const struct args_foreign *f, size_t n_f,
+                                             const char *name, size_t len);
+
+/* Whether @f may be set to @value. Returns 0, or -EINVAL with *@err, which says @shown, as it
+ * was written. */
+must_check_ int args_check_foreign(const struct args_foreign *f, const char *shown,
+                                   const char *value, struct conf_error *err);
+
+/* Sets what the arguments say over @target, of the program's table. Returns 0, -EINVAL with
+ * *@err, or -ENOMEM. */
+must_check_ int args_apply(const struct args *a, void *target, struct conf_error *err);
+
+void args_fini(struct args *a);
+
+/* The lines of --help on the program's own options, --help and --version among them. */
+void args_help(const struct args_program *p, FILE *f);

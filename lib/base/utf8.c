@@ -1,0 +1,29 @@
+#include "utf8.h"
+
+#include <stdio.h>
+
+const char *utf8_shown(const void *text, size_t n, char *out, size_t size)
+{
+        const uint8_t *p = text, *end = p + n;
+        size_t k = 0, cut = 0; /* cut: the last place with room for "..." */
+
+        assert(size >= 8);
+        while (p < end) {
+                size_t len = utf8_printable(p, (size_t) (end - p)), need = len > 0 ? len : 4;
+
+                if (k + need >= size) {
+                        strcpy(out + cut, "...");
+                        return out;
+                }
+                if (len > 0)
+                        memcpy(out + k, p, len);
+                else
+                        snprintf(out + k, 5, "\\x%02x", *p);
+                k += need;
+                p += max_of(len, (size_t) 1);
+                if (k + sizeof("...") <= size)
+                        cut = k;
+        }
+        out[k] = '\0';
+        return out;
+}

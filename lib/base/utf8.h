@@ -1,0 +1,45 @@
+/* UTF-8 (RFC 3629), and what may stand in a line of text, or in JSON, as it is. */
+#pragma once
+
+#include "base/base.h"
+
+/* The length of the character that begins at @p, of @n bytes and 1 at least; 0: it is none. */
+static inline size_t utf8_char(const uint8_t *p, size_t n)
+{
+        size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+
+        if (len <= 1)
+                return len;
+        if (len > n || p[0] > 0xf4)
+                return 0;
+        for (size_t i = 1; i < len; i++)
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+        if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
+            (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
+                return 0; /* too long a form; surrogates; beyond Unicode */
+        return len;
+}
+
+/* The same; 0 also for a character that controls a terminal, ends the line, or turns the order
+ * in which the rest of it is shown. */
+static inline size_t utf8_printable(const uint8_t *p, size_t n)
+{
+        size_t len = utf8_char(p, n);
+
+        if (len == 1)
+                return p[0] >= ' ' && p[0] != 0x7f;
+        if (len == 2 && p[0] == 0xc2 && p[1] < 0xa0)
+                return 0; /* C1 controls */
+        if (len == 3 && p[0] == 0xe2 &&
+            ((p[1] == 0x80 && p[2] >= 0xa8 && p[2] <= 0xae) || /* U+2028 to U+202E */
+             (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9)))  /* U+2066 to U+2069 */
+                return 0;
+        return len;
+}
+
+/* Writes the @n bytes at @text, which somebody else chose, to @out so that they can stand in a
+ * line: control characters and what is no UTF-8 as \\xHH, and "..." for what does not fit.
+ * @size is at least 8. Returns @out. The log does this to each line as a whole; a part that
+ * may be long is cut with it first. */
+const char *utf8_shown(const void *text, size_t n, char *out, size_t size);

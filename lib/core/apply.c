@@ -1,0 +1,264 @@
+/* The callbacks of the replica: an entry is applied, in slices; the state is saved; another
+ * state is loaded beside ours, and takes its place; the old one is freed, in slices. */
+#include "core/internal.h"
+
+/* Returns false when *@left did not last. */
+bool core_free_gone(struct core *c, size_t *left)
+{
+        struct aside *a;
+
+        while ((a = STAILQ_FIRST(&c->gone))) {
+                if (!state_free_some(&a->state, left))
+                        return false;
+                STAILQ_REMOVE_HEAD(&c->gone, next);
+                free(a);
+        }
+        return true;
+}
+
+void core_drop_loaded(struct core *c)
+{
+        if (!c->loaded)
+                return;
+        state_loader_fini(&c->loader);
+        STAILQ_INSERT_TAIL(&c->gone, c->loaded, next);
+        c->loaded = NULL;
+}
+
+/* Who asked may have given up since the last slice. Returns 1 when there is more to do. */
+static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
+{
+        struct core_write *w = NULL;
+        struct state_reply reply = {0};
+        struct buf *out = &c->part.out;
+        int r;
+
+        if (cmd->origin == c->cfg.member_id && cmd->seq != 0)
+                w = core_write_find(c, cmd->seq);
+        if (w) {
+                core_header(c, &reply.header);
+                reply.out = out;
+        }
+        if (cmd->type == CMD_EXPIRE && c->owner && c->owner->expired && core_status(c).leader &&
+            !c->state.removal.on && !core_report_expired(c, cmd, term, left))
+                return 1;
+        c->part.reported = 0;
+        c->part.reported_slots = (struct cmd_slots){0};
+        r = state_apply_some(&c->state, cmd, &reply, left);
+        if (r == 0)
+                r = buf_error(out);
+        if (r != 0)
+                return r;
+        if (w && reply.outcome == STATE_E_CACHED)
+                core_write_waits(c, w, &reply.wait);
+        else if (w)
+                core_write_finish(c, w, status_of(reply.outcome),
+                                  (struct view){out->data, buf_len(out)});
+        buf_reuse(out, SCRATCH_KEEP);
+        return 0;
+}
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                    struct view commands, size_t *left)
+{
+        struct core *c = u;
+        struct view rest = commands;
+        struct cmd cmd;
+        int r;
+
+        c->now = boot_max(c->now, replica_now(c->replica));
+        c->state.counts.now = core_lease_time(c);
+        if (!c->part.on) {
+                state_begin(&c->state, index, at);
+                core_writes_term(c, term);
+                c->part.at = 0;
+        }
+        rest.p = (const uint8_t *) rest.p + c->part.at;
+        rest.len -= c->part.at;
+        c->part.on = false;
+        while ((r = cmd_next(&rest, &cmd)) == 0) {
+                r = *left > 0 ? apply_command(c, &cmd, term, left) : 1;
+                if (r < 0)
+                        return r;
+                if (r > 0) {
+                        c->part.on = true;
+                        return 1;
+                }
+                c->part.at = commands.len - rest.len;
+        }
+        if (r != -ENODATA)
+                return r; /* an entry of another version of us: going on would tell another
+                             story (I4) */
+        core_reads_serve(c, index);
+        return 0;
+}
+
+static void on_save(void *u)
+{
+        struct core *c = u;
+
+        state_save_start(&c->saver, &c->state);
+        buf_expect(&c->saver.out, state_bytes(&c->state));
+}
+
+static int on_save_more(void *u, size_t bytes, struct buf *out)
+{
+        struct core *c = u;
+        int r = state_save_more(&c->saver, bytes);
+
+        if (r == 0) {
+                *out = c->saver.out;
+                c->saver.out = (struct buf){0};
+        }
+        if (r <= 0)
+                state_saver_fini(&c->saver);
+        return r;
+}
+
+static void on_drop(void *u)
+{
+        core_drop_loaded(u);
+}
+
+static int on_load(void *u, struct view snapshot)
+{
+        struct core *c = u;
+
+        core_drop_loaded(c);
+        c->loaded = calloc(1, sizeof(*c->loaded));
+        if (!c->loaded)
+                return -ENOMEM;
+        state_load_start(&c->loader, &c->loaded->state, snapshot);
+        return 0;
+}
+
+/* What is gone goes first: there are not three of them. */
+static int on_load_more(void *u, size_t *left)
+{
+        struct core *c = u;
+        int r = core_free_gone(c, left) ? state_load_some(&c->loader, left) : 1;
+
+        if (r == 0)
+                state_loader_fini(&c->loader);
+        else if (r < 0)
+                core_drop_loaded(c);
+        return r;
+}
+
+static struct lease_time on_adopt(void *u)
+{
+        struct core *c = u;
+        struct state old;
+
+        state_drop_readers(&c->state);
+        old = c->state;
+        c->state = c->loaded->state;
+        c->state.counts = old.counts;
+        c->loaded->state = old;
+        core_drop_loaded(c);
+        c->part.on = false;
+        c->part.reported = 0;
+        c->part.reported_slots = (struct cmd_slots){0};
+        buf_fini(&c->part.out);
+        c->installs++;
+        return c->state.time;
+}
+
+static void on_changed(void *u)
+{
+        struct core *c = u;
+
+        if (core_status(c).leader_id != 0)
+                core_writes_repropose_all(c);
+        if (c->owner && c->owner->changed)
+                c->owner->changed(c->owner_data);
+}
+
+/* Entries were skipped by a snapshot, ours perhaps. */
+static void on_skipped(void *u)
+{
+        struct core *c = u;
+
+        /* Where some are still to be notified of the last time, these and all since. */
+        if (!c->skipped.on)
+                c->skipped.term = c->term_seen;
+        c->skipped.on = true;
+        c->skipped.from = 0;
+        c->skipped.upto = c->next_seq;
+        core_reads_serve(c, c->state.applied);
+}
+
+static void on_changed_members(void *u, uint64_t request, int outcome)
+{
+        struct core *c = u;
+
+        changes_answered(&c->changes, request, outcome);
+}
+
+static void on_configured(void *u)
+{
+        struct core *c = u;
+
+        if (c->owner && c->owner->configured)
+                c->owner->configured(c->owner_data);
+}
+
+static void on_removed(void *u)
+{
+        struct core *c = u;
+
+        changes_removed(&c->changes, c->cfg.member_id);
+        if (c->owner && c->owner->removed)
+                c->owner->removed(c->owner_data);
+}
+
+static bool on_started(void *u, uint64_t id)
+{
+        const struct core *c = u;
+
+        for (size_t i = 0; i < c->state.n_members; i++)
+                if (c->state.members[i].id == id)
+                        return *c->state.members[i].name != '\0';
+        return false;
+}
+
+static void on_send(void *u, uint64_t peer, struct view frame)
+{
+        struct core *c = u;
+
+        c->owner->send(c->owner_data, peer, frame);
+}
+
+static size_t on_room(void *u, uint64_t peer)
+{
+        struct core *c = u;
+
+        return c->owner->room ? c->owner->room(c->owner_data, peer) : SIZE_MAX;
+}
+
+static void on_fatal(void *u, const char *why)
+{
+        struct core *c = u;
+
+        c->owner->fatal(c->owner_data, why);
+}
+
+const struct replica_ops core_replica_ops = {
+        .send = on_send,
+        .room = on_room,
+        .apply = on_apply,
+        .save = on_save,
+        .save_more = on_save_more,
+        .load = on_load,
+        .load_more = on_load_more,
+        .adopt = on_adopt,
+        .drop = on_drop,
+        .changed = on_changed,
+        .read_at = core_reads_at,
+        .skipped = on_skipped,
+        .changed_members = on_changed_members,
+        .started = on_started,
+        .configured = on_configured,
+        .removed = on_removed,
+        .fatal = on_fatal,
+};

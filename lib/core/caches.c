@@ -1,0 +1,85 @@
+/* Writes that wait for the end of caches' terms (state/cached.h), and terms of our own. */
+#include "core/internal.h"
+
+#define AGAIN (5 * NSEC_PER_MSEC)
+
+void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait)
+{
+        /* The entry may be old here. By guess: too early, and it is refused once more. */
+        struct lease_time now = lease_time_max(c->state.time, core_lease_time(c));
+        nsec_t left = max_of(lease_time_diff(wait->until, now), AGAIN);
+
+        /* It was not applied, and never will be: the next time it is another command. */
+        w->term = 0;
+        w->waits_for = wait->serial;
+        w->again_at = boot_add(c->now, left);
+        TAILQ_INSERT_TAIL(&c->waiting, w, next_waiting);
+        c->waiting_at = boot_min(c->waiting_at, w->again_at);
+}
+
+void core_write_waits_no_more(struct core *c, struct core_write *w)
+{
+        if (w->waits_for == 0)
+                return;
+        w->waits_for = 0;
+        TAILQ_REMOVE(&c->waiting, w, next_waiting);
+}
+
+static bool is_over(const struct core *c, const struct core_write *w)
+{
+        const struct cached_range *r;
+
+        if (!boot_before(c->now, w->again_at))
+                return true;
+        r = cached_find(&c->state.cached, w->waits_for);
+        return !r || !cached_is_live(r, c->state.time);
+}
+
+void core_waiting_run(struct core *c)
+{
+        bool returned = c->state.cached.n_returned != c->waiting_returned;
+        struct core_write *w, *next;
+
+        if (TAILQ_EMPTY(&c->waiting) || (!returned && boot_before(c->now, c->waiting_at)))
+                return;
+        c->waiting_returned = c->state.cached.n_returned;
+        c->waiting_at = BOOT_TIME_NEVER;
+        for (w = TAILQ_FIRST(&c->waiting); w; w = next) {
+                next = TAILQ_NEXT(w, next_waiting);
+                if (is_over(c, w)) {
+                        core_write_waits_no_more(c, w);
+                        core_write_again(c, w);
+                } else {
+                        c->waiting_at = boot_min(c->waiting_at, w->again_at);
+                }
+        }
+}
+
+int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
+               Pb__CacheTerm *q, nsec_t timeout)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        q->issuer = c->issuer;
+        pb_append(&body, &q->base);
+        if (buf_error(&body) < 0)
+                return -ENOMEM;
+        return core_write(c, w, CMD_CACHE, user, body.data, buf_len(&body), timeout);
+}
+
+struct lease_time core_cached_until(const struct core *c, const struct cached_range *r)
+{
+        return cached_until(r, c->issuer);
+}
+
+void core_uncache(struct core *c, uint64_t serial)
+{
+        const struct cached_range *r = cached_find(&c->state.cached, serial);
+        cleanup_(buf_fini) struct buf body = {0};
+
+        if (!r)
+                return;
+        cmd_uncache(&body, serial, c->issuer, (uint64_t) core_cached_until(c, r).ns);
+        if (buf_error(&body) == 0)
+                (void) !core_propose_own(c, CMD_UNCACHE, &body);
+}

@@ -1,0 +1,95 @@
+#include "core/changes.h"
+
+#define ASK_AGAIN (300 * NSEC_PER_MSEC)
+
+static void end(struct core_change *ch, int outcome)
+{
+        LIST_REMOVE(ch, next);
+        ch->done(ch, outcome);
+}
+
+void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
+                 nsec_t timeout)
+{
+        ch->request = ++c->requests;
+        ch->again = false;
+        ch->deadline = boot_add(now, timeout);
+        ch->ask_at = boot_add(now, ASK_AGAIN);
+        LIST_INSERT_HEAD(&c->list, ch, next);
+        replica_change_members(c->replica, ch->request, ch->what, ch->id, ch->address);
+}
+
+static bool done_already(const struct core_change *ch, int outcome)
+{
+        if (!ch->again)
+                return false;
+        switch (ch->what) {
+        case REPLICA_ADD:
+        case REPLICA_ADD_LEARNER:
+                return outcome == REPLICA_E_EXISTS;
+        case REPLICA_PROMOTE:
+                return outcome == REPLICA_E_VOTER;
+        case REPLICA_REMOVE:
+                return outcome == REPLICA_E_UNKNOWN;
+        case REPLICA_MOVE:
+                return false;
+        }
+        return false;
+}
+
+void changes_answered(struct changes *c, uint64_t request, int outcome)
+{
+        struct core_change *ch;
+
+        LIST_FOREACH (ch, &c->list, next) {
+                if (ch->request != request)
+                        continue;
+                if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
+                        return; /* asked for again in a while */
+                return end(ch, done_already(ch, outcome) ? 0 : outcome);
+        }
+}
+
+void changes_removed(struct changes *c, uint64_t id)
+{
+        struct core_change *ch, *next;
+
+        LIST_FOREACH_SAFE (ch, &c->list, next, next)
+                if (ch->what == REPLICA_REMOVE && ch->id == id)
+                        return end(ch, 0); /* the list may be another one */
+}
+
+void changes_run(struct changes *c, struct boot_time now)
+{
+        struct core_change *ch, *next;
+
+        LIST_FOREACH_SAFE (ch, &c->list, next, next) {
+                if (!boot_before(now, ch->deadline)) {
+                        end(ch, REPLICA_E_NO_LEADER);
+                } else if (!boot_before(now, ch->ask_at)) {
+                        ch->ask_at = boot_add(now, ASK_AGAIN);
+                        ch->again = true;
+                        replica_change_members(c->replica, ch->request, ch->what, ch->id,
+                                               ch->address);
+                        return; /* it may have answered, and the list be another one */
+                }
+        }
+}
+
+struct boot_time changes_next(const struct changes *c)
+{
+        struct boot_time next = BOOT_TIME_NEVER;
+        const struct core_change *ch;
+
+        LIST_FOREACH (ch, &c->list, next)
+                next = boot_min(next, boot_min(ch->ask_at, ch->deadline));
+        return next;
+}
+
+void changes_end(struct changes *c)
+{
+        struct core_change *ch;
+
+        while ((ch = LIST_FIRST(&c->list)))
+                end(ch, REPLICA_E_NO_LEADER);
+}

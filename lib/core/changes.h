@@ -1,0 +1,45 @@
+/*
+ * Membership changes, requested until they are answered.
+ *
+ * A change that is lost with its leader is requested again; if the change is then found done,
+ * it counts as done. Part of the core.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "base/rnd.h"
+#include "base/url.h"
+#include "consensus/replica.h"
+#include "core/status.h"
+
+struct core_change {
+        /* 0 or one of replica.h's outcomes; NO_LEADER and BUSY mean that time ran out. */
+        void (*done)(struct core_change *ch, int outcome);
+        enum replica_change what;
+        uint64_t id;
+        char address[URLS_MAX];
+        /* The core's own. */
+        LIST_ENTRY(core_change) next;
+        uint64_t request;
+        bool again;
+        struct boot_time ask_at, deadline;
+};
+
+struct changes {
+        LIST_HEAD(, core_change) list;
+        struct replica *replica; /* borrowed */
+        uint64_t requests;
+};
+
+void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
+                 nsec_t timeout);
+/* The replica's answer. */
+void changes_answered(struct changes *c, uint64_t request, int outcome);
+/* Member @id, we, was removed: whoever asked us for it is answered; no other replica will
+ * notify us. */
+void changes_removed(struct changes *c, uint64_t id);
+void changes_run(struct changes *c, struct boot_time now);
+struct boot_time changes_next(const struct changes *c);
+/* Ends all of them. */
+void changes_end(struct changes *c);

@@ -1,0 +1,388 @@
+#include "core/internal.h"
+
+#include "base/conf.h"
+
+#define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
+#define READS_AT_ONCE 1500 /* answered in one turn; costly answers take turns of their own */
+#define TIMED_OUT_MAX 1000 /* in one turn */
+#define GONE_STEPS 8192    /* of what is freed, in one turn: some 2 ms... */
+#define GONE_PAUSE NSEC_PER_MSEC /* ...and again after that */
+
+int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
+{
+        struct core *c = calloc(1, sizeof(*c));
+
+        if (!c)
+                return -ENOMEM;
+        c->cfg = *cfg;
+        c->now = now;
+        state_init(&c->state);
+        rnd_init(&c->rnd, cfg->seed);
+        RB_INIT(&c->writes);
+        RB_INIT(&c->reads);
+        TAILQ_INIT(&c->confirmed);
+        STAILQ_INIT(&c->renewals);
+        STAILQ_INIT(&c->gone);
+        TAILQ_INIT(&c->waiting);
+        c->waiting_at = BOOT_TIME_NEVER;
+        c->busy_since = BOOT_TIME_NEVER;
+        c->renew_at = c->window_end = BOOT_TIME_NEVER;
+        /* Another life of this replica may have commands in the log still, and questions with
+         * a leader that slept: numbers do not repeat. */
+        c->next_seq = rnd_u64(&c->rnd) >> 1;
+        c->next_read = rnd_u64(&c->rnd) >> 1;
+        c->issuer = rnd_u64(&c->rnd);
+        c->changes.requests = rnd_u64(&c->rnd) >> 1;
+        *ret = c;
+        return 0;
+}
+
+struct core *core_free(struct core *c)
+{
+        size_t all = SIZE_MAX;
+        struct core_renewal *rn;
+
+        if (!c)
+                return NULL;
+        changes_end(&c->changes);
+        /* Who waited in vain for the one may want the other: a lock that is given up deletes
+         * its key. */
+        while (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads)) {
+                core_write_stop_first(c);
+                core_read_stop_first(c);
+        }
+        while ((rn = STAILQ_FIRST(&c->renewals))) {
+                STAILQ_REMOVE_HEAD(&c->renewals, next);
+                rn->done(rn, status_stopped, 0);
+        }
+        state_saver_fini(&c->saver);
+        core_drop_loaded(c);
+        (void) !core_free_gone(c, &all);
+        state_fini(&c->state);
+        buf_fini(&c->part.out);
+        free(c->member_name);
+        free(c->member_urls);
+        buf_fini(&c->command);
+        free(c);
+        return NULL;
+}
+
+void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata)
+{
+        c->owner = owner;
+        c->owner_data = userdata;
+}
+
+void core_attach(struct core *c, struct replica *r)
+{
+        c->replica = c->changes.replica = r;
+}
+
+struct state *core_state(struct core *c)
+{
+        return &c->state;
+}
+
+const struct core_config *core_config(const struct core *c)
+{
+        return &c->cfg;
+}
+
+struct replica_status core_status(const struct core *c)
+{
+        return c->replica ? replica_status(c->replica) : (struct replica_status){0};
+}
+
+bool core_learns(const struct core *c)
+{
+        return c->replica && replica_learns(c->replica);
+}
+
+uint64_t core_term(const struct core *c)
+{
+        return c->replica ? replica_term(c->replica) : 0;
+}
+
+uint64_t core_disk_bytes(const struct core *c)
+{
+        return c->replica ? replica_disk_bytes(c->replica) : 0;
+}
+
+void core_each_peer(const struct core *c,
+                    void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                    void *arg)
+{
+        replica_each_peer(c->replica, fn, arg);
+}
+
+const struct core_counts *core_counts(const struct core *c)
+{
+        return &c->counts;
+}
+
+const struct replica_counts *core_replica_counts(const struct core *c)
+{
+        return replica_counts(c->replica);
+}
+
+const struct store_counts *core_store_counts(const struct core *c)
+{
+        return replica_store_counts(c->replica);
+}
+
+bool core_is_installing(const struct core *c)
+{
+        return replica_installs(c->replica);
+}
+
+size_t core_n_writes(const struct core *c)
+{
+        return c->n_writes;
+}
+
+uint64_t core_peer_lag(const struct core *c, uint64_t id)
+{
+        return replica_lag(c->replica, id);
+}
+
+struct core_link core_link(const struct core *c, uint64_t peer)
+{
+        return c->owner && c->owner->link ? c->owner->link(c->owner_data, peer)
+                                          : (struct core_link){0};
+}
+
+struct lease_time core_next_deadline(struct core *c)
+{
+        return deadlines_next(&c->state.deadlines);
+}
+
+int64_t core_new_lease_id(struct core *c)
+{
+        int64_t id;
+
+        do
+                id = (int64_t) (rnd_u64(&c->rnd) >> 1);
+        while (id <= 0 || leases_find(&c->state.leases, id));
+        return id;
+}
+
+const bool *core_busy(const struct core *c)
+{
+        return &c->state.removal.on;
+}
+
+struct boot_time core_now(const struct core *c)
+{
+        return c->now;
+}
+
+const struct boot_time *core_clock(const struct core *c)
+{
+        return &c->now;
+}
+
+struct lease_time core_lease_time(const struct core *c)
+{
+        return replica_lease_time(c->replica, c->now);
+}
+
+void core_header(const struct core *c, Pb__ResponseHeader *h)
+{
+        pb__response_header__init(h);
+        h->cluster_id = c->cfg.cluster_id;
+        h->member_id = c->cfg.member_id;
+        h->raft_term = core_term(c);
+        h->revision = c->state.revision;
+}
+
+/* ---- members ---- */
+
+static void member_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct core *c = container_of(w, struct core, member);
+
+        (void) st;
+        (void) reply;
+        c->member_out = false;
+}
+
+/* Says who we are, unless the log has it already. */
+static void introduce(struct core *c)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        Pb__Member m = PB__MEMBER__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+
+        if (!c->member_name || c->member_out || core_status(c).leader_id == 0)
+                return;
+        for (size_t i = 0; i < c->state.n_members; i++)
+                if (c->state.members[i].id == c->cfg.member_id &&
+                    strcmp(c->state.members[i].name, c->member_name) == 0 &&
+                    strcmp(c->state.members[i].client_urls, c->member_urls) == 0)
+                        return;
+        m.id = c->cfg.member_id;
+        m.name = c->member_name;
+        if (list_split(c->member_urls, &a, &m.clienturls, &m.n_clienturls) < 0)
+                return; /* no memory: it is tried again */
+        pb_append(&body, &m.base);
+        c->member.done = member_done;
+        c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER, NULL,
+                                                            body.data, buf_len(&body), 0) == 0;
+}
+
+int core_set_member(struct core *c, const char *name, const char *client_urls)
+{
+        c->member_name = strdup(name);
+        c->member_urls = strdup(client_urls);
+        return c->member_name && c->member_urls ? 0 : -ENOMEM;
+}
+
+/* ---- what operators ask for ---- */
+
+void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
+{
+        changes_ask(&c->changes, ch, c->now,
+                    timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+}
+
+uint64_t core_new_member_id(struct core *c)
+{
+        return rnd_u64(&c->rnd) | 1;
+}
+
+struct status core_move_leader(struct core *c, uint64_t member)
+{
+        if (!core_status(c).leader)
+                return status_not_leader;
+        return replica_transfer(c->replica, member, c->now) == 0 ? status_ok
+                                                                 : status_bad_transferee;
+}
+
+uint64_t core_installs(const struct core *c)
+{
+        return c->installs;
+}
+
+void core_take_snapshot(struct core *c)
+{
+        replica_want_snapshot(c->replica);
+}
+
+bool core_room(struct core *c, size_t bytes)
+{
+        return upkeep_room(&c->upkeep, &c->cfg, &c->state, bytes);
+}
+
+static bool is_no_member(uint64_t id, void *arg)
+{
+        return replica_removed(arg, id) != 0;
+}
+
+static void keep_up(struct core *c)
+{
+        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, former = {0}, compact = {0};
+        struct replica_status st = core_status(c);
+
+        if (upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm) && st.leader_id != 0)
+                (void) !core_propose_own(c, CMD_ALARM, &alarm);
+        if (st.leader_id != 0 &&
+            upkeep_disk(&c->upkeep, &c->cfg, &c->state, st.short_of_room, c->now, &disk))
+                (void) !core_propose_own(c, CMD_ALARM, &disk);
+        if (st.leader && c->state.n_alarms > 0 &&
+            upkeep_former(&c->upkeep, &c->state, is_no_member, c->replica, c->now, &former))
+                (void) !core_propose_own(c, CMD_ALARM, &former);
+        if (upkeep_compact(&c->upkeep, &c->cfg, &c->state, c->now, &compact) && st.leader)
+                (void) !core_propose_own(c, CMD_COMPACT, &compact);
+}
+
+/* ---- time ---- */
+
+static void time_out(struct core *c)
+{
+        size_t left = TIMED_OUT_MAX;
+
+        if (boot_before(c->now, c->timeouts_at))
+                return;
+        core_writes_time_out(c, &left);
+        core_reads_time_out(c, &left);
+        if (left > 0)
+                c->timeouts_at = boot_add(c->now, TIMEOUTS_AGAIN);
+}
+
+void core_run(struct core *c, struct boot_time now)
+{
+        core_pass_time(c, now);
+        time_out(c);
+        core_expire(c);
+        core_tell_time(c);
+        core_waiting_run(c);
+        keep_up(c);
+        changes_run(&c->changes, c->now);
+        introduce(c);
+        core_reads_catch_up(c);
+}
+
+struct boot_time core_next(struct core *c)
+{
+        struct boot_time next = changes_next(&c->changes);
+        const struct core_read *rd = TAILQ_FIRST(&c->confirmed);
+        struct replica_status st = core_status(c);
+
+        if (c->skipped.on || (c->repropose && c->repropose_from > 0 && st.leader_id != 0))
+                next = boot_min(next, c->now);
+        if (!STAILQ_EMPTY(&c->gone))
+                next = boot_min(next, c->gone_at);
+        if (!c->part.on) /* else the batch waits for the rest of an entry */
+                next = boot_min(next, c->renew_at);
+        if (!TAILQ_EMPTY(&c->waiting))
+                next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
+                                              ? c->now
+                                              : c->waiting_at);
+        if (!c->part.on && rd && rd->index <= c->served)
+                next = boot_min(next, c->now);
+
+        if (st.leader) {
+                next = boot_min(next,
+                                boot_max(c->expire_not_before,
+                                         replica_lease_when(c->replica,
+                                                            deadlines_next(&c->state.deadlines),
+                                                            c->now)));
+                if (c->state.leases.n > 0 || c->term_seen != st.term)
+                        next = boot_min(next,
+                                        boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
+        }
+        if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
+                next = boot_min(
+                        next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
+        if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
+                next = boot_min(next,
+                                boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
+        if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads) || c->reads_dropped)
+                next = boot_min(next,
+                                boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));
+        return next;
+}
+
+void core_flush(struct core *c, struct boot_time now)
+{
+        uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
+        size_t left = GONE_STEPS;
+
+        core_pass_time(c, now);
+        c->reads_left = READS_AT_ONCE;
+        /* Not every entry is one of commands. */
+        if (!c->part.on)
+                core_reads_serve(c, max_of(applied, c->served));
+        /* What is known of slots must be that of whole entries: one that is free in half an
+         * entry may be another's when it is done. */
+        if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
+                core_renewals_send(c);
+        if (c->skipped.on)
+                core_writes_tell_lost(c);
+        if (!c->skipped.on)
+                core_writes_repropose(c);
+        if (!STAILQ_EMPTY(&c->gone) && !boot_before(c->now, c->gone_at)) {
+                c->gone_at = boot_add(c->now, GONE_PAUSE);
+                (void) !core_free_gone(c, &left);
+        }
+}

@@ -1,0 +1,101 @@
+/* What the leader does when leases are due, and the lease time that it writes into the log. */
+#include "core/internal.h"
+
+#define EXPIRE_MAX 8192 /* leases in one entry */
+#define EXPIRE_AGAIN \
+        (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
+#define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
+#define UNHEALTHY_AGAIN \
+        (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
+#define REPORT_STEPS 16      /* that a lease ended, in steps of state_apply_some(): some 5 us */
+#define TICK_AFTER \
+        (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
+
+int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
+{
+        cleanup_(buf_fini) struct buf cmd = {0};
+
+        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, 0, buf_head(body), buf_len(body));
+        if (buf_error(body) < 0 || buf_error(&cmd) < 0)
+                return -ENOMEM;
+        return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
+}
+
+/* While an entry is half applied nobody can renew, and those who had to wait for that have a
+ * while to be heard. */
+static bool was_busy(struct core *c)
+{
+        if (c->part.on) {
+                c->busy_since = boot_min(c->busy_since, c->now);
+                return true;
+        }
+        if (c->busy_since.ns != BOOT_TIME_NEVER.ns)
+                c->expire_not_before =
+                        boot_max(c->expire_not_before,
+                                 boot_add(c->now, min_of(boot_diff(c->now, c->busy_since),
+                                                         (nsec_t) BUSY_GRACE_MAX)));
+        c->busy_since = BOOT_TIME_NEVER;
+        return false;
+}
+
+void core_expire(struct core *c)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines);
+
+        if (was_busy(c) || boot_before(c->now, c->expire_not_before) ||
+            boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
+                return;
+        /* While the commit path is not well, lease time stands still, and nothing is due. */
+        if (!replica_healthy(c->replica, c->now) || lease_time_before(now, due)) {
+                c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
+                return;
+        }
+        if (c->n_renewals > 0)
+                core_renewals_send(
+                        c); /* what has reached us counts: it goes before, and wins at apply */
+        if (state_expire(&c->state, now, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) >
+            0)
+                /* Not waited for: what does not come through is due again. */
+                (void) !core_propose_own(c, CMD_EXPIRE, &body);
+}
+
+/* All replicas may die at once: what the log says of lease time is what is left then. Where
+ * nothing else is written, it is logged all the same. And every term opens with an entry, so
+ * that what the last one left undone is known to be (core_writes_term()). */
+void core_tell_time(struct core *c)
+{
+        const struct buf nothing = {0};
+        struct replica_status st = core_status(c);
+        bool opens = c->term_seen != st.term;
+
+        if ((c->state.leases.n == 0 && !opens) || boot_before(c->now, c->tick_at) ||
+            !st.leader || !replica_healthy(c->replica, c->now))
+                return;
+        c->tick_at = boot_add(c->now, TICK_AFTER);
+        if (opens || lease_time_diff(core_lease_time(c), c->state.time) >= TICK_AFTER)
+                (void) !core_propose_own(c, CMD_TICK, &nothing);
+}
+
+/* A line in the log costs more than the end of a lease: so some at a time, while nothing of the
+ * command is done yet. Returns false when there are more. */
+bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
+{
+        struct view body = cmd->body;
+        uint64_t renewed;
+        uint32_t slot;
+
+        body.p += c->part.reported;
+        body.len -= c->part.reported;
+        while (*left > 0 &&
+               cmd_expire_next(&body, &c->part.reported_slots, &slot, &renewed) == 0) {
+                const struct lease *l = leases_at(&c->state.leases, slot);
+
+                c->part.reported = cmd->body.len - body.len;
+                if (!l || l->renewed != renewed)
+                        continue;
+                c->owner->expired(c->owner_data, l->id, l->n_keys, term);
+                *left -= min_of(*left, (size_t) REPORT_STEPS);
+        }
+        return *left > 0;
+}

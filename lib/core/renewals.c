@@ -1,0 +1,248 @@
+/* Renewals, in batches: when those that wait become one command, and what each is answered. */
+#include "core/internal.h"
+#include "state/names.h"
+
+#define RENEW_BATCH_MAX 4096 /* a batch of so many waits for nobody */
+#define CROWD 64             /* so many who wait for nothing but answers go together... */
+#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ...unless none of them comes for so long */
+#define WINDOW_MIN (2 * NSEC_PER_MSEC)
+#define WINDOW_MAX (50 * NSEC_PER_MSEC)
+/* Batches that need not wait for the window: so many at once, and one more each WINDOW_MAX. In
+ * a crowd that is no more of them than the window makes. */
+#define SOON_MAX 20
+
+const struct histogram_shape core_left_shape = {
+        .n = 8,
+        .digits = 3,
+        .upper = {62, 125, 250, 375, 500, 625, 750, 1000},
+};
+
+/* Renewals that became one command. */
+struct renew_batch {
+        struct core_write write;
+        struct core *core;
+        STAILQ_HEAD(, core_renewal) items;
+        size_t n_early;
+};
+
+static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l);
+
+/* The lease of a renewal, by its slot: a look-up by id costs more than all else (10,000 of
+ * them). */
+static struct lease *renewed_lease(const struct core *c, const struct core_renewal *rn)
+{
+        struct lease *l = leases_at(&c->state.leases, rn->slot);
+
+        return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
+}
+
+/* Most of a crowd that waited for nothing but the answer is still to come back: the first of
+ * them gain nothing by a batch of their own, behind which all others wait. */
+static bool crowd_is_away(const struct core *c)
+{
+        return c->n_crowd >= CROWD && c->n_early < c->n_crowd - c->n_crowd / 8;
+}
+
+/* When those that wait become a batch: late ones at once, others with the window, and those
+ * that wait for nothing but the disk as soon as no batch is on its way. */
+static void plan_batch(struct core *c)
+{
+        c->renew_at = c->window_end;
+        if (c->renew_late || c->n_renewals >= RENEW_BATCH_MAX)
+                c->renew_at = c->now;
+        else if (c->renew_next && c->n_batches_out == 0)
+                c->renew_at = boot_min(
+                        c->renew_at, crowd_is_away(c) ? boot_add(c->now, CROWD_PAUSE) : c->now);
+}
+
+/* Of a renewal by name whose batch has been applied: has another lease the name than the one
+ * that was renewed? Then that one is, next; what is answered is of a moment in which the name
+ * was the lease's. */
+static bool goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
+{
+        if (rn->name.len == 0)
+                return false;
+        *l = names_find(&c->state, &rn->name);
+        if (!*l || (*l)->id == rn->lease)
+                return false;
+        rn->lease = (*l)->id;
+        enqueue_renewal(c, rn, *l);
+        return true;
+}
+
+static void batch_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct renew_batch *b = container_of(w, struct renew_batch, write);
+        struct core *c = b->core;
+        struct core_renewal *rn;
+
+        (void) reply;
+        c->n_batches_out--;
+        while ((rn = STAILQ_FIRST(&b->items))) {
+                /* What the log says now: a lease that is gone never answers a positive TTL
+                 * (I7). */
+                struct lease *l = renewed_lease(c, rn);
+
+                STAILQ_REMOVE_HEAD(&b->items, next);
+                if (st.code != RPC_OK || !goes_on(c, rn, &l))
+                        rn->done(rn, st, l ? l->ttl_ms : 0);
+        }
+        c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
+        if (c->n_renewals > 0)
+                plan_batch(c);
+        free(b);
+}
+
+struct slot_age {
+        uint32_t slot;
+        unsigned age_ms;
+};
+
+/* By slot; of one slot the one that came last, first. */
+static int slot_cmp(const void *a, const void *b)
+{
+        const struct slot_age *x = a, *y = b;
+
+        if (x->slot != y->slot)
+                return x->slot < y->slot ? -1 : 1;
+        return x->age_ms < y->age_ms ? -1 : x->age_ms > y->age_ms;
+}
+
+/* The time as last brought may be from before a renewal came, and its term must not begin so
+ * early: it gets the next one. */
+void core_pass_time(struct core *c, struct boot_time now)
+{
+        c->now = boot_max(c->now, now);
+        for (; c->unstamped; c->unstamped = STAILQ_NEXT(c->unstamped, next))
+                c->unstamped->came_at = c->now;
+}
+
+void core_renewals_send(struct core *c)
+{
+        cleanup_(freep) struct slot_age *slots = NULL;
+        cleanup_(buf_fini) struct buf body = {0};
+        struct renew_batch *b = NULL;
+        struct core_renewal *rn;
+        struct cmd_slots s;
+        size_t n = 0;
+        int r = -ENOMEM;
+
+        core_pass_time(c,
+                       c->now); /* some came in this very turn, after a look for their lease */
+        slots = calloc(c->n_renewals, sizeof(*slots));
+        b = calloc(1, sizeof(*b));
+        if (slots && b) {
+                b->core = c;
+                b->write.done = batch_done;
+                b->n_early = c->n_early;
+                STAILQ_INIT(&b->items);
+                STAILQ_FOREACH (rn, &c->renewals, next) {
+                        struct lease *l = renewed_lease(c, rn);
+                        nsec_t age = boot_diff(c->now, rn->came_at) / NSEC_PER_MSEC;
+
+                        if (l)
+                                slots[n++] = (struct slot_age){
+                                        l->slot, (unsigned) min_of(age, (nsec_t) CMD_AGE_MAX)};
+                }
+                qsort(slots, n, sizeof(*slots), slot_cmp);
+                cmd_renew_begin(&body, &s, c->state.applied);
+                for (size_t i = 0; i < n; i++)
+                        if (i == 0 || slots[i].slot != slots[i - 1].slot)
+                                cmd_renew_add(&body, &s, slots[i].slot, slots[i].age_ms);
+                r = buf_error(&body);
+        }
+        if (r == 0)
+                r = core_write(c, &b->write, CMD_RENEW, NULL, body.data, buf_len(&body), 0);
+        c->n_renewals = c->n_early = 0;
+        c->renewed_at = c->now;
+        c->renew_at = c->window_end = BOOT_TIME_NEVER;
+        c->renew_next = c->renew_late = false;
+        /* Each counts, also one that has waited. */
+        c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
+                                boot_add(c->now, SOON_MAX * WINDOW_MAX));
+        if (r == 0) {
+                c->n_batches_out++;
+                histogram_add(&c->counts.batches, &histogram_sizes, n);
+                STAILQ_CONCAT(&b->items, &c->renewals);
+                return;
+        }
+        free(b);
+        while ((rn = STAILQ_FIRST(&c->renewals))) {
+                STAILQ_REMOVE_HEAD(&c->renewals, next);
+                rn->done(rn, status_too_many, 0);
+        }
+}
+
+/* Who renews a lease that was renewed a moment ago does not pace itself: it waits for the
+ * answer, and for nothing else. */
+static bool is_early(nsec_t left, nsec_t ttl)
+{
+        return left > ttl - ttl / 8;
+}
+
+static bool may_go_soon(const struct core *c)
+{
+        return boot_diff(c->soon_full, c->now) <= (SOON_MAX - 1) * WINDOW_MAX;
+}
+
+static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l)
+{
+        nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
+        nsec_t left = lease_time_diff(deadlines_get(&c->state.deadlines, l->slot),
+                                      core_lease_time(c));
+
+        if (ttl > 0)
+                histogram_add(&c->counts.left, &core_left_shape,
+                              left > 0 ? (uint64_t) (left / (ttl / 1000 + 1)) : 0);
+        window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
+        rn->slot = l->slot;
+        STAILQ_INSERT_TAIL(&c->renewals, rn, next);
+        if (!c->unstamped)
+                c->unstamped = rn;
+        c->n_renewals++;
+        /* Late in its term it waits for nobody (I1). Early, and while few come at all, only for
+         * the batch that is on its way: with the disk's own pace, as a write. In a crowd that
+         * paces itself it waits for the window to end. */
+        c->n_early += is_early(left, ttl);
+        c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
+        c->renew_late = c->renew_late || left < ttl / 4;
+        c->window_end = boot_min(c->window_end, boot_add(c->renewed_at, window));
+        plan_batch(c);
+}
+
+static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
+{
+        struct lease *l;
+
+        if (rn->name.len == 0)
+                return renewed_lease(c, rn);
+        l = names_find(&c->state, &rn->name);
+        rn->lease = l ? l->id : 0;
+        return l;
+}
+
+static void renewal_looked_up(struct core_read *rd, struct status st)
+{
+        struct core_renewal *rn = container_of(rd, struct core_renewal, read);
+        struct lease *l;
+
+        if (st.code != RPC_OK)
+                return rn->done(rn, st, 0);
+        l = find_renewed(rn->core, rn);
+        if (!l)
+                return rn->done(rn, status_ok, 0);
+        enqueue_renewal(rn->core, rn, l);
+}
+
+void core_renew(struct core *c, struct core_renewal *rn)
+{
+        struct lease *l = find_renewed(c, rn);
+
+        rn->core = c;
+        if (l)
+                return enqueue_renewal(c, rn, l);
+        /* Granted a moment ago through another replica, perhaps (A22): gone only if the
+         * leader's log says so. */
+        rn->read.done = renewal_looked_up;
+        core_read(c, &rn->read, 0);
+}

@@ -1,0 +1,28 @@
+/* Errors as clients see them: gRPC code and etcd's text, on which clients match. One table. */
+#pragma once
+
+#include "rpc/code.h"
+#include "state/state.h"
+
+struct status {
+        enum rpc_code code;
+        const char *text;
+};
+
+struct status status_of(enum state_outcome o);
+
+/* A code as Go names it: "InvalidArgument". */
+const char *status_code_name(enum rpc_code code);
+
+#define STATUS_PRINTED 160
+
+/* As Go prints an error of gRPC: etcd tells so why a watch is canceled, and its clients look
+ * for the very text, to log in again for example. */
+void status_print(struct status st, char out[STATUS_PRINTED]);
+
+/* Of a negative pb_unpack(). */
+struct status status_unpacked(int r);
+
+extern const struct status status_ok, status_no_leader, status_timeout, status_lost,
+        status_too_many, status_malformed, status_stopped, status_not_leader,
+        status_bad_transferee, status_nomem, status_too_large, status_learner;

@@ -1,0 +1,130 @@
+#include "core/upkeep.h"
+
+#define QUOTA_AGAIN NSEC_PER_SEC
+#define DISK_AGAIN NSEC_PER_SEC
+#define FORMER_AGAIN NSEC_PER_SEC
+#define COMPACT_AGAIN (60 * NSEC_PER_SEC)
+#define STEP_AGAIN (10 * NSEC_PER_MSEC)
+
+bool upkeep_counts(enum cmd_type type)
+{
+        return type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT || type == CMD_AUTH;
+}
+
+bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 size_t bytes)
+{
+        if (cfg->quota == 0 || state_fits(s, cfg->quota, bytes))
+                return true;
+        u->refused = true;
+        u->quota_at = (struct boot_time){0}; /* at once */
+        return false;
+}
+
+bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                  struct boot_time now, struct buf *alarm)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (cfg->quota == 0 || (!u->refused && state_bytes(s) <= cfg->quota) ||
+            boot_before(now, u->quota_at))
+                return false;
+        u->quota_at = boot_add(now, QUOTA_AGAIN);
+        u->refused = false;
+        if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS)
+                return false;
+        q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        q.memberid = cfg->member_id;
+        pb_append(alarm, &q.base);
+        return true;
+}
+
+bool upkeep_disks_full(const struct state *s)
+{
+        for (size_t i = 0; i < s->n_alarms; i++)
+                if (s->alarms[i].why & ALARM_FULL_DISK)
+                        return true;
+        return false;
+}
+
+bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool full)
+{
+        uint8_t why = state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE);
+
+        return full != ((why & ALARM_FULL_DISK) != 0);
+}
+
+bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 bool full, struct boot_time now, struct buf *alarm)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (!upkeep_disk_due(cfg, s, full) || boot_before(now, u->disk_at))
+                return false;
+        u->disk_at = boot_add(now, DISK_AGAIN);
+        q.action = full ? PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE
+                        : PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        q.memberid = cfg->member_id;
+        q.full_disk = true;
+        pb_append(alarm, &q.base);
+        return true;
+}
+
+bool upkeep_former(struct upkeep *u, const struct state *s,
+                   bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
+                   struct buf *disarm)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (boot_before(now, u->former_at))
+                return false;
+        for (size_t i = 0; i < s->n_alarms; i++) {
+                const struct alarm *a = &s->alarms[i];
+
+                /* 0 is nobody's, and would name all. */
+                if (a->type != PB__ALARM_TYPE__NOSPACE || a->member == 0 ||
+                    !gone(a->member, arg))
+                        continue;
+                u->former_at = boot_add(now, FORMER_AGAIN);
+                q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+                q.alarm = PB__ALARM_TYPE__NOSPACE;
+                q.memberid = a->member;
+                pb_append(disarm, &q.base);
+                return true;
+        }
+        return false;
+}
+
+static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                 struct boot_time now)
+{
+        if (cfg->compact_age > 0) {
+                int64_t *oldest = &u->revisions[u->step++ % UPKEEP_STEPS];
+
+                u->compact_at = boot_add(now, cfg->compact_age / UPKEEP_STEPS);
+                u->goal = *oldest;
+                *oldest = s->revision;
+        } else if (cfg->compact_keep > 0) {
+                u->compact_at = boot_add(now, COMPACT_AGAIN);
+                u->goal = s->revision - cfg->compact_keep;
+        } else {
+                u->compact_at = BOOT_TIME_NEVER;
+        }
+}
+
+bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                    struct boot_time now, struct buf *compaction)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+
+        if (!boot_before(now, u->compact_at))
+                look(u, cfg, s, now);
+        if (u->goal <= s->kv.compacted || boot_before(now, u->step_at))
+                return false;
+        u->step_at = boot_add(now, STEP_AGAIN);
+        q.revision = kv_compact_step(&s->kv, u->goal);
+        pb_append(compaction, &q.base);
+        return true;
+}

@@ -1,0 +1,235 @@
+/* Commands on their way through the log, until they are applied or their request is withdrawn.
+ * */
+#include "core/internal.h"
+
+#define PROPOSED_AT_ONCE ((size_t) 2000) /* of what is proposed again: some 3 ms... */
+#define PROPOSED_BYTES 2048              /* ...where one is so large */
+#define LOST_AT_ONCE ((size_t) 1000)     /* writes that are answered so in one turn */
+
+static int write_cmp(const struct core_write *a, const struct core_write *b)
+{
+        return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+TREE_GENERATE(core_writes, core_write, by_seq, write_cmp)
+
+void core_write_finish(struct core *c, struct core_write *w, struct status st,
+                       struct view reply)
+{
+        core_write_waits_no_more(c, w);
+        RB_REMOVE(core_writes, &c->writes, w);
+        c->n_writes--;
+        c->write_bytes -= buf_len(&w->body);
+        buf_fini(&w->body);
+        w->done(w, st, reply);
+}
+
+void core_write_fail(struct core *c, struct core_write *w, struct status st)
+{
+        c->counts.writes_failed++;
+        core_write_finish(c, w, st, (struct view){0});
+}
+
+static enum replica_priority priority_of(enum cmd_type type)
+{
+        switch (type) {
+        case CMD_RENEW:
+        case CMD_EXPIRE:
+                return REPLICA_URGENT;
+        default:
+                return REPLICA_NORMAL;
+        }
+}
+
+/* Returns 0, also when there is no leader: it waits for one then. */
+static int propose(struct core *c, struct core_write *w)
+{
+        struct buf *b = &c->command;
+        int r;
+
+        w->term = 0;
+        buf_reuse(b, SCRATCH_KEEP);
+        cmd_append(b, w->type, c->cfg.member_id, w->seq, w->user,
+                   upkeep_counts(w->type) && w->user ? c->cfg.quota : 0, buf_head(&w->body),
+                   buf_len(&w->body));
+        r = buf_error(b);
+        if (r < 0)
+                return r;
+        r = replica_propose(c->replica, b->data, buf_len(b), priority_of(w->type));
+        if (r == 0)
+                w->term = core_term(c);
+        else if (r == -ENOTCONN)
+                c->repropose = true;
+        return r == -ENOTCONN ? 0 : r;
+}
+
+/* Would this be refused when it is applied, because a disk is full? Until then it would take
+ * room in the log, of which there may be no more than renewals and expiry need. Where it is the
+ * quota that was exceeded, the log decides: it knows of an alarm that was disarmed just now. */
+static bool is_refused(struct core *c, enum cmd_type type, struct view body)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        Pb__TxnRequest *txn;
+
+        if (!upkeep_disks_full(&c->state) && !replica_short_of_room(c->replica))
+                return false;
+        if (type == CMD_PUT || type == CMD_GRANT)
+                return true;
+        return type == CMD_TXN &&
+               pb_unpack_in(&a, &pb__txn_request__descriptor, body, &txn) == 0 &&
+               state_txn_puts(txn);
+}
+
+int core_write(struct core *c, struct core_write *w, enum cmd_type type,
+               const struct cmd_user *user, const void *body, size_t n, nsec_t timeout)
+{
+        int r;
+
+        if ((c->n_writes >= CORE_WRITES_MAX || c->write_bytes + n > CORE_WRITE_BYTES_MAX) &&
+            priority_of(type) == REPLICA_NORMAL) {
+                c->counts.writes_failed++;
+                return -ENOBUFS;
+        }
+        if (is_refused(c, type, (struct view){body, n}))
+                return -ENOSPC;
+        w->seq = ++c->next_seq;
+        w->type = type;
+        w->user = user;
+        w->body = (struct buf){0};
+        w->waits_for = 0;
+        w->deadline = boot_add(c->now,
+                               timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        buf_add(&w->body, body, n);
+        r = buf_error(&w->body);
+        if (r == 0)
+                r = propose(c, w);
+        if (r < 0) {
+                c->counts.writes_failed++;
+                buf_fini(&w->body);
+                return r;
+        }
+        RB_INSERT(core_writes, &c->writes, w);
+        c->n_writes++;
+        c->write_bytes += buf_len(&w->body);
+        return 0;
+}
+
+void core_write_again(struct core *c, struct core_write *w)
+{
+        if (propose(c, w) < 0)
+                core_write_fail(c, w, status_too_many);
+}
+
+/* Of those that wait, the first from @seq on. */
+static struct core_write *write_from(struct core *c, uint64_t seq)
+{
+        return RB_NFIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
+}
+
+/* It may still come: it was proposed, and nothing of a later term was applied. */
+static bool is_out(const struct core_write *w, uint64_t term_seen)
+{
+        return w->term != 0 && w->term >= term_seen;
+}
+
+/* It begins with the first, wherever it had come to. */
+void core_writes_repropose_all(struct core *c)
+{
+        c->repropose = true;
+        c->repropose_from = 0;
+}
+
+/* What was proposed in a term that is over and did not come by, or never was proposed, goes to
+ * the leader of today; there may be 100,000, so some in each turn. */
+void core_writes_repropose(struct core *c)
+{
+        size_t left = PROPOSED_AT_ONCE;
+        struct core_write *w;
+        uint64_t seq;
+
+        if (!c->repropose || core_status(c).leader_id == 0)
+                return;
+        c->repropose = false;
+        for (w = write_from(c, c->repropose_from); w && left > 0; w = write_from(c, seq + 1)) {
+                seq = w->seq;
+                left--;
+                if (is_out(w, c->term_seen) || w->waits_for != 0)
+                        continue;
+                left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
+                if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for it */
+                        core_write_fail(c, w, status_timeout);
+                else
+                        core_write_again(c, w);
+        }
+        c->repropose = c->repropose || w;
+        c->repropose_from = w ? w->seq : 0;
+}
+
+/* Of what we had proposed we know nothing. Renewals may be repeated, others may not. Until all
+ * are looked at none is proposed again: it would be one that nobody knows of. */
+void core_writes_tell_lost(struct core *c)
+{
+        size_t left = LOST_AT_ONCE;
+        struct core_write *w;
+        uint64_t seq;
+
+        for (w = write_from(c, c->skipped.from); w && w->seq <= c->skipped.upto && left > 0;
+             w = write_from(c, seq + 1)) {
+                seq = w->seq;
+                left--;
+                if (!is_out(w, c->skipped.term))
+                        continue;
+                if (w->type == CMD_RENEW)
+                        w->term = 0;
+                else
+                        core_write_fail(c, w, status_lost);
+        }
+        c->skipped.on = w && w->seq <= c->skipped.upto;
+        c->skipped.from = w ? w->seq : 0;
+        if (!c->skipped.on)
+                core_writes_repropose_all(c);
+}
+
+void core_writes_term(struct core *c, uint64_t term)
+{
+        if (term <= c->term_seen)
+                return;
+        /* An entry of this term is applied: nothing of an older one can come any more. */
+        c->term_seen = term;
+        core_writes_repropose_all(c);
+}
+
+void core_write_stop_first(struct core *c)
+{
+        struct core_write *w = RB_MIN(core_writes, &c->writes);
+
+        if (w)
+                core_write_fail(c, w, status_stopped);
+}
+
+struct core_write *core_write_find(struct core *c, uint64_t seq)
+{
+        return RB_FIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
+}
+
+void core_writes_time_out(struct core *c, size_t *left)
+{
+        struct core_write *w, *w_next;
+
+        /* Ordered by number, nearly by deadline; a short grpc-timeout is checked with the rest.
+         */
+        for (w = RB_MIN(core_writes, &c->writes); w && *left > 0; w = w_next) {
+                w_next = RB_NEXT(core_writes, &c->writes, w);
+                if (boot_before(c->now, w->deadline))
+                        continue;
+                (*left)--;
+                if (w->overdue && is_out(w, c->term_seen)) {
+                        w->deadline = BOOT_TIME_NEVER;
+                        w->overdue(w);
+                } else {
+                        core_write_fail(c, w,
+                                        core_status(c).leader_id ? status_timeout
+                                                                 : status_no_leader);
+                }
+        }
+}

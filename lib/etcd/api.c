@@ -1,0 +1,628 @@
+#include "etcd/api.h"
+
+#include <stdio.h>
+
+#include "etcd/internal.h"
+#include "wire/renewal.h"
+
+#define SPARE_MAX 4096
+#define PACKED_KEEP ((size_t) 64 << 10)
+#define MESSAGES_MIN 64 /* in one request, beside those of operations */
+
+static const struct {
+        const struct method *methods;
+        const size_t *n;
+} tables[] = {
+        {kv_methods, &n_kv_methods},       {lease_methods, &n_lease_methods},
+        {watch_methods, &n_watch_methods}, {cluster_methods, &n_cluster_methods},
+        {lock_methods, &n_lock_methods},   {maintenance_methods, &n_maintenance_methods},
+        {auth_methods, &n_auth_methods},   {cache_methods, &n_cache_methods},
+};
+
+static int make_counts(struct api *a)
+{
+        size_t n = 0;
+
+        while (api_method(n))
+                n++;
+        a->counts = calloc(n, sizeof(*a->counts));
+        for (size_t i = 0; a->counts && i < n; i++)
+                a->counts[i].now = core_clock(a->core);
+        return a->counts ? 0 : -ENOMEM;
+}
+
+int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_t token_ttl)
+{
+        cleanup_(api_freep) struct api *a = calloc(1, sizeof(*a));
+        int r;
+
+        if (!a)
+                return -ENOMEM;
+        a->core = core;
+        a->passwords = passwords;
+        a->token_ttl = token_ttl;
+        strcpy(a->version, API_VERSION);
+        LIST_INIT(&a->keepalives);
+        line_init(&a->slows, LINE_SLOW);
+        line_init(&a->in_turn, LINE_TURN);
+        line_init(&a->room, LINE_ROOM);
+        line_init(&a->costly, LINE_LOG);
+        TAILQ_INIT(&a->password_jobs);
+        r = make_counts(a);
+        if (r == 0)
+                r = watch_hub_new(&a->watches, a);
+        if (r == 0)
+                r = lock_hub_new(&a->locks, a);
+        if (r == 0)
+                r = observe_hub_new(&a->observers, a);
+        if (r == 0)
+                r = cache_hub_new(&a->caches, a);
+        if (r < 0)
+                return r;
+        *ret = take_ptr(a);
+        return 0;
+}
+
+struct api *api_free(struct api *a)
+{
+        struct request *q;
+
+        if (!a)
+                return NULL;
+        watch_hub_free(a->watches);
+        lock_hub_free(a->locks);
+        cache_hub_free(a->caches);
+        observe_hub_free(a->observers);
+        while ((q = a->spare)) {
+                a->spare = q->next_spare;
+                free(q);
+        }
+        buf_fini(&a->packed);
+        free(a->counts);
+        free(a);
+        return NULL;
+}
+
+bool api_is_version(const char *version)
+{
+        int numbers = 0;
+
+        for (const char *p = version; numbers < 3; p++) {
+                size_t n = strspn(p, "0123456789");
+
+                if (n == 0 || n > 5)
+                        return false;
+                p += n;
+                numbers++;
+                if (numbers == 3 ? *p != '\0' : *p != '.')
+                        return false;
+        }
+        return true;
+}
+
+int api_set_version(struct api *a, const char *version)
+{
+        if (!api_is_version(version))
+                return -EINVAL;
+        snprintf(a->version, sizeof(a->version), "%s", version);
+        return 0;
+}
+
+void api_set_status_page(struct api *a, bool on)
+{
+        a->status_page = on;
+}
+
+void api_set_conns(struct api *a, const struct api_conns *conns, void *arg)
+{
+        a->conns = *conns;
+        a->conns_arg = arg;
+        for (size_t i = 0; conns->clock && api_method(i); i++)
+                a->counts[i].now = conns->clock(arg);
+}
+
+const bool *api_busy(const struct api *a)
+{
+        return core_busy(a->core);
+}
+
+void api_kick(struct api *a, struct rpc_call *call)
+{
+        a->conns.kick(call->conn, a->conns_arg);
+}
+
+/* For the next one. */
+static struct buf *packed(struct api *a)
+{
+        buf_reuse(&a->packed, PACKED_KEEP);
+        return &a->packed;
+}
+
+struct buf api_take_packed(struct api *a)
+{
+        struct buf b = *packed(a);
+
+        a->packed = (struct buf){0};
+        return b;
+}
+
+void api_give_packed(struct api *a, struct buf *b)
+{
+        buf_fini(&a->packed);
+        a->packed = *b;
+        *b = (struct buf){0};
+}
+
+void api_end_leaderless(struct api *a, struct rpc_call *call)
+{
+        call->want_leader = false; /* it has been answered */
+        rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        api_kick(a, call);
+}
+
+void api_send_packed(struct api *a, struct rpc_call *call)
+{
+        if (buf_error(&a->packed) < 0 ||
+            rpc_call_send(call, a->packed.data, buf_len(&a->packed)) < 0)
+                rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        api_kick(a, call);
+}
+
+void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m)
+{
+        pb_append(packed(a), m);
+        api_send_packed(a, call);
+}
+
+static struct request *request_new(struct api *a)
+{
+        struct request *q = a->spare;
+
+        if (!q)
+                return calloc(1, sizeof(*q));
+        a->spare = q->next_spare;
+        a->n_spare--;
+        memset(q, 0, sizeof(*q));
+        return q;
+}
+
+static void request_free(struct request *q)
+{
+        struct api *a = q->api;
+
+        if (q->drop)
+                q->drop(q);
+        pb_free(q->msg);
+        identity_fini(&q->who);
+        if (a->n_spare == SPARE_MAX)
+                return free(q);
+        q->next_spare = a->spare;
+        a->spare = q;
+        a->n_spare++;
+}
+
+/* The call is answered: it needs us no more. */
+void request_end(struct request *q)
+{
+        if (q->call) {
+                q->call->userdata = NULL;
+                api_kick(q->api, q->call);
+        }
+        request_free(q);
+}
+
+bool request_begins(struct request *q, size_t len)
+{
+        if (rpc_call_begin(q->call, len) < 0) {
+                request_fail(q, status_nomem);
+                return false;
+        }
+        if (len > RPC_MESSAGE_MAX) { /* the client got that error */
+                request_end(q);
+                return false;
+        }
+        return true;
+}
+
+void request_goes_on(struct request *q)
+{
+        rpc_call_wait_sent(q->call);
+        api_kick(q->api, q->call);
+}
+
+void request_finish(struct request *q)
+{
+        rpc_call_finish(q->call, RPC_OK, "");
+        request_end(q);
+}
+
+void request_reply_bytes(struct request *q, const void *p, size_t n)
+{
+        if (q->call) {
+                if (rpc_call_send(q->call, p, n) < 0)
+                        rpc_call_finish(q->call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+                rpc_call_finish(q->call, RPC_OK, "");
+        }
+        request_end(q);
+}
+
+static void reply_packed(struct request *q)
+{
+        const struct buf *b = &q->api->packed;
+
+        if (buf_error(b) < 0)
+                return request_fail(q, status_nomem);
+        request_reply_bytes(q, b->data, buf_len(b));
+}
+
+void request_reply(struct request *q, const ProtobufCMessage *m)
+{
+        pb_append(packed(q->api), m);
+        reply_packed(q);
+}
+
+void request_answer(struct request *q, const ProtobufCMessage *m,
+                    void (*again)(struct request *q))
+{
+        if (request_has_room(q, protobuf_c_message_get_packed_size(m), again))
+                request_reply(q, m);
+}
+
+void request_reply_header(struct request *q)
+{
+        Pb__ResponseHeader h;
+
+        core_header(q->api->core, &h);
+        header_append(packed(q->api), &h);
+        reply_packed(q);
+}
+
+void request_fail(struct request *q, struct status st)
+{
+        if (q->call)
+                rpc_call_finish(q->call, st.code, st.text);
+        request_end(q);
+}
+
+/* One address may have three quarters of the writes that wait, and of what they may take on
+ * their way to the leader: they are not taken back when their calls end, so who sends more need
+ * not wait for answers. */
+static bool writes_much(const struct request *q, size_t n)
+{
+        const struct rpc_account *a = q->call ? rpc_call_account(q->call) : NULL;
+
+        return a && (a->n_writes >= CORE_WRITES_MAX / 4 * 3 ||
+                     a->write_bytes + n > REPLICA_QUEUED_MAX / 4 * 3);
+}
+
+static void write_begins(struct request *q, size_t n)
+{
+        q->writer = q->call ? rpc_call_account(q->call) : NULL;
+        if (!q->writer)
+                return;
+        q->write_bytes = n;
+        q->writer->n_writes++;
+        q->writer->write_bytes += n;
+}
+
+static void write_ends(struct request *q)
+{
+        struct rpc_account *a = q->writer;
+
+        request_is_applied(q);
+        if (!a)
+                return;
+        q->writer = NULL;
+        a->n_writes--;
+        a->write_bytes -= q->write_bytes;
+        if (a->n_writes == 0 && a->settled)
+                a->settled(a);
+}
+
+static void write_done(struct core_write *w, struct status st, struct view reply)
+{
+        struct request *q = container_of(w, struct request, write);
+
+        write_ends(q);
+        q->waiting = false;
+        if (q->wrote)
+                return q->wrote(q, st, reply);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        request_reply_bytes(q, reply.p, reply.len);
+}
+
+/* Whether its answers may be large, whatever is asked. */
+static bool is_large_method(const struct method *m)
+{
+        static const ProtobufCMessageDescriptor *const large[] = {
+                &pb__range_request__descriptor,
+                &pb__txn_request__descriptor,
+                &pb__lease_leases_request__descriptor,
+                &pb__lease_time_to_live_request__descriptor,
+                &pb__auth_user_get_request__descriptor,
+                &pb__auth_user_list_request__descriptor,
+                &pb__auth_role_get_request__descriptor,
+                &pb__auth_role_list_request__descriptor,
+                &pb__leader_request__descriptor,
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(large); i++)
+                if (m->request == large[i])
+                        return true;
+        return false;
+}
+
+static bool is_large(const struct request *q)
+{
+        if (q->method->request == &pb__put_request__descriptor)
+                return ((const Pb__PutRequest *) q->msg)->prev_kv;
+        if (q->method->request == &pb__delete_range_request__descriptor)
+                return ((const Pb__DeleteRangeRequest *) q->msg)->prev_kv;
+        return is_large_method(q->method);
+}
+
+void request_drop_msg(struct request *q)
+{
+        q->msg = pb_free(q->msg);
+        if (q->call)
+                rpc_call_charge_request(q->call, 0);
+}
+
+/* The answer to a write is made when it is applied, which waits for no reader: so not too many
+ * are on their way. */
+static bool waits_for_room(struct request *q)
+{
+        if (q->call && !q->call->large && is_large(q)) {
+                q->call->large = true;
+                if (!rpc_call_has_room(q->call)) {
+                        q->then = q->method->run;
+                        rpc_call_wait(q->call);
+                        return true;
+                }
+        }
+        return !request_has_room(q, q->answer_bytes, q->method->run);
+}
+
+static void write_bytes(struct request *q, enum cmd_type type, struct view body)
+{
+        int r;
+
+        q->own = (struct view){0};
+        if (waits_for_room(q) || !request_may_cost(q, q->method->run))
+                return;
+        if (writes_much(q, body.len))
+                return request_fail(q, status_too_many);
+        q->write.done = write_done;
+        r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
+                       q->call ? q->call->timeout : 0);
+        if (r == -ENOSPC)
+                return request_fail(q, status_of(STATE_E_NOSPACE));
+        if (r < 0)
+                return request_fail(q, status_too_many);
+        write_begins(q, body.len);
+        request_is_on_way(q);
+        q->waiting = true;
+        if (!q->asks_again)
+                request_drop_msg(q);
+        if (q->call)
+                rpc_call_charge(q->call, body.len + q->answer_bytes);
+}
+
+void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body)
+{
+        struct buf *b = packed(q->api);
+
+        pb_append(b, body);
+        if (buf_error(b) < 0)
+                return request_fail(q, status_nomem);
+        write_bytes(q, type, (struct view){b->data, buf_len(b)});
+}
+
+void request_write_own(struct request *q, enum cmd_type type)
+{
+        if (q->own.p)
+                write_bytes(q, type, q->own);
+        else
+                request_write(q, type, q->msg);
+}
+
+static void read_done(struct core_read *rd, struct status st)
+{
+        struct request *q = container_of(rd, struct request, read);
+
+        q->waiting = q->reading = false;
+        if (!q->call)
+                return q->gone ? q->gone(q) : request_free(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        if (is_large_method(q->method) && !rpc_call_has_room(q->call))
+                return rpc_call_wait(q->call); /* later is as good: it may tell more */
+        q->then(q);
+}
+
+static void on_room(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (q)
+                q->then(q);
+}
+
+void request_read(struct request *q, void (*then)(struct request *q))
+{
+        q->waiting = q->reading = true;
+        q->then = then;
+        q->read.done = read_done;
+        core_read(q->api->core, &q->read, q->call->timeout);
+}
+
+/* Also for a write: to know better at once saves the log's time. Where it is applied it is
+ * looked at again, with what holds then. */
+static struct status admit(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        struct status st;
+
+        if (q->method->access == FOR_ALL)
+                return status_ok;
+        st = identify(q->api, q->call, &q->who);
+        if (st.code != RPC_OK)
+                return st;
+        return status_of(q->method->access == FOR_ROOT ? permit_root(s, &q->who.user)
+                                                       : permit_user(s, &q->who.user));
+}
+
+/* What a learner, which may lag without anybody's noticing, answers, as etcd has it: how it is,
+ * and what it has to whoever says that this is enough. */
+static bool learner_answers(const struct request *q)
+{
+        const Pb__RangeRequest *range = q->msg;
+
+        return q->method->request == &pb__status_request__descriptor ||
+               (q->method->request == &pb__range_request__descriptor && range->serializable);
+}
+
+static void on_message(struct rpc_call *call, struct view m)
+{
+        struct request *q = call->userdata;
+        struct status st;
+        size_t cost;
+        int r;
+
+        if (!q || q->came) /* answered already, or a second message on a unary call */
+                return;
+        q->came = true;
+        /* A request of 1.5 MB may be 100,000 operations, which take longer to unpack than we
+         * have: no more messages than the operations that there may be. */
+        r = pb_unpack_few(q->method->request, m,
+                          6 * core_config(q->api->core)->max_txn_ops + MESSAGES_MIN, &cost,
+                          &q->msg);
+        if (r == -E2BIG && q->method->request == &pb__txn_request__descriptor)
+                return request_fail(q, status_of(STATE_E_TXN_TOO_LARGE));
+        if (r < 0)
+                return request_fail(q, status_unpacked(r));
+        rpc_call_charge_request(call, cost);
+        if (core_learns(q->api->core) && !learner_answers(q))
+                return request_fail(q, status_learner);
+        if (call->want_leader && core_status(q->api->core).leader_id == 0)
+                return request_fail(q, status_no_leader);
+        q->own = m;
+        st = admit(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        q->method->run(q);
+}
+
+static void on_end(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (q && !q->came)
+                request_fail(q,
+                             (struct status){RPC_INTERNAL, "grpc: the request has no message"});
+}
+
+static void on_close(struct rpc_call *call)
+{
+        struct request *q = call->userdata;
+
+        if (!q)
+                return;
+        q->call = NULL;
+        if (q->reading) { /* nobody waits for it: it need not be asked for either */
+                core_read_cancel(q->api->core, &q->read);
+                q->reading = q->waiting = false;
+        }
+        if (q->gone)
+                q->gone(q);
+        else if (!q->waiting)
+                request_free(q);
+}
+
+static const struct rpc_handler unary = {
+        .on_message = on_message, .on_end = on_end, .on_room = on_room, .on_close = on_close};
+
+static const struct method *method_of(const char *path, size_t *ret_i)
+{
+        size_t n = 0;
+
+        for (size_t t = 0; t < ARRAY_SIZE(tables); t++)
+                for (size_t i = 0; i < *tables[t].n; i++, n++)
+                        if (strcmp(tables[t].methods[i].path, path) == 0) {
+                                *ret_i = n;
+                                return &tables[t].methods[i];
+                        }
+        return NULL;
+}
+
+const struct method *api_method(size_t i)
+{
+        for (size_t t = 0; t < ARRAY_SIZE(tables); i -= *tables[t++].n)
+                if (i < *tables[t].n)
+                        return &tables[t].methods[i];
+        return NULL;
+}
+
+void api_accept(struct rpc_call *call, void *userdata)
+{
+        struct api *a = userdata;
+        const struct method *m;
+        struct request *q;
+        size_t i;
+
+        if (call->resource)
+                return resource_accept(a, call, false);
+        m = method_of(call->path, &i);
+        if (!m)
+                return; /* it is unimplemented, which rpc tells */
+        rpc_call_count(call, &a->counts[i]);
+        if (m->stream && core_learns(a->core))
+                return rpc_call_finish(call, status_learner.code, status_learner.text);
+        if (m->stream)
+                return m->stream(a, call);
+        q = request_new(a);
+        if (!q)
+                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        q->api = a;
+        q->call = call;
+        q->method = m;
+        call->userdata = q;
+        call->handler = &unary;
+        call->unary = true;
+        call->large = is_large_method(m);
+}
+
+void api_accept_probe(struct rpc_call *call, void *userdata)
+{
+        resource_accept(userdata, call, true);
+}
+
+void api_decide(struct api *a, struct boot_time now)
+{
+        if (!*core_busy(a->core))
+                cache_hub_flush(a->caches, now);
+}
+
+void api_run(struct api *a, struct boot_time now)
+{
+        if (*core_busy(a->core))
+                return;
+        lock_hub_flush(a->locks, now);
+        observe_hub_flush(a->observers, now);
+        watch_hub_flush(a->watches, now);
+        slow_flush(a, now);
+        room_flush(a, now);
+        if (a->conns.relieve)
+                a->conns.relieve(a->conns_arg);
+}
+
+struct boot_time api_next(const struct api *a)
+{
+        if (*core_busy(a->core))
+                return BOOT_TIME_NEVER;
+        return boot_min(
+                boot_min(cache_hub_next(a->caches),
+                         boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers))),
+                boot_min(watch_hub_next(a->watches), boot_min(slow_next(a), room_next(a))));
+}

@@ -1,0 +1,115 @@
+/*
+ * The etcd v3 services over one replica's core: KV, Lease, Watch, Lock, Election, Cluster,
+ * Maintenance, Auth and health.
+ *
+ * A call begins at api_accept(), with the path that selects its method; answers go out through
+ * rpc. Owns the requests and streams that are under way. No socket, no clock.
+ */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "core/core.h"
+#include "loop/worker.h"
+#include "rpc/conn.h"
+
+struct api;
+
+/* The version of etcd that clients are told, unless another is set: digits alone, since
+ * clients take it apart. DECISIONS.md says what hangs on it. */
+#define API_VERSION "3.5.24"
+#define API_VERSION_SIZE 32
+#define API_QUEUED_MAX (1536 * 1024) /* no more into a stream that holds so much */
+
+/* @passwords hashes them, in its thread; borrowed, and must be freed before the api. A login
+ * lasts for @token_ttl of lease time. */
+must_check_ int api_new(struct api **ret, struct core *core, struct worker *passwords,
+                        nsec_t token_ttl);
+struct api *api_free(struct api *a);
+DEFINE_CLEANUP(struct api *, api_free)
+
+/* Tells clients another version of etcd, "X.Y.Z". Returns 0, or -EINVAL: it is no such. */
+must_check_ int api_set_version(struct api *a, const char *version);
+/* Whether it is one. */
+bool api_is_version(const char *version);
+
+/* Whether there is a page for people at "/", see status_page.h; at first there is none. */
+void api_set_status_page(struct api *a, bool on);
+
+/* For rpc_limits: no request may be taken now. */
+const bool *api_busy(const struct api *a);
+
+/* For rpc_conn_new_server(); the userdata is the api. */
+void api_accept(struct rpc_call *call, void *api);
+/* The same of a port for probes: of what is read with GET only what they read. */
+void api_accept_probe(struct rpc_call *call, void *api);
+
+/* Whether there is something to read at this path; and whether it is for probes, too. */
+bool resource_is(const char *path);
+bool resource_is_probe(const char *path);
+
+/* Recalls what stands in the way of a write, and proposes that nothing does any more: before
+ * core_flush(), so that it is proposed in the same turn. */
+void api_decide(struct api *a, struct boot_time now);
+
+/* Sends events that were applied to the watches that want them, and lets what takes many slices
+ * go on: behind the answers (LOOP_BEHIND). */
+void api_run(struct api *a, struct boot_time now);
+/* When a watch that waits for its reader, or for its progress report, or a call that takes many
+ * slices, wants that again. */
+struct boot_time api_next(const struct api *a);
+
+/* Calls that wait for the same: line.h. */
+enum line_of {
+        LINE_SLOW, /* for their next slice */
+        LINE_TURN, /* until what may take long may be done */
+        LINE_ROOM, /* for room for their answer */
+        LINE_LOG,  /* until fewer costly writes are on their way */
+        N_LINES,
+};
+
+struct line_place;
+
+struct line_part {
+        TAILQ_ENTRY(line_part) next;     /* while there are any calls */
+        TAILQ_HEAD(, line_part) parts;   /* an address's: of its connections */
+        TAILQ_HEAD(, line_place) places; /* a connection's */
+        size_t n;                        /* calls */
+};
+
+/* When each was served, so that they take turns: a connection, and the address that it
+ * comes from. Zeroed by its owner but for `of`. */
+struct api_turn {
+        struct api_turn *of; /* NULL: the address itself */
+        uint64_t served;     /* the last time, or when it began to wait */
+        size_t n_waiting;
+        struct line_part lines[N_LINES];
+};
+
+/* What clients are and cost. */
+struct api_load {
+        size_t connections;
+        size_t held;         /* bytes */
+        nsec_t longest_turn; /* of the loop, lately */
+};
+
+/* What the owner of the connections does for us. */
+struct api_conns {
+        /* There is something to send. */
+        void (*kick)(struct rpc_conn *c, void *arg);
+        /* The common name in the client's certificate, which was verified; NULL: none. Borrowed
+         * until the next call. */
+        const char *(*common_name)(struct rpc_conn *c, void *arg);
+        /* The connection's own; borrowed while it lives. */
+        struct api_turn *(*turn)(struct rpc_conn *c, void *arg);
+        struct api_load (*load)(void *arg); /* may be NULL */
+        /* What tells the time whenever it is looked at, see loop_clock(); borrowed, as long as
+         * the api. NULL: the core's, which stands still while the loop sleeps. */
+        const struct boot_time *(*clock)(void *arg);
+        /* How long the turns of the loop took (histogram_way); may be NULL. */
+        const struct histogram *(*turns)(void *arg);
+        /* Somebody's account may have recorded that there is no room, see struct rpc_account:
+         * may end connections. May be NULL. */
+        void (*relieve)(void *arg);
+};
+void api_set_conns(struct api *a, const struct api_conns *conns, void *arg);

@@ -1,0 +1,479 @@
+/*
+ * Cache leases: streams on which clients ask for terms (state/cached.h), are recalled, and give
+ * them back.
+ *
+ * Who holds a term is known here alone, and for no longer than the term runs: a client that is
+ * gone may still be reading what it has. Once a change waits for a range, all that hold it here
+ * are asked to give it back; when none is left, the log is told so.
+ */
+#include "core/status.h"
+#include "etcd/internal.h"
+
+#define OUTSTANDING_MAX 16 /* answers that a stream waits for: then it is not read on */
+#define HOLDINGS_MAX 1000  /* of a stream */
+#define CACHED_BYTES_MAX ((size_t) 1 << 20)
+#define RETURN_AGAIN (100 * NSEC_PER_MSEC) /* where the log did not take it */
+#define ENDS_LATER (100 * NSEC_PER_MSEC)
+#define SWEEP_EVERY NSEC_PER_SEC
+#define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* who is asked to give back */
+
+struct held_range;
+
+struct cache_stream {
+        LIST_ENTRY(cache_stream) next;
+        struct cache_hub *hub;
+        struct rpc_call *call; /* NULL: the client is gone */
+        struct identity who;   /* when the stream began */
+        LIST_HEAD(, holding) holdings;
+        size_t n_holdings, outstanding;
+};
+
+/* A term that somebody has, or has been asked to give back. */
+struct holding {
+        LIST_ENTRY(holding) of_stream;
+        TAILQ_ENTRY(holding) of_range;
+        struct held_range *range;
+        struct cache_stream *stream; /* NULL: the client is gone */
+        int64_t id;
+        struct boot_time until;
+        struct lease_time promised; /* the same, as the log has it */
+        struct boot_time recalled_at;
+        bool recalled;
+};
+
+struct held_range {
+        LIST_ENTRY(held_range) next;
+        uint64_t serial;
+        TAILQ_HEAD(, holding) holdings;
+};
+
+struct asking {
+        struct core_write write;
+        struct cache_stream *stream;
+        Pb__CacheRequest *q;
+};
+
+struct cache_hub {
+        struct api *api;
+        LIST_HEAD(, cache_stream) streams;
+        LIST_HEAD(, held_range) ranges;
+        uint64_t n_awaited; /* as of the last look */
+        bool look;          /* something was given back */
+        struct boot_time at;
+};
+
+int cache_hub_new(struct cache_hub **ret, struct api *a)
+{
+        struct cache_hub *h = calloc(1, sizeof(*h));
+
+        if (!h)
+                return -ENOMEM;
+        h->api = a;
+        h->at = BOOT_TIME_NEVER;
+        *ret = h;
+        return 0;
+}
+
+#define HOLDING_COST (sizeof(struct holding) + sizeof(struct held_range) + 2 * BLOCK)
+
+static void leave_stream(struct holding *k)
+{
+        LIST_REMOVE(k, of_stream);
+        k->stream->n_holdings--;
+        k->stream = NULL;
+}
+
+static void holding_free(struct holding *k)
+{
+        if (k->stream) {
+                rpc_call_drop_kept(k->stream->call, HOLDING_COST);
+                leave_stream(k);
+        }
+        TAILQ_REMOVE(&k->range->holdings, k, of_range);
+        free(k);
+}
+
+static void range_free(struct held_range *r)
+{
+        while (!TAILQ_EMPTY(&r->holdings))
+                holding_free(TAILQ_FIRST(&r->holdings));
+        LIST_REMOVE(r, next);
+        free(r);
+}
+
+struct cache_hub *cache_hub_free(struct cache_hub *h)
+{
+        if (!h)
+                return NULL;
+        assert(LIST_EMPTY(&h->streams));
+        while (!LIST_EMPTY(&h->ranges))
+                range_free(LIST_FIRST(&h->ranges));
+        free(h);
+        return NULL;
+}
+
+static struct held_range *range_of(struct cache_hub *h, uint64_t serial)
+{
+        struct held_range *r;
+
+        LIST_FOREACH (r, &h->ranges, next)
+                if (r->serial == serial)
+                        return r;
+        return NULL;
+}
+
+static struct holding *holding_of(const struct cache_stream *s, int64_t id)
+{
+        struct holding *k;
+
+        LIST_FOREACH (k, &s->holdings, of_stream)
+                if (k->id == id)
+                        return k;
+        return NULL;
+}
+
+/* ---- what is recalled ---- */
+
+static void recall(struct holding *k)
+{
+        struct api *a = k->stream->hub->api;
+        Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        k->recalled = true;
+        k->recalled_at = core_now(a->core);
+        core_header(a->core, &h);
+        p.header = &h;
+        p.id = k->id;
+        p.recall = true;
+        api_send(a, k->stream->call, &p.base);
+}
+
+/* Those whose terms have ended go. Returns when the next one ends. */
+static struct boot_time drop_ended(struct held_range *r, struct boot_time now)
+{
+        struct boot_time next = BOOT_TIME_NEVER;
+        struct holding *k, *k_next;
+
+        for (k = TAILQ_FIRST(&r->holdings); k; k = k_next) {
+                k_next = TAILQ_NEXT(k, of_range);
+                if (boot_before(now, k->until))
+                        next = boot_min(next, k->until);
+                else
+                        holding_free(k);
+        }
+        return next;
+}
+
+static void look_at(struct cache_hub *h, const struct cached_range *c, struct boot_time now)
+{
+        struct core *core = h->api->core;
+        const struct state *s = core_state(core);
+        struct held_range *r;
+        struct holding *k;
+
+        if (!c->awaited || !lease_time_before(s->time, core_cached_until(core, c)))
+                return;
+        r = range_of(h, c->serial);
+        if (r) {
+                TAILQ_FOREACH (k, &r->holdings, of_range)
+                        if (!k->recalled && k->stream)
+                                recall(k);
+                h->at = boot_min(h->at, drop_ended(r, now));
+        }
+        /* What was given and is held by nobody here was never answered, or is over. */
+        if (!r || TAILQ_EMPTY(&r->holdings)) {
+                core_uncache(core, c->serial);
+                h->at = boot_min(h->at, boot_add(now, RETURN_AGAIN));
+        }
+}
+
+void cache_hub_flush(struct cache_hub *h, struct boot_time now)
+{
+        const struct cached *cached = &core_state(h->api->core)->cached;
+        struct held_range *r, *r_next;
+
+        if (h->n_awaited == cached->n_awaited && !h->look && boot_before(now, h->at))
+                return;
+        h->n_awaited = cached->n_awaited;
+        h->look = false;
+        h->at = LIST_EMPTY(&h->ranges) ? BOOT_TIME_NEVER : boot_add(now, SWEEP_EVERY);
+        for (size_t i = 0; i < cached->n; i++)
+                look_at(h, cached->ranges[i], now);
+        for (r = LIST_FIRST(&h->ranges); r; r = r_next) {
+                r_next = LIST_NEXT(r, next);
+                (void) drop_ended(r, now);
+                if (TAILQ_EMPTY(&r->holdings))
+                        range_free(r);
+        }
+}
+
+struct boot_time cache_hub_next(const struct cache_hub *h)
+{
+        return h->look || h->n_awaited != core_state(h->api->core)->cached.n_awaited
+                       ? core_now(h->api->core)
+                       : h->at;
+}
+
+/* ---- what is asked for ---- */
+
+static void stream_unref(struct cache_stream *s)
+{
+        if (s->call || s->outstanding > 0)
+                return;
+        identity_fini(&s->who);
+        free(s);
+}
+
+static void refuse(struct cache_stream *s, int64_t id, struct status st)
+{
+        Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        core_header(s->hub->api->core, &h);
+        p.header = &h;
+        p.id = id;
+        p.error = (char *) (uintptr_t) st.text;
+        p.code = (int32_t) st.code;
+        api_send(s->hub->api, s->call, &p.base);
+}
+
+/* Returns false where there is no memory, or no room. */
+static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
+{
+        struct cache_hub *h = s->hub;
+        struct held_range *r = range_of(h, given->serial);
+        struct holding *k = holding_of(s, id);
+
+        if (k && k->range != r) { /* of what has changed since, or was asked for before */
+                holding_free(k);
+                k = NULL;
+        }
+        if (!r) {
+                r = calloc(1, sizeof(*r));
+                if (!r)
+                        return false;
+                r->serial = given->serial;
+                TAILQ_INIT(&r->holdings);
+                LIST_INSERT_HEAD(&h->ranges, r, next);
+        }
+        if (!k) {
+                if (!rpc_call_keep(s->call, HOLDING_COST))
+                        return false;
+                k = calloc(1, sizeof(*k));
+                if (!k) {
+                        rpc_call_drop_kept(s->call, HOLDING_COST);
+                        return false;
+                }
+                k->range = r;
+                k->stream = s;
+                k->id = id;
+                LIST_INSERT_HEAD(&s->holdings, k, of_stream);
+                TAILQ_INSERT_TAIL(&r->holdings, k, of_range);
+                s->n_holdings++;
+        }
+        k->recalled = false;
+        k->promised =
+                lease_time_max(k->promised, lease_time_add(core_state(h->api->core)->time,
+                                                           given->term_ms * NSEC_PER_MSEC));
+        /* Not before the log finds that it has ended: it would pass for given back. */
+        k->until = boot_max(k->until, boot_add(core_now(h->api->core),
+                                               given->term_ms * NSEC_PER_MSEC + ENDS_LATER));
+        h->at = boot_min(h->at, boot_add(core_now(h->api->core), SWEEP_EVERY));
+        return true;
+}
+
+static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
+                   const Pb__CacheTerm *given)
+{
+        struct api *a = s->hub->api;
+        const struct state *state = core_state(a->core);
+        cleanup_(arena_fini) struct arena arena = {0};
+        const struct holding *had = holding_of(s, q->id);
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+        Pb__RangeResponse all = PB__RANGE_RESPONSE__INIT;
+        Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+        size_t size;
+        bool nomem;
+
+        core_header(a->core, &h);
+        p.header = &h;
+        p.id = q->id;
+        p.term_ms = given->term_ms;
+        /* A change takes the range away: one of the same number has not changed, but by a lease
+         * that ended. Nothing was promised beyond that. */
+        p.unchanged = q->have && had && given->term_ms > 0 &&
+                      had->range->serial == given->serial &&
+                      lease_time_before(state->time, had->promised);
+        if (!p.unchanged) {
+                range.key = q->key;
+                range.range_end = q->range_end;
+                (void) state_range(state, &range, &arena, &all, &nomem);
+                if (nomem)
+                        return refuse(s, q->id, status_nomem);
+                p.kvs = all.kvs;
+                p.n_kvs = all.n_kvs;
+        }
+        size = protobuf_c_message_get_packed_size(&p.base);
+        if (size > CACHED_BYTES_MAX + 4096)
+                return refuse(s, q->id, status_of(STATE_E_CACHE_TOO_LARGE));
+        if (rpc_call_queued_patient(s->call, size) > API_QUEUED_MAX ||
+            (!had && s->n_holdings >= HOLDINGS_MAX))
+                return refuse(s, q->id, status_too_many);
+        if (given->term_ms > 0 && !hold(s, q->id, given))
+                return refuse(s, q->id, status_too_many);
+        api_send(a, s->call, &p.base);
+}
+
+static void asked(struct core_write *w, struct status st, struct view reply)
+{
+        struct asking *ask = container_of(w, struct asking, write);
+        struct cache_stream *s = ask->stream;
+        cleanup_(pb_freep) Pb__CacheTerm *given = NULL;
+
+        s->outstanding--;
+        s->hub->look = true;
+        if (st.code == RPC_OK)
+                st = status_unpacked(pb_unpack(&pb__cache_term__descriptor, reply, &given));
+        if (s->call && !given)
+                refuse(s, ask->q->id, st);
+        else if (s->call)
+                answer(s, ask->q, given);
+        if (s->call && s->outstanding < OUTSTANDING_MAX)
+                rpc_call_release(s->call);
+        pb_free(ask->q);
+        free(ask);
+        stream_unref(s);
+}
+
+/* Who takes long for it is waited for as if it did not answer: so it does not get the next one
+ * as soon as a write is through, to let each of them wait for as long. */
+static void give_back(struct holding *k)
+{
+        struct cache_stream *s = k->stream;
+        struct boot_time now = core_now(s->hub->api->core);
+
+        s->hub->look = true;
+        if (!k->recalled || boot_diff(now, k->recalled_at) < ANSWERS_WITHIN)
+                return holding_free(k);
+        leave_stream(k);
+        rpc_call_drop_kept(s->call, HOLDING_COST);
+}
+
+static void release(struct cache_stream *s, int64_t id)
+{
+        struct holding *k = holding_of(s, id);
+
+        if (k)
+                give_back(k);
+}
+
+static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
+{
+        Pb__CacheTerm term = PB__CACHE_TERM__INIT;
+        struct asking *ask;
+        struct status st;
+        int64_t most;
+
+        term.key = q->key;
+        term.range_end = q->range_end;
+        most = min_of(core_config(s->hub->api->core)->cache_term / NSEC_PER_MSEC,
+                      (nsec_t) CACHED_TERM_MAX_MS);
+        term.term_ms = min_of(q->term_ms, most);
+        term.term_ms = max_of(term.term_ms, (int64_t) CACHED_TERM_MIN_MS);
+        st = status_of(state_check_cache(&term));
+        if (st.code != RPC_OK)
+                return st;
+        ask = calloc(1, sizeof(*ask));
+        if (!ask)
+                return status_nomem;
+        ask->stream = s;
+        ask->q = q;
+        ask->write.done = asked;
+        if (core_cache(s->hub->api->core, &ask->write, &s->who.user, &term, 0) < 0) {
+                free(ask);
+                return status_too_many;
+        }
+        if (++s->outstanding >= OUTSTANDING_MAX)
+                rpc_call_hold(s->call);
+        return status_ok;
+}
+
+static void on_message(struct rpc_call *call, struct view m)
+{
+        struct cache_stream *s = call->userdata;
+        Pb__CacheRequest *q = NULL;
+        struct status st = status_unpacked(pb_unpack(&pb__cache_request__descriptor, m, &q));
+
+        if (!q)
+                return rpc_call_finish(call, st.code, st.text);
+        if (q->release) {
+                release(s, q->id);
+        } else {
+                int64_t id = q->id;
+
+                st = ask_for(s, q);
+                if (st.code == RPC_OK)
+                        return;
+                refuse(s, id, st);
+        }
+        pb_free(q);
+}
+
+/* It wants nothing more, and gives all back. */
+static void on_end(struct rpc_call *call)
+{
+        struct cache_stream *s = call->userdata;
+
+        while (!LIST_EMPTY(&s->holdings))
+                give_back(LIST_FIRST(&s->holdings));
+        rpc_call_finish(call, RPC_OK, "");
+}
+
+/* What the client has it may go on reading until its terms have ended. */
+static void on_close(struct rpc_call *call)
+{
+        struct cache_stream *s = call->userdata;
+
+        while (!LIST_EMPTY(&s->holdings))
+                leave_stream(LIST_FIRST(&s->holdings));
+        LIST_REMOVE(s, next);
+        s->call = NULL;
+        stream_unref(s);
+}
+
+static const struct rpc_handler handler = {
+        .on_message = on_message, .on_end = on_end, .on_close = on_close};
+
+static void cache_accept(struct api *a, struct rpc_call *call)
+{
+        struct cache_stream *s;
+        struct status st;
+
+        if (core_config(a->core)->cache_term == 0)
+                return rpc_call_finish(
+                        call, RPC_UNIMPLEMENTED,
+                        "etcdserver: no cache leases are given here (CacheTerm=0)");
+        s = calloc(1, sizeof(*s));
+        st = s ? identify(a, call, &s->who) : status_nomem;
+
+        if (s && st.code == RPC_OK)
+                st = status_of(permit_user(core_state(a->core), &s->who.user));
+        if (!s || st.code != RPC_OK) {
+                if (s)
+                        identity_fini(&s->who);
+                free(s);
+                return rpc_call_finish(call, st.code, st.text);
+        }
+        s->hub = a->caches;
+        s->call = call;
+        LIST_INSERT_HEAD(&s->hub->streams, s, next);
+        call->userdata = s;
+        call->handler = &handler;
+}
+
+const struct method cache_methods[] = {
+        {"/tenurepb.Cache/Cache", NULL, NULL, FOR_USERS, cache_accept},
+};
+const size_t n_cache_methods = ARRAY_SIZE(cache_methods);

@@ -1,0 +1,133 @@
+/* Maintenance/Hash and HashKV: hashes that must be equal on all replicas. */
+#include "base/hash.h"
+#include "etcd/slow.h"
+#include "state/saver.h"
+
+/* ---- Hash: of the whole state, as a snapshot has it ---- */
+
+struct whole {
+        struct slow slow;
+        struct state_saver saver;
+        bool encoded; /* to the end */
+        uint64_t hash;
+};
+
+static void whole_fini(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+
+        state_saver_fini(&w->saver);
+        free(w);
+}
+
+static void whole_begin(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+
+        state_save_start(&w->saver, core_state(s->q->api->core));
+        w->hash = HASH_START;
+        w->encoded = false;
+        slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
+}
+
+/* What is encoded is added, and forgotten. */
+static int whole_run(struct slow *s)
+{
+        struct whole *w = container_of(s, struct whole, slow);
+        Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
+        struct buf *out = &w->saver.out;
+        size_t n = min_of(buf_len(out), SLOW_SLICE);
+        Pb__ResponseHeader h;
+        int r;
+
+        if (slow_is_stale(s))
+                return -ESTALE;
+        r = n < SLOW_SLICE && !w->encoded ? state_save_more(&w->saver, SLOW_SLICE - n) : 1;
+        if (r < 0)
+                return r;
+        w->encoded = w->encoded || r == 0;
+        n = min_of(buf_len(out), SLOW_SLICE);
+        w->hash = hash_add(w->hash, buf_head(out), n);
+        buf_consume(out, n);
+        if (!w->encoded || buf_len(out) > 0) {
+                slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
+                return 0;
+        }
+        w->hash = hash_end(w->hash);
+        core_header(s->q->api->core, &h);
+        p.header = &h;
+        p.hash = (uint32_t) (w->hash ^ w->hash >> 32);
+        request_reply(s->q, &p.base);
+        return 0;
+}
+
+static const struct slow_ops whole_ops = {
+        .begin = whole_begin, .run = whole_run, .fini = whole_fini};
+
+void hash(struct request *q)
+{
+        struct whole *w = calloc(1, sizeof(*w));
+
+        if (!w)
+                return request_fail(q, status_nomem);
+        slow_start(&w->slow, q, &whole_ops);
+}
+
+/* ---- HashKV: of the keys and their history up to a revision ---- */
+
+struct keys {
+        struct slow slow;
+        struct kv_hasher hasher;
+        Pb__ResponseHeader header;
+        Pb__HashKVResponse reply;
+};
+
+static void keys_fini(struct slow *s)
+{
+        struct keys *k = container_of(s, struct keys, slow);
+
+        kv_hash_fini(&k->hasher);
+        free(k);
+}
+
+static void keys_begin(struct slow *s)
+{
+        struct keys *k = container_of(s, struct keys, slow);
+        const Pb__HashKVRequest *m = s->q->msg;
+        struct state *st = core_state(s->q->api->core);
+
+        if (m->revision > st->revision)
+                return request_fail(s->q, status_of(STATE_E_FUTURE));
+        if (m->revision > 0 && m->revision < st->kv.compacted)
+                return request_fail(s->q, status_of(STATE_E_COMPACTED));
+        core_header(s->q->api->core, &k->header);
+        k->reply.hash_revision = m->revision > 0 ? m->revision : st->revision;
+        k->reply.compact_revision = st->kv.compacted > 0 ? st->kv.compacted : -1;
+        kv_hash_start(&k->hasher, &st->kv, k->reply.hash_revision);
+}
+
+static int keys_run(struct slow *s)
+{
+        struct keys *k = container_of(s, struct keys, slow);
+        int r = slow_is_stale(s) ? -ESTALE
+                                 : kv_hash_more(&k->hasher, SLOW_SLICE, &k->reply.hash);
+
+        if (r != 0)
+                return min_of(r, 0);
+        k->reply.header = &k->header;
+        request_reply(s->q, &k->reply.base);
+        return 0;
+}
+
+static const struct slow_ops keys_ops = {
+        .begin = keys_begin, .run = keys_run, .fini = keys_fini};
+
+void hash_kv(struct request *q)
+{
+        struct keys *k = calloc(1, sizeof(*k));
+
+        if (!k)
+                return request_fail(q, status_nomem);
+        pb__hash_kvresponse__init(&k->reply);
+        slow_start(&k->slow, q, &keys_ops);
+}

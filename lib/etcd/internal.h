@@ -1,0 +1,233 @@
+/* What the files of etcd/ share about calls. Not for others. */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "etcd/api.h"
+#include "etcd/line.h"
+#include "loop/process.h"
+#include "loop/worker.h"
+#include "state/permit.h"
+
+struct watch_hub;
+struct lock_hub;
+struct observe_hub;
+struct cache_hub;
+
+struct keepalive;
+struct password_job;
+
+#define BLOCK 16 /* what a block of memory costs beside its bytes, where that is charged */
+
+struct api {
+        struct core *core;
+        LIST_HEAD(, keepalive) keepalives; /* streams */
+        struct line slows;                 /* calls that take many slices */
+        size_t n_slow_keepers;             /* of these, those that hold much for long */
+        struct boot_time sweep_at;         /* what they have left */
+        struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
+        struct boot_time room_at;       /* when they are looked at next */
+        struct line costly;             /* writes that wait until less of their kind... */
+        size_t steps_on_way;            /* ...is on its way: what these look at when applied */
+        const struct request *has_turn; /* no other of its address precedes it; NULL: none */
+        size_t spent;                   /* on large answers in this turn of the loop */
+        struct watch_hub *watches;
+        struct lock_hub *locks;
+        struct observe_hub *observers;
+        struct cache_hub *caches;
+        struct api_conns conns;
+        void *conns_arg;
+        struct worker *passwords;                 /* borrowed */
+        struct password_job *password;            /* in its hands; NULL: none */
+        TAILQ_HEAD(, password_job) password_jobs; /* that wait for it */
+        size_t n_password_jobs;
+        uint64_t turns; /* counts those that had theirs */
+        struct request
+                *spare; /* requests to use again: they come and go by the 100,000 a second */
+        size_t n_spare;
+        struct buf packed; /* what is sent next */
+        nsec_t token_ttl;
+        struct rpc_counts *counts;       /* of each method, in the order of api_method() */
+        uint64_t n_ranges;               /* that were asked for, outside of transactions */
+        uint64_t n_healthy, n_unhealthy; /* answers to questions after health */
+        struct process_look process;     /* of metrics.c */
+        char version[API_VERSION_SIZE];  /* of etcd, that clients are told */
+        bool status_page;                /* there is a page at "/" */
+};
+
+/* All of them, one after the other; NULL: there are no more. */
+const struct method *api_method(size_t i);
+
+/* The user at the other end, as far as it is known; empty while auth is off. */
+struct identity {
+        struct cmd_user user;
+        uint8_t *name; /* owned: what user.name shows */
+};
+
+/* By the call's token or its certificate. What the user may is for permit.h to say. */
+struct status identify(struct api *a, const struct rpc_call *call, struct identity *who);
+void identity_fini(struct identity *who);
+
+/* Which users may call a method while auth is on; for FOR_USERS the keys are looked at besides.
+ */
+enum access {
+        FOR_USERS,
+        FOR_ROOT,
+        FOR_ALL,
+};
+
+/* One unary call. `call` is NULL once the client went away; then the answer is dropped. */
+struct request {
+        struct api *api;
+        struct rpc_call *call;
+        const struct method *method;
+        bool came;       /* the request; what else comes is nothing */
+        void *msg;       /* unpacked; owned, until it is a command on its way... */
+        bool asks_again; /* ...or the method, which needs it for longer, frees it */
+        struct view own; /* its bytes; borrowed, while `run` runs */
+        struct identity who;
+        struct core_write write;
+        struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
+        size_t write_bytes;
+        /* Of a write: what its answer may come to, and what it looks at when it is applied,
+         * where that may be much. */
+        size_t answer_bytes, steps;
+        bool on_way; /* its steps count in the api */
+        struct core_read read;
+        struct request *next_spare;
+        void (*then)(struct request *q); /* after the read */
+        bool waiting;                    /* for the core: the request stays until it answers */
+        bool reading;                    /* the same, and it can be taken back */
+        /* What a method that takes several steps keeps; `drop` frees it with the request. */
+        void *data;
+        void (*drop)(struct request *q);
+        /* Instead of the write's own answer to the client, also when the client is gone. */
+        void (*wrote)(struct request *q, struct status st, struct view reply);
+        /* The client went away: the method ends the request, now or later. */
+        void (*gone)(struct request *q);
+};
+
+struct method {
+        const char *path;
+        const ProtobufCMessageDescriptor *request;
+        void (*run)(struct request *q);
+        enum access access;
+        /* Instead: takes the call over, and sees to the rest itself; NULL: it is unary. */
+        void (*stream)(struct api *a, struct rpc_call *call);
+};
+
+/* Answer and end the call. */
+void request_reply(struct request *q, const ProtobufCMessage *m);
+void request_reply_bytes(struct request *q, const void *p, size_t n);
+/* An answer that is made as it is read, of @len bytes in all: it begins. Returns false when the
+ * request is over: it is too large, which was answered, or there is no memory. */
+must_check_ bool request_begins(struct request *q, size_t len);
+/* There is more of it: `then` comes again when this is sent. Or that was all. */
+void request_goes_on(struct request *q);
+void request_finish(struct request *q);
+/* What was asked is of no interest any more. */
+void request_drop_msg(struct request *q);
+/* Most answers to writes are of one shape: header = 1, and nothing else. */
+void request_reply_header(struct request *q);
+void request_fail(struct request *q, struct status st);
+/* The call was finished already: frees the request. */
+void request_end(struct request *q);
+
+/* Answers, or, while there is no room for it, waits, and @again asks what is to be answered
+ * then. For what may be large and is not made bit by bit. */
+void request_answer(struct request *q, const ProtobufCMessage *m,
+                    void (*again)(struct request *q));
+/* Whether there is room for an answer of so many bytes; where not, @again runs once there is.
+ * room.c. */
+must_check_ bool request_has_room(struct request *q, size_t bytes,
+                                  void (*again)(struct request *q));
+/* Whether anything that may take long may be done still in this turn of the loop; where not,
+ * @again runs in one of the next. Then what it took, in steps of 50 ns, and bytes copied. */
+must_check_ bool request_has_turn(struct request *q, void (*again)(struct request *q));
+void request_spent(struct request *q, size_t steps, size_t bytes);
+
+/* Sends @body through the log; the answer goes to the client. request_write_own(), from `run`
+ * only, sends the request as it came. Where q->answer_bytes says that the answer may be large
+ * and there is no room for it, `run` comes again once there is. */
+void request_write_own(struct request *q, enum cmd_type type);
+void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
+/* Runs @then once a local read is linearizable. */
+void request_read(struct request *q, void (*then)(struct request *q));
+
+/* Gets the connection moving: there is something to send. */
+void api_kick(struct api *a, struct rpc_call *call);
+/* Sends a message on a stream, and kicks. */
+void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
+/* What is sent next, empty, to be filled elsewhere; and back, for the one after it. */
+struct buf api_take_packed(struct api *a);
+void api_give_packed(struct api *a, struct buf *b);
+/* The same of what is in @a->packed. */
+void api_send_packed(struct api *a, struct rpc_call *call);
+
+extern const struct method kv_methods[], lease_methods[], watch_methods[], cluster_methods[],
+        lock_methods[], maintenance_methods[], auth_methods[], cache_methods[];
+extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_methods,
+        n_lock_methods, n_maintenance_methods, n_auth_methods, n_cache_methods;
+
+/* Ends those that asked for a leader, @max of them: there has been none for an election
+ * timeout. Returns how many more there might have been. */
+size_t keepalive_no_leader(struct api *a, size_t max);
+/* Ends one of these. */
+void api_end_leaderless(struct api *a, struct rpc_call *call);
+/* What is read with GET, call->resource; @probes: only what probes read. */
+void resource_accept(struct api *a, struct rpc_call *call, bool probes);
+/* Election/Observe. */
+void observe_accept(struct api *a, struct rpc_call *call);
+
+/* What is left of it at @now. */
+int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);
+/* Lease/LeaseLeases and LeaseTimeToLive. */
+void lease_list(struct request *q);
+void time_to_live(struct request *q);
+
+/* KV/Range and RangeStream. */
+void range(struct request *q);
+void range_stream(struct request *q);
+
+/* Maintenance/Snapshot, Hash and HashKV. */
+void dump(struct request *q);
+void hash(struct request *q);
+void hash_kv(struct request *q);
+void slow_flush(struct api *a, struct boot_time now);
+struct boot_time slow_next(const struct api *a);
+
+/* Whether a write that looks at q->steps may be on its way now; where not, @again runs once it
+ * may. Then it is, until request_is_applied(). */
+must_check_ bool request_may_cost(struct request *q, void (*again)(struct request *q));
+void request_is_on_way(struct request *q);
+void request_is_applied(struct request *q);
+
+void room_flush(struct api *a, struct boot_time now);
+struct boot_time room_next(const struct api *a);
+
+must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
+struct watch_hub *watch_hub_free(struct watch_hub *h);
+struct watch_counts {
+        size_t n, behind; /* watches; those of them that are not up to date */
+        uint64_t events;  /* that were sent */
+};
+struct watch_counts watch_hub_counts(const struct watch_hub *h);
+void watch_hub_flush(struct watch_hub *h, struct boot_time now);
+struct boot_time watch_hub_next(const struct watch_hub *h);
+
+must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
+struct lock_hub *lock_hub_free(struct lock_hub *h);
+/* Counts those who wait for a lock or an election. */
+size_t lock_hub_n_waiting(const struct lock_hub *h);
+void lock_hub_flush(struct lock_hub *h, struct boot_time now);
+struct boot_time lock_hub_next(const struct lock_hub *h);
+
+must_check_ int observe_hub_new(struct observe_hub **ret, struct api *a);
+struct observe_hub *observe_hub_free(struct observe_hub *h);
+void observe_hub_flush(struct observe_hub *h, struct boot_time now);
+struct boot_time observe_hub_next(const struct observe_hub *h);
+
+must_check_ int cache_hub_new(struct cache_hub **ret, struct api *a);
+struct cache_hub *cache_hub_free(struct cache_hub *h);
+void cache_hub_flush(struct cache_hub *h, struct boot_time now);
+struct boot_time cache_hub_next(const struct cache_hub *h);

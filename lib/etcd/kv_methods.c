@@ -1,0 +1,128 @@
+/* KV: writes go through the log; reads wait for a confirmation of leadership unless the client
+ * does not care. Ranges are in range.c. */
+#include "etcd/internal.h"
+
+#define TXN_STEPS 6   /* of request_spent(), for one of state_txn() */
+#define WEIGH_STEPS 3 /* the same, to know what one would take */
+
+static void put(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        enum state_outcome o = state_check_put(q->msg);
+
+        /* Only who may put tells all others that it is full. */
+        if (o == STATE_OK && permit_put(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, state_put_bytes(s, q->msg)))
+                o = STATE_E_NOSPACE;
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        q->answer_bytes = state_put_answer(s, q->msg);
+        request_write_own(q, CMD_PUT);
+}
+
+static void delete_range(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        enum state_outcome o = state_check_delete(q->msg);
+
+        if (o == STATE_OK)
+                o = state_check_delete_now(s, q->msg, &q->answer_bytes);
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        q->steps = state_delete_steps(s, q->msg);
+        request_write_own(q, CMD_DELETE_RANGE);
+}
+
+static void answer_txn(struct request *q)
+{
+        cleanup_(buf_fini) struct buf out = {0};
+        struct state_reply reply = {.out = &out};
+        size_t all = SIZE_MAX;
+        int r;
+
+        if (!request_has_turn(q, answer_txn))
+                return;
+        reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
+        if (reply.outcome != STATE_OK)
+                return request_fail(q, status_of(reply.outcome));
+        core_header(q->api->core, &reply.header);
+        r = state_txn(core_state(q->api->core), q->msg, 0, &reply, &all);
+        if (r < 0 || buf_error(&out) < 0)
+                return request_fail(q, status_nomem);
+        request_spent(q, TXN_STEPS * (SIZE_MAX - all), 0);
+        if (reply.outcome != STATE_OK)
+                return request_fail(q, status_of(reply.outcome));
+        if (request_has_room(q, buf_len(&out), answer_txn))
+                request_reply_bytes(q, out.data, buf_len(&out));
+}
+
+static void txn(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        enum state_outcome o;
+        struct txn_weight weight;
+
+        if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
+                return request_fail(q, status_nomem);
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (state_txn_reads_only(q->msg))
+                return request_read(q, answer_txn);
+        if (!request_has_turn(q, txn))
+                return;
+        /* Looked at again where it is applied: this saves the log's time. */
+        if (state_check_txn_now(s, q->msg, &o, &weight) < 0)
+                return request_fail(q, status_nomem);
+        request_spent(q, WEIGH_STEPS * weight.steps, 0);
+        if (o == STATE_OK && weight.put > 0 &&
+            permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
+            !core_room(q->api->core, weight.put))
+                o = STATE_E_NOSPACE;
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        q->answer_bytes = weight.answer;
+        q->steps = weight.steps;
+        request_write_own(q, CMD_TXN);
+}
+
+static void compact(struct request *q);
+
+static void compacted(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (!q->call)
+                return request_end(q);
+        /* Somebody else may have come further: the last step says what is so. */
+        if (st.code != RPC_OK) {
+                q->wrote = NULL;
+                return request_write(q, CMD_COMPACT, q->msg);
+        }
+        compact(q);
+}
+
+/* A long history goes step by step, and other work in between. */
+static void compact(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        const Pb__CompactionRequest *m = q->msg;
+        Pb__CompactionRequest step = *m;
+
+        if (m->revision > s->kv.compacted && m->revision <= s->revision)
+                step.revision = kv_compact_step(&s->kv, m->revision);
+        q->wrote = step.revision < m->revision ? compacted : NULL;
+        q->asks_again = q->wrote != NULL;
+        request_write(q, CMD_COMPACT, &step.base);
+}
+
+const struct method kv_methods[] = {
+        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range, FOR_USERS, NULL},
+        {"/etcdserverpb.KV/RangeStream", &pb__range_request__descriptor, range_stream,
+         FOR_USERS, NULL},
+        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put, FOR_USERS, NULL},
+        {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range,
+         FOR_USERS, NULL},
+        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn, FOR_USERS, NULL},
+        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact, FOR_USERS,
+         NULL},
+};
+const size_t n_kv_methods = ARRAY_SIZE(kv_methods);

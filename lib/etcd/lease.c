@@ -1,0 +1,297 @@
+/* Leases: grants and revocations through the log, renewals in the core's batches, answers in
+ * any order (A35). */
+#include "etcd/internal.h"
+
+#include "state/names.h"
+#include "wire/renewal.h"
+
+static void grant(struct request *q)
+{
+        Pb__LeaseGrantRequest *m = q->msg;
+        enum state_outcome o = state_check_grant(m);
+        int64_t min_ms = core_config(q->api->core)->min_ttl / NSEC_PER_MSEC;
+
+        if (o == STATE_OK && !core_room(q->api->core, state_grant_bytes(m)))
+                o = STATE_E_NOSPACE;
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        if (m->id < 0)
+                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                                       "etcdserver: a lease id is positive"});
+        /* What the log carries is final: the same on every replica, whatever its configuration.
+         */
+        m->ttl_ms = max_of(state_grant_ttl_ms(m), min_ms);
+        if (m->id == 0)
+                m->id = core_new_lease_id(q->api->core);
+        request_write(q, CMD_GRANT, q->msg);
+}
+
+static void revoke_lease(struct request *q)
+{
+        Pb__LeaseRevokeRequest *m = q->msg;
+        enum state_outcome o = state_check_revoke(m);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        /* Ours decides, on every replica. */
+        m->tied = (int32_t) core_config(q->api->core)->lease_tie;
+        q->steps = state_revoke_steps(core_state(q->api->core), m);
+        request_write(q, CMD_REVOKE, q->msg);
+}
+
+int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now)
+{
+        nsec_t left = lease_time_diff(deadlines_get(&s->deadlines, l->slot), now);
+
+        return max_of(left, (nsec_t) 0) / NSEC_PER_MSEC;
+}
+
+/* ---- LeaseKeepAlive ---- */
+
+/* Renewals of one stream that are not answered yet: who sends more is read more slowly. Fewer
+ * while its connection holds much. */
+#define OUTSTANDING_MAX 4096
+#define OUTSTANDING_FEW 64
+
+struct keepalive {
+        LIST_ENTRY(keepalive) next; /* while there is a call */
+        struct api *api;
+        struct rpc_call *call; /* NULL: the client went away */
+        struct identity who;   /* when the stream began */
+        size_t outstanding;
+        size_t held;   /* bytes of these */
+        uint32_t slot; /* of the lease that was renewed last, most likely by the next too */
+        bool ended;    /* the client sends no more */
+};
+
+struct renewal {
+        struct core_renewal core;
+        struct keepalive *ka;
+        size_t bytes;
+        uint8_t name[];
+};
+
+static void keepalive_unref(struct keepalive *ka)
+{
+        if (ka->call || ka->outstanding > 0)
+                return;
+        identity_fini(&ka->who);
+        free(ka);
+}
+
+static bool is_behind(const struct keepalive *ka)
+{
+        return ka->outstanding >= OUTSTANDING_FEW &&
+               (ka->outstanding >= OUTSTANDING_MAX || !rpc_call_has_room(ka->call));
+}
+
+static void answer(struct keepalive *ka, const Pb__LeaseKeepAliveResponse *p)
+{
+        struct buf *b = &ka->api->packed;
+
+        buf_clear(b);
+        renewal_answer_append(b, p);
+        api_send_packed(ka->api, ka->call);
+}
+
+static struct status may_renew(const struct keepalive *ka, int64_t id,
+                               const ProtobufCBinaryData *name);
+
+static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        struct renewal *r = container_of(rn, struct renewal, core);
+        struct keepalive *ka = r->ka;
+
+        ka->outstanding--;
+        ka->held -= r->bytes;
+        ka->slot = rn->slot;
+        /* Whose the name is may not have been known when it came. */
+        if (rn->name.len > 0 && st.code == RPC_OK && ttl_ms > 0)
+                st = may_renew(ka, 0, &rn->name);
+        if (ka->call) {
+                rpc_call_charge(ka->call, ka->held);
+                if (!is_behind(ka))
+                        rpc_call_release(ka->call);
+        }
+        if (ka->call && st.code != RPC_OK) {
+                rpc_call_finish(ka->call, st.code, st.text);
+                api_kick(ka->api, ka->call);
+        } else if (ka->call) {
+                Pb__LeaseKeepAliveResponse p = PB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
+                Pb__ResponseHeader h;
+
+                core_header(ka->api->core, &h);
+                p.header = &h;
+                p.id = rn->lease;
+                p.name = rn->name;
+                p.ttl = (ttl_ms + 999) / 1000;
+                p.ttl_ms = ttl_ms;
+                answer(ka, &p);
+                if (ka->ended && ka->outstanding == 0)
+                        rpc_call_finish(ka->call, RPC_OK, "");
+        }
+        free(r);
+        keepalive_unref(ka);
+}
+
+/* Who the stream's client is was asked when it began; whose the lease is never changes. One
+ * that is not known here yet is looked at with its next renewal. */
+static struct status may_renew(const struct keepalive *ka, int64_t id,
+                               const ProtobufCBinaryData *name)
+{
+        const struct state *s = core_state(ka->api->core);
+        enum state_outcome o = STATE_OK;
+        const struct lease *l;
+
+        if (!s->auth.enabled)
+                return status_ok;
+        l = name->len > 0 ? names_find(s, name) : leases_find(&s->leases, id);
+        if (!l)
+                return status_ok;
+        /* An id is known to whom the list of leases shows it; a name may be guessed. */
+        if (name->len > 0)
+                o = permit_lease(s, &ka->who.user, l->id, PERMIT_READ);
+        if (o == STATE_OK)
+                o = permit_owner(s, &ka->who.user, l, core_config(ka->api->core)->lease_tie);
+        return status_of(o);
+}
+
+/* @ret_m is NULL where the request is an id and nothing else. */
+static struct status read_request(struct view m, int64_t *ret_lease,
+                                  Pb__LeaseKeepAliveRequest **ret_m)
+{
+        enum state_outcome o;
+        int r;
+
+        *ret_m = NULL;
+        if (renewal_read(m, ret_lease))
+                return status_ok;
+        r = pb_unpack(&pb__lease_keep_alive_request__descriptor, m, ret_m);
+        if (r < 0)
+                return status_unpacked(r);
+        *ret_lease = (*ret_m)->id;
+        o = names_check((*ret_m)->id, &(*ret_m)->name);
+        return o == STATE_OK ? status_ok : status_of(o);
+}
+
+static struct renewal *renewal_new(struct keepalive *ka, int64_t lease,
+                                   const ProtobufCBinaryData *name)
+{
+        struct renewal *r = calloc(1, sizeof(*r) + name->len);
+
+        if (!r)
+                return NULL;
+        r->ka = ka;
+        r->bytes = sizeof(*r) + name->len;
+        r->core.done = renewed;
+        r->core.lease = lease;
+        r->core.slot = ka->slot;
+        if (name->len > 0) {
+                memcpy(r->name, name->data, name->len);
+                r->core.name = pb_bytes(r->name, name->len);
+        }
+        return r;
+}
+
+static void keepalive_message(struct rpc_call *call, struct view m)
+{
+        cleanup_(pb_freep) Pb__LeaseKeepAliveRequest *q = NULL;
+        struct keepalive *ka = call->userdata;
+        ProtobufCBinaryData name = {0};
+        int64_t lease = 0;
+        struct status st = read_request(m, &lease, &q);
+        struct renewal *r;
+
+        if (q)
+                name = q->name;
+        if (st.code == RPC_OK)
+                st = may_renew(ka, lease, &name);
+        if (st.code != RPC_OK)
+                return rpc_call_finish(call, st.code, st.text);
+        r = renewal_new(ka, lease, &name);
+        if (!r)
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        ka->outstanding++;
+        ka->held += r->bytes;
+        rpc_call_charge(call, ka->held);
+        if (is_behind(ka))
+                rpc_call_hold(call);
+        core_renew(ka->api->core, &r->core);
+}
+
+static void keepalive_end(struct rpc_call *call)
+{
+        struct keepalive *ka = call->userdata;
+
+        ka->ended = true;
+        if (ka->outstanding == 0)
+                rpc_call_finish(call, RPC_OK, "");
+}
+
+static void keepalive_close(struct rpc_call *call)
+{
+        struct keepalive *ka = call->userdata;
+
+        LIST_REMOVE(ka, next);
+        ka->call = NULL;
+        keepalive_unref(ka);
+}
+
+static const struct rpc_handler keepalive_handler = {
+        .on_message = keepalive_message,
+        .on_end = keepalive_end,
+        .on_close = keepalive_close,
+};
+
+/* Who may renew is asked once, when the stream begins: a lease in use never ends for a token's
+ * sake (A17). */
+static void keepalive_accept(struct api *a, struct rpc_call *call)
+{
+        struct identity who = {0};
+        struct keepalive *ka;
+        struct status st;
+
+        if (call->want_leader && core_status(a->core).leader_id == 0)
+                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        st = identify(a, call, &who);
+        if (st.code == RPC_OK)
+                st = status_of(permit_user(core_state(a->core), &who.user));
+        ka = st.code == RPC_OK ? calloc(1, sizeof(*ka)) : NULL;
+        if (!ka) {
+                identity_fini(&who);
+                return st.code != RPC_OK
+                               ? rpc_call_finish(call, st.code, st.text)
+                               : rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        }
+        ka->api = a;
+        ka->who = who;
+        ka->call = call;
+        LIST_INSERT_HEAD(&a->keepalives, ka, next);
+        call->userdata = ka;
+        call->handler = &keepalive_handler;
+}
+
+size_t keepalive_no_leader(struct api *a, size_t max)
+{
+        struct keepalive *ka;
+
+        for (ka = LIST_FIRST(&a->keepalives); ka && max > 0; ka = LIST_NEXT(ka, next))
+                if (ka->call->want_leader) {
+                        max--;
+                        api_end_leaderless(a, ka->call);
+                }
+        return max;
+}
+
+const struct method lease_methods[] = {
+        {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant,
+         FOR_USERS, NULL},
+        {"/etcdserverpb.Lease/LeaseRevoke", &pb__lease_revoke_request__descriptor, revoke_lease,
+         FOR_USERS, NULL},
+        {"/etcdserverpb.Lease/LeaseTimeToLive", &pb__lease_time_to_live_request__descriptor,
+         time_to_live, FOR_USERS, NULL},
+        {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, lease_list,
+         FOR_USERS, NULL},
+        {"/etcdserverpb.Lease/LeaseKeepAlive", NULL, NULL, FOR_USERS, keepalive_accept},
+};
+const size_t n_lease_methods = ARRAY_SIZE(lease_methods);

@@ -1,0 +1,363 @@
+#include "etcd/lock_queue.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define HEX_MAX 17 /* a lease in hex, and snprintf()'s zero */
+/* In one turn of the loop. */
+#define CHANGES 2000 /* looked at, where one who is woken counts as several */
+#define WAKE_COST 8
+#define LOOKS 500 /* at who waits */
+
+static int by_number(int64_t a_rev, uint64_t a_id, int64_t b_rev, uint64_t b_id)
+{
+        if (a_rev != b_rev)
+                return a_rev < b_rev ? -1 : 1;
+        return a_id < b_id ? -1 : a_id > b_id;
+}
+
+static int place_cmp(const struct lock_place *a, const struct lock_place *b)
+{
+        return by_number(a->rev, a->id, b->rev, b->id);
+}
+
+static int prefix_cmp(const struct lock_queue *a, const struct lock_queue *b)
+{
+        return bytes_cmp(a->span.from.p, a->span.from.len, b->span.from.p, b->span.from.len);
+}
+
+static int before_cmp(const struct lock_queue *a, const struct lock_queue *b)
+{
+        return by_number(a->before, a->id, b->before, b->id);
+}
+
+TREE_GENERATE(lock_places, lock_place, by_rev, place_cmp)
+TREE_GENERATE(lock_by_prefix, lock_queue, by_prefix, prefix_cmp)
+TREE_GENERATE(lock_by_before, lock_queue, by_before, before_cmp)
+
+void lock_queues_init(struct lock_queues *qs, int64_t seen, lock_woken_fn woken)
+{
+        *qs = (struct lock_queues){.next = seen + 1, .woken = woken};
+        TAILQ_INIT(&qs->waiting);
+        RB_INIT(&qs->by_prefix);
+        RB_INIT(&qs->by_before);
+}
+
+bool lock_queues_empty(const struct lock_queues *qs)
+{
+        return RB_EMPTY(&qs->by_prefix);
+}
+
+/* ---- queues ---- */
+
+static struct lock_queue *find(struct lock_queues *qs, struct view prefix)
+{
+        struct lock_queue key = {.span.from = prefix};
+
+        return RB_FIND(lock_by_prefix, &qs->by_prefix, &key);
+}
+
+/* [name/] [room for a lease] [name0], which is where the keys end. */
+static struct lock_queue *queue_new(struct lock_queues *qs, ProtobufCBinaryData name)
+{
+        struct lock_queue *q = calloc(1, sizeof(*q) + 2 * (name.len + 1) + HEX_MAX), *same;
+        uint8_t *end;
+
+        if (!q)
+                return NULL;
+        end = q->bytes + name.len + 1 + HEX_MAX;
+        if (name.len > 0) {
+                memcpy(q->bytes, name.data, name.len);
+                memcpy(end, name.data, name.len);
+        }
+        q->bytes[name.len] = '/';
+        end[name.len] = '/' + 1;
+        q->span =
+                (struct kv_span){.from = {q->bytes, name.len + 1}, .end = {end, name.len + 1}};
+        same = RB_INSERT(lock_by_prefix, &qs->by_prefix, q);
+        if (same) {
+                free(q);
+                return same;
+        }
+        RB_INIT(&q->waiters);
+        TAILQ_INIT(&q->places);
+        q->id = ++qs->ids;
+        return q;
+}
+
+static void queue_put(struct lock_queues *qs, struct lock_queue *q)
+{
+        if (--q->n > 0)
+                return;
+        RB_REMOVE(lock_by_prefix, &qs->by_prefix, q);
+        free(q);
+}
+
+static void wait_for(struct lock_queues *qs, struct lock_queue *q, int64_t before)
+{
+        if (q->before > 0)
+                RB_REMOVE(lock_by_before, &qs->by_before, q);
+        q->before = before;
+        if (before > 0)
+                RB_INSERT(lock_by_before, &qs->by_before, q);
+}
+
+/* ---- places ---- */
+
+int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name, struct lock_place *p)
+{
+        struct lock_queue *q = queue_new(qs, name);
+
+        if (!q)
+                return -ENOMEM;
+        p->queue = q;
+        p->id = ++qs->ids;
+        q->n++;
+        TAILQ_INSERT_TAIL(&q->places, p, next);
+        return 0;
+}
+
+void lock_place_unqueue(struct lock_queues *qs, struct lock_place *p)
+{
+        if (!p->waits)
+                return;
+        p->waits = false;
+        qs->n_waiting--;
+        TAILQ_REMOVE(&qs->waiting, p, of_all);
+        RB_REMOVE(lock_places, &p->queue->waiters, p);
+        if (RB_EMPTY(&p->queue->waiters))
+                wait_for(qs, p->queue, 0);
+}
+
+struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p)
+{
+        struct lock_queue *q = p->queue;
+        struct lock_place *payer;
+
+        if (!q)
+                return NULL;
+        lock_place_unqueue(qs, p);
+        TAILQ_REMOVE(&q->places, p, next);
+        p->queue = NULL;
+        payer = TAILQ_FIRST(&q->places);
+        queue_put(qs, q);
+        return payer;
+}
+
+size_t lock_place_cost(const struct lock_place *p)
+{
+        const struct lock_queue *q = p->queue;
+
+        return TAILQ_FIRST(&q->places) == p ? sizeof(*q) + 2 * q->span.from.len + HEX_MAX : 0;
+}
+
+ProtobufCBinaryData lock_place_name(const struct lock_place *p)
+{
+        const struct lock_queue *q = p->queue;
+
+        return pb_bytes(q->bytes, q->span.from.len - 1);
+}
+
+ProtobufCBinaryData lock_place_key(const struct lock_place *p)
+{
+        struct lock_queue *q = p->queue;
+        size_t len = q->span.from.len;
+        int n = snprintf((char *) q->bytes + len, HEX_MAX, "%" PRIx64, (uint64_t) p->lease);
+
+        return pb_bytes(q->bytes, len + (size_t) n);
+}
+
+static bool has_key(const struct lock_place *p, const struct kv *kv)
+{
+        ProtobufCBinaryData key = lock_place_key(p);
+        const struct kv_key *k = kv_find(kv, key.data, key.len);
+
+        return k && kv_live(k) && k->newest->create_revision == p->rev;
+}
+
+static int64_t eldest(const struct lock_queue *q, const struct kv *kv)
+{
+        const struct kv_key *k = kv_span_eldest(kv, &q->span);
+
+        return k ? k->newest->create_revision : 0;
+}
+
+enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
+                               struct lock_place *p)
+{
+        struct lock_queue *q = p->queue;
+        int64_t before;
+
+        lock_place_unqueue(qs, p);
+        if (!has_key(p, kv))
+                return LOCK_GONE;
+        before = eldest(q, kv);
+        if (before >= p->rev)
+                return LOCK_HOLDS;
+        p->waits = true;
+        qs->n_waiting++;
+        if (qs->n_to_look > 0) { /* what its queue waits for may be gone */
+                qs->n_to_look++;
+                TAILQ_INSERT_HEAD(&qs->waiting, p, of_all);
+        } else {
+                TAILQ_INSERT_TAIL(&qs->waiting, p, of_all);
+        }
+        RB_INSERT(lock_places, &q->waiters, p);
+        /* What others wait for may be gone already, which flush() will see: only who is alone
+         * says what it is. */
+        if (q->before == 0)
+                wait_for(qs, q, before);
+        return LOCK_WAITS;
+}
+
+/* ---- what was deleted ---- */
+
+static void wake(struct lock_queues *qs, struct lock_place *p, enum lock_turn turn)
+{
+        lock_place_unqueue(qs, p);
+        qs->woken(p, turn);
+}
+
+/* Anything may be gone. */
+static void look_at_all(struct lock_queues *qs)
+{
+        qs->n_to_look = qs->n_waiting;
+}
+
+/* Returns false when it was enough for this turn; then all are looked at, bit by bit. */
+static bool may_wake(struct lock_queues *qs, size_t *left)
+{
+        if (*left == 0) {
+                look_at_all(qs);
+                return false;
+        }
+        *left -= min_of(*left, (size_t) WAKE_COST);
+        return true;
+}
+
+/* What @q waits for may be gone: wakes who is next, and waits for that one's key. */
+static void advance(struct lock_queues *qs, const struct kv *kv, struct lock_queue *q,
+                    size_t *left)
+{
+        int64_t before = eldest(q, kv);
+        struct lock_place *p;
+
+        q->n++;
+        while ((p = RB_MIN(lock_places, &q->waiters)) && (before == 0 || p->rev <= before)) {
+                if (!may_wake(qs, left))
+                        return queue_put(qs, q);
+                wake(qs, p, has_key(p, kv) ? LOCK_HOLDS : LOCK_GONE);
+        }
+        if (p)
+                wait_for(qs, q, before);
+        queue_put(qs, q);
+}
+
+/* Those of @q whose keys are gone, of revision @rev. */
+static void wake_gone(struct lock_queues *qs, const struct kv *kv, struct lock_queue *q,
+                      int64_t rev, size_t *left)
+{
+        struct lock_place *p = RB_NFIND(lock_places, &q->waiters,
+                                        &(struct lock_place){.rev = rev}),
+                          *next;
+
+        q->n++;
+        for (; p && p->rev == rev; p = next) {
+                next = RB_NEXT(lock_places, &q->waiters, p);
+                if (has_key(p, kv))
+                        continue;
+                if (!may_wake(qs, left))
+                        break;
+                wake(qs, p, LOCK_GONE);
+        }
+        queue_put(qs, q);
+}
+
+/* @k was there from revision @rev on, and is not any more. */
+static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv_key *k,
+                    int64_t rev, size_t *left)
+{
+        const uint8_t *slash = memrchr(k->bytes, '/', k->len);
+        struct lock_queue *q, *next;
+
+        q = slash ? find(qs, (struct view){k->bytes, (size_t) (slash + 1 - k->bytes)}) : NULL;
+        if (q)
+                wake_gone(qs, kv, q, rev, left);
+        for (q = RB_NFIND(lock_by_before, &qs->by_before, &(struct lock_queue){.before = rev});
+             q && q->before == rev; q = next) {
+                next = RB_NEXT(lock_by_before, &qs->by_before, q);
+                /* One txn may have made keys of many. */
+                if (kv_span_has(&q->span, k->bytes, k->len))
+                        advance(qs, kv, q, left);
+        }
+}
+
+static void pass(struct lock_queues *qs, int64_t next)
+{
+        if (next == qs->next)
+                return;
+        qs->next = next;
+        qs->next_n = 0;
+}
+
+static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t revision)
+{
+        size_t left = CHANGES;
+
+        if (qs->next > revision)
+                return;
+        /* Where history was cut off, anything may be gone. */
+        if (qs->next < kv->compacted)
+                look_at_all(qs);
+        else if (!RB_EMPTY(&qs->by_before))
+                for (size_t i = kv_history_seek(kv, qs->next) + qs->next_n; i < kv->history_to;
+                     i++) {
+                        const struct kv_version *v = kv->history[i];
+
+                        if (left == 0)
+                                return;
+                        left--;
+                        pass(qs, v->mod_revision);
+                        qs->next_n++;
+                        if (v->version > 0)
+                                continue;
+                        /* Of `compacted` itself the deletion stays, and not what it deleted. */
+                        if (!v->older)
+                                look_at_all(qs);
+                        else
+                                look_at(qs, kv, v->key, v->older->create_revision, &left);
+                }
+        pass(qs, revision + 1);
+}
+
+/* At some of those who may have missed something; they are the last to be looked at again, so
+ * that each has its turn however often that begins anew. */
+static void look_at_some(struct lock_queues *qs, const struct kv *kv)
+{
+        struct lock_place *p;
+
+        for (size_t left = LOOKS * WAKE_COST;
+             left > 0 && qs->n_to_look > 0 && (p = TAILQ_FIRST(&qs->waiting));) {
+                struct lock_queue *q = p->queue;
+
+                left -= min_of(left, (size_t) WAKE_COST);
+                qs->n_to_look--;
+                TAILQ_REMOVE(&qs->waiting, p, of_all);
+                TAILQ_INSERT_TAIL(&qs->waiting, p, of_all);
+                q->n++;
+                if (!has_key(p, kv))
+                        wake(qs, p, LOCK_GONE);
+                if (q->before > 0)
+                        advance(qs, kv, q, &left);
+                queue_put(qs, q);
+        }
+        if (TAILQ_EMPTY(&qs->waiting))
+                qs->n_to_look = 0;
+}
+
+bool lock_queues_flush(struct lock_queues *qs, const struct kv *kv, int64_t revision)
+{
+        look_at_changes(qs, kv, revision);
+        look_at_some(qs, kv);
+        return qs->next > revision && qs->n_to_look == 0;
+}

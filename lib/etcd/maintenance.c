@@ -1,0 +1,118 @@
+/* Maintenance and health: the replica's own status, and an operator's commands to it. */
+#include "etcd/internal.h"
+
+static void status(struct request *q)
+{
+        static char no_leader[] = "etcdserver: no leader", nospace[] = "alarm:NOSPACE ",
+                    corrupt[] = "alarm:CORRUPT ",
+                    forgetful[] =
+                            "tenure: a member lacks entries that it has acknowledged: see "
+                            "the leader's log";
+        char *errors[4], storage[] = "3.4.0";
+        Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
+        Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
+        struct replica_status s = core_status(q->api->core);
+        uint64_t disk_bytes = core_disk_bytes(q->api->core);
+        struct state *state = core_state(q->api->core);
+        struct api_load load = {0};
+        Pb__ResponseHeader h;
+
+        if (q->api->conns.load)
+                load = q->api->conns.load(q->api->conns_arg);
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.version = q->api->version;
+        p.storageversion = storage;
+        p.downgradeinfo = &downgrade;
+        p.leader = s.leader_id;
+        p.raftindex = s.commit;
+        p.raftterm = s.term;
+        p.raftappliedindex = s.applied;
+        p.islearner = s.learner;
+        p.dbsize = (int64_t) disk_bytes;
+        p.dbsizeinuse = (int64_t) min_of(state_bytes(state), (size_t) disk_bytes);
+        p.dbsizequota = (int64_t) core_config(q->api->core)->quota;
+        p.longest_turn_us = load.longest_turn / NSEC_PER_USEC;
+        p.clients = (int64_t) load.connections;
+        p.client_bytes = (int64_t) load.held;
+        p.errors = errors;
+        if (s.leader_id == 0)
+                errors[p.n_errors++] = no_leader;
+        if (state_alarmed(state, PB__ALARM_TYPE__NOSPACE))
+                errors[p.n_errors++] = nospace;
+        if (state_alarmed(state, PB__ALARM_TYPE__CORRUPT))
+                errors[p.n_errors++] = corrupt;
+        if (s.forgetful != 0)
+                errors[p.n_errors++] = forgetful;
+        request_reply(q, &p.base);
+}
+
+static void alarm_(struct request *q)
+{
+        request_write(q, CMD_ALARM, q->msg);
+}
+
+/* The log's old segments and the snapshot before go as soon as a new snapshot is there. */
+static void defragment(struct request *q)
+{
+        core_take_snapshot(q->api->core);
+        request_reply_header(q);
+}
+
+static void move_leader(struct request *q)
+{
+        const Pb__MoveLeaderRequest *m = q->msg;
+        struct status st = core_move_leader(q->api->core, m->targetid);
+
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        request_reply_header(q);
+}
+
+/* Nothing here can be run by an older version of itself yet. */
+static void downgrade(struct request *q)
+{
+        const Pb__DowngradeRequest *m = q->msg;
+
+        if (m->action == PB__DOWNGRADE_REQUEST__DOWNGRADE_ACTION__CANCEL)
+                return request_fail(q,
+                                    (struct status){RPC_FAILED_PRECONDITION,
+                                                    "etcdserver: no inflight downgrade job"});
+        request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
+                                        "etcdserver: invalid downgrade target version"});
+}
+
+/* grpc/doc/health-checking.md: "" is the server as a whole. */
+static void health(struct request *q)
+{
+        const Pb__HealthCheckRequest *m = q->msg;
+        Pb__HealthCheckResponse p = PB__HEALTH_CHECK_RESPONSE__INIT;
+
+        if (*m->service)
+                return request_fail(q, (struct status){RPC_NOT_FOUND, "unknown service"});
+        p.status = core_status(q->api->core).leader_id != 0
+                           ? PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                           : PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+        request_reply(q, &p.base);
+}
+
+const struct method maintenance_methods[] = {
+        {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status, FOR_ALL,
+         NULL},
+        {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash, FOR_ROOT, NULL},
+        {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv, FOR_ROOT,
+         NULL},
+        {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_, FOR_USERS,
+         NULL},
+        {"/etcdserverpb.Maintenance/Defragment", &pb__defragment_request__descriptor,
+         defragment, FOR_ROOT, NULL},
+        {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,
+         move_leader, FOR_ROOT, NULL},
+        {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
+         FOR_ROOT, NULL},
+        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,
+         FOR_ROOT, NULL},
+        {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health, FOR_ALL,
+         NULL},
+};
+const size_t n_maintenance_methods = ARRAY_SIZE(maintenance_methods);

@@ -1,0 +1,317 @@
+/*
+ * Election/Observe: reports the leaders of an election to its observers.
+ *
+ * The observers of one election are together, in an index by its keys: a change costs what the
+ * observers of the changed election cost, and answering them goes in slices.
+ */
+#include "etcd/lock.h"
+#include "etcd/watch_index.h"
+
+#define TURN_MAX 2048 /* answered in one turn of the loop */
+#define CHANGES 4000  /* looked at in one */
+#define LATE_AGAIN (20 * NSEC_PER_MSEC)
+#define SHORT ((size_t) 64) /* bytes that a buffer has at least */
+
+struct observer {
+        TAILQ_ENTRY(observer) next; /* of its election */
+        struct observe_hub *hub;
+        struct election *election; /* NULL: nothing was asked yet */
+        struct rpc_call *call;
+        struct identity who;
+        uint64_t round; /* the last in which it was looked at */
+        int64_t sent;   /* the mod_revision last sent */
+};
+
+TAILQ_HEAD(elections, election);
+
+struct election {
+        struct watch_range range;
+        TAILQ_ENTRY(election) next; /* in the list that `in` names */
+        struct elections *in;
+        TAILQ_HEAD(, observer) observers;
+        struct buf prefix, end; /* what `range` shows: no more than that */
+        uint64_t round;         /* of telling; 0: it has not begun */
+        bool late;              /* some do not read */
+};
+
+struct observe_hub {
+        struct api *api;
+        struct watch_index index;
+        struct elections idle, touched, late; /* touched: there may be something to send */
+        uint64_t rounds;
+        int64_t next;  /* the revision of the changes to be looked at next... */
+        size_t next_n; /* ...of which so many were */
+        struct boot_time late_at;
+};
+
+int observe_hub_new(struct observe_hub **ret, struct api *a)
+{
+        struct observe_hub *h = calloc(1, sizeof(*h));
+
+        if (!h)
+                return -ENOMEM;
+        h->api = a;
+        watch_index_init(&h->index);
+        TAILQ_INIT(&h->idle);
+        TAILQ_INIT(&h->touched);
+        TAILQ_INIT(&h->late);
+        *ret = h;
+        return 0;
+}
+
+struct observe_hub *observe_hub_free(struct observe_hub *h)
+{
+        assert(!h || !watch_index_any(&h->index));
+        free(h);
+        return NULL;
+}
+
+static void put_in(struct election *e, struct elections *list)
+{
+        if (e->in)
+                TAILQ_REMOVE(e->in, e, next);
+        e->in = list;
+        TAILQ_INSERT_TAIL(list, e, next);
+}
+
+static void election_free(struct observe_hub *h, struct election *e)
+{
+        if (e->in) {
+                TAILQ_REMOVE(e->in, e, next);
+                watch_index_remove(&h->index, &e->range);
+        }
+        buf_fini(&e->prefix);
+        buf_fini(&e->end);
+        free(e);
+}
+
+/* As if it had no other observer: any may be the last that is left. */
+static size_t election_cost(ProtobufCBinaryData name)
+{
+        return sizeof(struct election) + 2 * max_of(name.len + 1, SHORT) + 3 * BLOCK;
+}
+
+/* Has room for @name, and the byte behind it, and no more than that. */
+static bool reserve(struct buf *b, ProtobufCBinaryData name)
+{
+        return buf_reserve(b, name.len + 1) != NULL;
+}
+
+/* The one that @name names, made if need be; NULL without memory. */
+static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
+{
+        struct election *e = calloc(1, sizeof(*e));
+        struct watch_range *same;
+
+        if (!e)
+                return NULL;
+        TAILQ_INIT(&e->observers);
+        if (!reserve(&e->prefix, name) || !reserve(&e->end, name) ||
+            lock_prefix(name, &e->prefix) < 0 || lock_prefix_end(&e->prefix, &e->end) < 0) {
+                election_free(h, e);
+                return NULL;
+        }
+        e->range.span = (struct kv_span){.from = {buf_head(&e->prefix), buf_len(&e->prefix)},
+                                         .end = {buf_head(&e->end), buf_len(&e->end)}};
+        same = watch_index_find(&h->index, &e->range.span);
+        if (same) {
+                election_free(h, e);
+                return container_of(same, struct election, range);
+        }
+        watch_index_add(&h->index, &e->range);
+        put_in(e, &h->idle);
+        return e;
+}
+
+/* ---- telling ---- */
+
+static void tell(struct observer *o, const struct kv_key *k)
+{
+        struct api *a = o->hub->api;
+        Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+        Pb__KeyValue kv;
+        struct status st;
+
+        if (k->newest->mod_revision == o->sent)
+                return;
+        if (rpc_call_queued_patient(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX) {
+                o->election->late = true;
+                return;
+        }
+        st = lock_may_look(a, &o->who, &o->election->prefix);
+        if (st.code != RPC_OK) {
+                rpc_call_finish(o->call, st.code, st.text);
+                return api_kick(a, o->call);
+        }
+        o->sent = k->newest->mod_revision;
+        core_header(a->core, &h);
+        kv_fill(k->newest, &kv);
+        p.header = &h;
+        p.kv = &kv;
+        api_send(a, o->call, &p.base);
+}
+
+/* Returns true when all of @e have been looked at. */
+static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
+{
+        const struct kv_key *k = kv_span_eldest(&core_state(h->api->core)->kv, &e->range.span);
+        struct observer *o;
+
+        if (!k)
+                return true;
+        if (e->round == 0) {
+                e->round = ++h->rounds;
+                e->late = false;
+        }
+        /* Who had its turn is at the end. */
+        while ((o = TAILQ_FIRST(&e->observers))->round != e->round) {
+                if (*left == 0)
+                        return false;
+                --*left;
+                o->round = e->round;
+                TAILQ_REMOVE(&e->observers, o, next);
+                TAILQ_INSERT_TAIL(&e->observers, o, next);
+                tell(o, k);
+        }
+        return true;
+}
+
+static void touch(struct watch_range *r, void *arg)
+{
+        struct election *e = container_of(r, struct election, range);
+        struct observe_hub *h = arg;
+
+        e->round = 0;
+        if (e->in != &h->touched)
+                put_in(e, &h->touched);
+}
+
+static void touch_list(struct observe_hub *h, struct elections *list)
+{
+        struct election *e;
+
+        while ((e = TAILQ_FIRST(list)))
+                touch(&e->range, h);
+}
+
+static void pass(struct observe_hub *h, int64_t next)
+{
+        if (next == h->next)
+                return;
+        h->next = next;
+        h->next_n = 0;
+}
+
+/* A deletion may have had 100,000 keys. */
+static void look_at_changes(struct observe_hub *h)
+{
+        const struct state *s = core_state(h->api->core);
+        const struct kv *kv = &s->kv;
+
+        if (h->next > s->revision)
+                return;
+        /* Where history was cut off, anything may have changed. */
+        if (h->next < kv->compacted) {
+                touch_list(h, &h->idle);
+                touch_list(h, &h->late);
+        } else if (watch_index_any(&h->index)) {
+                size_t from = kv_history_seek(kv, h->next) + h->next_n,
+                       to = min_of(kv->history_to, from + CHANGES);
+
+                for (size_t i = from; i < to; i++) {
+                        const struct kv_version *v = kv->history[i];
+
+                        pass(h, v->mod_revision);
+                        h->next_n++;
+                        watch_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
+                                         touch, h);
+                }
+                if (to < kv->history_to)
+                        return;
+        }
+        pass(h, s->revision + 1);
+}
+
+void observe_hub_flush(struct observe_hub *h, struct boot_time now)
+{
+        unsigned left = TURN_MAX;
+        struct election *e;
+
+        look_at_changes(h);
+        if (!TAILQ_EMPTY(&h->late) && !boot_before(now, h->late_at))
+                touch_list(h, &h->late);
+        /* To look who leads counts, too, though nobody may. */
+        while (left > 0 && (e = TAILQ_FIRST(&h->touched))) {
+                left--;
+                if (!tell_all(h, e, &left))
+                        return;
+                e->round = 0;
+                if (e->late)
+                        h->late_at = boot_add(now, LATE_AGAIN);
+                put_in(e, e->late ? &h->late : &h->idle);
+        }
+}
+
+struct boot_time observe_hub_next(const struct observe_hub *h)
+{
+        if (!TAILQ_EMPTY(&h->touched) || h->next <= core_state(h->api->core)->revision)
+                return core_now(h->api->core);
+        return TAILQ_EMPTY(&h->late) ? BOOT_TIME_NEVER : h->late_at;
+}
+
+/* ---- streams ---- */
+
+static void on_observe(struct rpc_call *call, struct view m)
+{
+        struct observer *o = call->userdata;
+        cleanup_(pb_freep) Pb__LeaderRequest *q = NULL;
+        struct election *e;
+        struct status st;
+        int r = pb_unpack(&pb__leader_request__descriptor, m, &q);
+
+        if (r < 0)
+                return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
+        if (o->election)
+                return;
+        if (!rpc_call_keep(call, election_cost(q->name)))
+                return rpc_call_finish(call, status_too_many.code, status_too_many.text);
+        e = election_of(o->hub, q->name);
+        if (!e)
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        o->election = e;
+        TAILQ_INSERT_HEAD(&e->observers, o, next);
+        st = identify(o->hub->api, call, &o->who);
+        if (st.code == RPC_OK)
+                st = lock_may_look(o->hub->api, &o->who, &e->prefix);
+        if (st.code != RPC_OK)
+                return rpc_call_finish(call, st.code, st.text);
+        touch(&e->range, o->hub);
+}
+
+static void on_close(struct rpc_call *call)
+{
+        struct observer *o = call->userdata;
+        struct election *e = o->election;
+
+        if (e)
+                TAILQ_REMOVE(&e->observers, o, next);
+        if (e && TAILQ_EMPTY(&e->observers))
+                election_free(o->hub, e);
+        identity_fini(&o->who);
+        free(o);
+}
+
+static const struct rpc_handler handler = {.on_message = on_observe, .on_close = on_close};
+
+void observe_accept(struct api *a, struct rpc_call *call)
+{
+        struct observer *o = calloc(1, sizeof(*o));
+
+        if (!o)
+                return rpc_call_finish(call, status_nomem.code, status_nomem.text);
+        o->hub = a->observers;
+        o->call = call;
+        call->userdata = o;
+        call->handler = &handler;
+}

@@ -1,0 +1,149 @@
+/* Calls that read the whole state: one slice at a time, with other work in between. */
+#include "etcd/slow.h"
+
+#define PAUSE (2 * NSEC_PER_MSEC)
+#define AT_ONCE 2
+#define TOGETHER 4 /* calls of a connection */
+#define SWEEP 4000 /* versions, in one turn: a millisecond or so */
+
+void slow_queue(struct slow *s)
+{
+        struct api *a = s->q->api;
+
+        line_join(&a->slows, &s->place, a->conns.turn(s->q->call->conn, a->conns_arg));
+}
+
+void slow_unqueue(struct slow *s)
+{
+        line_leave(&s->q->api->slows, &s->place);
+}
+
+static struct slow *first(const struct api *a)
+{
+        struct line_place *p = line_first(&a->slows);
+
+        return p ? container_of(p, struct slow, place) : NULL;
+}
+
+/* ---- what it keeps ---- */
+
+void slow_drop_kept(struct slow *s)
+{
+        struct api *a = s->q->api;
+
+        if (s->kept == 0)
+                return;
+        a->n_slow_keepers--;
+        if (s->q->call && !s->unkept)
+                rpc_call_drop_kept(s->q->call, s->kept);
+        s->kept = 0;
+}
+
+bool slow_keep(struct slow *s, size_t bytes)
+{
+        struct api *a = s->q->api;
+
+        slow_drop_kept(s);
+        s->unkept = !rpc_call_keep(s->q->call, bytes);
+        if (s->unkept && a->n_slow_keepers > 0) {
+                request_fail(s->q, status_too_many);
+                return false;
+        }
+        a->n_slow_keepers++;
+        s->kept = bytes;
+        return true;
+}
+
+/* ---- slices ---- */
+
+static void drop(struct request *q)
+{
+        struct slow *s = q->data;
+
+        slow_drop_kept(s);
+        slow_unqueue(s);
+        s->ops->fini(s);
+}
+
+static void begin(struct slow *s)
+{
+        s->installs = core_installs(s->q->api->core);
+        s->ops->begin(s);
+}
+
+void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops)
+{
+        s->q = q;
+        s->ops = ops;
+        s->installs = core_installs(q->api->core);
+        q->data = s;
+        q->drop = drop;
+        q->gone = request_end;
+}
+
+void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
+{
+        slow_adopt(s, q, ops);
+        slow_queue(s);
+        begin(s);
+}
+
+void slow_end(struct slow *s)
+{
+        struct request *q = s->q;
+
+        drop(q);
+        q->data = NULL;
+        q->drop = NULL;
+        q->gone = NULL;
+}
+
+bool slow_is_stale(const struct slow *s)
+{
+        return s->installs != core_installs(s->q->api->core);
+}
+
+/* The one whose turn it is. */
+static void run(struct slow *s, struct boot_time now)
+{
+        int r;
+
+        s->at = boot_add(now, PAUSE);
+        line_rotate(&s->q->api->slows, TOGETHER - 1);
+        r = s->ops->run(s);
+        if (r == -ESTALE)
+                begin(s);
+        else if (r < 0)
+                request_fail(s->q, status_nomem);
+}
+
+/* What compactions dropped and nobody reads any more goes, bit by bit too. */
+static void sweep(struct api *a, struct boot_time now)
+{
+        if (boot_before(now, a->sweep_at))
+                return;
+        a->sweep_at = boot_add(now, PAUSE);
+        (void) kept_sweep(&core_state(a->core)->kv.kept, SWEEP);
+}
+
+/* However many there are, few have a turn in one of the loop. */
+void slow_flush(struct api *a, struct boot_time now)
+{
+        if (kept_wants_sweep(&core_state(a->core)->kv.kept))
+                sweep(a, now);
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+                struct slow *s = first(a);
+
+                if (!s || boot_before(now, s->at))
+                        return;
+                run(s, now);
+        }
+}
+
+struct boot_time slow_next(const struct api *a)
+{
+        const struct slow *s = first(a);
+        bool sweeps = kept_wants_sweep(&core_state(a->core)->kv.kept);
+
+        return boot_min(s ? s->at : BOOT_TIME_NEVER, sweeps ? a->sweep_at : BOOT_TIME_NEVER);
+}

@@ -1,0 +1,21 @@
+/*
+ * The page for people: what a browser gets at `/` of the client port, with its style, script
+ * and icon beside it. The files of conf/page, as they are; they are part of the program.
+ *
+ * The page asks this replica's JSON gateway, like any client, with the rights of whoever looks
+ * at it: what is served here is the same for everybody, and says nothing of the cluster.
+ */
+#pragma once
+
+#include "etcd/api.h"
+
+struct status_page_file {
+        const char *path, *type;
+        const uint8_t *p, *end;
+};
+
+/* The file behind @path; NULL: none. Constant. */
+const struct status_page_file *status_page_find(const char *path);
+
+/* For http_add_header(): what a browser may do with them. Ends with NULL. */
+extern const char *const status_page_headers[];

@@ -1,0 +1,529 @@
+/*
+ * Watches: the requests on watch streams, permissions, progress notifications. A watch is a
+ * cursor in the store's history. Nothing is queued for it beyond what its stream has room for,
+ * so a slow reader costs a cursor and slows nobody down (I6: it goes on where it stopped, or
+ * gets an error that the history was compacted). watch_feed.c decides what is sent, and when.
+ */
+#include "etcd/watch.h"
+
+#define PROGRESS_MAX 1000             /* watches that it is sent to in one turn */
+#define LEADERLESS_MAX ((size_t) 500) /* streams that end in one turn: some 2 ms */
+#define TURN_STEPS 40000              /* in one turn of the loop: some 2 ms */
+#define CHECK_STEPS 10                /* to look whether a watch is still permitted */
+#define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */
+#define FREE_IN_TURN 2000 /* ...in the turns that follow */
+
+static int watch_id_cmp(const struct watch *a, const struct watch *b)
+{
+        return a->id < b->id ? -1 : a->id > b->id;
+}
+
+TREE_GENERATE(watch_ids, watch, by_id, watch_id_cmp)
+
+static struct state *state_of(const struct watch_stream *s)
+{
+        return core_state(s->hub->api->core);
+}
+
+void watch_respond(struct watch_stream *s, Pb__WatchResponse *p)
+{
+        Pb__ResponseHeader h;
+
+        core_header(s->hub->api->core, &h);
+        p->header = &h;
+        api_send(s->hub->api, s->call, &p->base);
+}
+
+/* As if its group had no other: any may be the last that is left. */
+static size_t watch_cost(const struct kv_span *span)
+{
+        return sizeof(struct watch) + span->from.len + span->end.len +
+               sizeof(struct watch_group) + WATCH_EVENTS_KEPT * sizeof(struct kv_version *) +
+               3 * BLOCK;
+}
+
+void watch_free(struct watch *w)
+{
+        struct watch_hub *h = w->stream->hub;
+
+        watch_unplace(w);
+        if (w->progress_notify)
+                TAILQ_REMOVE(&h->by_sent, w, by_sent);
+        RB_REMOVE(watch_ids, &w->stream->watches, w);
+        h->counts.n--;
+        if (w->stream->call)
+                rpc_call_drop_kept(w->stream->call, watch_cost(&w->span));
+        free(w);
+}
+
+void watch_cancel(struct watch *w, const char *why, int64_t compacted)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+
+        p.watch_id = w->id;
+        p.canceled = true;
+        p.compact_revision = compacted;
+        p.cancel_reason = (char *) (uintptr_t) why;
+        if (w->stream->call)
+                watch_respond(w->stream, &p);
+        watch_free(w);
+}
+
+void watch_note_sent(struct watch *w, struct boot_time now)
+{
+        struct watch_hub *h = w->stream->hub;
+
+        if (!w->progress_notify)
+                return;
+        w->sent_at = now;
+        TAILQ_REMOVE(&h->by_sent, w, by_sent);
+        TAILQ_INSERT_TAIL(&h->by_sent, w, by_sent);
+}
+
+static void report_progress(struct watch_stream *s, int64_t id)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+
+        p.watch_id = id;
+        watch_respond(s, &p);
+}
+
+/* Its revision says that the client has all up to there: so only a watch that is up to date
+ * gets one. */
+static void tell_progress(struct watch_hub *h, struct boot_time now)
+{
+        nsec_t every = core_config(h->api->core)->watch_progress;
+        struct watch_stream *s, *next;
+        unsigned left = PROGRESS_MAX;
+        struct watch *w;
+
+        LIST_FOREACH_SAFE (s, &h->asked, by_asked, next)
+                if (s->n_behind == 0) {
+                        s->progress_asked = false;
+                        LIST_REMOVE(s, by_asked);
+                        report_progress(s, -1);
+                }
+        while (left-- > 0 && (w = TAILQ_FIRST(&h->by_sent)) &&
+               boot_diff(now, w->sent_at) >= every) {
+                watch_note_sent(w, now);
+                if (w->feed == &h->feeds[FEED_NOW] && w->stream->call)
+                        report_progress(w->stream, w->id);
+        }
+}
+
+/* `hasleader` streams end once there has been no leader for an election timeout, so that the
+ * client goes elsewhere; some in each turn. */
+static void check_leader(struct watch_hub *h, struct boot_time now)
+{
+        size_t left = LEADERLESS_MAX;
+        struct watch_stream *s;
+
+        if (core_status(h->api->core).leader_id != 0) {
+                h->leaderless_since = BOOT_TIME_NEVER;
+                return;
+        }
+        if (h->leaderless_since.ns == BOOT_TIME_NEVER.ns)
+                h->leaderless_since = now;
+        h->next = boot_min(h->next, boot_add(now, 100 * NSEC_PER_MSEC));
+        if (boot_diff(now, h->leaderless_since) < core_config(h->api->core)->leader_timeout)
+                return;
+        left = keepalive_no_leader(h->api, left);
+        for (s = LIST_FIRST(&h->streams); s && left > 0; s = LIST_NEXT(s, next))
+                if (s->call->want_leader) {
+                        left--;
+                        api_end_leaderless(h->api, s->call);
+                }
+        if (left == 0)
+                h->next = now;
+}
+
+static struct status may_watch(const struct watch_stream *s, const struct kv_span *span)
+{
+        ProtobufCBinaryData key = pb_bytes(span->from.p, span->from.len),
+                            range_end = pb_bytes(span->end.p, span->end.len);
+
+        return status_of(
+                permit_range(state_of(s), &s->who.user, &key, &range_end, PERMIT_READ));
+}
+
+/* Another number whenever somebody may lose what they had. */
+static uint64_t auth_version(const struct watch_hub *h)
+{
+        const struct auth *a = &core_state(h->api->core)->auth;
+
+        return a->revision << 1 | a->enabled;
+}
+
+/* Goes on with the check. Returns true when all have been looked at. */
+static bool check_more(struct watch_hub *h, struct watch_budget *b)
+{
+        while (h->check_at) {
+                struct watch key = {.id = h->check_id}, *w, *next;
+
+                for (w = RB_NFIND(watch_ids, &h->check_at->watches, &key); w; w = next) {
+                        struct status st;
+
+                        if (b->left <= 0) {
+                                h->check_id = w->id;
+                                return false;
+                        }
+                        b->left -= CHECK_STEPS;
+                        next = RB_NEXT(watch_ids, NULL, w);
+                        st = may_watch(h->check_at, &w->span);
+                        if (st.code != RPC_OK) {
+                                char why[STATUS_PRINTED];
+
+                                status_print(st, why);
+                                watch_cancel(w, why, 0);
+                        }
+                }
+                h->check_at = LIST_NEXT(h->check_at, next);
+                h->check_id = INT64_MIN;
+        }
+        return true;
+}
+
+/* Who may not look any more, sees no more: nothing is sent before all have been checked. */
+static bool check_permits(struct watch_hub *h, struct watch_budget *b)
+{
+        if (h->auth_seen != auth_version(h)) {
+                h->auth_seen = auth_version(h);
+                h->check_at =
+                        core_state(h->api->core)->auth.enabled ? LIST_FIRST(&h->streams) : NULL;
+                h->check_id = INT64_MIN;
+        }
+        return check_more(h, b);
+}
+
+static void ask_for_now(struct watch_hub *h);
+
+/* Frees watches of a stream that has ended, as many as @n allows. */
+static bool free_watches(struct watch_stream *s, size_t *n)
+{
+        struct watch *w;
+
+        for (; (w = RB_ROOT(&s->watches)); (*n)--) {
+                if (*n == 0)
+                        return false;
+                watch_free(w);
+        }
+        return true;
+}
+
+/* Those of streams that have ended, which were too many to go at once. */
+static void free_more(struct watch_hub *h, size_t n)
+{
+        struct watch_stream *s;
+
+        while ((s = LIST_FIRST(&h->leaving)) && free_watches(s, &n)) {
+                LIST_REMOVE(s, next);
+                free(s);
+        }
+}
+
+struct watch_counts watch_hub_counts(const struct watch_hub *h)
+{
+        return h->counts;
+}
+
+void watch_hub_flush(struct watch_hub *h, struct boot_time now)
+{
+        struct watch_budget budget = {TURN_STEPS};
+        struct watch *w;
+
+        free_more(h, FREE_IN_TURN);
+        h->next = LIST_EMPTY(&h->leaving) ? BOOT_TIME_NEVER : now;
+        check_leader(h, now);
+        ask_for_now(h);
+        if (!check_permits(h, &budget)) {
+                h->next = now;
+                return;
+        }
+        if (watch_feeds_run(h, now, &budget))
+                tell_progress(h, now);
+        if ((w = TAILQ_FIRST(&h->by_sent)))
+                h->next =
+                        boot_min(h->next, boot_add(w->sent_at,
+                                                   core_config(h->api->core)->watch_progress));
+}
+
+struct boot_time watch_hub_next(const struct watch_hub *h)
+{
+        return h->next;
+}
+
+static bool id_taken(const struct watch_stream *s, int64_t id)
+{
+        struct watch key = {.id = id};
+
+        return RB_FIND(watch_ids, (struct watch_ids *) (uintptr_t) &s->watches, &key);
+}
+
+/* A watch that was not made has no id. */
+static void refuse(struct watch_stream *s, const char *why)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+
+        p.watch_id = -1;
+        p.created = true;
+        p.canceled = true;
+        p.cancel_reason = (char *) (uintptr_t) why;
+        watch_respond(s, &p);
+}
+
+static void refuse_status(struct watch_stream *s, struct status st)
+{
+        char why[STATUS_PRINTED];
+
+        status_print(st, why);
+        refuse(s, why);
+}
+
+/* Of what it covers and what it wants; NULL without memory. */
+static struct watch *watch_new(const struct kv_span *span, const Pb__WatchCreateRequest *q)
+{
+        struct watch *w = calloc(1, sizeof(*w) + span->from.len + span->end.len);
+
+        if (!w)
+                return NULL;
+        memcpy(w->bytes, span->from.p, span->from.len);
+        if (span->end.len > 0)
+                memcpy(w->bytes + span->from.len, span->end.p, span->end.len);
+        w->span = *span;
+        w->span.from.p = w->bytes;
+        w->span.end.p = w->bytes + span->from.len;
+        w->prev_kv = q->prev_kv;
+        w->progress_notify = q->progress_notify;
+        w->fragment = q->fragment;
+        for (size_t i = 0; i < q->n_filters; i++) {
+                w->no_put = w->no_put ||
+                            q->filters[i] == PB__WATCH_CREATE_REQUEST__FILTER_TYPE__NOPUT;
+                w->no_delete = w->no_delete ||
+                               q->filters[i] == PB__WATCH_CREATE_REQUEST__FILTER_TYPE__NODELETE;
+        }
+        return w;
+}
+
+static int64_t new_id(struct watch_stream *s)
+{
+        while (id_taken(s, s->next_id))
+                s->next_id++;
+        return s->next_id++;
+}
+
+static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        uint8_t first[1] = {0};
+        ProtobufCBinaryData key = q->key.len > 0 ? q->key : pb_bytes(first, 1);
+        struct kv_span span = kv_span(&key, &q->range_end);
+        struct watch_hub *h = s->hub;
+        struct identity who = {0};
+        struct status st;
+        struct watch *w;
+
+        st = identify(h->api, s->call, &who);
+        if (st.code == RPC_OK) {
+                identity_fini(&s->who);
+                s->who = who;
+                st = may_watch(s, &span);
+        }
+        if (st.code != RPC_OK)
+                return refuse_status(s, st);
+        if (kv_span_is_empty(&span))
+                return refuse(s, "mvcc: watcher range is empty");
+        if (q->watch_id != 0 && id_taken(s, q->watch_id))
+                return refuse(s, "mvcc: duplicate watch ID provided on the WatchStream");
+        if (!rpc_call_keep(s->call, watch_cost(&span)))
+                return refuse_status(s, status_too_many);
+        w = watch_new(&span, q);
+        if (!w) {
+                rpc_call_drop_kept(s->call, watch_cost(&span));
+                return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
+        }
+        w->stream = s;
+        w->id = q->watch_id != 0 ? q->watch_id : new_id(s);
+        w->next_revision =
+                q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
+        w->sent_at = core_now(h->api->core);
+        RB_INSERT(watch_ids, &s->watches, w);
+        h->counts.n++;
+        if (w->progress_notify)
+                TAILQ_INSERT_TAIL(&h->by_sent, w, by_sent);
+        p.watch_id = w->id;
+        p.created = true;
+        watch_respond(s, &p);
+        watch_place(w);
+}
+
+/* "From now on" means nothing on a replica that has just started, until it knows what is now.
+ */
+static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q)
+{
+        return q->request_union_case == PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST &&
+               q->create_request->start_revision <= 0 && !core_caught_up(s->hub->api->core);
+}
+
+/* What the client sends behind it waits in its window. */
+static void hold(struct watch_stream *s, struct view m)
+{
+        s->waits = s->hub->waited_for = true;
+        buf_add(&s->held, m.p, m.len);
+        if (buf_error(&s->held) < 0)
+                return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
+        rpc_call_charge(s->call, buf_len(&s->held));
+        rpc_call_hold(s->call);
+}
+
+static void on_message(struct rpc_call *call, struct view m)
+{
+        struct watch_stream *s = call->userdata;
+        Pb__WatchRequest *q;
+        struct watch key, *w;
+        int r;
+
+        r = pb_unpack(&pb__watch_request__descriptor, m, &q);
+        if (r < 0)
+                return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
+        if (asks_for_now(s, q)) {
+                pb_free(q);
+                return hold(s, m);
+        }
+        switch (q->request_union_case) {
+        case PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST:
+                create(s, q->create_request);
+                break;
+        case PB__WATCH_REQUEST__REQUEST_UNION_CANCEL_REQUEST:
+                key.id = q->cancel_request->watch_id;
+                w = RB_FIND(watch_ids, &s->watches, &key);
+                if (w)
+                        watch_cancel(w, "", 0);
+                break;
+        case PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST:
+                if (!s->progress_asked)
+                        LIST_INSERT_HEAD(&s->hub->asked, s, by_asked);
+                s->progress_asked = true;
+                break;
+        default:
+                break;
+        }
+        pb_free(q);
+}
+
+/* Now it is known: what was held goes on. */
+static void replay_held(struct watch_hub *h)
+{
+        struct watch_stream *s, *next;
+
+        h->waited_for = false;
+        LIST_FOREACH_SAFE (s, &h->streams, next, next) {
+                cleanup_(buf_fini) struct buf held = s->held;
+
+                if (!s->waits)
+                        continue;
+                s->held = (struct buf){0};
+                s->waits = false;
+                rpc_call_charge(s->call, 0);
+                on_message(s->call, (struct view){buf_head(&held), buf_len(&held)});
+                rpc_call_release(s->call);
+                api_kick(h->api, s->call);
+        }
+}
+
+static void now_known(struct core_read *rd, struct status st)
+{
+        (void) st; /* asked again if not */
+        container_of(rd, struct watch_hub, now)->asking = false;
+}
+
+static void ask_for_now(struct watch_hub *h)
+{
+        if (!h->waited_for || h->asking)
+                return;
+        if (core_caught_up(h->api->core))
+                return replay_held(h);
+        h->asking = true;
+        h->now.done = now_known;
+        core_read(h->api->core, &h->now, 0);
+}
+
+static void on_close(struct rpc_call *call)
+{
+        struct watch_stream *s = call->userdata;
+        struct watch_hub *h = s->hub;
+        size_t n = FREE_AT_ONCE;
+
+        s->call = NULL;
+        if (h->check_at == s) {
+                h->check_at = LIST_NEXT(s, next);
+                h->check_id = INT64_MIN;
+        }
+        if (s->progress_asked)
+                LIST_REMOVE(s, by_asked);
+        LIST_REMOVE(s, next);
+        identity_fini(&s->who);
+        buf_fini(&s->held);
+        if (free_watches(s, &n))
+                return free(s);
+        LIST_INSERT_HEAD(&h->leaving, s, next);
+        h->next = core_now(h->api->core);
+}
+
+/* Who sends no more, as curl does, still gets what its watches see. */
+static const struct rpc_handler handler = {.on_message = on_message, .on_close = on_close};
+
+static void watch_accept(struct api *a, struct rpc_call *call)
+{
+        struct watch_stream *s;
+
+        if (call->want_leader && core_status(a->core).leader_id == 0)
+                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
+        s->hub = a->watches;
+        s->call = call;
+        RB_INIT(&s->watches);
+        TAILQ_INIT(&s->blocked);
+        LIST_INSERT_HEAD(&a->watches->streams, s, next);
+        call->userdata = s;
+        call->handler = &handler;
+}
+
+const struct method watch_methods[] = {
+        {"/etcdserverpb.Watch/Watch", NULL, NULL, FOR_USERS, watch_accept},
+};
+const size_t n_watch_methods = ARRAY_SIZE(watch_methods);
+
+int watch_hub_new(struct watch_hub **ret, struct api *a)
+{
+        struct watch_hub *h = calloc(1, sizeof(*h));
+
+        if (!h)
+                return -ENOMEM;
+        h->api = a;
+        h->next = BOOT_TIME_NEVER;
+        h->leaderless_since = BOOT_TIME_NEVER;
+        h->auth_seen = auth_version(h);
+        LIST_INIT(&h->streams);
+        LIST_INIT(&h->leaving);
+        LIST_INIT(&h->blocked);
+        LIST_INIT(&h->asked);
+        TAILQ_INIT(&h->by_sent);
+        watch_feeds_init(h);
+        *ret = h;
+        return 0;
+}
+
+/* The connections, and with them the streams, are gone before. */
+struct watch_hub *watch_hub_free(struct watch_hub *h)
+{
+        assert(!h || LIST_EMPTY(&h->streams));
+        if (h)
+                free_more(h, SIZE_MAX);
+        for (size_t i = 0; h && i < N_FEEDS; i++)
+                for (size_t k = 0; k < ARRAY_SIZE(h->feeds[i].packs); k++)
+                        buf_fini(&h->feeds[i].packs[k].bytes);
+        free(h);
+        return NULL;
+}

@@ -1,0 +1,505 @@
+#include "etcd/watch.h"
+
+#define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* to one that was full again, below this */
+#define BATCH_BYTES ((size_t) 1 << 20)     /* a batch ends at the revision that reaches this */
+#define NEAR_EVENTS 4096                   /* so far back is near */
+#define BLOCKED_AGAIN (10 * NSEC_PER_MSEC)
+#define PASSES_AGAIN (2 * NSEC_PER_MSEC)
+#define LOOK_STEPS 2  /* to look at an event */
+#define MATCH_STEPS 1 /* to note it for a group */
+#define MOVE_STEPS 6  /* to move a watch */
+
+static struct state *state_of(const struct watch_feed *f)
+{
+        return core_state(f->hub->api->core);
+}
+
+void watch_feeds_init(struct watch_hub *h)
+{
+        for (size_t i = 0; i < N_FEEDS; i++) {
+                struct watch_feed *f = &h->feeds[i];
+
+                f->hub = h;
+                watch_index_init(&f->groups);
+                TAILQ_INIT(&f->waiting);
+                TAILQ_INIT(&f->touched);
+                f->upto = core_state(h->api->core)->revision;
+                f->next = f->upto + 1;
+                f->fresh = i != FEED_NOW;
+        }
+}
+
+static bool up_to_date(const struct watch *w)
+{
+        return w->feed == &w->stream->hub->feeds[FEED_NOW];
+}
+
+static void count_behind(struct watch *w, int n)
+{
+        w->stream->n_behind += (size_t) n;
+        w->stream->hub->counts.behind += (size_t) n;
+}
+
+/* ---- groups ---- */
+
+static void group_free(struct watch_feed *f, struct watch_group *g)
+{
+        watch_index_remove(&f->groups, &g->range);
+        if (g->n_events > 0)
+                TAILQ_REMOVE(&f->touched, g, next);
+        if (f->packs_of == g)
+                watch_packs_clear(f);
+        free(g->events);
+        free(g);
+}
+
+static struct watch_group *group_of(struct watch_feed *f, const struct kv_span *span)
+{
+        struct watch_range *r = watch_index_find(&f->groups, span);
+        struct watch_group *g;
+
+        if (r)
+                return container_of(r, struct watch_group, range);
+        g = calloc(1, sizeof(*g));
+        if (!g)
+                return NULL;
+        TAILQ_INIT(&g->watches);
+        g->range.span = *span;
+        watch_index_add(&f->groups, &g->range);
+        return g;
+}
+
+static void group_forget_events(struct watch_feed *f, struct watch_group *g)
+{
+        TAILQ_REMOVE(&f->touched, g, next);
+        if (f->packs_of == g)
+                watch_packs_clear(f);
+        g->n_events = g->bytes = g->prev_bytes = 0;
+        if (g->events_cap > WATCH_EVENTS_KEPT) {
+                free(g->events);
+                g->events = NULL;
+                g->events_cap = 0;
+        }
+}
+
+/* ---- where a watch is ---- */
+
+static void set_list(struct watch *w, struct watch_list *list)
+{
+        w->in = list;
+        TAILQ_INSERT_TAIL(list, w, next);
+}
+
+void watch_unplace(struct watch *w)
+{
+        struct watch_group *g = w->group;
+        struct watch_feed *f = w->feed;
+
+        TAILQ_REMOVE(w->in, w, next);
+        if (w->in == &w->stream->blocked && TAILQ_EMPTY(w->in))
+                LIST_REMOVE(w->stream, by_blocked);
+        if (!up_to_date(w))
+                count_behind(w, -1);
+        w->in = NULL;
+        w->group = NULL;
+        w->feed = NULL;
+        if (!g)
+                return;
+        if (TAILQ_EMPTY(&g->watches))
+                group_free(f, g);
+        else if (g->range.span.from.p == w->span.from.p)
+                g->range.span = TAILQ_FIRST(&g->watches)->span;
+}
+
+static void wait_in(struct watch_feed *f, struct watch *w)
+{
+        count_behind(w, 1);
+        set_list(w, &f->waiting);
+}
+
+/* @w, which is nowhere, follows @f from now on. */
+static void join(struct watch_feed *f, struct watch *w)
+{
+        bool first = !watch_index_any(&f->groups);
+        struct watch_group *g = group_of(f, &w->span);
+
+        if (!g) {
+                if (w->stream->call)
+                        rpc_call_finish(w->stream->call, status_nomem.code, status_nomem.text);
+                return wait_in(f, w);
+        }
+        if (f->fresh) {
+                f->next = first ? w->next_revision : min_of(f->next, w->next_revision);
+                f->upto = f->next - 1;
+        }
+        w->feed = f;
+        w->group = g;
+        w->batch = f->batch;
+        g->wants_prev = g->wants_prev || w->prev_kv;
+        set_list(w, &g->watches);
+        if (!up_to_date(w))
+                count_behind(w, 1);
+}
+
+void watch_pass(struct watch *w, int64_t next)
+{
+        if (next <= w->next_revision)
+                return;
+        w->next_revision = next;
+        w->n_sent = 0;
+}
+
+void watch_place(struct watch *w)
+{
+        struct watch_hub *h = w->stream->hub;
+        const struct kv *kv = &core_state(h->api->core)->kv;
+
+        if (w->next_revision > h->feeds[FEED_NOW].upto)
+                return join(&h->feeds[FEED_NOW], w);
+        wait_in(&h->feeds[kv->history_to - kv_history_seek(kv, w->next_revision) <= NEAR_EVENTS
+                                  ? FEED_NEAR
+                                  : FEED_FAR],
+                w);
+}
+
+static bool is_lost(const struct watch_feed *f, int64_t next)
+{
+        return next < state_of(f)->kv.compacted && next <= state_of(f)->revision;
+}
+
+static void cancel_compacted(struct watch *w)
+{
+        struct watch_stream *s = w->stream;
+
+        watch_cancel(w, status_of(STATE_E_COMPACTED).text,
+                     core_state(s->hub->api->core)->kv.compacted);
+}
+
+/* Its client does not read; it goes on from @from when it does. */
+static void block(struct watch *w, int64_t from)
+{
+        struct watch_stream *s = w->stream;
+
+        watch_unplace(w);
+        watch_pass(w, from);
+        count_behind(w, 1);
+        if (TAILQ_EMPTY(&s->blocked))
+                LIST_INSERT_HEAD(&s->hub->blocked, s, by_blocked);
+        set_list(w, &s->blocked);
+}
+
+static void unblock(struct watch_hub *h, struct boot_time now, struct watch_budget *b)
+{
+        struct watch_stream *s, *next;
+
+        if (boot_before(now, h->blocked_at))
+                return;
+        h->blocked_at = boot_add(now, BLOCKED_AGAIN);
+        LIST_FOREACH_SAFE (s, &h->blocked, by_blocked, next) {
+                size_t queued =
+                        s->call ? rpc_call_queued_patient(s->call, QUEUED_LOW) : SIZE_MAX;
+                struct watch *w;
+
+                while (queued <= QUEUED_LOW && b->left > 0 && (w = TAILQ_FIRST(&s->blocked))) {
+                        b->left -= MOVE_STEPS;
+                        watch_unplace(w);
+                        watch_place(w);
+                }
+        }
+}
+
+/* ---- a batch ---- */
+
+struct match {
+        struct watch_feed *feed;
+        const struct kv_version *event;
+        struct watch_budget *budget;
+        bool nomem;
+};
+
+/* What a response says of @v takes so much, or a little less. */
+static size_t size_of(const struct kv_version *v)
+{
+        return v->key->len + v->value_len + 64;
+}
+
+static void on_match(struct watch_range *r, void *arg)
+{
+        struct watch_group *g = container_of(r, struct watch_group, range);
+        struct match *m = arg;
+        const struct kv_version *older = m->event->older;
+        size_t bytes = size_of(m->event),
+               prev = g->wants_prev && older && older->version > 0 ? size_of(older) : 0;
+
+        if (array_reserve(&g->events, &g->events_cap, g->n_events + 1, sizeof(*g->events)) <
+            0) {
+                m->nomem = true;
+                return;
+        }
+        if (g->n_events == 0)
+                TAILQ_INSERT_TAIL(&m->feed->touched, g, next);
+        g->events[g->n_events++] = m->event;
+        g->bytes += bytes;
+        g->prev_bytes += prev;
+        m->feed->bytes += bytes + prev;
+        m->budget->left -= MATCH_STEPS;
+}
+
+/* Gives up what was gathered. Those that have it already say so by `next_revision`. */
+static void forget_batch(struct watch_feed *f)
+{
+        struct watch_group *g;
+
+        while ((g = TAILQ_FIRST(&f->touched)))
+                group_forget_events(f, g);
+        f->state = FEED_IDLE;
+        f->upto = f->next - 1;
+}
+
+static void begin_batch(struct watch_feed *f)
+{
+        f->state = FEED_GATHERS;
+        f->fresh = false;
+        f->upto = state_of(f)->revision;
+        f->at = f->next;
+        f->at_n = 0;
+        f->bytes = 0;
+        f->batch++;
+        f->compacted = state_of(f)->kv.compacted;
+        f->installs = core_installs(f->hub->api->core);
+}
+
+/* Events of whole revisions, until it is enough. Returns true when it is. */
+static bool gather(struct watch_feed *f, struct watch_budget *b)
+{
+        const struct kv *kv = &state_of(f)->kv;
+
+        for (size_t i = kv_history_seek(kv, f->at) + f->at_n; i < kv->history_to; i++) {
+                struct match m = {f, kv->history[i], b, false};
+
+                if (m.event->mod_revision > f->upto)
+                        break;
+                if (m.event->mod_revision != f->at) {
+                        if (f->bytes >= BATCH_BYTES) {
+                                f->upto = m.event->mod_revision - 1;
+                                break;
+                        }
+                        f->at = m.event->mod_revision;
+                        f->at_n = 0;
+                }
+                if (b->left <= 0)
+                        return false;
+                b->left -= LOOK_STEPS;
+                watch_index_each(&f->groups,
+                                 (struct view){m.event->key->bytes, m.event->key->len},
+                                 on_match, &m);
+                if (m.nomem) { /* again, when there may be some */
+                        forget_batch(f);
+                        b->left = 0;
+                        return false;
+                }
+                f->at_n++;
+        }
+        f->state = FEED_SENDS;
+        return true;
+}
+
+/* Returns false when there is more to do for it. */
+static bool serve(struct watch_group *g, struct watch *w, struct boot_time now,
+                  struct watch_budget *b)
+{
+        struct watch_feed *f = w->feed;
+        int64_t from = max_of(w->next_revision, f->next);
+
+        if (!w->stream->call) {
+                b->left -= MOVE_STEPS;
+                watch_free(w);
+                return true;
+        }
+        b->left -= MATCH_STEPS;
+        if (g->events[g->n_events - 1]->mod_revision >= from)
+                switch (watch_send(w, g, from, now, b)) {
+                case WATCH_SENT:
+                        break;
+                case WATCH_MORE:
+                        return false;
+                case WATCH_FULL:
+                        block(w, from);
+                        return true;
+                }
+        w->batch = f->batch;
+        TAILQ_REMOVE(&g->watches, w, next);
+        TAILQ_INSERT_TAIL(&g->watches, w, next);
+        watch_pass(w, max_of(from, f->upto + 1));
+        return true;
+}
+
+/* Returns true when everybody has the batch. */
+static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_budget *b)
+{
+        struct watch_group *g;
+        struct watch *w;
+
+        while ((g = TAILQ_FIRST(&f->touched))) {
+                /* Who had its turn is at the end, with who came meanwhile. A group goes with
+                 * its last watch. */
+                while (TAILQ_FIRST(&f->touched) == g && (w = TAILQ_FIRST(&g->watches)) &&
+                       w->batch != f->batch) {
+                        if (b->left <= 0 || !serve(g, w, now, b))
+                                return false;
+                }
+                if (TAILQ_FIRST(&f->touched) == g)
+                        group_forget_events(f, g);
+        }
+        f->state = FEED_IDLE;
+        f->next = f->upto + 1;
+        return true;
+}
+
+/* The history under those that follow @f was compacted. Returns true when all have been
+ * notified. */
+static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
+{
+        struct watch_range *r;
+
+        while ((r = watch_index_any(&f->groups))) {
+                struct watch *w =
+                        TAILQ_FIRST(&container_of(r, struct watch_group, range)->watches);
+                int64_t next = max_of(w->next_revision, f->next);
+
+                if (b->left <= 0)
+                        return false;
+                b->left -= 2 * MOVE_STEPS;
+                if (is_lost(f, next)) {
+                        cancel_compacted(w);
+                } else {
+                        watch_unplace(w);
+                        watch_pass(w, next);
+                        wait_in(&f->hub->feeds[FEED_FAR], w);
+                }
+        }
+        return true;
+}
+
+/* Nobody follows: who comes next says where it begins. */
+static void rest(struct watch_feed *f)
+{
+        f->state = FEED_IDLE;
+        f->fresh = f != &f->hub->feeds[FEED_NOW];
+        f->upto = state_of(f)->revision;
+        f->next = f->upto + 1;
+}
+
+/* Returns true when there is nothing more to do. */
+static bool run(struct watch_feed *f, struct boot_time now, struct watch_budget *b)
+{
+        const struct state *s = state_of(f);
+
+        /* What a batch has noted is the state's, of its own time. */
+        if (f->state != FEED_IDLE && (f->compacted != s->kv.compacted ||
+                                      f->installs != core_installs(f->hub->api->core)))
+                forget_batch(f);
+        for (;;) {
+                if (!watch_index_any(&f->groups)) {
+                        rest(f);
+                        return true;
+                }
+                if (f->state == FEED_IDLE && f->next > s->revision)
+                        return true;
+                if (b->left <= 0)
+                        return false;
+                if (f->state == FEED_IDLE && is_lost(f, f->next)) {
+                        if (!tell_lost(f, b))
+                                return false;
+                        continue;
+                }
+                if (f->state == FEED_IDLE)
+                        begin_batch(f);
+                if (f->state == FEED_GATHERS && !gather(f, b))
+                        return false;
+                if (f->state == FEED_SENDS && !send_batch(f, now, b))
+                        return false;
+        }
+}
+
+/* ---- passes ---- */
+
+static void take_in(struct watch_feed *f, struct watch_budget *b)
+{
+        struct watch_feed *now = &f->hub->feeds[FEED_NOW];
+        struct watch *w;
+
+        while (b->left > 0 && (w = TAILQ_FIRST(&f->waiting))) {
+                bool up = w->next_revision > now->upto;
+
+                b->left -= MOVE_STEPS;
+                if (is_lost(f, w->next_revision)) {
+                        cancel_compacted(w);
+                        continue;
+                }
+                if (!up && !f->fresh && w->next_revision <= f->upto)
+                        return; /* the next pass */
+                watch_unplace(w);
+                join(up ? now : f, w);
+        }
+}
+
+/* The pass has come to where all others are. */
+static void hand_over(struct watch_feed *f, struct watch_budget *b)
+{
+        struct watch_feed *now = &f->hub->feeds[FEED_NOW];
+        struct watch_range *r;
+
+        while (b->left > 0 && f->next > now->upto && (r = watch_index_any(&f->groups))) {
+                struct watch *w =
+                        TAILQ_FIRST(&container_of(r, struct watch_group, range)->watches);
+
+                b->left -= MOVE_STEPS;
+                watch_unplace(w);
+                watch_pass(w, f->next);
+                join(now, w);
+        }
+}
+
+static bool is_busy(const struct watch_feed *f)
+{
+        return watch_index_any(&f->groups) || !TAILQ_EMPTY(&f->waiting);
+}
+
+static void run_passes(struct watch_hub *h, struct boot_time now, struct watch_budget *b)
+{
+        struct watch_feed *near = &h->feeds[FEED_NEAR], *far = &h->feeds[FEED_FAR];
+        struct watch_budget half = {b->left / 2};
+
+        if (boot_before(now, h->passes_at) || (!is_busy(near) && !is_busy(far)))
+                return;
+        b->left -= half.left;
+        for (struct watch_feed *f = near; f <= far; f++) {
+                if (!watch_index_any(&f->groups))
+                        rest(f);
+                take_in(f, &half);
+                if (is_busy(f) && run(f, now, &half))
+                        hand_over(f, &half);
+                half.left += b->left; /* what is near has used at most a half */
+                b->left = 0;
+        }
+        b->left = half.left;
+        h->passes_at = boot_add(now, PASSES_AGAIN);
+}
+
+bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_budget *b)
+{
+        bool all;
+
+        if (!LIST_EMPTY(&h->blocked))
+                unblock(h, now, b);
+        all = run(&h->feeds[FEED_NOW], now, b);
+        run_passes(h, now, b);
+        if (!all)
+                h->next = now;
+        if (is_busy(&h->feeds[FEED_NEAR]) || is_busy(&h->feeds[FEED_FAR]))
+                h->next = boot_min(h->next, h->passes_at);
+        if (!LIST_EMPTY(&h->blocked))
+                h->next = boot_min(h->next, h->blocked_at);
+        return all;
+}

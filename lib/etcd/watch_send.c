@@ -1,0 +1,240 @@
+/* Events become responses, packed once for all watches of a group that want the same. */
+#include "etcd/watch.h"
+
+/* Of a part, for who asked for fragments. What is larger than a client takes, unless it was
+ * told otherwise, comes in such parts to all: one deletion may answer gigabytes of old values.
+ */
+#define FRAGMENT_BYTES ((size_t) 1536 << 10)
+#define WHOLE_MAX ((size_t) 4 << 20)
+#define PART_EVENTS 4096
+#define SEND_STEPS 8   /* of a response that is packed, beside its bytes */
+#define EVENT_STEPS 8  /* to make one */
+#define PACK_EVENTS 64 /* packed at once */
+#define STEP_BYTES 256 /* copied in one */
+
+void watch_packs_clear(struct watch_feed *f)
+{
+        f->packs_of = NULL;
+        for (size_t i = 0; i < ARRAY_SIZE(f->packs); i++) {
+                f->packs[i].at = f->packs[i].n = 0;
+                f->packs[i].begun = false;
+                buf_clear(&f->packs[i].bytes);
+                if (f->packs[i].bytes.cap > 65536)
+                        buf_fini(&f->packs[i].bytes);
+        }
+}
+
+static void out_of_memory(struct watch *w)
+{
+        rpc_call_finish(w->stream->call, status_nomem.code, status_nomem.text);
+        api_kick(w->stream->hub->api, w->stream->call);
+}
+
+/* A packed response, and the watch_id (field 2, a varint) behind it: fields come in any order.
+ */
+static void send_with_id(struct watch *w, struct buf *bytes)
+{
+        struct watch_stream *s = w->stream;
+        size_t end = bytes->end;
+
+        if (w->id != 0) {
+                buf_add_u8(bytes, 2 << 3);
+                buf_add_varint(bytes, (uint64_t) w->id);
+        }
+        if (buf_error(bytes) < 0 || rpc_call_send(s->call, buf_head(bytes), buf_len(bytes)) < 0)
+                out_of_memory(w);
+        bytes->end = end;
+        api_kick(s->hub->api, s->call);
+}
+
+static int add_event(struct arena *a, const struct watch *w, const struct kv_version *v,
+                     Pb__Event **ret)
+{
+        Pb__Event *e = arena_alloc(a, sizeof(*e));
+        const struct kv_version *prev = v->older && v->older->version > 0 ? v->older : NULL;
+
+        if (!e)
+                return -ENOMEM;
+        pb__event__init(e);
+        e->type = v->version > 0 ? PB__EVENT__EVENT_TYPE__PUT : PB__EVENT__EVENT_TYPE__DELETE;
+        e->kv = arena_alloc(a, sizeof(*e->kv));
+        if (!e->kv)
+                return -ENOMEM;
+        kv_fill(v, e->kv);
+        if (w->prev_kv && prev) {
+                e->prev_kv = arena_alloc(a, sizeof(*e->prev_kv));
+                if (!e->prev_kv)
+                        return -ENOMEM;
+                kv_fill(prev, e->prev_kv);
+        }
+        *ret = e;
+        return 0;
+}
+
+static bool wants(const struct watch *w, const struct kv_version *v)
+{
+        return !(v->version > 0 ? w->no_put : w->no_delete);
+}
+
+/* The events of @g that @w wants, of those from @at to @end. Returns 0 or -ENOMEM. */
+static int wanted_events(const struct watch *w, const struct watch_group *g, size_t at,
+                         size_t end, struct arena *a, Pb__Event ***ret, size_t *ret_n)
+{
+        Pb__Event **events = arena_alloc(a, (end - at) * sizeof(Pb__Event *));
+        size_t n = 0;
+
+        if (!events)
+                return -ENOMEM;
+        for (size_t i = at; i < end; i++)
+                if (wants(w, g->events[i]) && add_event(a, w, g->events[i], &events[n++]) < 0)
+                        return -ENOMEM;
+        *ret = events;
+        *ret_n = n;
+        return 0;
+}
+
+/* A piece of it; a message in pieces, one after the other, is one message. */
+static int pack_more(const struct watch *w, const struct watch_group *g,
+                     struct watch_pack *pack, struct watch_budget *b)
+{
+        Pb__WatchResponse r = PB__WATCH_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        size_t was = buf_len(&pack->bytes), end = min_of(pack->at + PACK_EVENTS, g->n_events);
+        Pb__ResponseHeader h;
+
+        if (wanted_events(w, g, pack->at, end, &a, &r.events, &r.n_events) < 0)
+                return -ENOMEM;
+        if (r.n_events > 0) {
+                if (!pack->begun) {
+                        core_header(w->stream->hub->api->core, &h);
+                        r.header = &h;
+                }
+                pack->begun = true;
+                pack->n += r.n_events;
+                pb_append(&pack->bytes, &r.base);
+        }
+        b->left -= (int64_t) ((end - pack->at) * EVENT_STEPS +
+                              (buf_len(&pack->bytes) - was) / STEP_BYTES);
+        pack->at = end;
+        return buf_error(&pack->bytes);
+}
+
+/* What @v takes in a response to @w, or so. */
+static size_t event_size(const struct watch *w, const struct kv_version *v)
+{
+        size_t n = v->key->len + v->value_len + 64;
+
+        return n + (w->prev_kv && v->older ? v->key->len + v->older->value_len : 0);
+}
+
+/* The first event of @g that @w has not been sent, of those from revision @from on. */
+static size_t first_of(const struct watch *w, const struct watch_group *g, int64_t from)
+{
+        size_t lo = 0, hi = g->n_events;
+
+        while (lo < hi) {
+                size_t mid = lo + (hi - lo) / 2;
+
+                if (g->events[mid]->mod_revision < from)
+                        lo = mid + 1;
+                else
+                        hi = mid;
+        }
+        return min_of(lo + (from == w->next_revision ? w->n_sent : 0), g->n_events);
+}
+
+/* It has all of @g before @at. */
+static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
+{
+        size_t n = 0;
+
+        while (n < at && g->events[at - n - 1]->mod_revision == g->events[at]->mod_revision)
+                n++;
+        watch_pass(w, g->events[at]->mod_revision);
+        w->n_sent = n;
+}
+
+/* Its client is to read first, or, where very much is held, others are. */
+static bool is_full(const struct watch *w, size_t bytes)
+{
+        return rpc_call_queued_patient(w->stream->call, bytes) > WATCH_QUEUED_HIGH;
+}
+
+/* As one response, or in parts of @most bytes, each as its client takes them: a client that
+ * does not know of parts takes each as a response of its own. */
+static enum watch_sent send_alone(struct watch *w, const struct watch_group *g, int64_t from,
+                                  size_t most, struct boot_time now, struct watch_budget *b)
+{
+        for (size_t at = first_of(w, g, from), end; at < g->n_events; at = end) {
+                Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+                cleanup_(arena_fini) struct arena a = {0};
+                size_t bytes = 0, n_most = most < SIZE_MAX ? PART_EVENTS : SIZE_MAX;
+
+                for (end = at; end < g->n_events && end - at < n_most; end++) {
+                        size_t n = event_size(w, g->events[end]);
+
+                        if (end > at && bytes + n > most)
+                                break;
+                        bytes += wants(w, g->events[end]) ? n : 0;
+                }
+                b->left -= (int64_t) ((end - at) * EVENT_STEPS + bytes / STEP_BYTES);
+                if (is_full(w, bytes))
+                        return WATCH_FULL;
+                if (wanted_events(w, g, at, end, &a, &p.events, &p.n_events) < 0) {
+                        out_of_memory(w);
+                        return WATCH_SENT;
+                }
+                p.watch_id = w->id;
+                p.fragment = end < g->n_events;
+                if (p.n_events > 0 || (w->in_parts && !p.fragment)) {
+                        watch_respond(w->stream, &p);
+                        w->stream->hub->counts.events += p.n_events;
+                        watch_note_sent(w, now);
+                        w->in_parts = p.fragment;
+                }
+                if (end == g->n_events)
+                        break;
+                note_sent(w, g, end);
+                if (b->left <= 0)
+                        return WATCH_MORE;
+        }
+        return WATCH_SENT;
+}
+
+enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
+                           struct boot_time now, struct watch_budget *b)
+{
+        struct watch_feed *f = w->feed;
+        struct watch_pack *p =
+                &f->packs[(w->prev_kv ? 4 : 0) | (w->no_put ? 2 : 0) | (w->no_delete ? 1 : 0)];
+        size_t bytes = g->bytes + (w->prev_kv ? g->prev_bytes : 0);
+
+        b->left -= SEND_STEPS;
+        /* Its own begin, or parts of its own, are no other's. */
+        if (bytes > (w->fragment ? FRAGMENT_BYTES : WHOLE_MAX))
+                return send_alone(w, g, from, FRAGMENT_BYTES, now, b);
+        if (g->events[0]->mod_revision < from || w->in_parts)
+                return send_alone(w, g, from, SIZE_MAX, now, b);
+        if (is_full(w, bytes))
+                return WATCH_FULL;
+        if (f->packs_of != g) {
+                watch_packs_clear(f);
+                f->packs_of = g;
+        }
+        while (p->at < g->n_events) {
+                if (pack_more(w, g, p, b) < 0) {
+                        watch_packs_clear(f);
+                        out_of_memory(w);
+                        return WATCH_SENT;
+                }
+                if (b->left <= 0 && p->at < g->n_events)
+                        return WATCH_MORE;
+        }
+        if (buf_len(&p->bytes) == 0)
+                return WATCH_SENT;
+        b->left -= (int64_t) (buf_len(&p->bytes) / STEP_BYTES);
+        send_with_id(w, &p->bytes);
+        f->hub->counts.events += p->n;
+        watch_note_sent(w, now);
+        return WATCH_SENT;
+}

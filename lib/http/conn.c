@@ -1,0 +1,901 @@
+/* More than 800 lines, as one thing: what is read and what is answered depend on where the
+ * request and its answer stand, at each step. */
+#include "http/conn.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#include "http/framing.h"
+#include "http/internal.h"
+#include "http/status.h"
+
+#define HEAD_MAX ((size_t) 16 << 10)    /* request line and headers */
+#define VALUE_MAX ((size_t) 8 << 10)    /* of a header that means anything: tokens are long */
+#define PENDING_MAX ((size_t) 16 << 10) /* behind the request that is served */
+#define SLICE ((size_t) 4 << 10)        /* how soon input waits for who takes it */
+#define KEPT ((size_t) 1 << 10)         /* of each buffer, for the next request */
+#define WHOLE_MAX ((size_t) 64 << 10)   /* an answer up to this goes with its length */
+#define REQUESTS_A_TURN 64              /* of those that came in one go */
+#define IDLE_LOOKS 18                   /* without a request: then it has to go */
+#define BODY_MORE ((size_t) 64 << 10)   /* white space, names and unknown fields of a body */
+
+enum header {
+        HEADER_OTHER,
+        HEADER_TOKEN,
+        HEADER_AUTHORIZATION,
+        HEADER_TIMEOUT,
+        HEADER_LEADER,
+        HEADER_ACCEPT,
+        HEADER_EXPECT,
+        HEADER_ENCODING,
+        HEADER_HOST,
+        HEADER_ORIGIN,
+        HEADER_SITE,
+};
+
+#define NAME(s) (s), sizeof(s) - 1
+
+static const struct {
+        const char *name;
+        size_t len;
+        enum header header;
+} known[] = {
+        {NAME("authorization"), HEADER_AUTHORIZATION},
+        {NAME("grpc-metadata-token"), HEADER_TOKEN},
+        {NAME("grpc-metadata-authorization"), HEADER_AUTHORIZATION},
+        {NAME("grpc-timeout"), HEADER_TIMEOUT},
+        {NAME("grpc-metadata-hasleader"), HEADER_LEADER},
+        {NAME("accept"), HEADER_ACCEPT},
+        {NAME("expect"), HEADER_EXPECT},
+        {NAME("transfer-encoding"), HEADER_ENCODING},
+        {NAME("host"), HEADER_HOST},
+        {NAME("origin"), HEADER_ORIGIN},
+        {NAME("sec-fetch-site"), HEADER_SITE},
+};
+
+/* What a browser says of the page that asks, by Sec-Fetch-Site. */
+enum page { PAGE_UNKNOWN, PAGE_OWN, PAGE_OTHER };
+
+struct http_conn {
+        struct rpc_conn *rpc;
+        const struct http_site *site;
+        struct rpc_limits limits;
+        http_parser parser;
+        struct exchange x;
+        struct buf pending; /* what came and has not been parsed */
+        struct buf body;    /* of the answer, made and not sent */
+        struct body rest;   /* of the request, behind its head */
+        bool reading;       /* a request has begun */
+        bool headed;        /* its head has ended */
+        bool stopped;       /* at the end of a request */
+        bool malformed;     /* nobody knows how the request goes on */
+        bool last;          /* nothing is read after this request */
+        bool broken;        /* it ends without another word */
+        bool ends;          /* it ends once what is made has gone */
+        bool nomem;
+        bool proceed;                  /* "100 Continue" is to be sent */
+        bool looked_half, looked_full; /* so it was at the last look */
+        bool moved;                    /* something came since */
+        bool parsed;                   /* some of it was looked at */
+        bool began;                    /* a request did, since the last look */
+        bool all;                      /* the other side sends no more */
+        bool looked_all;
+        const char *complaint;
+        int idle_looks;
+
+        /* of the request whose headers come */
+        size_t head_len;
+        struct head head;
+        unsigned encodings, hosts; /* how often these headers came */
+        char name[NAME_MAX_ + 1];
+        size_t name_len;
+        bool in_value;
+        enum header header;
+        struct buf value, token, accept; /* each with its end marked when it is used */
+        enum header token_of;            /* which header it came in */
+        struct buf host, origin;         /* the same of these */
+        enum page page;
+        struct rpc_metadata md;
+        unsigned refused; /* a status, instead of anything else */
+};
+
+/* ---- what comes ---- */
+
+static struct http_conn *conn_of(http_parser *p)
+{
+        return p->data;
+}
+
+/* More than anybody's headers come to: it is refused when they have ended. */
+static void count_head(struct http_conn *c, size_t n)
+{
+        c->head_len += n;
+        if (c->head_len > HEAD_MAX && !c->refused)
+                c->refused = 431;
+}
+
+static int on_message_begin(http_parser *p)
+{
+        struct http_conn *c = conn_of(p);
+
+        c->reading = c->began = true;
+        return 0;
+}
+
+static int on_url(http_parser *p, const char *at, size_t n)
+{
+        struct http_conn *c = conn_of(p);
+        size_t room = PATH_MAX_ - c->x.path_len;
+
+        count_head(c, n);
+        if (n > room && !c->refused)
+                c->refused = 414;
+        n = min_of(n, room);
+        memcpy(c->x.path + c->x.path_len, at, n);
+        c->x.path_len += n;
+        return 0;
+}
+
+static void keep(struct buf *b, const char *text)
+{
+        buf_clear(b);
+        buf_add(b, text, strlen(text) + 1);
+}
+
+/* As in etcd, one that is called a token counts, whatever is in Authorization, which may be a
+ * proxy's. Of two that are called the same nobody can say which one who checked the request
+ * before us has read. */
+static void take_token(struct http_conn *c, const char *text)
+{
+        bool has = buf_len(&c->token) > 0;
+
+        if (has && c->header == c->token_of) {
+                if (strcmp((const char *) buf_head(&c->token), text) != 0 && !c->refused)
+                        c->refused = 400;
+                return;
+        }
+        if (has && c->token_of == HEADER_TOKEN)
+                return;
+        if (has)
+                explicit_bzero(buf_head(&c->token), buf_len(&c->token));
+        keep(&c->token, text);
+        c->token_of = c->header;
+}
+
+/* White space behind a value is none of it (RFC 9110, 5.5); that before it the parser skips. */
+static void trim(struct buf *value)
+{
+        while (buf_len(value) > 0 && is_blank(value->data[value->end - 1]))
+                value->end--;
+}
+
+static void end_header(struct http_conn *c)
+{
+        const char *text;
+
+        if (!c->in_value)
+                return;
+        c->in_value = false;
+        trim(&c->value);
+        buf_add_u8(&c->value, 0);
+        if (buf_error(&c->value) < 0) {
+                c->nomem = true;
+                return;
+        }
+        text = (const char *) buf_head(&c->value);
+        if (c->header == HEADER_TOKEN || c->header == HEADER_AUTHORIZATION) {
+                take_token(c, text);
+                explicit_bzero(buf_head(&c->value), buf_len(&c->value));
+        } else if (c->header == HEADER_ACCEPT) {
+                keep(&c->accept, text);
+        } else if (c->header == HEADER_TIMEOUT)
+                c->md.timeout = rpc_timeout_parse(text, strlen(text));
+        else if (c->header == HEADER_LEADER)
+                c->md.want_leader = strcmp(text, "true") == 0;
+        else if (c->header == HEADER_EXPECT && strcasecmp(text, "100-continue") == 0)
+                c->proceed = true;
+        else if (c->header == HEADER_ENCODING) {
+                c->encodings++;
+                if (strcasecmp(text, "chunked") != 0 && !c->refused)
+                        c->refused = 501; /* it may be ours to undo, and is not known */
+        } else if (c->header == HEADER_SITE)
+                c->page = strcmp(text, "same-origin") == 0 || strcmp(text, "none") == 0
+                                  ? PAGE_OWN
+                                  : PAGE_OTHER;
+        else if (c->header == HEADER_HOST) {
+                c->hosts++;
+                keep(&c->host, text);
+        } else if (c->header == HEADER_ORIGIN)
+                keep(&c->origin, text);
+        if (buf_error(&c->token) < 0 || buf_error(&c->accept) < 0 || buf_error(&c->host) < 0 ||
+            buf_error(&c->origin) < 0)
+                c->nomem = true;
+        buf_clear(&c->value);
+}
+
+static int on_field(http_parser *p, const char *at, size_t n)
+{
+        struct http_conn *c = conn_of(p);
+
+        /* "Content-Length : 5" is one for the parser, and none for who passed it on (RFC 9112,
+         * 5.1). */
+        if (memchr(at, ' ', n))
+                return -1;
+        end_header(c);
+        count_head(c, n);
+        for (size_t i = 0; i < n; i++, c->name_len++)
+                if (c->name_len < NAME_MAX_)
+                        c->name[c->name_len] = at[i];
+        return 0;
+}
+
+static enum header header_of(const char *name, size_t len)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+                if (len == known[i].len && strcasecmp(name, known[i].name) == 0)
+                        return known[i].header;
+        return HEADER_OTHER;
+}
+
+static int on_value(http_parser *p, const char *at, size_t n)
+{
+        struct http_conn *c = conn_of(p);
+
+        if (!c->in_value) {
+                c->in_value = true;
+                c->name[min_of(c->name_len, (size_t) NAME_MAX_)] = '\0';
+                c->header = header_of(c->name, c->name_len);
+                c->name_len = 0;
+        }
+        count_head(c, n);
+        if (c->header == HEADER_OTHER)
+                return 0;
+        if (buf_len(&c->value) + n > VALUE_MAX) {
+                if (!c->refused)
+                        c->refused = 431;
+                return 0;
+        }
+        buf_add(&c->value, at, n);
+        return 0;
+}
+
+/* The answer is this status, and then it ends: what still comes is not worth a look. */
+static void refuse(struct http_conn *c, unsigned status)
+{
+        if (!c->refused)
+                c->refused = status;
+        c->last = true;
+}
+
+/* The path of "http://example.com/health", as clients of proxies have it, is "/health" (RFC
+ * 9112, 3.2.2). */
+static const char *path_of(const char *target)
+{
+        const char *at = *target == '/' ? NULL : strstr(target, "://");
+
+        if (!at)
+                return target;
+        at = strchr(at + 3, '/');
+        return at ? at : "/";
+}
+
+static void refuse_method(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+
+        if (!x->method && !c->site->has(x->pub.path))
+                return refuse(c, 404);
+        x->headers[x->n_headers++] = x->method ? "Allow: POST" : "Allow: GET, HEAD";
+        refuse(c, 405);
+}
+
+/* A page of somebody else's may have a browser send what it likes, and the browser shows the
+ * certificate of its owner: only the answer is kept from that page. Browsers say where a page
+ * is from; where they leave out the one header (it is for https:// and this host), by the
+ * other. */
+static bool is_of_other_page(const struct http_conn *c)
+{
+        const char *origin = buf_len(&c->origin) > 0 ? (char *) buf_head(&c->origin) : NULL,
+                   *host = buf_len(&c->host) > 0 ? (char *) buf_head(&c->host) : "",
+                   *at = origin ? strstr(origin, "://") : NULL;
+
+        if (c->page != PAGE_UNKNOWN || !origin)
+                return c->page == PAGE_OTHER;
+        return !at || strcasecmp(at + 3, host) != 0;
+}
+
+static void begin(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+        enum http_method asked = c->parser.method;
+        char *query = memchr(x->path, '?', x->path_len);
+        int r;
+
+        x->path[x->path_len] = '\0';
+        if (query)
+                *query = '\0';
+        x->pub.path = path_of(x->path);
+        x->pub.query = query ? query + 1 : "";
+        x->pub.accept = buf_len(&c->accept) > 0 ? (char *) buf_head(&c->accept) : "";
+        c->md.token = buf_len(&c->token) > 0 ? (char *) buf_head(&c->token) : NULL;
+        x->method = c->site->method_of(x->pub.path);
+        x->status = 200;
+        x->type = x->method ? "application/json" : NULL;
+        if (x->method ? asked != HTTP_POST : asked != HTTP_GET && asked != HTTP_HEAD)
+                return refuse_method(c);
+        if (x->method && is_of_other_page(c))
+                return refuse(c, 403);
+        if (x->method) {
+                x->too_large = c->limits.too_large;
+                if (json_reader_new(&x->reader, x->method->request, c->limits.message_max) <
+                    0) {
+                        c->nomem = true;
+                        return;
+                }
+        }
+        c->md.carrier = x;
+        c->md.resource = !x->method;
+        r = rpc_call_arrive(c->rpc, x->method ? x->method->call : x->pub.path, &c->md,
+                            &x->call);
+        if (r < 0)
+                c->nomem = true;
+}
+
+/* The parser gets heads alone: where a body ends is in framing.h. */
+static int on_headers(http_parser *p)
+{
+        struct http_conn *c = conn_of(p);
+
+        end_header(c);
+        /* Java's client asks for HTTP/2 like this, and goes on without. */
+        p->upgrade = 0;
+        return c->nomem ? -1 : 1;
+}
+
+static int on_head_end(http_parser *p)
+{
+        conn_of(p)->headed = true;
+        http_parser_pause(p, 1);
+        return 0;
+}
+
+static const http_parser_settings settings = {
+        .on_message_begin = on_message_begin,
+        .on_url = on_url,
+        .on_header_field = on_field,
+        .on_header_value = on_value,
+        .on_headers_complete = on_headers,
+        .on_message_complete = on_head_end,
+};
+
+static void end_request(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+
+        x->came = true;
+        c->reading = false;
+        c->stopped = true;
+        if (!x->call)
+                return;
+        if (x->method && gateway_input_end(x) < 0)
+                c->nomem = true;
+        else
+                rpc_call_bring_end(x->call);
+}
+
+/* Of a body, as it is announced or as it came. One in chunks may go on in a stream. */
+static bool is_too_long(const struct http_conn *c, uint64_t length)
+{
+        bool is_endless = c->x.method && c->x.method->client_streams && c->encodings > 0;
+
+        return !is_endless && length > 2 * c->limits.message_max + BODY_MORE;
+}
+
+static void end_too_long(struct http_conn *c)
+{
+        c->x.unread = true;
+        if (c->x.call && c->x.method)
+                rpc_call_finish(c->x.call, RPC_INVALID_ARGUMENT, c->limits.too_large);
+        c->last = true;
+}
+
+/* One that is refused ends once its body has come, or after a while: who sends may not look at
+ * the answer before, and would lose it with the connection (RFC 9112, 9.6). */
+static void end_head(struct http_conn *c)
+{
+        const http_parser *p = &c->parser;
+        struct exchange *x = &c->x;
+        bool in_chunks = c->encodings > 0;
+        uint64_t length = in_chunks || p->content_length == UINT64_MAX ? 0 : p->content_length;
+
+        x->head = p->method == HTTP_HEAD;
+        x->keep_alive = http_should_keep_alive(p) != 0;
+        x->chunked = p->http_minor >= 1;
+        if (p->http_major != 1)
+                refuse(c, 505);
+        /* From HTTP/1.0, who passed it on may not have known where it ends. */
+        if (in_chunks && (c->encodings > 1 || !x->chunked))
+                refuse(c, 400);
+        /* A proxy may have gone by the one, and we by the other (RFC 9112, 3.2). */
+        if (x->chunked ? c->hosts != 1 : c->hosts > 1)
+                refuse(c, 400);
+        if (!c->refused)
+                begin(c);
+        if (c->refused)
+                c->last = true;
+        else if (is_too_long(c, length))
+                end_too_long(c);
+        /* Of what is encoded in a way that is not known the end is not either. */
+        body_begin(&c->rest, in_chunks && c->refused != 501, length);
+        if (c->last || !x->chunked || body_is_over(&c->rest))
+                c->proceed = false;
+        if (body_is_over(&c->rest) && !c->nomem)
+                end_request(c);
+}
+
+static size_t read_head(struct http_conn *c, const char *p, size_t n)
+{
+        size_t done = http_parser_execute(&c->parser, &settings, p, n);
+        enum http_errno e = HTTP_PARSER_ERRNO(&c->parser);
+
+        if (c->nomem)
+                return done;
+        if (e == HPE_HEADER_OVERFLOW && !c->refused)
+                c->refused = 431;
+        if ((e != HPE_OK && e != HPE_PAUSED) || !head_is_plain(&c->head, p, done))
+                c->malformed = true;
+        else if (c->headed)
+                end_head(c);
+        return done;
+}
+
+static void take_content(struct http_conn *c, struct view content)
+{
+        struct exchange *x = &c->x;
+
+        x->body += content.len;
+        if (is_too_long(c, x->body))
+                end_too_long(c);
+        if (x->call && x->method && gateway_input(x, content.p, content.len) < 0)
+                c->nomem = true;
+}
+
+static size_t read_body(struct http_conn *c, const uint8_t *p, size_t n)
+{
+        struct view content;
+        size_t done;
+
+        if (body_read(&c->rest, (struct view){p, n}, &done, &content) < 0) {
+                c->malformed = true;
+                return 0;
+        }
+        if (content.len > 0)
+                take_content(c, content);
+        if (body_is_over(&c->rest) && !c->nomem)
+                end_request(c);
+        return done;
+}
+
+static bool is_half_told(const struct exchange *x)
+{
+        return x->begun && !x->over;
+}
+
+/* Nothing of it is looked at any more. Where an answer has not begun, it says so. */
+static void end_malformed(struct http_conn *c)
+{
+        if (c->x.call && !c->x.begun) {
+                rpc_call_leave(c->x.call);
+                c->x.call = NULL;
+        }
+        if (is_half_told(&c->x))
+                c->broken = true;
+        refuse(c, 400);
+        c->reading = false;
+}
+
+/* Whether what still comes is thrown away. The rest of a request that is refused is looked at,
+ * for where it ends. */
+static bool has_all(const struct http_conn *c)
+{
+        return c->ends || ((c->last || c->refused) && !c->reading);
+}
+
+/* Whether what was brought waits to be taken: more of it is not looked at. */
+static bool waits(const struct http_conn *c)
+{
+        return c->stopped || has_all(c) || (c->x.call && rpc_call_has_input(c->x.call));
+}
+
+/* Reads what there is, up to the end of a request or to where it has to wait. */
+static int parse(struct http_conn *c)
+{
+        while (buf_len(&c->pending) > 0 && !waits(c)) {
+                const uint8_t *p = buf_head(&c->pending);
+                size_t n = min_of(buf_len(&c->pending), SLICE);
+
+                buf_consume(&c->pending,
+                            c->headed ? read_body(c, p, n) : read_head(c, (const char *) p, n));
+                c->parsed = true;
+                if (c->nomem)
+                        return -ENOMEM;
+                if (c->malformed) {
+                        end_malformed(c);
+                        break;
+                }
+        }
+        if (has_all(c))
+                buf_clear(&c->pending);
+        if (buf_len(&c->pending) == 0)
+                buf_reuse(&c->pending, KEPT);
+        return 0;
+}
+
+int http_conn_input(struct http_conn *c, const void *p, size_t n)
+{
+        if (has_all(c))
+                return 0;
+        c->moved = true;
+        buf_add(&c->pending, p, n);
+        if (buf_error(&c->pending) < 0)
+                return -ENOMEM;
+        return parse(c);
+}
+
+bool http_conn_is_full(const struct http_conn *c)
+{
+        return buf_len(&c->pending) > PENDING_MAX;
+}
+
+/* ---- what goes ---- */
+
+static void add_line(struct buf *out, const char *before, const char *text)
+{
+        buf_add_text(out, before);
+        buf_add_text(out, text);
+        buf_add(out, "\r\n", 2);
+}
+
+static void add_head(struct http_conn *c, struct buf *out, unsigned status, const char *type,
+                     bool has_length, size_t length)
+{
+        struct exchange *x = &c->x;
+        const char *date = c->site->date ? c->site->date() : "";
+
+        /* Without a length the end of the connection may be that of the answer. */
+        if (c->last || (!has_length && !x->chunked))
+                x->keep_alive = false;
+        buf_add_text(out, "HTTP/1.1 ");
+        buf_add_number(out, status, 10);
+        add_line(out, " ", http_status_text(status));
+        if (*date)
+                add_line(out, "Date: ", date);
+        if (type)
+                add_line(out, "Content-Type: ", type);
+        for (size_t i = 0; i < x->n_headers; i++)
+                add_line(out, x->headers[i], "");
+        if (has_length) {
+                buf_add_text(out, "Content-Length: ");
+                buf_add_number(out, length, 10);
+                buf_add(out, "\r\n", 2);
+        } else if (x->chunked)
+                buf_add_text(out, "Transfer-Encoding: chunked\r\n");
+        if (!x->keep_alive)
+                buf_add_text(out, "Connection: close\r\n");
+        else if (!x->chunked)
+                buf_add_text(out, "Connection: keep-alive\r\n"); /* HTTP/1.0 */
+        buf_add(out, "\r\n", 2);
+        x->begun = true;
+}
+
+static void add_whole(struct http_conn *c, struct buf *out, unsigned status, const char *type,
+                      const void *p, size_t n)
+{
+        add_head(c, out, status, type, true, n);
+        if (!c->x.head)
+                buf_add(out, p, n);
+        c->x.over = true;
+}
+
+static void flush_body(struct http_conn *c, struct buf *out)
+{
+        size_t n = buf_len(&c->body);
+
+        if (n == 0)
+                return;
+        if (c->x.chunked) {
+                buf_add_number(out, n, 16);
+                buf_add(out, "\r\n", 2);
+        }
+        buf_add(out, buf_head(&c->body), n);
+        if (c->x.chunked)
+                buf_add(out, "\r\n", 2);
+        buf_reuse(&c->body, WHOLE_MAX);
+}
+
+/* Moves a part of the answer into c->body. Returns false when there is none yet. */
+static bool make(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+        struct view piece;
+
+        if (x->method)
+                return gateway_output(x, &c->body, SLICE * 4);
+        if (rpc_call_left(x->call) == 0 && !rpc_call_next(x->call))
+                return false;
+        piece = rpc_call_piece(x->call);
+        piece.len = min_of(piece.len, SLICE * 4);
+        buf_add(&c->body, piece.p, piece.len);
+        rpc_call_taken(x->call, piece.len);
+        return piece.len > 0;
+}
+
+static void end_whole(struct http_conn *c, struct buf *out, enum rpc_code code,
+                      const char *message)
+{
+        struct exchange *x = &c->x;
+
+        if (code == RPC_OK && rpc_call_left(x->call) == 0)
+                return add_whole(c, out, x->status, x->type, buf_head(&c->body),
+                                 buf_len(&c->body));
+        buf_clear(&c->body);
+        if (x->method) {
+                gateway_error(x, code, message, &c->body);
+                return add_whole(c, out, http_status_of(code), x->type, buf_head(&c->body),
+                                 buf_len(&c->body));
+        }
+        if (code == RPC_UNIMPLEMENTED)
+                return add_whole(c, out, 404, "text/plain; charset=utf-8",
+                                 "404 page not found\n", 19);
+        buf_printf(&c->body, "%s\n", message);
+        add_whole(c, out, http_status_of(code), "text/plain; charset=utf-8", buf_head(&c->body),
+                  buf_len(&c->body));
+}
+
+static void end_begun(struct http_conn *c, struct buf *out, enum rpc_code code,
+                      const char *message)
+{
+        struct exchange *x = &c->x;
+
+        if (rpc_call_left(x->call) > 0 ||
+            (code != RPC_OK && !(x->method && x->method->server_streams))) {
+                c->broken = true; /* half told, and how it went on cannot be */
+                return;
+        }
+        x->over = true;
+        if (code != RPC_OK)
+                gateway_error(x, code, message, &c->body);
+        if (!x->head)
+                flush_body(c, out);
+        if (x->chunked && !x->head)
+                buf_add(out, "0\r\n\r\n", 5);
+}
+
+/* Makes what there is of the answer, up to @max bytes of @out. */
+static void answer(struct http_conn *c, struct buf *out, size_t max)
+{
+        struct exchange *x = &c->x;
+        bool streams = x->method && x->method->server_streams;
+        enum rpc_code code = RPC_OK;
+        const char *message = "";
+        bool over;
+
+        while ((x->begun ? buf_len(out) + buf_len(&c->body) < max
+                         : buf_len(&c->body) < WHOLE_MAX) &&
+               make(c))
+                ;
+        if (x->malformed) { /* ours, which we cannot read: nothing else can be said */
+                c->broken = true;
+                return;
+        }
+        over = rpc_call_is_over(x->call, &code, &message);
+        if (!x->begun && over && !(streams && buf_len(&c->body) > 0))
+                end_whole(c, out, code, message);
+        else if (!x->begun &&
+                 (buf_len(&c->body) >= WHOLE_MAX || (streams && buf_len(&c->body) > 0)))
+                add_head(c, out, x->status, x->type, false, 0);
+        if (!is_half_told(x))
+                return;
+        if (over)
+                end_begun(c, out, code, message);
+        else if (x->head)
+                buf_clear(&c->body);
+        else
+                flush_body(c, out);
+}
+
+static void answer_refused(struct http_conn *c, struct buf *out)
+{
+        char text[128];
+
+        snprintf(text, sizeof(text), "%s\n", http_status_text(c->refused));
+        add_whole(c, out, c->refused, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+static void forget(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+
+        if (x->call)
+                rpc_call_leave(x->call);
+        gateway_fini(x);
+        memset(x, 0, sizeof(*x));
+        if (buf_len(&c->token) > 0)
+                explicit_bzero(buf_head(&c->token), buf_len(&c->token));
+        buf_reuse(&c->value, KEPT);
+        buf_reuse(&c->token, KEPT);
+        buf_reuse(&c->accept, KEPT);
+        buf_reuse(&c->host, KEPT);
+        buf_reuse(&c->origin, KEPT);
+        c->page = PAGE_UNKNOWN;
+        buf_reuse(&c->body, 0);
+        c->md = (struct rpc_metadata){0};
+        c->head_len = c->name_len = 0;
+        c->head = (struct head){0};
+        c->encodings = c->hosts = 0;
+        c->proceed = c->headed = false;
+}
+
+/* The answer has been made, and all of the request came, or nothing of it is read any more. */
+static void next(struct http_conn *c)
+{
+        bool more = c->x.keep_alive && !c->last && !c->broken &&
+                    !(c->all && buf_len(&c->pending) == 0);
+
+        forget(c);
+        c->stopped = false;
+        if (!more) {
+                c->ends = true;
+                return;
+        }
+        http_parser_pause(&c->parser, 0);
+}
+
+/* Of one who sends no more: whether all of a request is there, or may be in what is not looked
+ * at yet. */
+static bool is_to_be_answered(const struct http_conn *c)
+{
+        const struct gateway_method *m = c->x.method;
+
+        if (buf_len(&c->pending) > 0)
+                return true;
+        if (!c->x.call)
+                return c->refused && !c->ends;
+        return c->x.came && !(m && (m->server_streams || m->waits));
+}
+
+int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
+{
+        struct exchange *x = &c->x;
+
+        rpc_conn_run(c->rpc);
+        for (int i = 0; i < REQUESTS_A_TURN && buf_len(out) < max; i++) {
+                if (parse(c) < 0 || c->nomem)
+                        return -ENOMEM;
+                if (c->all && !is_to_be_answered(c))
+                        c->broken = true;
+                if (c->ends || c->broken)
+                        break;
+                if (c->proceed && x->call && !x->begun && !x->came) {
+                        buf_add_text(out, "HTTP/1.1 100 Continue\r\n\r\n");
+                        c->proceed = false;
+                }
+                if (c->refused && !x->call && !x->begun)
+                        answer_refused(c, out);
+                else if (x->call && !x->over)
+                        answer(c, out, max);
+                if (!x->over || !(x->came || has_all(c)))
+                        break;
+                next(c);
+        }
+        if (buf_error(out) < 0 || buf_error(&c->body) < 0 || c->nomem)
+                return -ENOMEM;
+        if (c->broken && is_half_told(x))
+                return -ECONNABORTED;
+        return c->broken || (c->ends && !c->reading) ? -EPIPE : 0;
+}
+
+bool http_conn_end(struct http_conn *c)
+{
+        c->all = true;
+        return is_to_be_answered(c);
+}
+
+bool http_conn_can_go_on(const struct http_conn *c)
+{
+        return rpc_conn_can_go_on(c->rpc) ||
+               (buf_len(&c->pending) > 0 && !waits(c) && !c->ends);
+}
+
+bool http_conn_look(struct http_conn *c)
+{
+        bool full = http_conn_is_full(c),
+             half = c->reading && (!c->x.call || c->x.over || c->ends),
+             idle = !c->moved && !c->x.call, stuck = full && c->looked_full && !c->parsed,
+             stays = !stuck && !(half && c->looked_half && !c->began) &&
+                     !(c->all && c->looked_all);
+
+        c->looked_full = full;
+        c->looked_half = half;
+        c->looked_all = c->all;
+        c->idle_looks = idle ? c->idle_looks + 1 : 0;
+        c->moved = c->parsed = c->began = false;
+        c->complaint = stays   ? NULL
+                       : stuck ? "it sends requests, and does not read the answers"
+                               : "it does not send the whole of a request";
+        return stays && c->idle_looks < IDLE_LOOKS;
+}
+
+const char *http_conn_complaint(const struct http_conn *c)
+{
+        return c->complaint;
+}
+
+size_t http_conn_held(const struct http_conn *c)
+{
+        return (buf_len(&c->pending) > 0 ? c->pending.cap : 0) + c->body.cap;
+}
+
+const struct http_request *http_request_of(const struct rpc_call *call)
+{
+        const struct exchange *x = call->carrier;
+
+        return &x->pub;
+}
+
+void http_set_answer(struct rpc_call *call, unsigned status, const char *type)
+{
+        struct exchange *x = call->carrier;
+
+        x->status = status;
+        x->type = type;
+}
+
+void http_add_header(struct rpc_call *call, const char *header)
+{
+        struct exchange *x = call->carrier;
+
+        assert(x->n_headers < ARRAY_SIZE(x->headers));
+        x->headers[x->n_headers++] = header;
+}
+
+struct rpc_conn *http_conn_rpc(struct http_conn *c)
+{
+        return c->rpc;
+}
+
+int http_conn_new(struct http_conn **ret, const struct rpc_limits *limits,
+                  const struct http_site *site, rpc_accept_fn accept, void *userdata)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = calloc(1, sizeof(*c));
+        int r;
+
+        if (!c)
+                return -ENOMEM;
+        c->site = site;
+        c->limits = *limits;
+        http_parser_init(&c->parser, HTTP_REQUEST);
+        c->parser.data = c;
+        r = rpc_conn_new_bare(&c->rpc, limits, accept, userdata);
+        if (r < 0)
+                return r;
+        *ret = take_ptr(c);
+        return 0;
+}
+
+struct http_conn *http_conn_free(struct http_conn *c)
+{
+        if (!c)
+                return NULL;
+        forget(c);
+        rpc_conn_free(c->rpc);
+        buf_fini(&c->pending);
+        buf_fini(&c->body);
+        buf_fini(&c->value);
+        buf_fini(&c->token);
+        buf_fini(&c->accept);
+        buf_fini(&c->host);
+        buf_fini(&c->origin);
+        free(c);
+        return NULL;
+}

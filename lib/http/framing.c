@@ -1,0 +1,165 @@
+#include "http/framing.h"
+
+#define DIGITS_MAX 16                  /* of a size; so it has 64 bits */
+#define AROUND_MAX ((size_t) 64 << 10) /* extensions of one chunk, or all trailers */
+#define VERSION UINT64_C(0x485454502f) /* "HTTP/" */
+
+static bool is_line_end(uint8_t ch)
+{
+        return ch == '\r' || ch == '\n';
+}
+
+/* What a byte ends or is in, of the request line: one space between its parts, and a version.
+ */
+static bool in_request_line(struct head *h, uint8_t ch)
+{
+        if (!is_line_end(ch))
+                return ch > ' ' || (ch == ' ' && (uint8_t) h->seen != ' ');
+        h->at = HEAD_FIELDS;
+        return (h->seen >> 24 & 0xffffffffff) == VERSION; /* and two numbers, and a dot */
+}
+
+/* In a field nothing counts but the end of its line. */
+static size_t in_field(const char *p, size_t n)
+{
+        const char *lf = memchr(p, '\n', n), *cr = memchr(p, '\r', lf ? (size_t) (lf - p) : n);
+
+        return cr ? (size_t) (cr - p) : lf ? (size_t) (lf - p) : n;
+}
+
+bool head_is_plain(struct head *h, const char *p, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                uint8_t ch = (uint8_t) p[i], before = (uint8_t) h->seen;
+
+                if (h->at == HEAD_FIELDS && !is_line_end(before) && !is_line_end(ch)) {
+                        i += in_field(p + i, n - i) - 1;
+                        continue;
+                }
+
+                if ((before == '\r' && ch != '\n') || (before == '\n' && is_blank(ch)))
+                        return false;
+                if (h->at == HEAD_NONE && !is_line_end(ch))
+                        h->at = HEAD_REQUEST_LINE;
+                if (h->at == HEAD_REQUEST_LINE && !in_request_line(h, ch))
+                        return false;
+                h->seen = h->seen << 8 | ch;
+        }
+        return true;
+}
+
+void body_begin(struct body *b, bool in_chunks, uint64_t length)
+{
+        *b = (struct body){.left = length};
+        if (in_chunks)
+                *b = (struct body){.at = CHUNK_SIZE};
+        else if (length > 0)
+                b->at = BODY_CONTENT;
+}
+
+static int digit_of(uint8_t ch)
+{
+        int letter = ch | 0x20;
+
+        if (ch >= '0' && ch <= '9')
+                return ch - '0';
+        return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
+static bool is_text(uint8_t ch)
+{
+        return (ch >= ' ' && ch != 0x7f) || ch == '\t';
+}
+
+/* "1f", and then the end of the line or ";name=value". No space: before and behind the number
+ * some take it and others do not. */
+static int in_size(struct body *b, uint8_t ch)
+{
+        int digit = digit_of(ch);
+
+        if (digit >= 0) {
+                b->left = b->left << 4 | (uint64_t) digit;
+                return ++b->digits > DIGITS_MAX ? -EBADMSG : 0;
+        }
+        b->at = ch == ';' ? CHUNK_EXTENSION : CHUNK_SIZE_LF;
+        return b->digits > 0 && (ch == ';' || ch == '\r') ? 0 : -EBADMSG;
+}
+
+/* A line goes on to its end, behind which comes the LF that @lf waits for. */
+static int in_line(struct body *b, uint8_t ch, enum body_at lf)
+{
+        if (ch != '\r')
+                return is_text(ch) ? 0 : -EBADMSG;
+        b->at = lf;
+        return 0;
+}
+
+static int expect(struct body *b, uint8_t ch, char expected, enum body_at then)
+{
+        b->at = then;
+        return ch == (uint8_t) expected ? 0 : -EBADMSG;
+}
+
+/* A byte that is none of the content. */
+static int around(struct body *b, uint8_t ch)
+{
+        switch (b->at) {
+        case CHUNK_SIZE:
+                return in_size(b, ch);
+        case CHUNK_EXTENSION:
+                return in_line(b, ch, CHUNK_SIZE_LF);
+        case CHUNK_SIZE_LF:
+                return expect(b, ch, '\n', b->left > 0 ? CHUNK_CONTENT : TRAILER_START);
+        case CHUNK_CR:
+                return expect(b, ch, '\r', CHUNK_LF);
+        case CHUNK_LF:
+                return expect(b, ch, '\n', CHUNK_SIZE);
+        case TRAILER_START:
+                if (is_blank(ch)) /* some would see a line that goes on */
+                        return -EBADMSG;
+                b->at = TRAILER;
+                return in_line(b, ch, LAST_LF);
+        case TRAILER:
+                return in_line(b, ch, TRAILER_LF);
+        case TRAILER_LF:
+                return expect(b, ch, '\n', TRAILER_START);
+        case LAST_LF:
+                return expect(b, ch, '\n', BODY_OVER);
+        case BODY_OVER:
+        case BODY_CONTENT:
+        case CHUNK_CONTENT:
+                break;
+        }
+        assert(false); /* these take no byte here */
+        return 0;
+}
+
+static size_t take_content(struct body *b, struct view p, struct view *ret)
+{
+        *ret = (struct view){p.p, (size_t) min_of((uint64_t) p.len, b->left)};
+        b->left -= ret->len;
+        if (b->left == 0)
+                b->at = b->at == CHUNK_CONTENT ? CHUNK_CR : BODY_OVER;
+        b->digits = 0;
+        b->around = 0;
+        return ret->len;
+}
+
+int body_read(struct body *b, struct view p, size_t *ret_n, struct view *ret_content)
+{
+        size_t n = 0;
+        int r;
+
+        *ret_content = (struct view){0};
+        for (; n < p.len && !body_is_over(b); n++) {
+                if (b->at == BODY_CONTENT || b->at == CHUNK_CONTENT) {
+                        n += take_content(b, (struct view){p.p + n, p.len - n}, ret_content);
+                        break;
+                }
+                r = ++b->around > AROUND_MAX ? -EBADMSG : around(b, p.p[n]);
+                if (r < 0)
+                        return r;
+        }
+        *ret_n = n;
+        return 0;
+}

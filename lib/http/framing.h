@@ -1,0 +1,67 @@
+/*
+ * Where a request and its parts end.
+ *
+ * Who stands between clients and us may have many of them on one connection. Then the end of
+ * one client's request is where another's begins, and both of us have to see it at the same
+ * place; so heads and chunks are taken in the one form that everybody reads alike. Trailers are
+ * dropped.
+ */
+#pragma once
+
+#include "base/buf.h"
+
+static inline bool is_blank(uint8_t ch)
+{
+        return ch == ' ' || ch == '\t';
+}
+
+struct head {
+        enum {
+                HEAD_NONE, /* empty lines may stand before it */
+                HEAD_REQUEST_LINE,
+                HEAD_FIELDS,
+        } at;
+        uint64_t seen; /* the bytes that came last, the latest lowest */
+};
+
+/* Whether it goes on as everybody reads it (RFC 9112, 2.2, 3 and 5.2), where the parser takes
+ * it. That one, as Debian builds it, takes any byte for the LF behind a CR, any four for
+ * "TTP/", a request line with more spaces or without a version, and fields that go on in the
+ * next line. Who passed them on may have seen other lines. */
+bool head_is_plain(struct head *h, const char *p, size_t n);
+
+enum body_at {
+        BODY_OVER,
+        BODY_CONTENT, /* its length is known */
+        CHUNK_SIZE,
+        CHUNK_EXTENSION,
+        CHUNK_SIZE_LF,
+        CHUNK_CONTENT,
+        CHUNK_CR,
+        CHUNK_LF,
+        TRAILER_START,
+        TRAILER,
+        TRAILER_LF,
+        LAST_LF,
+};
+
+/* Of a body: after so many bytes, or with its last chunk (RFC 9112, 6.3). */
+struct body {
+        enum body_at at;
+        uint64_t left;   /* bytes of content: of the body, or of the chunk */
+        unsigned digits; /* of its size that have come */
+        size_t around;   /* bytes since the last content */
+};
+
+void body_begin(struct body *b, bool in_chunks, uint64_t length);
+
+static inline bool body_is_over(const struct body *b)
+{
+        return b->at == BODY_OVER;
+}
+
+/* Reads of @p up to the end of the body, or to the end of the next content, which is
+ * *ret_content then; else that is empty. *ret_n: so many bytes were read. Returns 0, or
+ * -EBADMSG: nobody can say where it ends. */
+must_check_ int body_read(struct body *b, struct view p, size_t *ret_n,
+                          struct view *ret_content);

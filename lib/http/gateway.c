@@ -1,0 +1,127 @@
+/* Requests that are calls of gRPC methods: JSON in, JSON out, as grpc-gateway has them. */
+#include "http/internal.h"
+#include "http/status.h"
+
+#define ANSWER_EXPECTED 512 /* bytes of most, as JSON */
+
+/* etcd's gateway knows no code for what it cannot read of a stream. */
+static void refuse(struct exchange *x, const char *why)
+{
+        x->deaf = x->unread = true;
+        rpc_call_finish(x->call, x->method->client_streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT,
+                        why);
+}
+
+int gateway_input(struct exchange *x, const void *p, size_t n)
+{
+        struct view text = {p, n}, m;
+        enum rpc_code code;
+        const char *why;
+        int r = 0;
+
+        /* Once more after the last message: so the reader gives back what that took. */
+        while (!x->deaf && !rpc_call_is_over(x->call, &code, &why)) {
+                r = json_reader_put(x->reader, &text, &m);
+                if (r <= 0)
+                        break;
+                x->got_message = true;
+                r = rpc_call_bring(x->call, m.p, m.len);
+                if (r < 0)
+                        return r;
+                x->deaf = !x->method->client_streams; /* what follows is not looked at */
+        }
+        if (r == -ENOMEM)
+                return r;
+        if (r < 0)
+                refuse(x, r == -E2BIG ? x->too_large : json_reader_why(x->reader));
+        if (x->deaf || rpc_call_is_over(x->call, &code, &why)) {
+                x->deaf = true;
+                x->reader = json_reader_free(x->reader);
+        }
+        rpc_call_half(x->call, x->reader ? json_reader_held(x->reader) : 0);
+        return 0;
+}
+
+int gateway_input_end(struct exchange *x)
+{
+        if (x->deaf)
+                return 0;
+        if (json_reader_end(x->reader) < 0)
+                refuse(x, json_reader_why(x->reader));
+        /* Nothing at all is a message that has all its defaults. */
+        else if (!x->got_message && !x->method->client_streams)
+                return rpc_call_bring(x->call, "", 0);
+        return 0;
+}
+
+static bool begin_message(struct exchange *x, struct buf *json)
+{
+        if (!rpc_call_next(x->call))
+                return false;
+        if (buf_len(json) == 0)
+                buf_expect(json, ANSWER_EXPECTED);
+        json_writer_init(&x->writer, x->method->answer);
+        x->writing = true;
+        if (x->method->server_streams)
+                buf_add(json, "{\"result\":", 10);
+        return true;
+}
+
+static void end_message(struct exchange *x, struct buf *json)
+{
+        if (json_writer_end(&x->writer, json) < 0)
+                x->malformed = true;
+        json_writer_fini(&x->writer);
+        x->writing = false;
+        if (x->method->server_streams)
+                buf_add(json, "}\n", 2);
+}
+
+bool gateway_output(struct exchange *x, struct buf *json, size_t max)
+{
+        struct view piece;
+
+        if (x->malformed || (!x->writing && !begin_message(x, json)))
+                return false;
+        piece = rpc_call_piece(x->call);
+        piece.len = min_of(piece.len, max);
+        if (json_writer_put(&x->writer, piece, json) < 0)
+                x->malformed = true;
+        rpc_call_taken(x->call, piece.len);
+        if (rpc_call_left(x->call) == 0)
+                end_message(x, json);
+        return piece.len > 0 || !x->writing;
+}
+
+static void add_string(struct buf *json, const char *s)
+{
+        json_append_string(json, (struct view){(const uint8_t *) s, strlen(s)});
+}
+
+void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,
+                   struct buf *json)
+{
+        unsigned status = http_status_of(code);
+
+        /* As in etcd, whose gateway answers for itself what it cannot read. */
+        if (x->method->server_streams && (x->begun || !x->unread)) {
+                buf_printf(json,
+                           "{\"error\":{\"grpc_code\":%d,\"http_code\":%u,\"message\":", code,
+                           status);
+                add_string(json, message);
+                buf_printf(json, ",\"http_status\":\"%s\"}}", http_status_text(status));
+                return;
+        }
+        buf_printf(json, "{\"error\":");
+        add_string(json, message);
+        buf_printf(json, ",\"message\":");
+        add_string(json, message);
+        buf_printf(json, ",\"code\":%d}", code);
+}
+
+void gateway_fini(struct exchange *x)
+{
+        if (x->writing)
+                json_writer_fini(&x->writer);
+        x->reader = json_reader_free(x->reader);
+}

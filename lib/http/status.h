@@ -1,0 +1,9 @@
+/* HTTP's status codes for gRPC's, as grpc-gateway has them, and their names (RFC 9110, 15).
+ * Pure. */
+#pragma once
+
+#include "rpc/code.h"
+
+unsigned http_status_of(enum rpc_code code);
+/* "Not Found" */
+const char *http_status_text(unsigned status);

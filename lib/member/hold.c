@@ -1,0 +1,655 @@
+/* Carries out what the session decides: grant, register, renew, revoke. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "member/internal.h"
+
+/* How long a replica may take to say that it is there. */
+#define PATIENCE_SHARE 16 /* of the TTL, ... */
+#define PATIENCE_MIN (250 * NSEC_PER_MSEC)
+
+#define ASK_AGAIN_MIN (100 * NSEC_PER_MSEC)
+
+#define FOREIGN "it is of another cluster"
+
+/* What a core may say of a lease's length: no more is believed, and less is none. */
+#define TTL_MOST (86400 * NSEC_PER_SEC)
+#define TTL_LEAST (50 * NSEC_PER_MSEC)
+
+/* A core that does not know milliseconds says whole seconds. */
+static nsec_t answered_ttl(int64_t ms, int64_t seconds)
+{
+        if (ms > 0)
+                return min_of(ms, TTL_MOST / NSEC_PER_MSEC) * NSEC_PER_MSEC;
+        return min_of(max_of(seconds, INT64_C(0)), TTL_MOST / NSEC_PER_SEC) * NSEC_PER_SEC;
+}
+
+static void announce(struct member *m)
+{
+        if (m->session.state == m->announced)
+                return;
+        m->announced = m->session.state;
+        m->events->session(m->userdata, m->announced, m->why);
+}
+
+static void failed(struct member *m, const char *what, const char *message)
+{
+        snprintf(m->why, sizeof(m->why), "%s: %s", what, message);
+        log_debug("%s.", m->why);
+        m->current = (m->current + 1) % m->n_peers;
+        session_failed(&m->session, m->now);
+}
+
+/* ---- grant ---- */
+
+static void on_granted(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__LeaseGrantResponse *p = u->reply;
+        nsec_t ttl;
+
+        if (u->op != m->hold_op)
+                return;
+        if (code != RPC_OK)
+                return failed(m, "no lease", message);
+        if (member_hear(m, u->peer, p->header) == WORLD_FOREIGN)
+                return failed(m, "no lease", FOREIGN);
+        ttl = answered_ttl(p->ttl_ms, p->ttl);
+        if (p->id <= 0 || ttl < TTL_LEAST)
+                return failed(m, "no lease", "the core's answer is invalid");
+        member_heard(m, u->peer, p->header);
+        session_granted(&m->session, p->id, ttl, u->sent_at);
+}
+
+static int grant(struct member *m, struct peer *p)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        nsec_t ttl = m->session.cfg.ttl;
+
+        q.ttl_ms = ttl / NSEC_PER_MSEC;
+        q.ttl = (ttl + NSEC_PER_SEC - 1) / NSEC_PER_SEC;
+        return member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseGrant", &q.base,
+                           &pb__lease_grant_response__descriptor, on_granted);
+}
+
+/* ---- register ---- */
+
+static void on_old_revoked(struct unary *u, enum rpc_code code, const char *message)
+{
+        (void) u;
+        (void) code;
+        (void) message; /* it would expire by itself as well */
+}
+
+static void registered(struct member *m, struct peer *p, int64_t revision)
+{
+        if (m->old_lease != 0 && peer_rpc(p)) {
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                q.id = m->old_lease;
+                (void) !member_call(p, 0, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                                    &pb__lease_revoke_response__descriptor, on_old_revoked);
+        }
+        m->old_lease = 0;
+        m->refused = false;
+        m->registered_at = revision;
+        publications_self_stored(&m->publications, revision);
+        session_registered(&m->session);
+}
+
+static int write_key(struct member *m, struct peer *p, int64_t mod_revision);
+
+/* The lease that was to be registered may have been dropped meanwhile, and no other be there
+ * yet: a key that is written then hangs on none, and stays for ever. */
+static bool is_registering(const struct unary *u)
+{
+        const struct session *s = &u->member->session;
+
+        return u->op == u->member->hold_op && s->state == SESSION_JOINING && s->lease != 0;
+}
+
+static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
+{
+        (void) u;
+        (void) code;
+        (void) message; /* who holds our name hears of us the next time */
+}
+
+/* Says to the holder of our name, as long as the lease lives that it spared us, that we are
+ * there. */
+static void tell_holder(struct member *m, struct peer *p)
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+
+        buf_printf(&key, "%sclaims/%s", m->prefix, m->self.name);
+        node_record_write(&m->self, &value);
+        if (buf_error(&key) < 0 || buf_error(&value) < 0 || m->session.lease == 0)
+                return;
+        put.key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = m->session.lease;
+        (void) !member_call(p, 0, "/etcdserverpb.KV/Put", &put.base,
+                            &pb__put_response__descriptor, on_claimed);
+}
+
+static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec_t again)
+{
+        const struct node_record *h = &m->holder.record;
+
+        m->refused = true;
+        if (m->sessions)
+                snprintf(m->why, sizeof(m->why),
+                         "the session '%s' is held by another program (%s, since %s)",
+                         m->self.name, *h->tags ? h->tags : "unknown",
+                         *h->since ? h->since : "unknown");
+        else if (v == CLAIM_CLONE)
+                snprintf(m->why, sizeof(m->why),
+                         "the place of '%s' is held by another host with the same node id "
+                         "(boot %s, since %s, at %s); if one is a clone of the other, give it "
+                         "a machine id of its own and another NodeName=; if that was an "
+                         "earlier boot of this one, its lease ends by itself",
+                         m->self.name, *h->boot_id ? h->boot_id : "unknown",
+                         *h->since ? h->since : "unknown",
+                         *h->addresses ? h->addresses : "an unknown address");
+        else
+                snprintf(m->why, sizeof(m->why),
+                         "the name '%s' is held by another node (id %s, since %s); give this "
+                         "one another NodeName=",
+                         m->self.name, *h->id ? h->id : "unknown",
+                         *h->since ? h->since : "unknown");
+        m->events->session(m->userdata, SESSION_JOINING, m->why);
+        if (!m->sessions)
+                tell_holder(m, p);
+        session_refused(&m->session, m->now, again);
+}
+
+static void take_over(struct member *m, struct peer *p)
+{
+        m->old_lease = m->holder.lease;
+        if (write_key(m, p, m->holder.mod_revision) < 0)
+                failed(m, "cannot register", "the connection broke");
+}
+
+static void on_age(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__LeaseTimeToLiveResponse *r = u->reply;
+        nsec_t granted, left, blur;
+        enum claim_verdict v;
+
+        if (!is_registering(u))
+                return;
+        if (code != RPC_OK)
+                return failed(m, "cannot register", message);
+        if (member_hear(m, u->peer, r->header) != WORLD_OURS)
+                return failed(m, "cannot register", FOREIGN);
+        if (r->ttl < 0) /* it has ended meanwhile */
+                return session_failed(&m->session, m->now);
+        /* A core that does not know milliseconds tells whole seconds, rounded down. */
+        granted = answered_ttl(r->granted_ttl_ms, r->grantedttl);
+        left = answered_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
+        blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
+        v = claim_judge(&m->claim, &m->self, &m->holder.record, granted - left - blur,
+                        granted - left, m->now);
+        if (v == CLAIM_OURS)
+                take_over(m, u->peer);
+        else
+                refused(m, u->peer, v,
+                        max_of(min_of(left + blur, m->session.cfg.ttl), ASK_AGAIN_MIN));
+}
+
+static void ask_age(struct member *m, struct peer *p)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+
+        q.id = m->holder.lease;
+        if (member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseTimeToLive", &q.base,
+                        &pb__lease_time_to_live_response__descriptor, on_age) < 0)
+                failed(m, "cannot register", "the connection broke");
+}
+
+/* Who refused us is gone: at once once more. */
+static void check_holder(struct member *m)
+{
+        const struct member_node *n;
+
+        if (m->sessions || m->holder.lease == 0 || m->session.state != SESSION_JOINING ||
+            m->session.lease != 0 || !m->synced || m->members.revision < m->holder.mod_revision)
+                return;
+        n = membership_find(&m->members, m->self.name);
+        if (n && n->lease == m->holder.lease)
+                return;
+        m->holder.lease = 0;
+        session_hurry(&m->session, m->now);
+}
+
+/* The key is there already: another life of ours, or somebody else. */
+static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
+{
+        const Pb__RangeResponse *range;
+        const Pb__KeyValue *kv;
+        enum claim_verdict v;
+
+        if (t->n_responses != 1 ||
+            t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+                return failed(m, "cannot register", "the core's answer is invalid");
+        range = t->responses[0]->response_range;
+        if (range->n_kvs == 0) /* gone again meanwhile */
+                return session_failed(&m->session, m->now);
+        kv = range->kvs[0];
+        if (kv->lease == m->session.lease) {
+                m->publications.self_sent = 0; /* an answer to us was lost on the way */
+                return registered(m, p, kv->mod_revision);
+        }
+        /* What is no record leaves it empty: nobody that we know. */
+        (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
+        m->holder.lease = kv->lease;
+        m->holder.mod_revision = kv->mod_revision;
+        v = claim_look(&m->claim, &m->self, &m->holder.record, kv->lease);
+        if (v == CLAIM_OURS)
+                take_over(m, p);
+        else if (v == CLAIM_ASK)
+                ask_age(m, p);
+        else
+                refused(m, p, v, m->session.cfg.ttl);
+}
+
+static void on_registered(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__TxnResponse *t = u->reply;
+
+        if (!is_registering(u))
+                return;
+        /* The lease ended before it was used; or it was never there. */
+        if (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster)
+                return session_gone(&m->session, m->session.lease);
+        if (code != RPC_OK)
+                return failed(m, "cannot register", message);
+        switch (member_hear(m, u->peer, t->header)) {
+        case WORLD_FOREIGN:
+                return failed(m, "cannot register", FOREIGN);
+        case WORLD_NEW: /* in which we have no lease */
+                return;
+        case WORLD_OURS:
+                break;
+        }
+        member_heard(m, u->peer, t->header);
+        if (t->succeeded)
+                registered(m, u->peer, t->header->revision);
+        else
+                on_taken(m, u->peer, t);
+}
+
+/* A place whose key is not ours any more, as the membership has it, is lost. Sessions are no
+ * part of it: their guarded writes are refused, until the lease ends. */
+static void check_key(struct member *m)
+{
+        const struct member_node *n;
+
+        if (m->sessions)
+                return;
+        if ((m->session.state != SESSION_HELD && m->session.state != SESSION_JEOPARDY) ||
+            m->members.revision == 0 || m->members.revision < m->registered_at)
+                return;
+        n = membership_find(&m->members, m->self.name);
+        if (n && n->lease == m->session.lease)
+                return;
+        if (n)
+                snprintf(m->why, sizeof(m->why),
+                         "another host has taken it (id %s, boot %s, at %s)",
+                         *n->record.id ? n->record.id : "unknown",
+                         *n->record.boot_id ? n->record.boot_id : "unknown",
+                         *n->record.addresses ? n->record.addresses : "no address");
+        else
+                snprintf(m->why, sizeof(m->why), "its key was deleted");
+        session_gone(&m->session, m->session.lease);
+}
+
+void hold_own_key(const struct member *m, struct buf *key)
+{
+        buf_printf(key, "%s%s/%s", m->prefix, m->sessions ? "sessions" : "nodes", m->self.name);
+}
+
+/* Puts our record where @compare holds; reads the key otherwise. */
+static int txn(struct member *m, struct peer *p, Pb__Compare *compare,
+               void (*done)(struct unary *u, enum rpc_code code, const char *message))
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT, *yes_p = &yes,
+                      *no_p = &no;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+
+        hold_own_key(m, &key);
+        node_record_write(&m->self, &value);
+        m->publications.self_sent = m->publications.self_version;
+        if (buf_error(&key) < 0 || buf_error(&value) < 0)
+                return -ENOMEM;
+        if (m->session.lease == 0) /* a key without one never ends */
+                return -ESTALE;
+        put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = m->session.lease;
+        compare->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
+        yes.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        yes.request_put = &put;
+        no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        no.request_range = &range;
+        q.compare = &compare;
+        q.success = &yes_p;
+        q.failure = &no_p;
+        q.n_compare = q.n_success = q.n_failure = 1;
+        return member_call(p, ++m->hold_op, "/etcdserverpb.KV/Txn", &q.base,
+                           &pb__txn_response__descriptor, done);
+}
+
+/* @mod_revision 0: only where there is no key; else only over exactly that one. */
+static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
+{
+        Pb__Compare cmp = PB__COMPARE__INIT;
+
+        cmp.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        cmp.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        cmp.mod_revision = mod_revision;
+        return txn(m, p, &cmp, on_registered);
+}
+
+static int register_node(struct member *m, struct peer *p)
+{
+        /* Each life of the node can be distinguished. */
+        if (m->session.attempt == 0) {
+                snprintf(m->self.incarnation, sizeof(m->self.incarnation), "%016llx%016llx",
+                         (unsigned long long) rnd_u64(&m->rnd),
+                         (unsigned long long) rnd_u64(&m->rnd));
+                m->ops->date(m->self.since, m->shell);
+                claim_add(&m->claim, m->self.incarnation);
+        }
+        m->self.ttl_ms = m->session.ttl / NSEC_PER_MSEC;
+        m->self.leaving[0] = '\0';
+        m->old_lease = m->holder.lease = 0;
+        m->refused = false;
+        return write_key(m, p, 0);
+}
+
+/* ---- renew ---- */
+
+static struct renewals *renewals_of(struct peer *p)
+{
+        return &p->renewals[p->renewing];
+}
+
+/* Another one has answered what was sent later: the one that our watch is on is gone, or as
+ * good as that. */
+static void suspect_view(struct member *m, const struct peer *answered,
+                         struct boot_time sent_at)
+{
+        struct peer *v = &m->peers[m->view_peer];
+        const struct renewals *s = renewals_of(v);
+
+        if (v != answered && s->n > 0 && boot_before(s->sent[0], sent_at))
+                peer_suspect(v);
+}
+
+/* A replica whose host lost its power says nothing, and a watch only listens. We are awake for
+ * the heartbeat, so we ask, unless the heartbeat itself goes there. */
+static void probe_view(struct member *m, const struct peer *renewed_on)
+{
+        if (renewed_on != &m->peers[m->view_peer])
+                peer_probe(&m->peers[m->view_peer],
+                           max_of(m->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
+}
+
+static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
+{
+        struct peer *p = s->peer;
+        struct member *m = p->member;
+        struct session_renewal took;
+        struct boot_time sent_at;
+
+        /* The k-th answer on a stream acknowledges k requests: at least the k-th oldest. */
+        sent_at = s->sent[0];
+        memmove(s->sent, s->sent + 1, --s->n * sizeof(s->sent[0]));
+        s->answered = true;
+        if (member_hear(m, p, r->header) == WORLD_FOREIGN)
+                return session_hurry(&m->session, m->now);
+        member_heard(m, p, r->header);
+        if (r->ttl > 0) {
+                took = session_renewal(&m->session, sent_at, m->now);
+                session_renewed(&m->session, r->id, answered_ttl(r->ttl_ms, r->ttl), sent_at);
+                if (m->events->renewed && boot_before(took.before, m->session.renewed_at))
+                        m->events->renewed(m->userdata, &took);
+                suspect_view(m, p, sent_at);
+                return;
+        }
+        if (r->id == m->session.lease) /* not of an earlier one */
+                snprintf(m->why, sizeof(m->why), "the core says that the lease is gone");
+        session_gone(&m->session, r->id);
+}
+
+static void keepalive_message(struct rpc_call *call, struct view bytes)
+{
+        struct renewals *s = call->userdata;
+        Pb__LeaseKeepAliveResponse *r = NULL;
+
+        /* One that cannot be read acknowledges nothing: the next counts for an older one. */
+        if (pb_unpack(&pb__lease_keep_alive_response__descriptor, bytes, &r) == 0 && s->n > 0 &&
+            member_header_is_sane(r->header))
+                on_renewal(s, r);
+        pb_free(r);
+}
+
+static void keepalive_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct renewals *s = call->userdata;
+        struct peer *p = s->peer;
+
+        if (code == RPC_UNAUTHENTICATED)
+                peer_log_in_again(p);
+        if (code != RPC_OK)
+                snprintf(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),
+                         message);
+        /* One that was fine ends with its replica: on to another one. One that is refused
+         * waits. */
+        if (s->answered)
+                session_hurry(&p->member->session, p->member->now);
+}
+
+static void keepalive_close(struct rpc_call *call)
+{
+        struct renewals *s = call->userdata;
+
+        s->call = NULL;
+        s->n = 0;
+        s->answered = false;
+}
+
+static const struct rpc_handler keepalive_handler = {.on_message = keepalive_message,
+                                                     .on_status = keepalive_status,
+                                                     .on_close = keepalive_close};
+
+/* What was asked for the lease that is gone is of no interest, and a stream that has not
+ * answered may never do. */
+static void forget_renewals(struct member *m)
+{
+        for (size_t i = 0; i < m->n_peers; i++)
+                for (size_t k = 0; k < RENEWALS; k++) {
+                        struct renewals *s = &m->peers[i].renewals[k];
+
+                        if (s->call && s->n > 0)
+                                rpc_call_cancel(s->call);
+                }
+}
+
+/* A stream on which nothing has come for as long as from T1 to T2 is stuck, or its answer is
+ * still on its way: so it stays, and another one begins beside it. */
+static void begin_beside(struct peer *p, struct boot_time now)
+{
+        const struct renewals *s = renewals_of(p);
+
+        if (s->n == 0 || boot_diff(now, s->sent[0]) < p->member->session.ttl / 8 * 3)
+                return;
+        p->renewing = (p->renewing + 1) % RENEWALS;
+        s = renewals_of(p);
+        if (s->call)
+                rpc_call_cancel(s->call);
+}
+
+static void renew_on(struct member *m, struct peer *p, struct boot_time now)
+{
+        Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct renewals *s;
+
+        begin_beside(p, now);
+        s = renewals_of(p);
+        s->peer = p;
+        if (!s->call && rpc_call_new(peer_rpc(p), "/etcdserverpb.Lease/LeaseKeepAlive", false,
+                                     &keepalive_handler, s, &s->call) < 0)
+                return;
+        if (s->n == RENEWALS_MAX)
+                return; /* enough is under way there */
+        q.id = m->session.lease;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) < 0 || rpc_call_send(s->call, b.data, buf_len(&b)) < 0)
+                return;
+        s->sent[s->n++] = now;
+        peer_kick(p);
+}
+
+bool hold_waits_for(const struct peer *p)
+{
+        return p->renewals[p->renewing].n > 0;
+}
+
+void hold_peer_down(struct member *m, struct peer *p)
+{
+        /* What was sent there may never be answered: do not wait for T1's next interval. */
+        if (p == &m->peers[m->current])
+                m->current = (m->current + 1) % m->n_peers;
+        session_hurry(&m->session, m->now);
+}
+
+/* ---- leave ---- */
+
+static void on_revoked(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+
+        if (u->op != m->hold_op)
+                return;
+        (void) message;
+        if (code == RPC_OK || (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster))
+                session_left(&m->session);
+        else
+                session_failed(&m->session, m->now);
+}
+
+static int give_back(struct member *m, struct peer *p);
+
+static void on_reason_written(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__TxnResponse *t = u->reply;
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct peer *p = u->peer;
+
+        (void) message; /* with or without the reason: the place is given back */
+        if (u->op != m->hold_op || m->session.lease == 0)
+                return;
+        if (code == RPC_OK && member_hear(m, p, t->header) == WORLD_FOREIGN) {
+                p = member_peer(m, m->current + 1);
+                if (!p || give_back(m, p) < 0)
+                        session_failed(&m->session, m->now);
+                return;
+        }
+        if (m->session.lease == 0) /* what was answered says so */
+                return;
+        if (!peer_rpc(p))
+                return session_failed(&m->session, m->now);
+        q.id = m->session.lease;
+        if (member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                        &pb__lease_revoke_response__descriptor, on_revoked) < 0)
+                session_failed(&m->session, m->now);
+}
+
+static int give_back(struct member *m, struct peer *p)
+{
+        Pb__Compare cmp = PB__COMPARE__INIT;
+
+        snprintf(m->self.leaving, sizeof(m->self.leaving), "%s", m->leaving);
+        cmp.target = PB__COMPARE__COMPARE_TARGET__LEASE;
+        cmp.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
+        cmp.lease = m->session.lease;
+        return txn(m, p, &cmp, on_reason_written);
+}
+
+/* ---- */
+
+static void ask(struct member *m, int (*fn)(struct member *m, struct peer *p),
+                struct boot_time now)
+{
+        struct peer *p = member_peer(m, m->current + session_attempt(&m->session));
+
+        if (!p || fn(m, p) < 0)
+                session_failed(&m->session, now);
+}
+
+void hold_run(struct member *m, struct boot_time now)
+{
+        enum session_action a;
+        struct peer *p;
+
+        check_key(m);
+        check_holder(m);
+        while ((a = session_next_action(&m->session, now)) != SESSION_WAIT) {
+                if (a != SESSION_TELL_LOST)
+                        announce(m);
+                switch (a) {
+                case SESSION_WAIT:
+                        break;
+                case SESSION_GRANT:
+                        ask(m, grant, now);
+                        break;
+                case SESSION_REGISTER:
+                        ask(m, register_node, now);
+                        break;
+                case SESSION_RENEW:
+                        world_renewal(&m->world);
+                        p = member_peer(m, m->current + session_attempt(&m->session));
+                        if (p)
+                                renew_on(m, p, now);
+                        probe_view(m, p);
+                        session_sent(&m->session, now);
+                        break;
+                case SESSION_RENEW_ALL:
+                        for (size_t i = 0; i < m->n_peers; i++) {
+                                peer_want(&m->peers[i]);
+                                if (peer_rpc(&m->peers[i]) &&
+                                    !member_is_foreign(m, &m->peers[i]))
+                                        renew_on(m, &m->peers[i], now);
+                        }
+                        session_sent(&m->session, now);
+                        break;
+                case SESSION_TELL_LOST:
+                        m->announced = SESSION_LOST;
+                        m->events->session(m->userdata, SESSION_LOST,
+                                           *m->why ? m->why
+                                                   : "no renewal was acknowledged in time");
+                        forget_renewals(m);
+                        session_loss_announced(&m->session);
+                        break;
+                case SESSION_REVOKE:
+                        ask(m, give_back, now);
+                        break;
+                }
+        }
+        announce(m);
+}
+
+struct boot_time hold_next(const struct member *m)
+{
+        return session_wakeup(&m->session);
+}

@@ -1,0 +1,243 @@
+/* What the files of member/ share. Not for others. */
+#pragma once
+
+#include <bsd/sys/queue.h>
+
+#include "base/rnd.h"
+#include "member/claim.h"
+#include "member/member.h"
+#include "member/pace.h"
+#include "member/world.h"
+#include "wire/pb.h"
+
+#define RENEWALS_MAX 64
+#define RENEWALS 2 /* streams of them on an endpoint: the second beside one that is stuck */
+
+/* A keep-alive stream. */
+struct renewals {
+        struct peer *peer;
+        struct rpc_call *call;               /* NULL: none */
+        struct boot_time sent[RENEWALS_MAX]; /* send times not answered yet, oldest first */
+        size_t n;
+        bool answered; /* anything, so far */
+};
+
+/* An endpoint and the keep-alive streams on it. */
+struct peer {
+        struct member *member;
+        size_t i; /* its number */
+        struct renewals renewals[RENEWALS];
+        size_t renewing;  /* the one that is used */
+        uint64_t cluster; /* that answers on this connection; 0: no answer yet */
+        uint64_t logged;  /* another cluster than ours, which was logged */
+        char ours_at[80]; /* the address where ours answered last; "": it never did */
+        bool replaced;    /* another cluster answers there now */
+};
+
+/* One unary call. Owns itself until `done`. */
+struct unary {
+        struct member *member;
+        struct peer *peer;
+        uint64_t op; /* the operation it belongs to; a late answer to an older one is dropped */
+        struct boot_time sent_at;
+        const ProtobufCMessageDescriptor *type;
+        void *reply; /* unpacked; owned */
+        int unread;  /* why there is none: a negative errno */
+        void (*done)(struct unary *u, enum rpc_code code, const char *message);
+};
+
+/* A service of this node, wanted or to be taken back. */
+struct publication {
+        TAILQ_ENTRY(publication) entry;
+        struct service_record record;
+        bool wanted;
+        bool stored;      /* what the core has under our lease is this */
+        bool under_way;   /* so will it be, when the call under way comes back */
+        int64_t revision; /* at which it was stored */
+};
+TAILQ_HEAD(publication_list, publication);
+
+/* What this node says of itself and of its services: as it should be, and as the core has it.
+ */
+struct publications {
+        struct publication_list list;
+        size_t n;
+        bool known;            /* all that there is has been published */
+        int64_t lease;         /* that `stored` is about */
+        int64_t resumed_lease; /* under which an earlier life of ours may have put some */
+        uint64_t op;           /* the call under way; late answers to older ones are dropped */
+        bool calling;
+        struct boot_time retry_at; /* a call may begin; or one under way is given up */
+        struct pace pace;
+        uint64_t self_version, self_sent, self_stored; /* of our node's record */
+        int64_t self_revision;                         /* at which that was stored */
+        int64_t revision;                              /* of the last answer */
+        bool look; /* one of our keys has changed, as the watch has it */
+};
+
+struct member {
+        const struct member_ops *ops;
+        void *shell;
+        const struct member_events *events;
+        void *userdata;
+        struct boot_time now;   /* as the shell said last */
+        char *cluster, *prefix; /* "/tenure/<cluster>/" */
+        struct node_record self;
+        bool observe, no_view, sessions;
+        struct rnd rnd;
+        struct peer peers[MEMBER_ENDPOINTS_MAX];
+        size_t n_peers;
+        size_t current; /* the endpoint that answered last */
+        struct boot_time heard_at;
+        uint64_t replica; /* member id of the replica that answered last */
+
+        struct world world;
+        unsigned worlds; /* that have begun after the first */
+        struct boot_time world_logged_at;
+        unsigned worlds_unlogged; /* since then */
+        struct session session;
+        enum session_state announced;
+        char why[512];
+        uint64_t hold_op;
+        char leaving[32];
+        struct claim claim;
+        struct {
+                struct node_record record;
+                int64_t lease, mod_revision;
+        } holder;              /* of our name, when we last registered; lease 0: nobody */
+        bool refused;          /* ... and that one keeps it */
+        int64_t old_lease;     /* of an incarnation of ours whose place we took */
+        int64_t registered_at; /* the revision of our key; 0: an earlier life wrote it */
+
+        struct publications publications;
+
+        struct membership members;
+        struct services services;
+        struct rpc_call *watch;
+        bool ranging, asking, creating, checking, synced;
+        struct boot_time answer_by; /* of the range, the question, or the watch, under way */
+        bool caught_up;             /* while checking: so is who is asked */
+        struct buf range_from;      /* the key with which the next page of the range begins */
+        int64_t range_revision;     /* of which its pages are; 0: the first one is to come */
+        int64_t page;               /* keys of one */
+        int64_t floor;              /* what was known when the question was asked */
+        int64_t progress;           /* the core has said that nothing came up to it */
+        uint64_t view_op;
+        size_t view_peer;
+        struct boot_time view_retry_at;
+        struct pace view_pace;
+};
+
+/* ---- the shell, see member_ops ---- */
+
+static inline struct rpc_conn *peer_rpc(const struct peer *p)
+{
+        return p->member->ops->rpc(p->i, p->member->shell);
+}
+
+static inline void peer_kick(const struct peer *p)
+{
+        p->member->ops->kick(p->i, p->member->shell);
+}
+
+static inline void peer_want(const struct peer *p)
+{
+        p->member->ops->want(p->i, p->member->shell);
+}
+
+static inline void peer_again(const struct peer *p)
+{
+        p->member->ops->again(p->i, p->member->shell);
+}
+
+static inline void peer_log_in_again(const struct peer *p)
+{
+        p->member->ops->log_in_again(p->i, p->member->shell);
+}
+
+static inline void peer_probe(const struct peer *p, nsec_t within)
+{
+        p->member->ops->probe(p->i, within, p->member->shell);
+}
+
+static inline void peer_suspect(const struct peer *p)
+{
+        p->member->ops->suspect(p->i, p->member->shell);
+}
+
+static inline bool peer_is_silent(const struct peer *p)
+{
+        return p->member->ops->is_silent(p->i, p->member->shell);
+}
+
+static inline const char *peer_name(const struct peer *p)
+{
+        return p->member->ops->name(p->i, p->member->shell);
+}
+
+static inline void member_soon(const struct member *m)
+{
+        m->ops->soon(m->shell);
+}
+
+static inline void peer_at(const struct peer *p, char *out, size_t size)
+{
+        p->member->ops->at(p->i, out, size, p->member->shell);
+}
+
+/* ---- member.c ---- */
+
+/* The endpoint to use, from number @from on, that is up; NULL when none is, and then those are
+ * connected. */
+struct peer *member_peer(struct member *m, size_t from);
+/* ... and that is not silent. */
+struct peer *member_speaking_peer(struct member *m, size_t from);
+
+/* Begins a call; @done comes later, or never when it returns a negative errno. */
+must_check_ int
+member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessage *m,
+            const ProtobufCMessageDescriptor *reply_type,
+            void (*done)(struct unary *u, enum rpc_code code, const char *message));
+
+/* Says whose answer it is, before anything is done with it. After WORLD_NEW nothing of what was
+ * known or held is left, and the answer is the first that counts. */
+must_check_ enum world_word member_hear(struct member *m, struct peer *p,
+                                        const Pb__ResponseHeader *h);
+
+/* Every answer has one, of a revision that can be. */
+bool member_header_is_sane(const Pb__ResponseHeader *h);
+
+/* It is known to be of another cluster, and not listened to. */
+bool member_is_foreign(const struct member *m, const struct peer *p);
+
+/* The answer came from who is ours: that endpoint is the one to use. */
+void member_heard(struct member *m, struct peer *p, const Pb__ResponseHeader *h);
+
+/* What was known, and held, is void; @why is for a person. */
+void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why);
+
+/* hold.c: carries out what the session wants. */
+void hold_run(struct member *m, struct boot_time now);
+struct boot_time hold_next(const struct member *m);
+void hold_peer_down(struct member *m, struct peer *p);
+/* Renewals were sent there that are not answered yet. */
+bool hold_waits_for(const struct peer *p);
+void hold_own_key(const struct member *m, struct buf *key);
+
+/* publications.c: keeps what this node says in the core. */
+void publications_init(struct publications *o, int64_t resumed_lease);
+void publications_fini(struct publications *o);
+void publications_run(struct member *m, struct boot_time now);
+/* Our node's record was stored, as it was sent last. */
+void publications_self_stored(struct publications *o, int64_t revision);
+struct boot_time publications_next(const struct member *m);
+
+/* view.c: keeps the membership current. */
+void view_run(struct member *m, struct boot_time now);
+/* The replica that it is followed at is of no use, for @why: on to another one. */
+void view_move(struct member *m, const char *why);
+/* All that is known is void: begins with a range. */
+void view_restart(struct member *m);
+/* Ours seems to have gone back: asks it how far it is. */
+void view_doubt(struct member *m);
+struct boot_time view_next(const struct member *m);

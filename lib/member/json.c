@@ -1,0 +1,170 @@
+#include "member/json.h"
+
+#include <stdio.h>
+
+#include "base/conf.h"
+
+#define VALUE_MAX 65536
+
+/* What D-Bus takes as a character (sd-bus wants neither surrogates nor noncharacters); 0: it is
+ * none. Reads no further than a text's end. */
+static size_t character(const char *text)
+{
+        const uint8_t *p = (const uint8_t *) text;
+        size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+        uint32_t code = len > 1 ? p[0] & (0x7fU >> len) : p[0];
+
+        for (size_t i = 1; i < len; i++) {
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+                code = code << 6 | (p[i] & 0x3fU);
+        }
+        if ((len == 3 && code < 0x800) || (len == 4 && (code < 0x10000 || code > 0x10ffff)) ||
+            (code & 0xfffff800) == 0xd800 || (code >= 0xfdd0 && code <= 0xfdef) ||
+            (code & 0xfffe) == 0xfffe)
+                return 0;
+        return len;
+}
+
+/* Somebody else has written it, and one text that the bus does not take would be the end of
+ * every list: what is no character is a question mark, and what does not fit is left out. */
+static const char *text_of(struct json_object *o, char *out, size_t size)
+{
+        const char *s = json_object_get_string(o);
+        size_t n = 0, len;
+
+        for (; *s; s += max_of(len, (size_t) 1)) {
+                len = character(s);
+                if (n + max_of(len, (size_t) 1) >= size)
+                        break;
+                if (len > 0)
+                        memcpy(out + n, s, len);
+                else
+                        out[n] = '?';
+                n += max_of(len, (size_t) 1);
+        }
+        out[n] = '\0';
+        return out;
+}
+
+void json_put_texts(struct json_object *o, const struct json_text *t, size_t n,
+                    const void *record)
+{
+        for (size_t i = 0; i < n; i++) {
+                const char *s = (const char *) record + t[i].offset;
+
+                if (*s)
+                        json_object_object_add(o, t[i].key, json_object_new_string(s));
+        }
+}
+
+void json_get_texts(struct json_object *o, const struct json_text *t, size_t n, void *record)
+{
+        struct json_object *field;
+
+        for (size_t i = 0; i < n; i++)
+                if (json_object_object_get_ex(o, t[i].key, &field) &&
+                    json_object_is_type(field, json_type_string))
+                        text_of(field, (char *) record + t[i].offset, t[i].size);
+}
+
+bool json_same_texts(const struct json_text *t, size_t n, const void *a, const void *b)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp((const char *) a + t[i].offset, (const char *) b + t[i].offset) != 0)
+                        return false;
+        return true;
+}
+
+void json_put_tags(struct json_object *o, const char *key, const char *tags)
+{
+        char name[TAGS_MAX], value[TAGS_MAX];
+        struct json_object *all;
+
+        if (!*tags)
+                return;
+        all = json_object_new_object();
+        while (tags_next(&tags, name, value))
+                json_object_object_add(all, name, json_object_new_string(value));
+        json_object_object_add(o, key, all);
+}
+
+void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS_MAX])
+{
+        struct json_object *all;
+        char text[TAGS_MAX];
+
+        if (!json_object_object_get_ex(o, key, &all) ||
+            !json_object_is_type(all, json_type_object))
+                return;
+        json_object_object_foreach(all, name, value)
+                /* What does not fit, or is none of ours, is left out. */
+                if (json_object_is_type(value, json_type_string) &&
+                    json_object_get_string_len(value) < TAGS_MAX)(
+                        void) !tags_set(tags, name, text_of(value, text, sizeof(text)));
+}
+
+void json_put_list(struct json_object *o, const char *key, const char *list)
+{
+        struct json_object *all;
+        char item[TAGS_MAX];
+
+        if (!*list)
+                return;
+        all = json_object_new_array();
+        while (list_next(&list, item, sizeof(item)))
+                json_object_array_add(all, json_object_new_string(item));
+        json_object_object_add(o, key, all);
+}
+
+void json_get_list(struct json_object *o, const char *key, char *list, size_t size)
+{
+        struct json_object *all;
+        size_t len = 0;
+
+        list[0] = '\0';
+        if (!json_object_object_get_ex(o, key, &all) ||
+            !json_object_is_type(all, json_type_array))
+                return;
+        for (size_t i = 0; i < json_object_array_length(all); i++) {
+                struct json_object *item = json_object_array_get_idx(all, i);
+                const char *s = json_object_get_string(item);
+
+                if (!json_object_is_type(item, json_type_string) || !*s || strchr(s, ','))
+                        continue;
+                if (len + strlen(s) + 2 > size)
+                        return;
+                if (len > 0)
+                        list[len++] = ',';
+                len += strlen(text_of(item, list + len, size - len));
+        }
+}
+
+void json_finish(struct json_object *o, struct buf *out)
+{
+        const char *text = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN) : NULL;
+
+        if (text)
+                buf_add(out, text, strlen(text));
+        else
+                out->failed = true;
+        json_object_put(o);
+}
+
+int json_begin(const void *p, size_t len, struct json_object **ret)
+{
+        struct json_tokener *t = json_tokener_new_ex(8);
+        struct json_object *o = NULL;
+
+        if (!t)
+                return -ENOMEM;
+        if (len > 0 && len <= VALUE_MAX)
+                o = json_tokener_parse_ex(t, p, (int) len);
+        json_tokener_free(t);
+        if (o && json_object_is_type(o, json_type_object)) {
+                *ret = o;
+                return 0;
+        }
+        json_object_put(o);
+        return -EBADMSG;
+}

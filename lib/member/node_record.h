@@ -1,0 +1,49 @@
+/*
+ * What a node says of itself: the JSON value of its key, /tenure/<cluster>/nodes/<name>, for
+ * people with etcdctl and for agents. Pure.
+ *
+ *     {"name": "web1", "id": "<32 hex>", "incarnation": "<32 hex>", "boot_id": "<32 hex>",
+ *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0",
+ *      "os_release": "Debian GNU/Linux 12 (bookworm)",
+ *      "addresses": ["10.0.0.7"], "tags": {"zone": "a"}, "degraded": "memory pressure 71 %",
+ *      "leaving": "shutdown"}
+ *
+ * `degraded` is there only while something slows the host down; `leaving` only while the node
+ * gives its place back. Both tell why.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "member/tags.h"
+
+#define NODE_NAME_MAX 255
+#define NODE_ADDRESSES_MAX 256
+
+struct node_record {
+        char name[NODE_NAME_MAX + 1];
+        char id[64];
+        char incarnation[64];
+        char boot_id[64];
+        char since[32];
+        char version[32];
+        char os_release[96]; /* the host's system, for people */
+        char leaving[32];    /* "" while it stays */
+        char degraded[96];   /* "" while it is well */
+        int64_t ttl_ms;
+        char addresses[NODE_ADDRESSES_MAX]; /* where it is reached, best first, with commas */
+        char tags[TAGS_MAX];
+};
+
+void node_record_write(const struct node_record *n, struct buf *out);
+
+/* Whether they say the same. */
+bool node_record_same(const struct node_record *a, const struct node_record *b);
+
+/* Reads a value; a field that is missing, or not of its type, stays empty. Returns 0, or
+ * -EBADMSG when it is no JSON object. */
+must_check_ int node_record_read(struct node_record *n, const void *p, size_t len);
+
+/* A name that fits into a key and on a line: letters, digits, '.', '_', '-', ':' (as in
+ * hostname(7) and then some). */
+bool node_name_is_valid(const char *name);

@@ -1,0 +1,26 @@
+/*
+ * What an agent leaves for its restart on the same boot: the node, the lease, and how long the
+ * lease is good for. A small text for people and for the agent, lines of KEY=value, the last
+ * one a checksum; a text that a crash has cut off, or somebody has edited, counts as no place.
+ * Pure.
+ */
+#pragma once
+
+#include "member/node_record.h"
+#include "session/session.h"
+
+struct place {
+        char cluster[NODE_NAME_MAX + 1];
+        char core[17];           /* the id of the core's cluster, in hex */
+        char endpoint[320];      /* the URL that answered last, ... */
+        char at[80];             /* ... and where that was: address:port */
+        struct node_record self; /* without version and leaving */
+        struct session_place session;
+};
+
+#define PLACE_BYTES_MAX 2048 /* less than a page: one write of it is whole, or not there */
+
+void place_write(const struct place *p, struct buf *out);
+
+/* Returns 0, or -EBADMSG. */
+must_check_ int place_read(struct place *p, const void *bytes, size_t len);

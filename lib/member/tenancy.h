@@ -1,0 +1,32 @@
+/*
+ * Until when this host holds its place, as the agent publishes it for programs that depend on
+ * it: some bytes in a file, rewritten after each renewal, of which the reader has a descriptor
+ * (OpenTenancy of org.tenure.Membership1(5)). So a program that has to stop in time needs
+ * neither an answer from the agent nor a bus to know when that is.
+ *
+ * Instants are of the host's boot_now(). A reader may see the bytes while they are written: it
+ * reads again. Pure: bytes in, bytes out.
+ */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/base.h"
+#include "base/clock.h"
+
+#define TENANCY_BYTES 48
+
+struct tenancy {
+        int64_t lease; /* 0: no place is held, and the rest means nothing */
+        nsec_t ttl;
+        struct boot_time deadline; /* held until then, unless a later one is written */
+        uint64_t time_ns;          /* the number of the time namespace of the deadline
+                                      (time_namespaces(7)); 0: not known */
+        bool leaving; /* no later one will be written: the place is given back by then, or once
+                         nobody has a lock on the file any more */
+};
+
+void tenancy_write(const struct tenancy *t, uint8_t out[static TENANCY_BYTES]);
+
+/* Returns 0 or -EBADMSG. */
+must_check_ int tenancy_read(struct tenancy *ret, const void *bytes, size_t len);

@@ -1,0 +1,604 @@
+/* Keeps the membership current: one range, page by page, then a watch from the revision after
+ * it, which is resumed after a break from where it ended, in the history in which it ended. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "member/internal.h"
+
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* for an endpoint that speaks */
+#define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
+#define PAGE 2000                         /* keys */
+#define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
+#define OUT_OF_MEMORY "out of memory"
+
+static void set_synced(struct member *m, bool synced)
+{
+        if (m->synced == synced)
+                return;
+        m->synced = synced;
+        m->events->synced(m->userdata, synced);
+}
+
+static void again(struct member *m, const char *why)
+{
+        struct boot_time now = m->now;
+
+        log_debug("Not following the membership: %s.", why);
+        set_synced(m, false);
+        m->view_peer = (m->view_peer + 1) % m->n_peers;
+        m->view_retry_at = boot_add(now, pace_next(&m->view_pace, m->n_peers, now));
+}
+
+enum kind { NODES, SERVICES, N_KINDS };
+
+/* What is behind `nodes/` or `services/` in a key under our prefix; empty for another one. */
+static struct view name_in(const struct member *m, const ProtobufCBinaryData *key,
+                           const char *folder)
+{
+        size_t n = strlen(m->prefix), k = strlen(folder);
+
+        if (key->len <= n + k || memcmp(key->data, m->prefix, n) != 0 ||
+            memcmp(key->data + n, folder, k) != 0)
+                return (struct view){0};
+        return (struct view){key->data + n + k, key->len - n - k};
+}
+
+static struct view name_of(const struct member *m, const ProtobufCBinaryData *key,
+                           enum kind kind)
+{
+        return name_in(m, key, kind == NODES ? "nodes/" : "services/");
+}
+
+/* Another host has found our place held, and says so to us. */
+static void feed_claim(struct member *m, const Pb__KeyValue *kv)
+{
+        struct view name = name_in(m, &kv->key, "claims/");
+        struct node_record by;
+
+        if (name.len == 0 || m->session.lease == 0 || kv->lease == m->session.lease ||
+            bytes_cmp(name.p, name.len, m->self.name, strlen(m->self.name)) != 0)
+                return;
+        if (node_record_read(&by, kv->value.data, kv->value.len) == 0)
+                m->events->claimed(m->userdata, &by);
+}
+
+/* Whether @name is that of our node, or of a service on it. */
+static bool is_of_ours(const struct member *m, struct view name, enum kind kind)
+{
+        const uint8_t *slash = memchr(name.p, '/', name.len);
+        size_t len = strlen(m->self.name);
+
+        if (kind == SERVICES) {
+                if (!slash)
+                        return false;
+                name.len -= (size_t) (slash + 1 - name.p);
+                name.p = slash + 1;
+        }
+        return name.len >= len && memcmp(name.p, m->self.name, len) == 0 &&
+               (name.len == len || name.p[len] == '/');
+}
+
+/* Returns -ENOMEM: what is known has a hole, and is to be read again. */
+static int feed(struct member *m, const Pb__KeyValue *kv, enum kind kind)
+{
+        struct view name = name_of(m, &kv->key, kind), value = {kv->value.data, kv->value.len};
+
+        if (name.len == 0)
+                return 0;
+        m->publications.look |= is_of_ours(m, name, kind);
+        if (kind == NODES)
+                return membership_put(&m->members, name, value, kv->lease, kv->create_revision,
+                                      kv->mod_revision);
+        return services_put(&m->services, name, value, kv->lease, kv->create_revision,
+                            kv->mod_revision);
+}
+
+static int feed_event(struct member *m, const Pb__Event *e, enum kind kind)
+{
+        struct view name;
+
+        if (e->type == PB__EVENT__EVENT_TYPE__PUT)
+                return feed(m, e->kv, kind);
+        name = name_of(m, &e->kv->key, kind);
+        if (name.len == 0)
+                return 0;
+        m->publications.look |= is_of_ours(m, name, kind);
+        if (kind == NODES)
+                membership_delete(&m->members, name, e->kv->mod_revision);
+        else
+                services_delete(&m->services, name, e->kv->mod_revision);
+        return 0;
+}
+
+/* Of one revision nodes come first: what hung on the lease of one that left, left for its
+ * reason. */
+static int feed_events(struct member *m, Pb__Event **events, size_t n)
+{
+        for (size_t i = 0, end; i < n; i = end) {
+                int64_t revision = events[i]->kv ? events[i]->kv->mod_revision : 0;
+                int r = 0;
+
+                for (end = i + 1;
+                     end < n && events[end]->kv && events[end]->kv->mod_revision == revision;)
+                        end++;
+                if (!events[i]->kv || revision <= m->members.revision)
+                        continue; /* of nothing; or announced before (A41) */
+                for (enum kind kind = NODES; kind < N_KINDS; kind++)
+                        for (size_t k = i; k < end && r == 0; k++)
+                                r = feed_event(m, events[k], kind);
+                if (r < 0)
+                        return r;
+                for (size_t k = i; k < end; k++)
+                        if (events[k]->type == PB__EVENT__EVENT_TYPE__PUT)
+                                feed_claim(m, events[k]->kv);
+        }
+        return 0;
+}
+
+/* ---- watch ---- */
+
+/* The watch is of no use: the next thing is a range. */
+static void from_the_top(struct member *m, const char *why)
+{
+        m->members.revision = 0;
+        rpc_call_cancel(m->watch);
+        again(m, why);
+}
+
+static void watch_message(struct rpc_call *call, struct view bytes)
+{
+        struct member *m = call->userdata;
+        struct peer *asked = &m->peers[m->view_peer];
+        Pb__WatchResponse *r = NULL;
+
+        if (pb_unpack(&pb__watch_response__descriptor, bytes, &r) == 0 && !r->header)
+                r = pb_free(r);
+        if (!r) /* its answer is lost to us */
+                return from_the_top(m, "its answer cannot be parsed");
+        switch (member_hear(m, asked, r->header)) {
+        case WORLD_FOREIGN:
+                pb_free(r);
+                return view_move(m, "it is of another cluster");
+        case WORLD_NEW: /* it is canceled already */
+                pb_free(r);
+                return;
+        case WORLD_OURS:
+                break;
+        }
+        m->heard_at = m->now;
+        m->creating = false;
+        if (r->canceled) {
+                /* History was compacted under us, or the watch was refused. */
+                from_the_top(m, "the watch was canceled");
+                if (r->created) /* it may be our login that has ended: etcd does not say */
+                        peer_log_in_again(asked);
+        } else if (r->created) {
+                /* From a revision on that it does not have: it is late, or it has begun anew.
+                 */
+                if (r->header && r->header->revision < m->members.revision)
+                        view_doubt(m);
+                else
+                        set_synced(m, true);
+        }
+        if (feed_events(m, r->events, r->n_events) < 0) {
+                pb_free(r);
+                return from_the_top(m, OUT_OF_MEMORY);
+        }
+        /* Nothing came, up to here. Debian's etcd 3.4 may say so ahead of events (etcd 15220):
+         * so this is for those who wait, not for where to go on. */
+        if (r->n_events == 0 && !r->created && !r->canceled && r->header && m->synced)
+                m->progress = max_of(m->progress, r->header->revision);
+        /* A response holds whole revisions: all of the last one is announced now. */
+        if (r->n_events > 0 && r->events[r->n_events - 1]->kv)
+                m->members.revision = max_of(m->members.revision,
+                                             r->events[r->n_events - 1]->kv->mod_revision);
+        pb_free(r);
+}
+
+static void watch_status(struct rpc_call *call, enum rpc_code code, const char *message)
+{
+        struct member *m = call->userdata;
+
+        (void) code;
+        m->view_op++; /* what was asked there is of no interest any more */
+        m->asking = false;
+        again(m, message);
+}
+
+static void watch_close(struct rpc_call *call)
+{
+        struct member *m = call->userdata;
+
+        m->watch = NULL;
+        m->creating = false;
+}
+
+static const struct rpc_handler watch_handler = {
+        .on_message = watch_message, .on_status = watch_status, .on_close = watch_close};
+
+static ProtobufCBinaryData prefix_end(const struct member *m, uint8_t *end)
+{
+        size_t n = strlen(m->prefix);
+
+        memcpy(end, m->prefix, n);
+        end[n - 1]++; /* it ends in '/' */
+        return pb_bytes(end, n);
+}
+
+static void start_watch(struct member *m, struct peer *p)
+{
+        Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+        uint8_t end[1024];
+
+        create.key = pb_bytes(m->prefix, strlen(m->prefix));
+        create.range_end = prefix_end(m, end);
+        create.start_revision = min_of(m->members.revision, INT64_MAX - 1) + 1;
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+        q.create_request = &create;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) < 0 || rpc_call_new(peer_rpc(p), "/etcdserverpb.Watch/Watch", true,
+                                              &watch_handler, m, &m->watch) < 0)
+                return again(m, "the connection broke");
+        (void) !rpc_call_send(m->watch, b.data, buf_len(&b));
+        m->creating = true;
+        m->answer_by = boot_add(m->now, RANGE_TIMEOUT);
+        peer_kick(p);
+}
+
+int64_t member_revision(const struct member *m)
+{
+        return max_of(m->members.revision, m->progress);
+}
+
+void member_ask_revision(struct member *m)
+{
+        Pb__WatchProgressRequest progress = PB__WATCH_PROGRESS_REQUEST__INIT;
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+
+        if (!m->watch || !m->synced)
+                return;
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST;
+        q.progress_request = &progress;
+        pb_append(&b, &q.base);
+        if (buf_error(&b) == 0 && rpc_call_send(m->watch, b.data, buf_len(&b)) == 0)
+                peer_kick(&m->peers[m->view_peer]);
+}
+
+/* ---- range ---- */
+
+static void send_range(struct member *m, struct peer *p);
+static const struct member_node *known_node(struct member *m);
+
+/* The rest is asked for in a later turn: a large cluster's range delays no heartbeat. */
+static void next_page(struct member *m, struct peer *p, const Pb__KeyValue *last)
+{
+        buf_clear(&m->range_from);
+        buf_add(&m->range_from, last->key.data, last->key.len);
+        buf_add_u8(&m->range_from, 0);
+        if (buf_error(&m->range_from) < 0)
+                return again(m, OUT_OF_MEMORY);
+        if (!peer_rpc(p))
+                return again(m, "the connection broke");
+        send_range(m, p);
+}
+
+static void on_range(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__RangeResponse *r = u->reply;
+        bool first = m->range_revision == 0;
+        enum world_word word;
+
+        if (u->op != m->view_op)
+                return;
+        m->ranging = false;
+        if (code == RPC_RESOURCE_EXHAUSTED && strcmp(message, RPC_ANSWER_TOO_LARGE) == 0 &&
+            m->page > 1 && peer_rpc(u->peer)) {
+                m->page = max_of(m->page / 8, INT64_C(1));
+                return send_range(m, u->peer);
+        }
+        if (code != RPC_OK)
+                return again(m, message);
+        word = member_hear(m, u->peer, r->header);
+        if (word == WORLD_FOREIGN)
+                return again(m, "it is of another cluster");
+        if (word == WORLD_NEW && !first)
+                return; /* begins with the first page */
+        m->heard_at = m->now;
+        if (first) {
+                membership_resync_begin(&m->members);
+                services_resync_begin(&m->services);
+                m->range_revision = r->header->revision;
+        }
+        for (enum kind kind = NODES; kind < N_KINDS; kind++)
+                for (size_t i = 0; i < r->n_kvs; i++)
+                        if (feed(m, r->kvs[i], kind) < 0)
+                                return again(m, OUT_OF_MEMORY);
+        m->page = min_of(2 * m->page, (int64_t) PAGE);
+        if (r->more && r->n_kvs > 0)
+                return next_page(m, u->peer, r->kvs[r->n_kvs - 1]);
+        membership_resync_end(&m->members, m->range_revision);
+        services_resync_end(&m->services, m->range_revision);
+        m->publications.look = true;
+        /* Where there is a node, it tells whether the history is still the one that was read
+         * (resume()). Without one the same connection does: who has begun anew has lost it. */
+        if (!known_node(m) && peer_rpc(u->peer))
+                start_watch(m, u->peer);
+}
+
+static void send_range(struct member *m, struct peer *p)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        uint8_t end[1024];
+
+        q.key = pb_bytes(buf_head(&m->range_from), buf_len(&m->range_from));
+        q.range_end = prefix_end(m, end);
+        q.limit = m->page;
+        q.revision = m->range_revision;
+        if (member_call(p, ++m->view_op, "/etcdserverpb.KV/Range", &q.base,
+                        &pb__range_response__descriptor, on_range) < 0)
+                return again(m, "the connection broke");
+        m->ranging = true;
+        m->answer_by = boot_add(m->now, RANGE_TIMEOUT);
+}
+
+static void start_range(struct member *m, struct peer *p)
+{
+        if (m->page == 0)
+                m->page = PAGE;
+        m->range_revision = 0;
+        buf_clear(&m->range_from);
+        buf_add(&m->range_from, m->prefix, strlen(m->prefix));
+        if (buf_error(&m->range_from) < 0)
+                return again(m, OUT_OF_MEMORY);
+        send_range(m, p);
+}
+
+/* ---- is it the history that we know? ---- */
+
+#define COMPACTED "etcdserver: mvcc: required revision has been compacted"
+#define FUTURE "etcdserver: mvcc: required revision is a future revision"
+
+/* The node that changed last, as of the last revision that was told: whose history has it as we
+ * know it is ours. Leases are random. */
+static const struct member_node *known_node(struct member *m)
+{
+        struct member_node *n, *last = NULL;
+
+        RB_FOREACH (n, member_tree, &m->members.nodes)
+                if (!last || n->mod_revision > last->mod_revision)
+                        last = n;
+        return last;
+}
+
+static bool has_known_node(struct member *m, const Pb__RangeResponse *r)
+{
+        const struct member_node *n = known_node(m);
+
+        return n && r->n_kvs == 1 && r->kvs[0]->lease == n->lease &&
+               r->kvs[0]->create_revision == n->create_revision &&
+               r->kvs[0]->mod_revision == n->mod_revision;
+}
+
+/* At @revision, by what the replica has; 0: by what the cluster has now. */
+static void ask_node(struct member *m, struct peer *p, int64_t revision,
+                     void (*done)(struct unary *u, enum rpc_code code, const char *message))
+{
+        cleanup_(buf_fini) struct buf key = {0};
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        buf_printf(&key, "%snodes/%s", m->prefix, known_node(m)->record.name);
+        if (buf_error(&key) < 0)
+                return again(m, OUT_OF_MEMORY);
+        q.key = pb_bytes(buf_head(&key), buf_len(&key));
+        q.revision = revision;
+        q.serializable = revision > 0;
+        q.keys_only = true;
+        if (!peer_rpc(p) || member_call(p, ++m->view_op, "/etcdserverpb.KV/Range", &q.base,
+                                        &pb__range_response__descriptor, done) < 0)
+                return again(m, "the connection broke");
+        m->checking = true;
+        m->answer_by = boot_add(m->now, QUESTION_TIMEOUT);
+}
+
+/* Whether the answer counts. */
+static bool hear_history(struct member *m, struct unary *u, enum rpc_code code,
+                         const char *message)
+{
+        const Pb__RangeResponse *r = u->reply;
+        enum world_word word;
+
+        if (code != RPC_OK) {
+                again(m, message);
+                return false;
+        }
+        word = member_hear(m, u->peer, r->header);
+        if (word == WORLD_FOREIGN)
+                again(m, "it is of another cluster");
+        if (word == WORLD_OURS)
+                m->heard_at = m->now;
+        return word == WORLD_OURS; /* a new one begins with a range */
+}
+
+static void another_history(struct member *m, struct unary *u)
+{
+        const Pb__RangeResponse *r = u->reply;
+        char why[256];
+
+        snprintf(why, sizeof(why),
+                 "The core at %s was emptied or restored: it does not have what there was at "
+                 "revision %" PRId64,
+                 peer_name(u->peer), m->members.revision);
+        member_begin_world(m, r->header, why);
+}
+
+static void on_history(struct unary *u, enum rpc_code code, const char *message);
+
+static void on_revision(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__RangeResponse *r = u->reply;
+
+        if (u->op != m->view_op)
+                return;
+        m->checking = false;
+        if (!hear_history(m, u, code, message))
+                return;
+        if (r->header->revision < m->members.revision)
+                return another_history(m, u);
+        m->caught_up = true;
+        ask_node(m, u->peer, m->members.revision, on_history);
+}
+
+static void on_history(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+
+        if (u->op != m->view_op)
+                return;
+        m->checking = false;
+        if (code == RPC_OUT_OF_RANGE && strcmp(message, COMPACTED) == 0) {
+                m->members.revision = 0;
+                return start_range(m, u->peer);
+        }
+        /* The replica is late, or the core has begun anew. */
+        if (code == RPC_OUT_OF_RANGE && strcmp(message, FUTURE) == 0 && !m->caught_up)
+                return ask_node(m, u->peer, 0, on_revision);
+        if (!hear_history(m, u, code, message))
+                return;
+        if (has_known_node(m, u->reply))
+                start_watch(m, u->peer);
+        else
+                another_history(m, u);
+}
+
+/* A watch that goes on behind a revision goes on in whatever history is there, and a core that
+ * was emptied may have come as far as it was. */
+static void resume(struct member *m, struct peer *p)
+{
+        m->caught_up = false;
+        if (known_node(m))
+                return ask_node(m, p, m->members.revision, on_history);
+        m->members.revision = 0;
+        start_range(m, p);
+}
+
+static void stop(struct member *m)
+{
+        m->view_op++;
+        m->ranging = m->asking = m->creating = m->checking = false;
+        if (m->watch)
+                rpc_call_cancel(m->watch);
+}
+
+/* ---- has it begun anew? ---- */
+
+static void on_answer(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__RangeResponse *r = u->reply;
+        enum world_word word;
+        char why[256];
+
+        if (u->op != m->view_op)
+                return;
+        if (code != RPC_OK || !r->header) {
+                stop(m);
+                return again(m, message);
+        }
+        /* It may be behind what others have said since it was asked for. That is no reason to
+         * ask once more, which would hold this answer to what is known by now. */
+        word = member_hear(m, u->peer, r->header);
+        m->asking = false;
+        if (word != WORLD_OURS)
+                return view_move(m, "it is of another cluster");
+        if (r->header->revision >= m->floor) {
+                set_synced(m, m->watch != NULL); /* the replica was only late */
+                return;
+        }
+        snprintf(why, sizeof(why),
+                 "The core at %s was emptied or restored: it is at revision %" PRId64
+                 " and was at %" PRId64,
+                 peer_name(u->peer), r->header->revision, m->floor);
+        member_begin_world(m, r->header, why);
+}
+
+/* A read that is linearizable, as they are unless it says otherwise, shows all that any replica
+ * had said before. */
+void view_doubt(struct member *m)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        struct peer *p = &m->peers[m->view_peer];
+
+        if (!m->watch || m->asking || !peer_rpc(p))
+                return;
+        q.key = pb_bytes(m->prefix, strlen(m->prefix));
+        q.count_only = true;
+        m->floor = max_of(m->members.revision, m->world.revision);
+        if (member_call(p, ++m->view_op, "/etcdserverpb.KV/Range", &q.base,
+                        &pb__range_response__descriptor, on_answer) < 0)
+                return; /* the connection is going, and the watch with it */
+        m->asking = true;
+        m->answer_by = boot_add(m->now, QUESTION_TIMEOUT);
+}
+
+/* ---- ---- */
+
+void view_move(struct member *m, const char *why)
+{
+        if (!m->watch && !m->ranging && !m->asking && !m->checking)
+                return;
+        stop(m);
+        again(m, why);
+        /* The next one may do better. */
+        if (!pace_is_round(&m->view_pace, m->n_peers))
+                m->view_retry_at = m->now;
+}
+
+void view_restart(struct member *m)
+{
+        stop(m);
+        membership_forget_revisions(&m->members);
+        services_forget_revisions(&m->services);
+        m->progress = 0;
+        set_synced(m, false);
+        /* A core that says at each answer that it has begun anew is not asked in a circle. */
+        m->view_retry_at = boot_add(m->now, pace_next(&m->view_pace, m->n_peers, m->now));
+}
+
+struct boot_time view_next(const struct member *m)
+{
+        if (m->no_view)
+                return BOOT_TIME_NEVER;
+        if (m->ranging || m->asking || m->creating || m->checking)
+                return m->answer_by;
+        return m->watch ? BOOT_TIME_NEVER : m->view_retry_at;
+}
+
+void view_run(struct member *m, struct boot_time now)
+{
+        struct peer *p;
+
+        if (m->no_view)
+                return;
+        if ((m->ranging || m->asking || m->creating || m->checking) &&
+            !boot_before(now, m->answer_by))
+                view_move(m, "the replica does not answer");
+        if (m->watch || m->ranging || m->checking || boot_before(now, m->view_retry_at))
+                return;
+        p = member_speaking_peer(m, m->view_peer);
+        if (!p) { /* then another one: a connection that is not needed is not made */
+                m->view_peer = (m->view_peer + 1) % m->n_peers;
+                m->view_retry_at = boot_add(now, LOOK_AGAIN);
+                return;
+        }
+        m->view_peer = (size_t) (p - m->peers);
+        if (m->members.revision == 0)
+                start_range(m, p);
+        else
+                resume(m, p);
+}

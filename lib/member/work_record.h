@@ -1,0 +1,38 @@
+/*
+ * What a member of a group that shares work says of itself, as JSON in the core: its weight,
+ * and which tasks it can have: a number, of those that are called 1, 2 and so on, or their
+ * names.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+
+/* As many as a member can have; and what their names may take in the core. */
+#define WORK_TASKS_MAX 10000
+#define WORK_RECORD_MAX 65536
+
+struct work_record {
+        unsigned weight;
+        size_t n;     /* tasks */
+        char **names; /* sorted, each once; NULL: they are numbered from 1 on */
+};
+
+void work_record_fini(struct work_record *r);
+
+/* Of @n tasks: of these @names, in any order, or, NULL, of numbered ones. Returns 0; -EINVAL: a
+ * name that is none, which is *@ret_bad, or comes twice; -EMSGSIZE: too many, or too long; or
+ * -ENOMEM. */
+must_check_ int work_record_make(struct work_record *ret, unsigned weight,
+                                 const char *const *names, size_t n, const char **ret_bad);
+
+bool work_record_has(const struct work_record *r, const char *task);
+
+/* The name of number @i, from 0 on; in @room where it is a number. */
+#define WORK_NUMBER_MAX 24
+const char *work_record_name(const struct work_record *r, size_t i,
+                             char room[static WORK_NUMBER_MAX]);
+
+void work_record_write(const struct work_record *r, struct buf *out);
+/* Returns 0, -EBADMSG or -ENOMEM. */
+must_check_ int work_record_read(struct work_record *ret, const void *p, size_t len);

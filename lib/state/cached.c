@@ -1,0 +1,304 @@
+#include "state/cached.h"
+
+/* A change that was refused comes again; so long nobody gets between it and the end of what it
+ * waits for. */
+#define AWAITED_FOR NSEC_PER_SEC
+#define RESTS_FOR (10 * NSEC_PER_SEC)
+
+static void remove_at(struct cached *c, size_t i)
+{
+        struct cached_range *r = c->ranges[i];
+
+        c->bytes -= sizeof(*r) + r->span.from.len + r->span.end.len;
+        free(r);
+        memmove(c->ranges + i, c->ranges + i + 1, (--c->n - i) * sizeof(*c->ranges));
+}
+
+void cached_fini(struct cached *c)
+{
+        while (c->n > 0)
+                remove_at(c, c->n - 1);
+        free(c->ranges);
+        *c = (struct cached){0};
+}
+
+struct cached_range *cached_find(const struct cached *c, uint64_t serial)
+{
+        for (size_t i = 0; i < c->n; i++)
+                if (c->ranges[i]->serial == serial)
+                        return c->ranges[i];
+        return NULL;
+}
+
+static struct lease_time last_end(const struct cached_range *r)
+{
+        struct lease_time end = {0};
+
+        for (size_t i = 0; i < r->n_issuers; i++)
+                end = lease_time_max(end, r->issuers[i].until);
+        return end;
+}
+
+bool cached_is_live(const struct cached_range *r, struct lease_time now)
+{
+        return lease_time_before(now, last_end(r));
+}
+
+struct lease_time cached_until(const struct cached_range *r, uint64_t issuer)
+{
+        for (size_t i = 0; i < r->n_issuers; i++)
+                if (r->issuers[i].id == issuer)
+                        return r->issuers[i].until;
+        return (struct lease_time){0};
+}
+
+/* What was awaited ended by its time alone, or will: not all of it was given back. */
+static bool is_overdue(const struct cached_range *r)
+{
+        return r->awaited && lease_time_before(r->awaited_at, last_end(r));
+}
+
+/* A change that was refused may have been given up since, as by who has no time to wait for the
+ * end of a term: it would be again the next time. */
+static bool holds_back(const struct cached_range *r, struct lease_time now)
+{
+        return lease_time_before(now, r->rests_until) ||
+               (is_overdue(r) &&
+                lease_time_before(now, lease_time_add(last_end(r), RESTS_FOR))) ||
+               (r->awaited && lease_time_diff(now, r->awaited_at) < AWAITED_FOR);
+}
+
+bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
+                       struct lease_time now)
+{
+        for (size_t i = 0; i < c->n; i++)
+                if (kv_spans_overlap(&c->ranges[i]->span, span) &&
+                    holds_back(c->ranges[i], now))
+                        return true;
+        return false;
+}
+
+static bool is_same(const struct kv_span *a, const struct kv_span *b)
+{
+        return a->single == b->single && a->to_end == b->to_end &&
+               bytes_cmp(a->from.p, a->from.len, b->from.p, b->from.len) == 0 &&
+               bytes_cmp(a->end.p, a->end.len, b->end.p, b->end.len) == 0;
+}
+
+static void sweep(struct cached *c, struct lease_time now)
+{
+        for (size_t i = c->n; i > 0; i--)
+                if (!cached_is_live(c->ranges[i - 1], now) &&
+                    !holds_back(c->ranges[i - 1], now))
+                        remove_at(c, i - 1);
+}
+
+static int add_range(struct cached *c, const struct kv_span *span, struct cached_range **ret)
+{
+        size_t size = sizeof(struct cached_range) + span->from.len + span->end.len;
+        struct cached_range *r;
+
+        if (array_reserve(&c->ranges, &c->cap, c->n + 1, sizeof(*c->ranges)) < 0)
+                return -ENOMEM;
+        r = calloc(1, size);
+        if (!r)
+                return -ENOMEM;
+        r->span = (struct kv_span){.from = {r->bytes, span->from.len},
+                                   .end = {r->bytes + span->from.len, span->end.len},
+                                   .single = span->single,
+                                   .to_end = span->to_end};
+        if (span->from.len > 0)
+                memcpy(r->bytes, span->from.p, span->from.len);
+        if (span->end.len > 0)
+                memcpy(r->bytes + span->from.len, span->end.p, span->end.len);
+        c->ranges[c->n++] = r;
+        c->bytes += size;
+        *ret = r;
+        return 0;
+}
+
+static int promise(struct cached_range *r, uint64_t issuer, struct lease_time now,
+                   struct lease_time until)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < r->n_issuers; i++)
+                if (r->issuers[i].id == issuer) {
+                        r->issuers[i].until = lease_time_max(r->issuers[i].until, until);
+                        return 0;
+                }
+        for (size_t i = 0; i < r->n_issuers; i++)
+                if (lease_time_before(now, r->issuers[i].until))
+                        r->issuers[n++] = r->issuers[i];
+        r->n_issuers = n;
+        if (n == CACHED_ISSUERS_MAX)
+                return -ENOSPC;
+        r->issuers[r->n_issuers++] = (struct cached_issuer){issuer, until};
+        return 0;
+}
+
+int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer,
+                   struct lease_time now, struct lease_time until, struct cached_range **ret)
+{
+        struct cached_range *r = NULL;
+        int k;
+
+        for (size_t i = 0; i < c->n && !r; i++)
+                if (is_same(&c->ranges[i]->span, span))
+                        r = c->ranges[i];
+        if (!r) {
+                if (c->n == CACHED_RANGES_MAX)
+                        sweep(c, now);
+                if (c->n == CACHED_RANGES_MAX)
+                        return -ENOSPC;
+                k = add_range(c, span, &r);
+                if (k < 0)
+                        return k;
+                r->serial = ++c->last_serial;
+        }
+        r->awaited = false; /* or none would be given */
+        k = promise(r, issuer, now, until);
+        *ret = r;
+        return k;
+}
+
+void cached_return(struct cached *c, uint64_t serial, uint64_t issuer, struct lease_time until)
+{
+        struct cached_range *r = cached_find(c, serial);
+
+        for (size_t i = 0; r && i < r->n_issuers; i++)
+                if (r->issuers[i].id == issuer && r->issuers[i].until.ns == until.ns) {
+                        r->issuers[i] = r->issuers[--r->n_issuers];
+                        c->n_returned++;
+                        return;
+                }
+}
+
+void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cached_wait *wait)
+{
+        struct cached_range *r = c->ranges[i];
+        struct lease_time end = last_end(r);
+
+        if (!lease_time_before(now, end)) {
+                if (is_overdue(r)) { /* whoever has it still has another range */
+                        r->rests_until = lease_time_add(end, RESTS_FOR);
+                        r->serial = ++c->last_serial;
+                }
+                r->awaited = false;
+                r->n_issuers = 0;
+                if (!holds_back(r, now))
+                        remove_at(c, i);
+                return;
+        }
+        r->awaited = true;
+        r->awaited_at = now;
+        c->n_awaited++;
+        if (wait->serial == 0 || lease_time_before(wait->until, end))
+                *wait = (struct cached_wait){r->serial, end};
+}
+
+void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
+                   struct cached_wait *wait)
+{
+        for (size_t i = c->n; i > 0; i--)
+                if (kv_spans_overlap(&c->ranges[i - 1]->span, span))
+                        cached_touch(c, i - 1, now, wait);
+}
+
+/* ---- in a snapshot ---- */
+
+enum { SINGLE = 1, TO_END = 2, AWAITED = 4 };
+
+void cached_save(const struct cached *c, struct buf *out)
+{
+        if (c->last_serial == 0)
+                return;
+        buf_add_u64(out, c->last_serial);
+        buf_add_u64(out, c->n);
+        for (size_t i = 0; i < c->n; i++) {
+                const struct cached_range *r = c->ranges[i];
+
+                buf_add_u64(out, r->serial);
+                buf_add_u8(out, (uint8_t) ((r->span.single ? SINGLE : 0) |
+                                           (r->span.to_end ? TO_END : 0) |
+                                           (r->awaited ? AWAITED : 0)));
+                buf_add_bytes(out, r->span.from.p, r->span.from.len);
+                buf_add_bytes(out, r->span.end.p, r->span.end.len);
+                buf_add_u64(out, (uint64_t) r->awaited_at.ns);
+                buf_add_u64(out, (uint64_t) r->rests_until.ns);
+                buf_add_u64(out, r->n_issuers);
+                for (size_t k = 0; k < r->n_issuers; k++) {
+                        buf_add_u64(out, r->issuers[k].id);
+                        buf_add_u64(out, (uint64_t) r->issuers[k].until.ns);
+                }
+        }
+}
+
+static int load_issuers(struct cached_range *r, struct view *in)
+{
+        uint64_t n, id, until;
+        int k = view_u64(in, &n);
+
+        if (k == 0 && n > CACHED_ISSUERS_MAX)
+                return -EBADMSG;
+        for (; k == 0 && r->n_issuers < n; r->n_issuers++) {
+                k = view_u64(in, &id);
+                if (k == 0)
+                        k = view_u64(in, &until);
+                if (k == 0 && until > INT64_MAX)
+                        return -EBADMSG;
+                if (k == 0)
+                        r->issuers[r->n_issuers] = (struct cached_issuer){id, {(nsec_t) until}};
+        }
+        return k;
+}
+
+static int load_range(struct cached *c, struct view *in)
+{
+        struct kv_span span = {0};
+        struct cached_range *r;
+        uint64_t serial, awaited_at, rests_until;
+        uint8_t flags;
+        int k = view_u64(in, &serial);
+
+        if (k == 0)
+                k = view_u8(in, &flags);
+        if (k == 0)
+                k = view_bytes(in, &span.from);
+        if (k == 0)
+                k = view_bytes(in, &span.end);
+        if (k == 0)
+                k = view_u64(in, &awaited_at);
+        if (k == 0)
+                k = view_u64(in, &rests_until);
+        if (k < 0)
+                return k;
+        if (serial == 0 || serial > c->last_serial || cached_find(c, serial) ||
+            flags > (SINGLE | TO_END | AWAITED) || awaited_at > INT64_MAX ||
+            rests_until > INT64_MAX || span.from.len + span.end.len > CACHED_SPAN_MAX)
+                return -EBADMSG;
+        span.single = flags & SINGLE;
+        span.to_end = flags & TO_END;
+        k = add_range(c, &span, &r);
+        if (k < 0)
+                return k;
+        r->serial = serial;
+        r->awaited = flags & AWAITED;
+        r->awaited_at = (struct lease_time){(nsec_t) awaited_at};
+        r->rests_until = (struct lease_time){(nsec_t) rests_until};
+        return load_issuers(r, in);
+}
+
+int cached_load(struct cached *c, struct view *in)
+{
+        uint64_t n;
+        int k = view_u64(in, &c->last_serial);
+
+        if (k == 0)
+                k = view_u64(in, &n);
+        if (k == 0 && (c->last_serial == 0 || n > CACHED_RANGES_MAX))
+                k = -EBADMSG;
+        for (; k == 0 && c->n < n;)
+                k = load_range(c, in);
+        return k;
+}

@@ -1,0 +1,672 @@
+#include "state/kv.h"
+
+#define COMPACT_MAX 2048 /* changes, in one step: some 5 ms */
+
+static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
+{
+        return bytes_cmp(a->bytes, a->len, b->bytes, b->len);
+}
+
+static bool is_live(const struct kv_key *k)
+{
+        return k->newest && kv_live(k);
+}
+
+static size_t live_below(const struct kv_key *k)
+{
+        return k ? k->n_live : 0;
+}
+
+static int64_t created(const struct kv_key *k)
+{
+        return is_live(k) ? k->newest->create_revision : 0;
+}
+
+static int64_t elder(int64_t a, int64_t b)
+{
+        return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static void count_again(struct kv_key *k)
+{
+        const struct kv_key *left = RB_LEFT(k, by_key), *right = RB_RIGHT(k, by_key);
+
+        k->n_live = (uint32_t) (is_live(k) + live_below(left) + live_below(right));
+        k->eldest = created(k);
+        if (left)
+                k->eldest = elder(k->eldest, left->eldest);
+        if (right)
+                k->eldest = elder(k->eldest, right->eldest);
+}
+
+/* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
+ * a new or a removed one. So a key is not live when it comes and when it goes, which changes
+ * the count of nobody above it; lives() and dies() tell what becomes of it in between. */
+#undef RB_AUGMENT
+#define RB_AUGMENT(k) count_again(k)
+
+TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
+
+/* @k has come to life: all above it have one more, and nothing else of them has changed. */
+static void lives(struct kv_key *k)
+{
+        int64_t born = created(k);
+
+        for (; k; k = RB_PARENT(k, by_key)) {
+                k->n_live++;
+                k->eldest = elder(k->eldest, born);
+        }
+}
+
+static void dies(struct kv_key *k)
+{
+        for (; k; k = RB_PARENT(k, by_key))
+                count_again(k);
+}
+
+/* @k has another newest version than before. */
+static void count(struct kv_key *k, bool was_live)
+{
+        if (is_live(k) && !was_live)
+                lives(k);
+        else if (!is_live(k) && was_live)
+                dies(k);
+}
+
+struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end)
+{
+        return (struct kv_span){
+                .from = {key->data, key->len},
+                .end = {range_end->data, range_end->len},
+                .single = range_end->len == 0,
+                .to_end = range_end->len == 1 && range_end->data[0] == 0,
+        };
+}
+
+bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len)
+{
+        int c = bytes_cmp(key, key_len, span->from.p, span->from.len);
+
+        if (span->single)
+                return c == 0;
+        if (c < 0)
+                return false;
+        return span->to_end || bytes_cmp(key, key_len, span->end.p, span->end.len) < 0;
+}
+
+bool kv_span_is_empty(const struct kv_span *s)
+{
+        return !s->single && !s->to_end &&
+               bytes_cmp(s->from.p, s->from.len, s->end.p, s->end.len) >= 0;
+}
+
+bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b)
+{
+        if (kv_span_is_empty(a) || kv_span_is_empty(b))
+                return false;
+        return kv_span_has(a, b->from.p, b->from.len) || kv_span_has(b, a->from.p, a->from.len);
+}
+
+void kv_init(struct kv *kv)
+{
+        *kv = (struct kv){0};
+        RB_INIT(&kv->keys);
+        kept_init(&kv->kept);
+}
+
+static size_t version_cost(const struct kv_version *v)
+{
+        return sizeof(*v) + v->value_len + sizeof(void *);
+}
+
+struct kv_key *kv_key_release(struct kv_key *k)
+{
+        if (k && --k->n_held == 0)
+                free(k);
+        return NULL;
+}
+
+static void key_free(struct kv *kv, struct kv_key *k)
+{
+        RB_REMOVE(kv_tree, &kv->keys, k);
+        kv->n_all--;
+        kv->n_gone++;
+        kv->bytes -= sizeof(*k) + k->len;
+        k->gone = true;
+        kv_key_release(k);
+}
+
+/* A compaction drops @v and what is older; the one before it is of @until. */
+static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
+{
+        while (v) {
+                struct kv_version *older = v->older;
+                int64_t revision = v->mod_revision;
+
+                kv->bytes -= version_cost(v);
+                if (!kept_take(&kv->kept, v, until, kv->compacted))
+                        free(v);
+                until = revision;
+                v = older;
+        }
+}
+
+/* Leaves first: nobody looks for a key any more, so that the tree need not stay one. */
+static void leaf_free(struct kv *kv, struct kv_key *k)
+{
+        struct kv_key *above = RB_PARENT(k, by_key);
+
+        if (!above)
+                RB_INIT(&kv->keys);
+        else if (RB_LEFT(above, by_key) == k)
+                RB_LEFT(above, by_key) = NULL;
+        else
+                RB_RIGHT(above, by_key) = NULL;
+        k->gone = true;
+        kv_key_release(k);
+}
+
+static bool versions_free(struct kv_key *k, size_t *left)
+{
+        while (k->newest && *left > 0) {
+                struct kv_version *v = k->newest;
+
+                k->newest = v->older;
+                free(v);
+                --*left;
+        }
+        return !k->newest;
+}
+
+bool kv_free_some(struct kv *kv, size_t *left)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys), *next;
+
+        if (!kept_free_some(&kv->kept, left))
+                return false;
+        for (; k; k = next) {
+                next = RB_LEFT(k, by_key) ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+                if (next)
+                        continue;
+                if (*left == 0 || !versions_free(k, left))
+                        return false;
+                *left -= *left > 0;
+                next = RB_PARENT(k, by_key);
+                leaf_free(kv, k);
+        }
+        free(kv->history);
+        kv->history = NULL;
+        return true;
+}
+
+void kv_fini(struct kv *kv)
+{
+        size_t all = SIZE_MAX;
+
+        kept_unpin_all(&kv->kept);
+        (void) !kv_free_some(kv, &all);
+        *kv = (struct kv){0};
+}
+
+struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys);
+
+        while (k) {
+                int c = bytes_cmp(key, key_len, k->bytes, k->len);
+
+                if (c == 0)
+                        return k;
+                k = c < 0 ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+        }
+        return NULL;
+}
+
+struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
+
+        if (span->single)
+                return kv_find(kv, span->from.p, span->from.len);
+        while (k) {
+                if (bytes_cmp(k->bytes, k->len, span->from.p, span->from.len) >= 0) {
+                        best = k;
+                        k = RB_LEFT(k, by_key);
+                } else {
+                        k = RB_RIGHT(k, by_key);
+                }
+        }
+        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
+}
+
+struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
+
+        if (span->single)
+                return kv_find(kv, span->from.p, span->from.len);
+        while (k) {
+                if (span->to_end ||
+                    bytes_cmp(k->bytes, k->len, span->end.p, span->end.len) < 0) {
+                        best = k;
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
+}
+
+static struct kv_key *within(const struct kv_span *span, struct kv_key *k)
+{
+        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
+}
+
+struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, RB_NEXT(kv_tree, NULL, k));
+}
+
+struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, RB_PREV(kv_tree, NULL, k));
+}
+
+/* What comes before @k in its subtree, and after it; @down: from the last key to the first. */
+static struct kv_key *before(const struct kv_key *k, bool down)
+{
+        return down ? RB_RIGHT(k, by_key) : RB_LEFT(k, by_key);
+}
+
+static struct kv_key *behind(const struct kv_key *k, bool down)
+{
+        return down ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
+}
+
+/* The first live key at or below @k, where there is one. */
+static struct kv_key *first_live(struct kv_key *k, bool down)
+{
+        for (;;)
+                if (live_below(before(k, down)) > 0)
+                        k = before(k, down);
+                else if (is_live(k))
+                        return k;
+                else
+                        k = behind(k, down);
+}
+
+static struct kv_key *next_live(struct kv_key *k, bool down)
+{
+        struct kv_key *up;
+
+        if (live_below(behind(k, down)) > 0)
+                return first_live(behind(k, down), down);
+        for (; (up = RB_PARENT(k, by_key)); k = up) {
+                if (k != before(up, down))
+                        continue;
+                if (is_live(up))
+                        return up;
+                if (live_below(behind(up, down)) > 0)
+                        return first_live(behind(up, down), down);
+        }
+        return NULL;
+}
+
+struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = kv_span_first(kv, span);
+
+        return !k || is_live(k) ? k : kv_live_next(span, k);
+}
+
+struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *k = kv_span_last(kv, span);
+
+        return !k || is_live(k) ? k : kv_live_prev(span, k);
+}
+
+struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, next_live(k, false));
+}
+
+struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k)
+{
+        return span->single ? NULL : within(span, next_live(k, true));
+}
+
+/* How many live keys are less than @bound. */
+static size_t live_before(const struct kv *kv, struct view bound)
+{
+        struct kv_key *k = RB_ROOT(&kv->keys);
+        size_t n = 0;
+
+        while (k) {
+                if (bytes_cmp(k->bytes, k->len, bound.p, bound.len) < 0) {
+                        n += is_live(k) + live_below(RB_LEFT(k, by_key));
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return n;
+}
+
+size_t kv_span_count(const struct kv *kv, const struct kv_span *span)
+{
+        size_t end, from;
+
+        if (span->single) {
+                const struct kv_key *k = kv_find(kv, span->from.p, span->from.len);
+
+                return k && kv_live(k);
+        }
+        from = live_before(kv, span->from);
+        end = span->to_end ? kv->n_keys : live_before(kv, span->end);
+        return end > from ? end - from : 0;
+}
+
+/* The key of @k's subtree that was created at @revision, which is the least in it. */
+static struct kv_key *eldest_below(struct kv_key *k, int64_t revision)
+{
+        for (;;) {
+                struct kv_key *left = RB_LEFT(k, by_key);
+
+                if (left && left->eldest == revision)
+                        k = left;
+                else if (created(k) == revision)
+                        return k;
+                else
+                        k = RB_RIGHT(k, by_key);
+        }
+}
+
+/* Takes @k instead of *@best if it is older, or sorts before it. */
+static void take_elder(struct kv_key **best, struct kv_key *k)
+{
+        if (created(k) != 0 && (!*best || created(k) < created(*best) ||
+                                (created(k) == created(*best) && kv_key_cmp(k, *best) < 0)))
+                *best = k;
+}
+
+/* The same with all below @k. */
+static void take_elder_below(struct kv_key **best, struct kv_key *k)
+{
+        if (k && k->eldest != 0 && (!*best || k->eldest <= created(*best)))
+                take_elder(best, eldest_below(k, k->eldest));
+}
+
+struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span)
+{
+        struct kv_key *top = RB_ROOT(&kv->keys), *best = NULL, *k;
+
+        /* The first on the way down that is in it; what is on both sides of it... */
+        while (top && !kv_span_has(span, top->bytes, top->len))
+                top = bytes_cmp(top->bytes, top->len, span->from.p, span->from.len) < 0
+                              ? RB_RIGHT(top, by_key)
+                              : RB_LEFT(top, by_key);
+        if (!top)
+                return NULL;
+        take_elder(&best, top);
+        if (span->single)
+                return best;
+        /* ...is cut by one end of the span each. */
+        for (k = RB_LEFT(top, by_key); k;) {
+                if (kv_span_has(span, k->bytes, k->len)) {
+                        take_elder(&best, k);
+                        take_elder_below(&best, RB_RIGHT(k, by_key));
+                        k = RB_LEFT(k, by_key);
+                } else {
+                        k = RB_RIGHT(k, by_key);
+                }
+        }
+        for (k = RB_RIGHT(top, by_key); k;) {
+                if (kv_span_has(span, k->bytes, k->len)) {
+                        take_elder(&best, k);
+                        take_elder_below(&best, RB_LEFT(k, by_key));
+                        k = RB_RIGHT(k, by_key);
+                } else {
+                        k = RB_LEFT(k, by_key);
+                }
+        }
+        return best;
+}
+
+bool kv_is_newest(const struct kv *kv, int64_t revision)
+{
+        return revision <= 0 || kv->history_from == kv->history_to ||
+               kv->history[kv->history_to - 1]->mod_revision <= revision;
+}
+
+const struct kv_version *kv_at(const struct kv_key *k, int64_t revision)
+{
+        const struct kv_version *v = k->newest;
+
+        while (v && revision > 0 && v->mod_revision > revision)
+                v = v->older;
+        return v && v->version > 0 ? v : NULL;
+}
+
+static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
+{
+        struct kv_key *k = calloc(1, sizeof(*k) + key_len);
+
+        if (!k)
+                return NULL;
+        k->n_held = 1;
+        k->len = (uint32_t) key_len;
+        memcpy(k->bytes, key, key_len);
+        kv->bytes += sizeof(*k) + key_len;
+        return k;
+}
+
+static int history_reserve(struct kv *kv)
+{
+        size_t n = kv->history_to - kv->history_from;
+
+        if (kv->history_to < kv->history_cap)
+                return 0;
+        if (kv->history_from > kv->history_cap / 2) {
+                memmove(kv->history, kv->history + kv->history_from,
+                        n * sizeof(struct kv_version *));
+                kv->history_from = 0;
+                kv->history_to = n;
+                return 0;
+        }
+        return array_reserve(&kv->history, &kv->history_cap, kv->history_to + 1,
+                             sizeof(struct kv_version *));
+}
+
+static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32_t sub,
+                       const void *value, size_t value_len, int64_t lease, bool deletion)
+{
+        struct kv_version *v;
+        bool was_live;
+
+        if (history_reserve(kv) < 0)
+                return -ENOMEM;
+        v = malloc(sizeof(*v) + value_len);
+        if (!v)
+                return -ENOMEM;
+        *v = (struct kv_version){
+                .key = k,
+                .older = k->newest,
+                .mod_revision = revision,
+                .create_revision = revision,
+                .version = deletion ? 0 : 1,
+                .lease = lease,
+                .sub = sub,
+                .value_len = (uint32_t) value_len,
+        };
+        if (value_len > 0)
+                memcpy(v->value, value, value_len);
+        if (!deletion && k->newest && kv_live(k)) {
+                v->create_revision = k->newest->create_revision;
+                v->version = k->newest->version + 1;
+        } else if (!deletion) {
+                kv->n_keys++;
+        } else {
+                v->create_revision = 0;
+                kv->n_keys--;
+        }
+        was_live = is_live(k);
+        if (k->newest)
+                k->newest->newer = v;
+        k->newest = v;
+        count(k, was_live);
+        kv->history[kv->history_to++] = v;
+        kv->bytes += version_cost(v);
+        return 0;
+}
+
+int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key, size_t key_len,
+           const void *value, size_t value_len, int64_t lease, struct kv_key **ret)
+{
+        struct kv_key *k = kv_find(kv, key, key_len), *fresh = NULL;
+        int r;
+
+        if (!k) {
+                k = fresh = key_new(kv, key, key_len);
+                if (!k)
+                        return -ENOMEM;
+        }
+        if (fresh) {
+                RB_INSERT(kv_tree, &kv->keys, fresh);
+                kv->n_all++;
+        }
+        r = version_add(kv, k, revision, sub, value, value_len, lease, false);
+        if (r < 0) {
+                if (fresh)
+                        key_free(kv, fresh);
+                return r;
+        }
+        *ret = k;
+        return 0;
+}
+
+int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
+{
+        assert(kv_live(k));
+        return version_add(kv, k, revision, sub, NULL, 0, 0, true);
+}
+
+/* @v lies below @revision, and all that was before it is gone but what the last compaction
+ * left: drops that, and @v itself unless it is what is seen at @revision. */
+static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
+{
+        struct kv_version *newer = v->newer;
+        struct kv_key *k = v->key;
+
+        versions_drop(kv, v->older, v->mod_revision);
+        v->older = NULL;
+        /* A deletion below @revision has no reader left; at @revision a watch may still start.
+         * One txn may put a key and delete it: all that happened at @revision stays. */
+        if (v->version > 0 && (!newer || newer->mod_revision > revision))
+                return;
+        if (newer)
+                newer->older = NULL;
+        else
+                k->newest = NULL;
+        versions_drop(kv, v, newer ? newer->mod_revision : INT64_MAX);
+        if (!k->newest)
+                key_free(kv, k);
+}
+
+bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
+{
+        size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* what is pinned gets a new place */
+
+        kv->compacted = revision;
+        for (; kv->history_from < kv->history_to &&
+               kv->history[kv->history_from]->mod_revision < revision;
+             kv->history_from++) {
+                if (*left == 0)
+                        return false;
+                *left -= min_of(*left, each);
+                version_compact(kv, kv->history[kv->history_from], revision);
+        }
+        if (kv->history_from == kv->history_to)
+                kv->history_from = kv->history_to = 0;
+        return true;
+}
+
+void kv_compact(struct kv *kv, int64_t revision)
+{
+        size_t all = SIZE_MAX;
+
+        (void) !kv_compact_some(kv, revision, &all);
+}
+
+int64_t kv_compact_step(const struct kv *kv, int64_t revision)
+{
+        size_t at = kv->history_from + COMPACT_MAX;
+
+        if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
+                return revision;
+        /* One revision is one step, however many changes it has. */
+        return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
+}
+
+size_t kv_history_seek(const struct kv *kv, int64_t revision)
+{
+        size_t lo = kv->history_from, hi = kv->history_to;
+
+        while (lo < hi) {
+                size_t mid = lo + (hi - lo) / 2;
+
+                if (kv->history[mid]->mod_revision < revision)
+                        lo = mid + 1;
+                else
+                        hi = mid;
+        }
+        return lo;
+}
+
+int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)
+{
+        struct kv_key *k = kv_find(kv, key, key_len);
+        bool was_live;
+        int r;
+
+        if (k && (v->mod_revision < k->newest->mod_revision ||
+                  (v->mod_revision == k->newest->mod_revision && v->sub <= k->newest->sub)))
+                return -EBADMSG;
+        /* An event below the compaction is in no history, but its value lives on. */
+        if (v->mod_revision >= kv->compacted) {
+                r = history_reserve(kv);
+                if (r < 0)
+                        return r;
+                kv->history[kv->history_to++] = v;
+        }
+        if (!k) {
+                k = key_new(kv, key, key_len);
+                if (!k)
+                        return -ENOMEM;
+                RB_INSERT(kv_tree, &kv->keys, k);
+                kv->n_all++;
+        }
+        was_live = is_live(k);
+        v->key = k;
+        v->older = k->newest;
+        if (v->older)
+                v->older->newer = v;
+        k->newest = v;
+        count(k, was_live);
+        kv->bytes += version_cost(v);
+        kv->n_keys += (size_t) (v->version > 0) - (size_t) was_live;
+        return 0;
+}
+
+void kv_fill(const struct kv_version *v, Pb__KeyValue *out)
+{
+        pb__key_value__init(out);
+        out->key = pb_bytes(v->key->bytes, v->key->len);
+        out->mod_revision = v->mod_revision;
+        if (v->version == 0)
+                return;
+        out->create_revision = v->create_revision;
+        out->version = v->version;
+        out->value = pb_bytes(v->value, v->value_len);
+        out->lease = v->lease;
+}

@@ -1,0 +1,174 @@
+/*
+ * Keys and their history: a multi-version store, as etcd's clients know it.
+ *
+ * Owns every version of every key since the last compaction, an index by key and the order of
+ * changes. Knows nothing of consensus; the caller decides revisions. Pure and single-threaded.
+ * Look-up, put, delete and counting a range cost O(log keys); a watch that resumes costs
+ * O(events since).
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/tree.h"
+#include "state/kept.h"
+#include "wire/pb.h"
+
+struct lease;
+struct kv_key;
+
+/* One value, or one deletion, of one key. */
+struct kv_version {
+        struct kv_key *key;       /* borrowed: a key lives as long as any version of it */
+        struct kv_version *older; /* owned; NULL at the oldest that is kept */
+        struct kv_version *newer; /* borrowed; NULL at the newest */
+        int64_t mod_revision;
+        int64_t create_revision;
+        int64_t version; /* 0: this is a deletion */
+        int64_t lease;   /* 0: none */
+        uint32_t sub;    /* the order of changes within one revision */
+        uint32_t value_len;
+        uint8_t value[];
+};
+
+struct kv_key {
+        RB_ENTRY(kv_key) by_key;
+        struct kv_version *newest; /* owned; never NULL while the key is in the tree */
+        struct lease *lease;       /* borrowed; the lease that the live value hangs on */
+        RB_ENTRY(kv_key) of_lease;
+        int64_t eldest; /* the least create_revision of the live keys in the subtree of `by_key`
+                           that begins here; 0: none */
+        uint32_t n_live; /* how many these are */
+        uint32_t len;
+        uint32_t n_held; /* by whom it is in the tree, and by kv_key_hold() */
+        bool gone;       /* from the tree */
+        uint8_t bytes[];
+};
+
+/* Its bytes stay until it is released, though the key itself may go. */
+static inline struct kv_key *kv_key_hold(struct kv_key *k)
+{
+        k->n_held++;
+        return k;
+}
+
+/* Returns NULL; accepts it. */
+struct kv_key *kv_key_release(struct kv_key *k);
+
+RB_HEAD(kv_tree, kv_key);
+RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)
+
+struct kv {
+        struct kv_tree keys;
+        struct kv_version *
+                *history; /* ascending by revision and sub, from `compacted` on; owned array */
+        size_t history_from, history_to, history_cap;
+        int64_t compacted; /* revisions below are gone; 0: never compacted */
+        size_t n_keys;     /* live ones */
+        size_t n_all;      /* and those that are kept for their history */
+        uint64_t n_gone;   /* so many went: while it stays the same every key is there */
+        size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
+        struct kept kept;  /* what was dropped and is still read; not of the state */
+};
+
+/* A run of keys as the API names it: one key, [from, end), or everything from `from` on.
+ * Borrows both. */
+struct kv_span {
+        struct view from, end;
+        bool single, to_end;
+};
+
+struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end);
+bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len);
+/* True of [from, end) where the end is not behind the beginning. */
+bool kv_span_is_empty(const struct kv_span *span);
+bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
+
+void kv_init(struct kv *kv);
+void kv_fini(struct kv *kv);
+
+/* The same in slices, once all pins are lost: takes from *@left what it costs, in steps of
+ * roughly 0.3 us. Returns false when that did not last. Only the same call may follow. */
+must_check_ bool kv_free_some(struct kv *kv, size_t *left);
+
+/* The key with exactly these bytes, live or deleted; NULL when it never was or is compacted
+ * away. Borrowed. */
+struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
+
+/* The first key of @span, and the one after @k that is still in it; live or deleted; NULL at
+ * the end. */
+struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
+/* The last, and the one before. */
+struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k);
+
+/* The same of the keys that live now. Those that do not cost nothing, however many they are. */
+struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
+struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span);
+struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k);
+
+/* How many keys of @span are live now. Costs O(log keys), however many they are. */
+size_t kv_span_count(const struct kv *kv, const struct kv_span *span);
+
+/* The live key of @span that was created first, of several the one that sorts first; NULL when
+ * none is live. O(log keys) too. */
+struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span);
+
+/* True when nothing has changed after @revision (0: now): what was then, is so still. */
+bool kv_is_newest(const struct kv *kv, int64_t revision);
+
+/* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
+ * next compaction. */
+const struct kv_version *kv_at(const struct kv_key *k, int64_t revision);
+
+static inline bool kv_live(const struct kv_key *k)
+{
+        return k->newest->version > 0;
+}
+
+/* Adds a version; @lease may be NULL. Attaching to a lease is the caller's. Returns 0 or
+ * -ENOMEM, and then nothing changed. */
+must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key,
+                       size_t key_len, const void *value, size_t value_len, int64_t lease,
+                       struct kv_key **ret);
+
+/* Adds a deletion of a live key. Returns 0 or -ENOMEM. */
+must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k);
+
+/* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). What
+ * somebody has pinned in `kept` goes there. */
+void kv_compact(struct kv *kv, int64_t revision);
+
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns
+ * false when that did not last: nothing else may change the keys until the same call has gone
+ * on with it. What can be read at @revision or later can be read meanwhile. */
+must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
+
+/* How far towards @revision one compaction may go so that it takes milliseconds, unless one
+ * revision alone takes longer. */
+int64_t kv_compact_step(const struct kv *kv, int64_t revision);
+
+/* The position in `history` of the first event at @revision or later. */
+size_t kv_history_seek(const struct kv *kv, int64_t revision);
+
+/* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
+ * first. Returns 0, -EBADMSG where they do not, or -ENOMEM; then @v is the caller's. */
+must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
+                           struct kv_version *v);
+
+/* Puts the history in order after the last kv_restore(), in slices: takes from *@left what it
+ * costs, in steps of roughly 0.3 us. Returns 1 when that did not last, 0 or -ENOMEM. @o is
+ * zeroed at first, and the history is in no order until this has returned 0. kv_order_fini()
+ * follows. */
+struct kv_order {
+        struct kv_version **to; /* owned; of the runs in the history, two and two together */
+        size_t width;           /* of these runs; 0: they are being made */
+        size_t done, a, b;      /* how far it has come; what of two runs is next */
+};
+must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left);
+void kv_order_fini(struct kv_order *o);
+
+/* Fills @out, borrowing from @v. */
+void kv_fill(const struct kv_version *v, Pb__KeyValue *out);

@@ -1,0 +1,84 @@
+/* One thing: puts the history of a snapshot's keys, which comes key by key, into the order of
+ * changes, however long it is. */
+#include "state/kv.h"
+
+#define RUN ((size_t) 2048) /* sorted at once: half a millisecond */
+#define RUN_STEPS 2048
+#define AT_ONCE 4 /* changes that are merged in one step */
+
+static int history_cmp(const void *a, const void *b)
+{
+        const struct kv_version *x = *(struct kv_version *const *) a,
+                                *y = *(struct kv_version *const *) b;
+
+        if (x->mod_revision != y->mod_revision)
+                return x->mod_revision < y->mod_revision ? -1 : 1;
+        return x->sub < y->sub ? -1 : x->sub > y->sub;
+}
+
+static bool make_runs(struct kv *kv, struct kv_order *o, size_t *left)
+{
+        for (; o->done < kv->history_to; o->done += RUN) {
+                if (*left == 0)
+                        return false;
+                *left -= min_of(*left, (size_t) RUN_STEPS);
+                qsort(kv->history + o->done, min_of(RUN, kv->history_to - o->done),
+                      sizeof(struct kv_version *), history_cmp);
+        }
+        o->done = 0;
+        o->width = RUN;
+        return true;
+}
+
+/* Two of the runs that lie side by side, and the next two. */
+static bool merge_runs(const struct kv *kv, struct kv_order *o, size_t *left)
+{
+        struct kv_version **from = kv->history;
+
+        while (o->done < kv->history_to) {
+                size_t begin = o->done & ~(2 * o->width - 1),
+                       middle = min_of(begin + o->width, kv->history_to),
+                       end = min_of(middle + o->width, kv->history_to);
+
+                if (*left == 0)
+                        return false;
+                --*left;
+                if (o->done == begin) {
+                        o->a = begin;
+                        o->b = middle;
+                }
+                for (size_t stop = min_of(o->done + AT_ONCE, end); o->done < stop; o->done++)
+                        o->to[o->done] =
+                                o->b >= end || (o->a < middle &&
+                                                history_cmp(&from[o->a], &from[o->b]) <= 0)
+                                        ? from[o->a++]
+                                        : from[o->b++];
+        }
+        return true;
+}
+
+int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left)
+{
+        struct kv_version **sorted;
+
+        if (o->width == 0 && !make_runs(kv, o, left))
+                return 1;
+        for (; o->width < kv->history_to; o->width *= 2, o->done = 0) {
+                if (!o->to)
+                        o->to = calloc(kv->history_cap, sizeof(struct kv_version *));
+                if (!o->to)
+                        return -ENOMEM;
+                if (!merge_runs(kv, o, left))
+                        return 1;
+                sorted = o->to;
+                o->to = kv->history;
+                kv->history = sorted;
+        }
+        return 0;
+}
+
+void kv_order_fini(struct kv_order *o)
+{
+        free(o->to);
+        *o = (struct kv_order){0};
+}

@@ -1,0 +1,55 @@
+/*
+ * All leases as of one moment, in slices, while commands go on.
+ *
+ * Slot after slot. Leases change in place; so while there is a reader, a lease that is about to
+ * change is first copied as it was: one copy for all readers that began before, and only until
+ * the last of them has passed it. While nobody reads, a change costs one comparison. The copies
+ * are not part of the state: not of its hash, its snapshots or its quota (I4). Pure; borrows
+ * the state.
+ */
+#pragma once
+
+#include "state/state.h"
+
+/* A lease as it was; borrowed until the next call, or change. */
+struct lease_then {
+        int64_t id, ttl_ms;
+        uint64_t born, renewed;
+        struct lease_time end;
+        uint32_t slot;
+        struct view name, owner; /* no owner: empty */
+};
+
+struct lease_past {
+        RB_ENTRY(lease_past) by_number;
+        const struct state *state;
+        bool pinned;
+        struct leases *of; /* NULL: it was lost */
+        uint64_t number;   /* a reader that began later has a greater one */
+        size_t slot, n_slots;
+};
+
+/* Of what there is now. @pin: changes may come in between. lease_past_fini() follows. */
+void lease_past_begin(struct lease_past *p, struct state *s, bool pin);
+void lease_past_fini(struct lease_past *p);
+
+/* The next lease. Goes on for about *@steps of 50 ns, and takes off those it has used. Returns
+ * 1 with one; 0 at the end, where it is finished; -EAGAIN where the steps did not last; or
+ * -ESTALE when it was lost: another state was loaded, or more changed than could be kept. */
+must_check_ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret);
+
+/* ---- for code that changes leases ---- */
+
+/* What is in @slot, which may be free, is about to change. */
+void lease_past_keep_slot(struct state *s, uint32_t slot);
+static inline void lease_past_keep(struct state *s, uint32_t slot)
+{
+        if (!RB_EMPTY(&s->leases.pasts) || !RB_EMPTY(&s->leases.kept))
+                lease_past_keep_slot(s, slot);
+}
+
+/* All leases go: readers lose them. */
+void lease_past_drop_readers(struct leases *t);
+/* Then what was kept goes, in slices: takes from *@left what it costs, in steps of roughly
+ * 0.3 us. Returns false when that did not last. */
+must_check_ bool lease_past_free_some(struct leases *t, size_t *left);

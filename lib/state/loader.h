@@ -1,0 +1,28 @@
+/*
+ * Loads a snapshot in slices, beside the present state.
+ *
+ * What was loaded is not a state before all of it was: a caller that gives up frees it. Pure.
+ */
+#pragma once
+
+#include "state/state.h"
+
+struct state_loader {
+        struct state *state; /* borrowed */
+        struct view in;      /* what is still to be read; borrowed */
+        unsigned part;       /* of the snapshot, of which... */
+        uint64_t n;          /* ...so many are still to come */
+        struct view key;     /* of which so many versions are */
+        uint64_t n_versions;
+        struct kv_order order;
+};
+
+/* Begins to read @snapshot in. @s is not there yet, and the caller's to free, whatever comes.
+ */
+void state_load_start(struct state_loader *l, struct state *s, struct view snapshot);
+
+/* Goes on: takes from *@left what it costs, in steps of roughly 0.3 us. Returns 1 when that did
+ * not last; 0 when all of it was read; -EBADMSG or -ENOMEM. */
+must_check_ int state_load_some(struct state_loader *l, size_t *left);
+
+void state_loader_fini(struct state_loader *l);

@@ -1,0 +1,227 @@
+#include "state/permit.h"
+
+#include "state/names.h"
+#include "state/reach.h"
+
+/* Who it is: *@ret is NULL where nobody is asked. */
+static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
+                                    const struct auth_user **ret)
+{
+        char name[256];
+
+        *ret = NULL;
+        if (!who || !s->auth.enabled)
+                return STATE_OK;
+        if (who->name.len == 0)
+                return STATE_E_USER_EMPTY;
+        if (who->name.len >= sizeof(name))
+                return STATE_E_DENIED;
+        memcpy(name, who->name.p, who->name.len);
+        name[who->name.len] = '\0';
+        *ret = auth_user_find(&s->auth, name);
+        if (who->login != 0 && (!*ret || (*ret)->login != who->login))
+                return STATE_E_TOKEN;
+        return *ret ? STATE_OK : STATE_E_DENIED;
+}
+
+enum state_outcome permit_user(const struct state *s, const struct cmd_user *who)
+{
+        const struct auth_user *u;
+
+        return find_user(s, who, &u);
+}
+
+enum state_outcome permit_root(const struct state *s, const struct cmd_user *who)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK && u && !auth_user_has(u, AUTH_ROOT) ? STATE_E_DENIED : o;
+}
+
+static enum state_outcome user_range(const struct state *s, const struct auth_user *u,
+                                     const ProtobufCBinaryData *key,
+                                     const ProtobufCBinaryData *range_end, enum permit what)
+{
+        struct kv_span span = kv_span(key, range_end);
+        struct place at = {.key = span.from}, wanted;
+
+        if (!u || auth_user_has(u, AUTH_ROOT))
+                return STATE_OK;
+        /* A range that holds nothing is still a look at its first key. */
+        if (!span.single && !span.to_end &&
+            bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
+                span.single = true;
+        wanted = place_end_of(&span);
+        while (place_cmp(&at, &wanted) < 0)
+                if (!reach_go_on(&s->auth, u, what, &at))
+                        return STATE_E_DENIED;
+        return STATE_OK;
+}
+
+static enum state_outcome user_lease(const struct state *s, const struct auth_user *u,
+                                     const struct lease *l, enum permit what)
+{
+        struct kv_key *k;
+
+        if (!u || !l || auth_user_has(u, AUTH_ROOT))
+                return STATE_OK;
+        /* From one range that they may to the next: a lease may have 100,000 keys, and each put
+         * on it asks. */
+        for (k = lease_key_from(l, (struct view){0}); k;) {
+                struct place at = {.key = {k->bytes, k->len}}, behind = at;
+
+                behind.behind = true;
+                while (reach_go_on(&s->auth, u, what, &at))
+                        ;
+                if (place_cmp(&at, &behind) < 0)
+                        return STATE_E_DENIED;
+                if (at.at_end)
+                        break;
+                k = lease_key_from(l, at.key);
+                if (k && at.behind && bytes_cmp(k->bytes, k->len, at.key.p, at.key.len) == 0)
+                        k = RB_NEXT(lease_keys, NULL, k);
+        }
+        return STATE_OK;
+}
+
+/* Whether it holds a host's place: its key is an agent's. */
+static bool is_agents(const struct lease *l)
+{
+        static const uint8_t prefix[] = {'/', 't', 'e', 'n', 'u', 'r', 'e', '/'};
+        const struct kv_key *k = lease_key_from(l, (struct view){prefix, sizeof(prefix)});
+
+        return k && k->len >= sizeof(prefix) && memcmp(k->bytes, prefix, sizeof(prefix)) == 0;
+}
+
+enum state_outcome permit_owner(const struct state *s, const struct cmd_user *who,
+                                const struct lease *l, enum lease_tie tie)
+{
+        const struct auth_user *u;
+        char name[AUTH_NAME_MAX + 1];
+
+        if (!who || !s->auth.enabled || !l->owner || tie == LEASE_TIE_NONE ||
+            (tie == LEASE_TIE_AGENTS && !is_agents(l)))
+                return STATE_OK;
+        if (who->name.len > AUTH_NAME_MAX)
+                return STATE_E_DENIED;
+        memcpy(name, who->name.p, who->name.len);
+        name[who->name.len] = '\0';
+        if (strcmp(name, l->owner) == 0)
+                return STATE_OK;
+        u = auth_user_find(&s->auth, name);
+        return u && auth_user_has(u, AUTH_ROOT) ? STATE_OK : STATE_E_DENIED;
+}
+
+static enum state_outcome user_put(const struct state *s, const struct auth_user *u,
+                                   const Pb__PutRequest *q)
+{
+        static const ProtobufCBinaryData none;
+        enum state_outcome o = user_range(s, u, &q->key, &none, PERMIT_WRITE);
+        struct lease *l;
+
+        if (o == STATE_OK && q->prev_kv)
+                o = user_range(s, u, &q->key, &none, PERMIT_READ);
+        /* What is not there is another outcome's. */
+        if (o == STATE_OK && names_put_lease(s, q, &l) == STATE_OK)
+                o = user_lease(s, u, l, PERMIT_WRITE);
+        return o;
+}
+
+static enum state_outcome user_delete(const struct state *s, const struct auth_user *u,
+                                      const Pb__DeleteRangeRequest *q)
+{
+        enum state_outcome o = user_range(s, u, &q->key, &q->range_end, PERMIT_WRITE);
+
+        return o == STATE_OK && q->prev_kv
+                       ? user_range(s, u, &q->key, &q->range_end, PERMIT_READ)
+                       : o;
+}
+
+static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
+                                   const Pb__TxnRequest *q);
+
+static enum state_outcome user_ops(const struct state *s, const struct auth_user *u,
+                                   Pb__RequestOp *const *ops, size_t n)
+{
+        enum state_outcome o = STATE_OK;
+
+        for (size_t i = 0; i < n && o == STATE_OK; i++)
+                switch (ops[i]->request_case) {
+                case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                        o = user_range(s, u, &ops[i]->request_range->key,
+                                       &ops[i]->request_range->range_end, PERMIT_READ);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                        o = user_put(s, u, ops[i]->request_put);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                        o = user_delete(s, u, ops[i]->request_delete_range);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
+                        o = user_txn(s, u, ops[i]->request_txn);
+                        break;
+                default:
+                        break;
+                }
+        return o;
+}
+
+static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
+                                   const Pb__TxnRequest *q)
+{
+        enum state_outcome o = STATE_OK;
+
+        for (size_t i = 0; i < q->n_compare && o == STATE_OK; i++)
+                o = user_range(s, u, &q->compare[i]->key, &q->compare[i]->range_end,
+                               PERMIT_READ);
+        if (o == STATE_OK)
+                o = user_ops(s, u, q->success, q->n_success);
+        return o == STATE_OK ? user_ops(s, u, q->failure, q->n_failure) : o;
+}
+
+enum state_outcome permit_range(const struct state *s, const struct cmd_user *who,
+                                const ProtobufCBinaryData *key,
+                                const ProtobufCBinaryData *range_end, enum permit what)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_range(s, u, key, range_end, what) : o;
+}
+
+enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
+                                enum permit what)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_lease(s, u, leases_find(&s->leases, id), what) : o;
+}
+
+enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
+                              const Pb__PutRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_put(s, u, q) : o;
+}
+
+enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
+                                 const Pb__DeleteRangeRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_delete(s, u, q) : o;
+}
+
+enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
+                              const Pb__TxnRequest *q)
+{
+        const struct auth_user *u;
+        enum state_outcome o = find_user(s, who, &u);
+
+        return o == STATE_OK ? user_txn(s, u, q) : o;
+}

@@ -1,0 +1,187 @@
+#include "state/reach.h"
+
+struct stretch {
+        struct place from, to;
+};
+
+/* Borrows from the permissions, until the next change. */
+struct reach {
+        struct {
+                uint64_t revision;   /* of auth; 0: not asked for yet */
+                struct stretch *all; /* owned */
+                size_t n;
+        } of[2]; /* to read, to write */
+};
+
+/* ---- places ---- */
+
+int place_cmp(const struct place *a, const struct place *b)
+{
+        int c;
+
+        if (a->at_end || b->at_end)
+                return a->at_end - b->at_end;
+        if (!a->behind && b->behind)
+                return -place_cmp(b, a);
+        c = bytes_cmp(a->key.p, a->key.len, b->key.p, b->key.len);
+        if (a->behind == b->behind)
+                return c;
+        if (c >= 0)
+                return 1;
+        /* Between a key and the same with a zero byte there is nothing. */
+        if (b->key.len != a->key.len + 1 || b->key.p[a->key.len] != 0)
+                return -1;
+        return bytes_cmp(a->key.p, a->key.len, b->key.p, a->key.len);
+}
+
+struct place place_end_of(const struct kv_span *span)
+{
+        return (struct place){.key = span->single ? span->from : span->end,
+                              .behind = span->single,
+                              .at_end = span->to_end};
+}
+
+/* ---- to put them together ---- */
+
+static bool gives(const struct auth_permission *p, enum permit what)
+{
+        switch (p->type) {
+        case PB__PERMISSION__TYPE__READ:
+                return what == PERMIT_READ;
+        case PB__PERMISSION__TYPE__WRITE:
+                return what == PERMIT_WRITE;
+        case PB__PERMISSION__TYPE__READWRITE:
+                return true;
+        default:
+                return false;
+        }
+}
+
+static struct stretch stretch_of(const struct auth_permission *p)
+{
+        struct kv_span span = kv_span(&p->key, &p->range_end);
+
+        return (struct stretch){.from = {.key = span.from}, .to = place_end_of(&span)};
+}
+
+static int stretch_cmp(const void *a, const void *b)
+{
+        const struct stretch *x = a, *y = b;
+
+        return place_cmp(&x->from, &y->from);
+}
+
+static int collect(const struct auth *a, const struct auth_user *u, enum permit what,
+                   struct stretch **ret, size_t *ret_n)
+{
+        size_t cap = 0;
+
+        for (size_t i = 0; i < u->n_roles; i++) {
+                const struct auth_role *r = auth_role_find(a, u->roles[i]);
+
+                for (size_t j = 0; r && j < r->n_permissions; j++) {
+                        if (!gives(&r->permissions[j], what))
+                                continue;
+                        if (array_reserve(ret, &cap, *ret_n + 1, sizeof(**ret)) < 0)
+                                return -ENOMEM;
+                        (*ret)[(*ret_n)++] = stretch_of(&r->permissions[j]);
+                }
+        }
+        return 0;
+}
+
+/* Sorted, those that overlap or touch become one. */
+static size_t join(struct stretch *s, size_t n)
+{
+        size_t last = 0;
+
+        if (n == 0)
+                return 0;
+        qsort(s, n, sizeof(*s), stretch_cmp);
+        for (size_t i = 1; i < n; i++)
+                if (place_cmp(&s[i].from, &s[last].to) > 0)
+                        s[++last] = s[i];
+                else if (place_cmp(&s[i].to, &s[last].to) > 0)
+                        s[last].to = s[i].to;
+        return last + 1;
+}
+
+struct reach *reach_free(struct reach *r)
+{
+        if (r) {
+                free(r->of[0].all);
+                free(r->of[1].all);
+        }
+        free(r);
+        return NULL;
+}
+
+/* Returns 0 or -ENOMEM. */
+static int put_together(const struct auth *a, const struct auth_user *u, enum permit what,
+                        struct reach *r)
+{
+        cleanup_(freep) struct stretch *all = NULL;
+        unsigned w = what == PERMIT_WRITE;
+        size_t n = 0;
+
+        if (collect(a, u, what, &all, &n) < 0)
+                return -ENOMEM;
+        free(r->of[w].all);
+        r->of[w].n = join(all, n);
+        r->of[w].all = take_ptr(all);
+        r->of[w].revision = a->revision;
+        return 0;
+}
+
+/* ---- looks ---- */
+
+static bool step(const struct stretch *s, struct place *at)
+{
+        if (place_cmp(&s->from, at) > 0 || place_cmp(&s->to, at) <= 0)
+                return false;
+        *at = s->to;
+        return true;
+}
+
+/* The same from the permissions as they are, where there is no memory: every replica must come
+ * to the same end. */
+static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum permit what,
+                         struct place *at)
+{
+        bool any = false;
+
+        for (size_t i = 0; i < u->n_roles; i++) {
+                const struct auth_role *r = auth_role_find(a, u->roles[i]);
+
+                for (size_t j = 0; r && j < r->n_permissions; j++) {
+                        struct stretch s = stretch_of(&r->permissions[j]);
+
+                        any = (gives(&r->permissions[j], what) && step(&s, at)) || any;
+                }
+        }
+        return any;
+}
+
+bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
+                 struct place *at)
+{
+        struct reach **cache = (struct reach **) (uintptr_t) &u->reach, *r;
+        unsigned w = what == PERMIT_WRITE;
+        size_t from = 0, to;
+
+        if (!*cache)
+                *cache = calloc(1, sizeof(**cache));
+        r = *cache;
+        if (!r || (r->of[w].revision != a->revision && put_together(a, u, what, r) < 0))
+                return go_on_slowly(a, u, what, at);
+        /* The last that begins at it or before. */
+        for (to = r->of[w].n; from < to;) {
+                size_t mid = from + (to - from) / 2;
+
+                if (place_cmp(&r->of[w].all[mid].from, at) <= 0)
+                        from = mid + 1;
+                else
+                        to = mid;
+        }
+        return from > 0 && step(&r->of[w].all[from - 1], at);
+}

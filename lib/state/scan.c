@@ -1,0 +1,415 @@
+#include "state/scan.h"
+
+#define SORT_STEPS 16  /* for one that finds its place */
+#define LOOK_STEPS 2   /* to look at a key */
+#define CHECK_STEPS 64 /* nobody asks how many steps are left more often */
+
+static bool wanted(const Pb__RangeRequest *q, const struct kv_version *v)
+{
+        return (q->min_mod_revision == 0 || v->mod_revision >= q->min_mod_revision) &&
+               (q->max_mod_revision == 0 || v->mod_revision <= q->max_mod_revision) &&
+               (q->min_create_revision == 0 || v->create_revision >= q->min_create_revision) &&
+               (q->max_create_revision == 0 || v->create_revision <= q->max_create_revision);
+}
+
+static bool is_descending(const Pb__RangeRequest *q)
+{
+        return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+}
+
+/* The least bytes with these at the beginning: of two, the greater has the greater value. */
+static uint64_t first_bytes(const struct kv_version *v)
+{
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < sizeof(n); i++)
+                n = n << 8 | (i < v->value_len ? v->value[i] : 0);
+        return n;
+}
+
+static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
+{
+        const uint64_t sign = UINT64_C(1) << 63;
+        uint64_t n;
+
+        switch (q->sort_target) {
+        case PB__RANGE_REQUEST__SORT_TARGET__VERSION:
+                n = (uint64_t) v->version ^ sign;
+                break;
+        case PB__RANGE_REQUEST__SORT_TARGET__CREATE:
+                n = (uint64_t) v->create_revision ^ sign;
+                break;
+        case PB__RANGE_REQUEST__SORT_TARGET__MOD:
+                n = (uint64_t) v->mod_revision ^ sign;
+                break;
+        default:
+                n = first_bytes(v);
+                break;
+        }
+        return is_descending(q) ? ~n : n;
+}
+
+/* Equal ones stay in the order of their keys. */
+static int item_cmp(const struct scan_item *a, const struct scan_item *b,
+                    const Pb__RangeRequest *q)
+{
+        const struct kv_version *x = a->v, *y = b->v;
+        int c = 0;
+
+        if (a->rank != b->rank)
+                return a->rank < b->rank ? -1 : 1;
+        if (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__VALUE)
+                c = bytes_cmp(x->value, x->value_len, y->value, y->value_len);
+        if (c != 0)
+                return is_descending(q) ? -c : c;
+        return bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
+}
+
+enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
+                              const Pb__RangeRequest *q, int64_t revision)
+{
+        bool filtered = q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
+                        q->max_create_revision;
+        bool ordered = q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE;
+
+        if (q->revision > s->revision)
+                return STATE_E_FUTURE;
+        if (q->revision > 0 && q->revision < s->kv.compacted)
+                return STATE_E_COMPACTED;
+        *sc = (struct state_scan){
+                .state = s,
+                .q = q,
+                .span = kv_span(&q->key, &q->range_end),
+                .revision = q->revision > 0 ? q->revision : revision,
+                .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
+                .window = SIZE_MAX,
+        };
+        sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
+        sc->down = !sc->sorted && is_descending(q);
+        /* With a target and no order, etcd sorts what the limit has left, and does not limit
+         * what it filters. */
+        sc->sort_all = sc->sorted && (filtered || ordered);
+        /* How many there are now, the tree knows; how many there were, only a walk tells. */
+        sc->counted = kv_is_newest(&s->kv, sc->revision);
+        if (sc->counted)
+                sc->count = (int64_t) kv_span_count(&s->kv, &sc->span);
+        sc->walks = !sc->counted || !q->count_only;
+        return STATE_OK;
+}
+
+void scan_pin(struct state_scan *sc, struct kv *kv)
+{
+        kept_pin(&kv->kept, &sc->pin, sc->revision);
+}
+
+void scan_fini(struct state_scan *sc)
+{
+        kept_unpin(&sc->pin);
+        buf_fini(&sc->resume);
+        free(sc->items);
+        sc->items = NULL;
+}
+
+/* ---- walking ---- */
+
+/* Which key comes next: below 0 one that there is, above 0 one that was compacted, 0: both are
+ * the same. */
+static int order(const struct state_scan *sc)
+{
+        const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
+        int c;
+
+        if (!kept || !sc->key)
+                return kept ? 1 : -1;
+        c = bytes_cmp(sc->key->bytes, sc->key->len, kept->bytes, kept->len);
+        return sc->down ? -c : c;
+}
+
+static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct kv_version *v)
+{
+        buf_clear(&sc->resume);
+        buf_add(&sc->resume, k->bytes, k->len);
+        if (sc->down)
+                buf_add_u8(&sc->resume, 0); /* the first key behind it, where a span ends */
+        sc->key = NULL;
+        sc->kept = NULL;
+        sc->at = v;
+        sc->compacted = sc->state->kv.compacted;
+        sc->is_there = false;
+        return buf_error(&sc->resume) < 0 ? -ENOMEM : 1;
+}
+
+/* As long as nothing has changed since, the dead ones cost nothing. */
+static bool is_newest(const struct state_scan *sc)
+{
+        return kv_is_newest(&sc->state->kv, sc->revision);
+}
+
+/* Begins, or goes on. The key may have gone since, with a compaction that does not matter or
+ * has left us what we look at. */
+static void get_there(struct state_scan *sc)
+{
+        const struct kv *kv = &sc->state->kv;
+        struct kv_span rest = sc->span;
+
+        if (buf_len(&sc->resume) > 0 && !rest.single) {
+                struct view at = {buf_head(&sc->resume), buf_len(&sc->resume)};
+
+                *(sc->down ? &rest.end : &rest.from) = at;
+                rest.to_end = rest.to_end && !sc->down;
+        }
+        sc->is_there = true;
+        if (kv->compacted != sc->compacted)
+                sc->at = NULL;
+        if (sc->down)
+                sc->key = is_newest(sc) ? kv_live_last(kv, &rest) : kv_span_last(kv, &rest);
+        else
+                sc->key = is_newest(sc) ? kv_live_first(kv, &rest) : kv_span_first(kv, &rest);
+        if (kv->compacted > sc->revision)
+                sc->kept = kept_first(&kv->kept, &rest, sc->down);
+}
+
+static struct kv_key *next_key(const struct state_scan *sc)
+{
+        if (sc->down)
+                return is_newest(sc) ? kv_live_prev(&sc->span, sc->key)
+                                     : kv_span_prev(&sc->span, sc->key);
+        return is_newest(sc) ? kv_live_next(&sc->span, sc->key)
+                             : kv_span_next(&sc->span, sc->key);
+}
+
+bool scan_is_good(const struct state_scan *sc)
+{
+        return sc->pin.of || sc->state->kv.compacted <= sc->revision;
+}
+
+/* What there is of `key`, as of the revision. Returns 0; or 1, with where it has come to. */
+static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *steps)
+{
+        const struct kv_version *v = sc->at ? sc->at : sc->key->newest;
+
+        sc->at = NULL;
+        for (size_t i = 1; v && v->mod_revision > sc->revision; i++, v = v->older) {
+                --*steps;
+                if (i % CHECK_STEPS == 0 && *steps <= 0) {
+                        *ret = v;
+                        return 1;
+                }
+        }
+        *ret = v;
+        return 0;
+}
+
+/* Nothing that follows matters: it is known how many there are, and whether there are more. */
+static bool is_enough(const struct state_scan *sc)
+{
+        return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
+}
+
+/* The next key that is wanted, or NULL at the end. */
+static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        if (!sc->is_there)
+                get_there(sc);
+        while ((sc->key || sc->kept) && !is_enough(sc)) {
+                const struct kept_version *next = NULL;
+                const struct kv_version *v = NULL, *kept = NULL;
+                int c = order(sc);
+
+                if (*steps <= 0)
+                        return pause_at(sc, c <= 0 ? sc->key : kept_key(sc->kept), NULL);
+                *steps -= LOOK_STEPS;
+                if (c <= 0 && look(sc, &v, steps) > 0)
+                        return pause_at(sc, sc->key, v);
+                if (c >= 0) {
+                        next = kept_look(sc->kept, &sc->span, sc->down, sc->revision, &kept,
+                                         steps);
+                        v = v ? v : kept;
+                }
+                if (c <= 0)
+                        sc->key = next_key(sc);
+                if (c >= 0)
+                        sc->kept = next;
+                if (!v || v->version == 0)
+                        continue;
+                sc->count += !sc->counted;
+                if (!sc->q->count_only && wanted(sc->q, v)) {
+                        sc->n_met++;
+                        sc->more = sc->more || sc->n_met > sc->limit;
+                        *ret = v;
+                        return 0;
+                }
+        }
+        sc->walks = sc->is_there = false;
+        sc->counted = true;
+        sc->key = NULL; /* enough, perhaps: the key may go while what was found is sent */
+        sc->kept = NULL;
+        *ret = NULL;
+        return 0;
+}
+
+static void walk_again(struct state_scan *sc)
+{
+        buf_clear(&sc->resume);
+        sc->at = NULL;
+        sc->is_there = false;
+        sc->walks = !sc->q->count_only;
+        sc->n_met = 0;
+}
+
+static int next_walked(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        *ret = NULL;
+        while (sc->walks) {
+                int r = walk(sc, steps, ret);
+
+                if (r != 0 || (*ret && sc->n_met <= sc->limit))
+                        return r;
+                *ret = NULL; /* one too many; the others are counted */
+        }
+        return 0;
+}
+
+/* ---- sorting: a heap of the first of what follows; then it is taken apart ---- */
+
+static void sift_up(struct state_scan *sc, size_t i)
+{
+        struct scan_item item = sc->items[i];
+
+        for (size_t up; i > 0; i = up) {
+                up = (i - 1) / 2;
+                if (item_cmp(&item, &sc->items[up], sc->q) <= 0)
+                        break;
+                sc->items[i] = sc->items[up];
+        }
+        sc->items[i] = item;
+}
+
+/* Puts @item where the top was, among the first `n_heap`. */
+static void sift_down(struct state_scan *sc, struct scan_item item)
+{
+        size_t i = 0, child;
+
+        for (; (child = 2 * i + 1) < sc->n_heap; i = child) {
+                if (child + 1 < sc->n_heap &&
+                    item_cmp(&sc->items[child], &sc->items[child + 1], sc->q) < 0)
+                        child++;
+                if (item_cmp(&item, &sc->items[child], sc->q) >= 0)
+                        break;
+                sc->items[i] = sc->items[child];
+        }
+        sc->items[i] = item;
+}
+
+static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *steps)
+{
+        struct scan_item item = {rank(v, sc->q), v};
+
+        /* What has been given already, or would come behind the limit. */
+        if (sc->last.v && item_cmp(&item, &sc->last, sc->q) <= 0)
+                return 0;
+        if (sc->n == min_of(sc->window, sc->limit - sc->n_out)) {
+                sc->beyond = true;
+                if (item_cmp(&item, &sc->items[0], sc->q) > 0)
+                        return 0;
+                *steps -= SORT_STEPS;
+                sift_down(sc, item);
+                return 0;
+        }
+        if (array_reserve(&sc->items, &sc->cap, sc->n + 1, sizeof(*sc->items)) < 0)
+                return -ENOMEM;
+        *steps -= SORT_STEPS / 4;
+        sc->items[sc->n++] = item;
+        sc->n_heap = sc->n;
+        sift_up(sc, sc->n - 1);
+        return 0;
+}
+
+static int collect(struct state_scan *sc, int64_t *steps)
+{
+        while (sc->walks) {
+                const struct kv_version *v;
+                int r = walk(sc, steps, &v);
+
+                /* With no order, what the limit leaves and one more are sorted. */
+                if (r == 0 && v && (sc->sort_all || sc->n_met - 1 <= sc->limit))
+                        r = offer(sc, v, steps);
+                if (r != 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int take_apart(struct state_scan *sc, int64_t *steps)
+{
+        while (sc->n_heap > 0) {
+                struct scan_item top = sc->items[0];
+
+                if (*steps <= 0)
+                        return 1;
+                *steps -= SORT_STEPS;
+                sc->n_heap--;
+                if (sc->n_heap > 0)
+                        sift_down(sc, sc->items[sc->n_heap]);
+                sc->items[sc->n_heap] = top;
+        }
+        return 0;
+}
+
+static void collect_again(struct state_scan *sc)
+{
+        sc->n = sc->n_heap = sc->n_taken = 0;
+        sc->beyond = false;
+        walk_again(sc);
+}
+
+static int next_sorted(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        int r;
+
+        *ret = NULL;
+        if (sc->n_out == sc->limit)
+                return 0;
+        if (!sc->walks && sc->n_taken == sc->n && sc->beyond)
+                collect_again(sc);
+        r = collect(sc, steps);
+        if (r == 0)
+                r = take_apart(sc, steps);
+        if (r != 0 || sc->n_taken == sc->n)
+                return r;
+        sc->last = sc->items[sc->n_taken++];
+        sc->n_out++;
+        *ret = sc->last.v;
+        return 0;
+}
+
+int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
+{
+        if (!scan_is_good(sc))
+                return -ESTALE;
+        return sc->sorted ? next_sorted(sc, steps, ret) : next_walked(sc, steps, ret);
+}
+
+int scan_pause(struct state_scan *sc)
+{
+        if (!sc->is_there || (!sc->key && !sc->kept))
+                return 0;
+        return min_of(pause_at(sc, order(sc) <= 0 ? sc->key : kept_key(sc->kept), NULL), 0);
+}
+
+void scan_rewind(struct state_scan *sc)
+{
+        bool whole = sc->sorted && sc->n_out == sc->n_taken;
+
+        sc->n_out = 0;
+        sc->last.v = NULL;
+        if (whole) /* all that was given is in the list */
+                sc->n_taken = 0;
+        else
+                collect_again(sc);
+}
+
+size_t scan_bytes(const struct state_scan *sc)
+{
+        return sc->cap * sizeof(*sc->items) + sc->resume.cap;
+}

@@ -1,0 +1,749 @@
+#include "state/state.h"
+
+#include "state/lease_past.h"
+#include "state/names.h"
+#include "state/permit.h"
+
+/* Of a key among a million, mostly not in the processor's cache. */
+#define FIND_STEPS 12
+#define DELETE_STEPS 2 /* the one behind the last one deleted */
+
+const struct histogram_shape state_ttl_shape = {
+        .n = 24,
+        .digits = 3,
+        .upper = {1000,      2000,      4000,       8000,       16000,      32000,
+                  64000,     128000,    256000,     512000,     1024000,    2048000,
+                  4096000,   8192000,   16384000,   32768000,   65536000,   131072000,
+                  262144000, 524288000, 1048576000, 2097152000, 4194304000, 8388608000},
+};
+
+void state_init(struct state *s)
+{
+        *s = (struct state){.revision = 1};
+        kv_init(&s->kv);
+        leases_init(&s->leases);
+        deadlines_init(&s->deadlines);
+        auth_init(&s->auth);
+}
+
+void state_drop_readers(struct state *s)
+{
+        kept_unpin_all(&s->kv.kept);
+        lease_past_drop_readers(&s->leases);
+}
+
+bool state_free_some(struct state *s, size_t *left)
+{
+        if (!kv_free_some(&s->kv, left) || !lease_past_free_some(&s->leases, left) ||
+            !leases_free_some(&s->leases, left) || !auth_free_some(&s->auth, left))
+                return false;
+        deadlines_fini(&s->deadlines);
+        cached_fini(&s->cached);
+        for (size_t i = 0; i < s->n_members; i++) {
+                free(s->members[i].name);
+                free(s->members[i].client_urls);
+        }
+        free(s->members);
+        free(s->alarms);
+        arena_fini(&s->scratch);
+        *s = (struct state){0};
+        return true;
+}
+
+void state_fini(struct state *s)
+{
+        size_t all = SIZE_MAX;
+
+        state_drop_readers(s);
+        (void) !state_free_some(s, &all);
+}
+
+size_t state_bytes(const struct state *s)
+{
+        return s->kv.bytes + s->leases.bytes + s->auth.bytes + s->cached.bytes;
+}
+
+bool state_fits(const struct state *s, uint64_t quota, size_t bytes)
+{
+        return quota == 0 || (bytes <= quota && state_bytes(s) <= quota - bytes);
+}
+
+size_t state_grant_bytes(const Pb__LeaseGrantRequest *q)
+{
+        return sizeof(struct lease) + q->name.len + 64;
+}
+
+/* Deletions free something, and pass. */
+size_t state_auth_bytes(const Pb__AuthChange *q)
+{
+        switch (q->change_case) {
+        case PB__AUTH_CHANGE__CHANGE_USER_ADD:
+        case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
+                return 256 + protobuf_c_message_get_packed_size(&q->base);
+        default:
+                return 0;
+        }
+}
+
+int state_set_member(struct state *s, uint64_t id, const char *name, const char *client_urls)
+{
+        cleanup_(freep) char *n = strdup(name), *u = strdup(client_urls);
+        size_t i = 0;
+
+        if (!n || !u)
+                return -ENOMEM;
+        while (i < s->n_members && s->members[i].id < id)
+                i++;
+        if (i == s->n_members || s->members[i].id != id) {
+                if (array_insert(&s->members, &s->n_members, &s->members_cap,
+                                 sizeof(*s->members), i) < 0)
+                        return -ENOMEM;
+                s->members[i].id = id;
+        }
+        free(s->members[i].name);
+        free(s->members[i].client_urls);
+        s->members[i].name = take_ptr(n);
+        s->members[i].client_urls = take_ptr(u);
+        return 0;
+}
+
+enum state_outcome state_check_put(const Pb__PutRequest *q)
+{
+        if (q->key.len == 0)
+                return STATE_E_KEY_MISSING;
+        if (q->ignore_value && q->value.len > 0)
+                return STATE_E_VALUE_GIVEN;
+        if (q->ignore_lease && (q->lease != 0 || q->lease_name.len > 0))
+                return STATE_E_LEASE_GIVEN;
+        return names_check(q->lease == PB_LEASE_BY_NAME ? 0 : q->lease, &q->lease_name);
+}
+
+enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q)
+{
+        return q->key.len == 0 ? STATE_E_KEY_MISSING : STATE_OK;
+}
+
+int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)
+{
+        return q->ttl_ms > 0 ? q->ttl_ms : q->ttl > 0 ? q->ttl * 1000 : 0;
+}
+
+enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q)
+{
+        if (q->name.len > STATE_LEASE_NAME_MAX)
+                return STATE_E_LEASE_NAME;
+        /* Bounded before any arithmetic (A27). */
+        if (q->ttl > STATE_TTL_MAX_S || q->ttl_ms > STATE_TTL_MAX_S * 1000)
+                return STATE_E_TTL_TOO_LARGE;
+        return STATE_OK;
+}
+
+enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q)
+{
+        return names_check(q->id, &q->name);
+}
+
+enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k;
+        struct lease *l;
+        enum state_outcome o = names_put_lease(s, q, &l);
+
+        if (o != STATE_OK)
+                return o;
+        if (!q->ignore_value && !q->ignore_lease && (!l || l->n_keys < STATE_LEASE_KEYS_MAX))
+                return STATE_OK;
+        k = kv_find(&s->kv, q->key.data, q->key.len);
+        /* A txn may attach some more: what one looks at is bounded. */
+        if (l && l->n_keys >= STATE_LEASE_KEYS_MAX && (!k || k->lease != l))
+                return STATE_E_LEASE_KEYS;
+        if (!q->ignore_value && !q->ignore_lease)
+                return STATE_OK;
+        return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
+}
+
+int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
+                    const struct kv_version **ret_prev)
+{
+        struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
+        const struct kv_version *prev = k && kv_live(k) ? k->newest : NULL;
+        const void *value = q->value.data;
+        size_t value_len = q->value.len;
+        enum state_outcome o;
+        struct lease *l;
+        int r;
+
+        /* Nothing to take over: the same txn has deleted it just before. */
+        if (q->ignore_value) {
+                value = prev ? prev->value : NULL;
+                value_len = prev ? prev->value_len : 0;
+        }
+        o = names_put_lease(s, q, &l);
+        assert(o == STATE_OK); /* state_check_put_now() has found it */
+        (void) o;
+        if (q->ignore_lease)
+                l = prev ? k->lease : NULL;
+        r = kv_put(&s->kv, s->revision + 1, (*sub)++, q->key.data, q->key.len, value, value_len,
+                   l ? l->id : 0, &k);
+        if (r < 0)
+                return r;
+        leases_attach(k, l);
+        s->counts.puts++;
+        s->counts.put_bytes += q->key.len + value_len;
+        *ret_prev = prev;
+        return 0;
+}
+
+static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
+{
+        leases_attach(k, NULL);
+        return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
+}
+
+/* False: there was nothing left. */
+static bool take_steps(size_t *left, size_t n)
+{
+        if (*left == 0)
+                return false;
+        *left -= min_of(*left, n);
+        return true;
+}
+
+int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_t *sub,
+                       struct arena *a, Pb__DeleteRangeResponse *out, size_t *left)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        bool prevs = q->prev_kv && a;
+        size_t n = 0;
+        int r;
+
+        if (prevs) {
+                n = min_of(kv_span_count(&s->kv, &span), *left);
+                out->prev_kvs = arena_alloc(a, n * sizeof(*out->prev_kvs));
+                if (!out->prev_kvs)
+                        return -ENOMEM;
+        }
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
+                if (!take_steps(left, DELETE_STEPS))
+                        return 1;
+                if (prevs) {
+                        Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
+
+                        if (!prev)
+                                return -ENOMEM;
+                        kv_fill(k->newest, prev);
+                        out->prev_kvs[out->n_prev_kvs++] = prev;
+                }
+                out->deleted++;
+                r = delete_key(s, k, sub);
+                if (r < 0)
+                        return r;
+        }
+        s->counts.deletes++;
+        return 0;
+}
+
+/* The keys at the next revision are all removed. */
+static void removed(struct state *s)
+{
+        s->revision += s->removal.sub > 0;
+        s->removal = (struct removal){0};
+}
+
+/* Takes the lease and its keys away: one revision for all the keys, in their order. */
+static int drop_lease(struct state *s, struct lease *l, size_t *left)
+{
+        struct kv_key *k;
+
+        s->removal.on = true;
+        s->removal.lease = l;
+        while ((k = RB_MIN(lease_keys, &l->keys))) {
+                int r = take_steps(left, DELETE_STEPS) ? delete_key(s, k, &s->removal.sub) : 1;
+
+                if (r != 0)
+                        return r;
+                s->counts.deletes++;
+        }
+        removed(s);
+        s->counts.ended++;
+        lease_past_keep(s, l->slot);
+        deadlines_clear(&s->deadlines, l->slot);
+        leases_remove(&s->leases, l);
+        return 0;
+}
+
+/* The granter's deadline of a lease granted or renewed: from when the leader appended that,
+ * less for how long it had waited before, since that is no later than when it was sent (I3).
+ * Batches overtake each other: an end never moves to an earlier one. */
+static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
+{
+        struct lease_time end = lease_time_add(s->time, (l->ttl_ms - age_ms) * NSEC_PER_MSEC),
+                          was = deadlines_get(&s->deadlines, l->slot);
+
+        return deadlines_set(&s->deadlines, l->slot,
+                             was.ns == LEASE_TIME_NEVER.ns ? end : lease_time_max(was, end));
+}
+
+static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
+                 const Pb__LeaseGrantRequest *q, struct state_reply *reply)
+{
+        struct lease *l;
+        int64_t ttl_ms;
+        int r;
+
+        /* An id of 0 was replaced by the replica that took the request; a negative one was
+         * refused there (A21). */
+        reply->outcome = state_check_grant(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_user(s, who);
+        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
+                                           !state_fits(s, quota, state_grant_bytes(q))))
+                reply->outcome = STATE_E_NOSPACE;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        ttl_ms = state_grant_ttl_ms(q);
+        if (q->id <= 0 || ttl_ms <= 0) {
+                reply->outcome = STATE_E_MALFORMED;
+                return 0;
+        }
+        if (leases_find(&s->leases, q->id))
+                reply->outcome = STATE_E_LEASE_EXISTS;
+        else if (names_find(s, &q->name))
+                reply->outcome = STATE_E_LEASE_NAME_USED;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        if (s->leases.n >= STATE_LEASES_MAX) {
+                reply->outcome = STATE_E_LEASES_FULL;
+                return 0;
+        }
+        lease_past_keep(s, leases_free_slot(&s->leases));
+        r = leases_add(&s->leases, q->id, ttl_ms, s->applied, q->name.data, q->name.len, NULL,
+                       &l);
+        if (r < 0)
+                return r;
+        if (who && s->auth.enabled && who->name.len > 0) {
+                r = leases_set_owner(&s->leases, l, who->name);
+                if (r < 0)
+                        return r;
+        }
+        r = set_deadline(s, l, 0);
+        if (r < 0)
+                return r;
+        s->counts.granted++;
+        histogram_add(&s->counts.ttl, &state_ttl_shape, (uint64_t) ttl_ms);
+        if (reply->out) {
+                Pb__LeaseGrantResponse p = PB__LEASE_GRANT_RESPONSE__INIT;
+
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                p.id = l->id;
+                p.ttl = (ttl_ms + 999) / 1000;
+                p.ttl_ms = ttl_ms;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+/* I7: renewals and the end of a lease are ordered by the log; one that is gone is not here to
+ * be renewed. */
+static int renew(struct state *s, struct view body)
+{
+        struct cmd_slots slots;
+        uint64_t as_of;
+        uint32_t slot;
+        unsigned age;
+        int r;
+
+        r = cmd_renew_start(&body, &slots, &as_of);
+        while (r == 0) {
+                struct lease *l;
+
+                r = cmd_renew_next(&body, &slots, &slot, &age);
+                if (r < 0)
+                        break;
+                l = leases_at(&s->leases, slot);
+                if (!l || l->born > as_of)
+                        continue; /* gone meanwhile, its slot perhaps another's now */
+                lease_past_keep(s, slot);
+                l->renewed = s->applied;
+                s->counts.renewed++;
+                r = set_deadline(s, l, age);
+        }
+        return r == -ENOMEM ? r : 0;
+}
+
+/* I1: a lease that was renewed after the proposer looked keeps its place; the proposal is a
+ * no-op for it. */
+static int expire(struct state *s, struct view body, size_t *left)
+{
+        struct cmd_slots slots = {0};
+        uint64_t renewed;
+        uint32_t slot;
+
+        while (cmd_expire_next(&body, &slots, &slot, &renewed) == 0) {
+                struct lease *l = leases_at(&s->leases, slot);
+                struct lease_time end = deadlines_get(&s->deadlines, slot);
+                int r;
+
+                if (!l || l->renewed != renewed)
+                        continue;
+                s->removal.on = true;
+                if (*left == 0)
+                        return 1;
+                r = drop_lease(s, l, left);
+                if (r != 0)
+                        return r;
+                s->counts.expired++;
+                histogram_add_nsec(
+                        &s->counts.late, &histogram_way,
+                        lease_time_diff(lease_time_max(s->counts.now, s->time), end));
+                (void) take_steps(left, 1);
+        }
+        s->removal.on = false;
+        return 0;
+}
+
+static int slot_cmp(const void *a, const void *b)
+{
+        uint32_t x = *(const uint32_t *) a, y = *(const uint32_t *) b;
+
+        return x < y ? -1 : x > y;
+}
+
+size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
+                    struct buf *body)
+{
+        cleanup_(freep) uint32_t *due = NULL;
+        struct cmd_slots slots = {0};
+        size_t n = 0, cap = 0, keys = 0, looks = DEADLINES_LOOKS;
+        uint32_t slot;
+
+        /* Popped soonest first, but written in ascending order. */
+        while (n < max && keys < STATE_EXPIRE_KEYS &&
+               deadlines_pop(&s->deadlines, now, again, &looks, &slot)) {
+                keys += leases_at(&s->leases, slot)->n_keys;
+                if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
+                        break; /* due again at @again */
+                due[n++] = slot;
+        }
+        if (n > 1)
+                qsort(due, n, sizeof(*due), slot_cmp);
+        for (size_t i = 0; i < n; i++)
+                cmd_expire_add(body, &slots, due[i], leases_at(&s->leases, due[i])->renewed);
+        return n;
+}
+
+static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
+               const Pb__PutRequest *q, struct state_reply *reply)
+{
+        const struct kv_version *prev;
+        uint32_t sub = 0;
+        int r;
+
+        reply->outcome = state_check_put(q);
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_put(s, who, q);
+        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
+                                           !state_fits(s, quota, state_put_bytes(s, q))))
+                reply->outcome = STATE_E_NOSPACE;
+        if (reply->outcome == STATE_OK)
+                reply->outcome = state_check_put_now(s, q);
+        if (reply->outcome == STATE_OK && s->cached.n > 0)
+                reply->outcome =
+                        state_awaits_caches(s, &q->key, &(ProtobufCBinaryData){0}, reply);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = state_write_put(s, q, &sub, &prev);
+        if (r < 0)
+                return r;
+        s->revision++;
+        if (reply->out) {
+                Pb__PutResponse p = PB__PUT_RESPONSE__INIT;
+                Pb__KeyValue kv;
+
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                if (q->prev_kv && prev) {
+                        kv_fill(prev, &kv);
+                        p.prev_kv = &kv;
+                }
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static enum state_outcome begin_delete(struct state *s, const struct cmd_user *who,
+                                       const Pb__DeleteRangeRequest *q,
+                                       struct state_reply *reply)
+{
+        enum state_outcome o = state_check_delete(q);
+        size_t answer;
+
+        if (o == STATE_OK)
+                o = permit_delete(s, who, q);
+        if (o == STATE_OK)
+                o = state_check_delete_now(s, q, &answer);
+        if (o == STATE_OK && s->cached.n > 0)
+                o = state_awaits_caches(s, &q->key, &q->range_end, reply);
+        s->removal.on = o == STATE_OK;
+        return o;
+}
+
+static int delete_range(struct state *s, const struct cmd_user *who,
+                        const Pb__DeleteRangeRequest *q, struct state_reply *reply,
+                        size_t *left)
+{
+        Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        int r;
+
+        if (!s->removal.on)
+                reply->outcome = begin_delete(s, who, q, reply);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = state_write_delete(s, q, &s->removal.sub, reply->out ? &a : NULL, &p, left);
+        if (r < 0)
+                return r;
+        p.deleted = 0;
+        if (r == 0) {
+                p.deleted = s->removal.sub;
+                removed(s);
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+        }
+        /* A message in pieces, one after the other, is one message. */
+        if (reply->out)
+                pb_append(reply->out, &p.base);
+        return r;
+}
+
+static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__TxnRequest *q,
+               struct state_reply *reply, size_t *left)
+{
+        int r = state_check_txn(q, STATE_TXN_OPS_MAX,
+                                &reply->outcome); /* the edge knows its limit */
+
+        if (r < 0)
+                return r;
+        if (reply->outcome == STATE_OK)
+                reply->outcome = permit_txn(s, who, q);
+        if (reply->outcome == STATE_OK && state_txn_puts(q) &&
+            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                reply->outcome = STATE_E_NOSPACE;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        names_settle(s, q);
+        return state_txn(s, q, quota, reply, left);
+}
+
+/* The answer that is a header and nothing else: many messages look like this one. */
+static int answer_done(const struct state *s, struct state_reply *reply)
+{
+        Pb__CompactionResponse p = PB__COMPACTION_RESPONSE__INIT;
+
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}
+
+static enum state_outcome begin_compact(struct state *s, const struct cmd_user *who,
+                                        const Pb__CompactionRequest *q)
+{
+        enum state_outcome o = permit_user(s, who);
+
+        if (o != STATE_OK)
+                return o;
+        if (q->revision <= s->kv.compacted)
+                return STATE_E_COMPACTED;
+        return q->revision > s->revision ? STATE_E_FUTURE : STATE_OK;
+}
+
+static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
+                   struct state_reply *reply, size_t *left)
+{
+        if (!s->removal.on)
+                reply->outcome = begin_compact(s, who, q);
+        if (reply->outcome != STATE_OK)
+                return 0;
+        s->removal.on = !kv_compact_some(&s->kv, q->revision, left);
+        return s->removal.on ? 1 : answer_done(s, reply);
+}
+
+static enum state_outcome begin_revoke(struct state *s, const struct cmd_user *who,
+                                       const Pb__LeaseRevokeRequest *q, const struct lease *l,
+                                       struct state_reply *reply)
+{
+        enum state_outcome o = state_check_revoke(q);
+
+        if (o == STATE_OK && !l)
+                o = q->name.len > 0 ? STATE_E_LEASE_NAME_NOT_FOUND : STATE_E_LEASE_NOT_FOUND;
+        if (o == STATE_OK)
+                o = permit_lease(s, who, l->id, PERMIT_WRITE);
+        if (o == STATE_OK)
+                o = permit_owner(s, who, l, (enum lease_tie) q->tied);
+        return o == STATE_OK && s->cached.n > 0 ? state_revoke_awaits_caches(s, l, reply) : o;
+}
+
+static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
+                  struct state_reply *reply, size_t *left)
+{
+        struct lease *l = s->removal.lease;
+        int r;
+
+        if (!s->removal.on) {
+                l = q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
+                reply->outcome = begin_revoke(s, who, q, l, reply);
+        }
+        if (reply->outcome != STATE_OK)
+                return 0;
+        r = drop_lease(s, l, left);
+        return r != 0 ? r : answer_done(s, reply);
+}
+
+static int set_member(struct state *s, const Pb__Member *m)
+{
+        cleanup_(buf_fini) struct buf urls = {0};
+
+        for (size_t i = 0; i < m->n_clienturls; i++)
+                buf_printf(&urls, "%s%s", i > 0 ? "," : "", m->clienturls[i]);
+        buf_add_u8(&urls, 0);
+        if (buf_error(&urls) < 0)
+                return -ENOMEM;
+        return state_set_member(s, m->id, m->name, (const char *) urls.data);
+}
+
+/* Unpacks the body as message @type into @m, in scratch memory, or leaves: with an outcome that
+ * follows from the bytes alone, or because memory ran out, which is none (I4). */
+#define UNPACK(m, type)                                               \
+        void *m;                                                      \
+        int unpacked = pb_unpack_in(&s->scratch, &type, c->body, &m); \
+                                                                      \
+        if (unpacked < 0) {                                           \
+                reply->outcome = STATE_E_MALFORMED;                   \
+                return unpacked == -ENOMEM ? unpacked : 0;            \
+        }
+
+void state_begin(struct state *s, uint64_t index, struct lease_time at)
+{
+        s->applied = index;
+        s->time = lease_time_max(s->time, at);
+}
+
+static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quota,
+                       const Pb__AuthChange *q, struct state_reply *reply)
+{
+        int r = 0;
+
+        reply->outcome = permit_root(s, who);
+        if (reply->outcome == STATE_OK && state_auth_bytes(q) > 0 &&
+            !state_fits(s, quota, state_auth_bytes(q)))
+                reply->outcome = STATE_E_NOSPACE;
+        if (reply->outcome == STATE_OK)
+                r = auth_change(&s->auth, q, &reply->outcome);
+        return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
+}
+
+/* What would go past the quota of the replica that took it raises that one's alarm: as etcd
+ * does, and here with the entry itself, so that what raced with it is refused as well. */
+static int full(struct state *s, const struct cmd *c, int r, const struct state_reply *reply)
+{
+        if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
+            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                return r;
+        return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS);
+}
+
+int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
+{
+        size_t all = SIZE_MAX;
+
+        return state_apply_some(s, c, reply, &all);
+}
+
+/* What a txn looks at, and what is removed, is counted when it is. */
+static size_t cost(const struct cmd *c)
+{
+        return c->type == CMD_RENEW || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
+                                                             : FIND_STEPS + c->body.len / 64;
+}
+
+int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *reply,
+                     size_t *left)
+{
+        const struct cmd_user *who = c->by_user ? &c->user : NULL;
+
+        reply->outcome = STATE_OK;
+        reply->wait = (struct cached_wait){0};
+        arena_clear(&s->scratch);
+        if (!s->removal.on)
+                *left -= min_of(*left, cost(c));
+        switch (c->type) {
+        case CMD_PUT: {
+                UNPACK(m, pb__put_request__descriptor);
+                return full(s, c, put(s, who, c->quota, m, reply), reply);
+        }
+        case CMD_DELETE_RANGE: {
+                UNPACK(m, pb__delete_range_request__descriptor);
+                return delete_range(s, who, m, reply, left);
+        }
+        case CMD_TXN: {
+                UNPACK(m, pb__txn_request__descriptor);
+                return full(s, c, txn(s, who, c->quota, m, reply, left), reply);
+        }
+        case CMD_COMPACT: {
+                UNPACK(m, pb__compaction_request__descriptor);
+                return compact(s, who, m, reply, left);
+        }
+        case CMD_GRANT: {
+                UNPACK(m, pb__lease_grant_request__descriptor);
+                return full(s, c, grant(s, who, c->quota, m, reply), reply);
+        }
+        case CMD_REVOKE: {
+                UNPACK(m, pb__lease_revoke_request__descriptor);
+                return revoke(s, who, m, reply, left);
+        }
+        case CMD_ALARM: {
+                UNPACK(alarm, pb__alarm_request__descriptor);
+                const Pb__AlarmRequest *m = alarm;
+
+                /* To know of one is for whoever is logged in; to raise one stops all writes. */
+                reply->outcome = m->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
+                                         ? permit_user(s, who)
+                                         : permit_root(s, who);
+                return reply->outcome == STATE_OK ? state_alarm(s, m, reply) : 0;
+        }
+        case CMD_AUTH: {
+                UNPACK(auth, pb__auth_change__descriptor);
+                Pb__AuthChange *m = auth;
+
+                /* Each user may have had it. */
+                if (m->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
+                        *left -= min_of(*left, s->auth.n_users);
+                return full(s, c, change_auth(s, who, c->quota, m, reply), reply);
+        }
+        case CMD_MEMBER: {
+                UNPACK(m, pb__member__descriptor);
+                return set_member(s, m);
+        }
+        case CMD_CACHE: {
+                UNPACK(m, pb__cache_term__descriptor);
+                return state_cache(s, who, m, reply, left);
+        }
+        case CMD_UNCACHE:
+                state_uncache(s, c->body, reply);
+                return 0;
+        case CMD_RENEW:
+                return renew(s, c->body);
+        case CMD_EXPIRE:
+                return expire(s, c->body, left);
+        case CMD_TICK:
+                return 0;
+        }
+        reply->outcome = STATE_E_MALFORMED;
+        return 0;
+}

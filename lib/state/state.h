@@ -1,0 +1,257 @@
+/*
+ * The replicated state machine: commands in, the same state on every replica (I4).
+ *
+ * Every replica applies the same log entries in the same order and has the same keys, leases
+ * and their deadlines, members and revision. Pure: no descriptor, no clock, no global; the
+ * caller passes the bytes of an entry, its index and its lease time.
+ *
+ * Where an invariant of the lease contract is kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2
+ * in the deadlines that go on from the true renewal, I6 in the history of kv.h.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/histogram.h"
+#include "state/auth.h"
+#include "state/cached.h"
+#include "state/deadlines.h"
+#include "state/kv.h"
+#include "state/leases.h"
+#include "state/outcome.h"
+#include "wire/cmd.h"
+#include "wire/pb.h"
+
+#define STATE_TTL_MAX_S INT64_C(9000000000)
+
+/* Bounds of what is kept, the same on every replica, looked at where a command is applied: what
+ * got in can always be saved, loaded and installed. A name is sent with every list of leases
+ * and looked up with each grant: 1024 bytes are a path, not a document. */
+#define STATE_LEASES_MAX (1u << 22)
+#define STATE_LEASE_NAME_MAX 1024
+#define STATE_ALARMS_MAX 64
+
+/* What one command may look at, known before anything is done: a txn is done in one turn of the
+ * loop, in which nothing else is. So it takes no more steps, as weigh.c counts them, than go
+ * into some 7 ms; 1,000 keys that are looked for do. */
+#define STATE_TXN_OPS_MAX 1000
+#define STATE_TXN_STEPS_MAX 10000
+#define STATE_DELETE_MAX 100000
+#define STATE_DELETE_PREV_MAX \
+        10000 /* of which the old values are answered: these are added up at once */
+#define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of these */
+#define STATE_LEASE_KEYS_MAX 100000 /* attached to one lease, which ends at once */
+#define STATE_EXPIRE_KEYS 20000     /* in one EXPIRE, or those of one lease */
+
+/* What a replica said of itself. */
+struct member {
+        uint64_t id;
+        char *name;        /* owned */
+        char *client_urls; /* owned; joined by commas */
+};
+
+/* Why an alarm stands; it goes with the last reason. */
+enum {
+        ALARM_STANDS = 1,    /* the quota, or a person: until it is disarmed */
+        ALARM_FULL_DISK = 2, /* the member itself takes it back when there is room again */
+};
+
+struct alarm {
+        uint64_t member;
+        Pb__AlarmType type;
+        uint8_t why;
+};
+
+/* A command that removes many keys, or compacts many changes, does so in slices: where it has
+ * come to. A reader of the state would meanwhile see half of it. */
+struct removal {
+        bool on;
+        uint32_t sub;        /* keys removed, at the next revision */
+        struct lease *lease; /* that ends; its name may be gone with the keys */
+};
+
+/* What this replica has applied since its start, for people who look after it. Not of the
+ * state: neither saved nor compared, and nothing that is replicated may depend on it (I4). */
+struct state_counts {
+        struct lease_time now; /* the caller's, before it applies: how late an expiry is */
+        uint64_t puts, put_bytes, deletes, txns, ranges;
+        uint64_t granted, renewed; /* leases */
+        uint64_t ended, expired;   /* all that ended, and those of them that expired */
+        struct histogram ttl;      /* of those granted, in milliseconds (state_ttl_shape) */
+        struct histogram late;     /* expiries, behind their deadline (histogram_way) */
+};
+/* From 1 s, doubled up to 97 days, as etcd has it. */
+extern const struct histogram_shape state_ttl_shape;
+
+struct state {
+        struct kv kv;
+        struct leases leases;
+        struct deadlines deadlines;
+        struct member *members; /* owned, ascending by id */
+        size_t n_members, members_cap;
+        struct alarm *alarms; /* owned, ascending by member and type */
+        size_t n_alarms, alarms_cap;
+        struct auth auth;
+        struct cached cached;
+        struct arena scratch;   /* the command being applied, unpacked */
+        struct removal removal; /* what is left of it to do */
+        int64_t revision;       /* 1 on an empty store */
+        uint64_t applied;       /* the index of the last entry applied */
+        struct lease_time time; /* when its leader appended it, or a later one before it */
+        struct state_counts counts;
+};
+
+/* Where the answer to a command goes. */
+struct state_reply {
+        struct buf *out; /* the packed response is appended; NULL where nobody asks here */
+        Pb__ResponseHeader header; /* ids and term by the caller; the revision is filled in */
+        enum state_outcome outcome;
+        struct cached_wait wait; /* of STATE_E_CACHED */
+};
+
+void state_init(struct state *s);
+void state_fini(struct state *s);
+
+/* The same in slices. First all readers in slices lose it (-ESTALE), after which it
+ * may be moved; then it goes: takes from *@left what that costs, in steps of roughly 0.3 us,
+ * and returns false when it did not last. Only the same call may follow. */
+void state_drop_readers(struct state *s);
+must_check_ bool state_free_some(struct state *s, size_t *left);
+
+/* Takes up the entry at @index, which was appended at lease time @at; its commands follow. */
+void state_begin(struct state *s, uint64_t index, struct lease_time at);
+
+/* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
+ * errno means that this replica cannot go on: -ENOMEM. */
+must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
+
+/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns 1
+ * when that did not last: the same call with the same command and answer goes on with it, and
+ * no other command comes before. What becomes of a command does not depend on its slices. */
+must_check_ int state_apply_some(struct state *s, const struct cmd *c,
+                                 struct state_reply *reply, size_t *left);
+
+/* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
+ * again at @again unless it went by then. Returns how many; none may only mean that there is
+ * more to put right before (deadlines.h): deadlines_next() is in the past then. */
+size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
+                    struct buf *body);
+
+/* Checks that need no state, for the edge as well as for apply. */
+enum state_outcome state_check_range(const Pb__RangeRequest *q);
+enum state_outcome state_check_put(const Pb__PutRequest *q);
+enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
+
+/* At most @max_ops compares, and operations of a branch, in a txn and those nested in it one
+ * within the other, as etcd counts; and three times that in all. Returns 0 or -ENOMEM. */
+must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
+                                enum state_outcome *ret);
+
+/* With the state as it is: does it look at too much? Where it is applied it is asked again. */
+enum state_outcome
+state_check_delete_now(const struct state *s, const Pb__DeleteRangeRequest *q,
+                       size_t *ret_answer); /* bytes of the old values in it, or so */
+/* What it takes to apply it, as it is now, in steps of STATE_TXN_STEPS_MAX. */
+size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q);
+size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q);
+struct txn_weight {
+        size_t put, answer; /* bytes: what is put; old values and ranges in the answer, or so */
+        size_t steps;       /* what it looks at, of STATE_TXN_STEPS_MAX */
+};
+/* Returns 0 or -ENOMEM. */
+must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
+                                    enum state_outcome *ret, struct txn_weight *ret_weight);
+/* The bytes of the old value in the answer to a put, or so. */
+size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
+enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
+/* Of a range that somebody would cache. */
+enum state_outcome state_check_cache(const Pb__CacheTerm *q);
+enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q);
+
+/* Fills @out, borrowing from the store and from @a until either changes; its header is the
+ * caller's. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; @ret_nomem tells that memory ran
+ * out. */
+enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
+                               struct arena *a, Pb__RangeResponse *out, bool *ret_nomem);
+
+/* True when the txn, compares included, writes nothing: it can be answered like a read. */
+bool state_txn_reads_only(const Pb__TxnRequest *q);
+
+/* True when either branch puts anything. */
+bool state_txn_puts(const Pb__TxnRequest *q);
+
+/* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
+ * answer if @reply->out. @quota 0: none. Takes from *@left what it costs. */
+must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
+                          struct state_reply *reply, size_t *left);
+
+/* The milliseconds a grant asks for. */
+int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
+
+/* The snapshot, equal on every replica that applied as much (I4). */
+void state_save(const struct state *s, struct buf *out);
+
+/* Fills a fresh @s, at once (loader.h: in slices). Returns 0, -EBADMSG or -ENOMEM; on failure
+ * @s is empty. */
+must_check_ int state_load(struct state *s, struct view snapshot);
+
+/* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
+uint64_t state_hash(const struct state *s);
+
+/* What all of it costs in memory, roughly: what the quota counts. */
+size_t state_bytes(const struct state *s);
+
+/* May so many bytes be added to it? */
+bool state_fits(const struct state *s, uint64_t quota, size_t bytes);
+
+/* What a put, a grant or a change of users adds, at most. */
+size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q);
+size_t state_grant_bytes(const Pb__LeaseGrantRequest *q);
+size_t state_auth_bytes(const Pb__AuthChange *q);
+
+/* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
+bool state_alarmed(const struct state *s, Pb__AlarmType type);
+
+/* Why @member has raised such an alarm; 0: it has not. */
+uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type);
+
+/* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
+must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
+                                const struct kv_version **ret_prev);
+/* As many keys as *@left allows; 1: there are more. */
+must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
+                                   uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
+                                   size_t *left);
+/* What is left of what a command may look at; false when it is not enough. weigh.c. */
+struct budget {
+        size_t steps;
+        size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
+        bool writes;
+        size_t answer; /* bytes of what is answered */
+};
+bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);
+bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b);
+bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
+bool weigh_end(struct budget *b);
+
+must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
+enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
+must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
+                                 const char *client_urls);
+must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type,
+                                uint8_t why);
+must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
+                            struct state_reply *reply);
+
+/* caching.c: STATE_E_CACHED where something in the way of a change is awaited from now on. */
+enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
+                                       const ProtobufCBinaryData *end,
+                                       struct state_reply *reply);
+enum state_outcome state_revoke_awaits_caches(struct state *s, const struct lease *l,
+                                              struct state_reply *reply);
+must_check_ int state_cache(struct state *s, const struct cmd_user *who, const Pb__CacheTerm *q,
+                            struct state_reply *reply, size_t *left);
+void state_uncache(struct state *s, struct view body, struct state_reply *reply);

@@ -1,0 +1,502 @@
+/*
+ * Transactions: all compares, then one branch, atomically and at one revision.
+ *
+ * Nested ones choose their branch on the state before anything is written, as etcd does; what
+ * they will do is checked whole before the first write, so that a txn either happens or answers
+ * an error.
+ */
+#include "state/state.h"
+
+static bool is_op(const Pb__RequestOp *op)
+{
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                return op->request_range;
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                return op->request_put;
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                return op->request_delete_range;
+        case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
+                return op->request_txn;
+        default:
+                return false;
+        }
+}
+
+/* Of all levels together. */
+struct shape {
+        size_t n, max;
+};
+
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max,
+                                      struct shape *all);
+
+static enum state_outcome check_ops(Pb__RequestOp **ops, size_t n, size_t ops_max,
+                                    struct shape *all)
+{
+        for (size_t i = 0; i < n; i++) {
+                enum state_outcome o = STATE_OK;
+
+                if (!is_op(ops[i]))
+                        return STATE_E_KEY_NOT_FOUND;
+                switch (ops[i]->request_case) {
+                case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                        o = state_check_range(ops[i]->request_range);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                        o = state_check_put(ops[i]->request_put);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                        o = state_check_delete(ops[i]->request_delete_range);
+                        break;
+                default:
+                        o = check_shape(ops[i]->request_txn, ops_max, all);
+                        break;
+                }
+                if (o != STATE_OK)
+                        return o;
+        }
+        return STATE_OK;
+}
+
+static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max,
+                                      struct shape *all)
+{
+        size_t branch = max_of(q->n_success, q->n_failure), n = max_of(q->n_compare, branch);
+        enum state_outcome o;
+
+        all->n += q->n_compare + q->n_success + q->n_failure;
+        if (n > ops_max || all->n > all->max)
+                return STATE_E_TXN_TOO_LARGE;
+        for (size_t i = 0; i < q->n_compare; i++)
+                if (q->compare[i]->key.len == 0)
+                        return STATE_E_KEY_MISSING;
+        o = check_ops(q->success, q->n_success, ops_max - n, all);
+        return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, all);
+}
+
+int state_check_txn(const Pb__TxnRequest *q, size_t max_ops, enum state_outcome *ret)
+{
+        struct shape all = {.max = 3 * max_ops};
+        bool twice = false;
+        int r = 0;
+
+        *ret = check_shape(q, max_ops, &all);
+        if (*ret == STATE_OK)
+                r = state_txn_collides(q, &twice);
+        if (r == 0 && twice)
+                *ret = STATE_E_TXN_DUPLICATE;
+        return r;
+}
+
+static bool ops_read_only(Pb__RequestOp **ops, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE)
+                        continue;
+                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_TXN ||
+                    !state_txn_reads_only(ops[i]->request_txn))
+                        return false;
+        }
+        return true;
+}
+
+bool state_txn_reads_only(const Pb__TxnRequest *q)
+{
+        return ops_read_only(q->success, q->n_success) &&
+               ops_read_only(q->failure, q->n_failure);
+}
+
+static bool ops_put(Pb__RequestOp **ops, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT ||
+                    (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN &&
+                     state_txn_puts(ops[i]->request_txn)))
+                        return true;
+        return false;
+}
+
+bool state_txn_puts(const Pb__TxnRequest *q)
+{
+        return ops_put(q->success, q->n_success) || ops_put(q->failure, q->n_failure);
+}
+
+static bool holds(Pb__Compare__CompareResult result, int c)
+{
+        switch (result) {
+        case PB__COMPARE__COMPARE_RESULT__EQUAL:
+                return c == 0;
+        case PB__COMPARE__COMPARE_RESULT__GREATER:
+                return c > 0;
+        case PB__COMPARE__COMPARE_RESULT__LESS:
+                return c < 0;
+        case PB__COMPARE__COMPARE_RESULT__NOT_EQUAL:
+                return c != 0;
+        default:
+                return true; /* etcd takes an unknown one as true */
+        }
+}
+
+/* An absent key compares as one whose numbers are all 0. */
+static bool compare_one(const Pb__Compare *q, const struct kv_version *v)
+{
+        int64_t have = 0, want = 0;
+
+        switch (q->target) {
+        case PB__COMPARE__COMPARE_TARGET__VALUE: {
+                bool given = q->target_union_case == PB__COMPARE__TARGET_UNION_VALUE;
+
+                if (!v)
+                        return false; /* nothing to compare with, as in etcd */
+                return holds(q->result,
+                             bytes_cmp(v->value, v->value_len, given ? q->value.data : NULL,
+                                       given ? q->value.len : 0));
+        }
+        case PB__COMPARE__COMPARE_TARGET__VERSION:
+                have = v ? v->version : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_VERSION ? q->version
+                                                                                 : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__CREATE:
+                have = v ? v->create_revision : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_CREATE_REVISION
+                               ? q->create_revision
+                               : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__MOD:
+                have = v ? v->mod_revision : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_MOD_REVISION
+                               ? q->mod_revision
+                               : 0;
+                break;
+        case PB__COMPARE__COMPARE_TARGET__LEASE:
+                have = v ? v->lease : 0;
+                want = q->target_union_case == PB__COMPARE__TARGET_UNION_LEASE ? q->lease : 0;
+                break;
+        default:
+                return true;
+        }
+        return holds(q->result, have < want ? -1 : have > want);
+}
+
+static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
+{
+        for (size_t i = 0; i < q->n_compare; i++) {
+                const Pb__Compare *c = q->compare[i];
+                struct kv_span span = kv_span(&c->key, &c->range_end);
+                bool any = false;
+
+                for (struct kv_key *k = kv_live_first(&s->kv, &span); k;
+                     k = kv_live_next(&span, k)) {
+                        any = true;
+                        if (!compare_one(c, k->newest))
+                                return false;
+                }
+                if (!any && !compare_one(c, NULL))
+                        return false;
+        }
+        return true;
+}
+
+/* The branches chosen, of the txn and of those nested in it, in the order in which they are
+ * met, and what is left of the budget then. */
+struct path {
+        bool *yes;
+        size_t n, cap, at;
+        struct budget left;
+};
+
+static void path_fini(struct path *p)
+{
+        free(p->yes);
+}
+
+static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budget *b)
+{
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
+                return weigh_range(s, op->request_range, b);
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                return weigh_put(s, op->request_put, b);
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                return weigh_delete(s, op->request_delete_range, b);
+        default:
+                return true;
+        }
+}
+
+/* Positive: the budget does not last. */
+static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *path)
+{
+        Pb__RequestOp **ops;
+        bool yes;
+        size_t n;
+        int r = 0;
+
+        for (size_t i = 0; i < q->n_compare; i++)
+                if (!weigh_compare(s, q->compare[i], &path->left))
+                        return 1;
+        yes = compares_hold(s, q);
+        ops = yes ? q->success : q->failure;
+        n = yes ? q->n_success : q->n_failure;
+        if (array_reserve(&path->yes, &path->cap, path->n + 1, sizeof(*path->yes)) < 0)
+                return -ENOMEM;
+        path->yes[path->n++] = yes;
+        for (size_t i = 0; r == 0 && i < n; i++)
+                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
+                        r = choose(s, ops[i]->request_txn, path);
+                else if (!weigh_op(s, ops[i], &path->left))
+                        return 1;
+        return r;
+}
+
+static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *path,
+                enum state_outcome *ret)
+{
+        int r;
+
+        path->left = (struct budget){.steps = STATE_TXN_STEPS_MAX};
+        r = choose(s, q, path);
+        if (r < 0)
+                return r;
+        *ret = r > 0 || !weigh_end(&path->left) ? STATE_E_TXN_TOO_LARGE : STATE_OK;
+        return 0;
+}
+
+int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret,
+                        struct txn_weight *ret_weight)
+{
+        cleanup_(path_fini) struct path path = {0};
+        int r = plan(s, q, &path, ret);
+
+        if (r == 0)
+                *ret_weight = (struct txn_weight){
+                        .put = path.left.put,
+                        .answer = path.left.answer,
+                        .steps = STATE_TXN_STEPS_MAX - path.left.steps,
+                };
+        return r;
+}
+
+static enum state_outcome check_put_op(const struct state *s, const Pb__RequestOp *op)
+{
+        return op->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT
+                       ? state_check_put_now(s, op->request_put)
+                       : STATE_OK;
+}
+
+static enum state_outcome check_range_op(const struct state *s, const Pb__RequestOp *op)
+{
+        if (op->request_case != PB__REQUEST_OP__REQUEST_REQUEST_RANGE ||
+            op->request_range->revision <= 0)
+                return STATE_OK;
+        return op->request_range->revision > s->revision       ? STATE_E_FUTURE
+               : op->request_range->revision < s->kv.compacted ? STATE_E_COMPACTED
+                                                               : STATE_OK;
+}
+
+/* Runs @check on each operation that will run. */
+static enum state_outcome
+check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
+          enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
+{
+        bool yes = path->yes[path->at++];
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        for (size_t i = 0; i < n; i++) {
+                enum state_outcome o =
+                        ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
+                                ? check_now(s, ops[i]->request_txn, path, check)
+                                : check(s, ops[i]);
+
+                if (o != STATE_OK)
+                        return o;
+        }
+        return STATE_OK;
+}
+
+/* What it will change is looked at whole: it waits for all that stands in its way at once. */
+static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path *path,
+                          struct cached_wait *wait)
+{
+        bool yes = path->yes[path->at++];
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        for (size_t i = 0; i < n; i++) {
+                struct kv_span span;
+
+                switch (ops[i]->request_case) {
+                case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
+                        span = kv_span(&ops[i]->request_put->key, &(ProtobufCBinaryData){0});
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
+                        span = kv_span(&ops[i]->request_delete_range->key,
+                                       &ops[i]->request_delete_range->range_end);
+                        break;
+                case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
+                        change_caches(s, ops[i]->request_txn, path, wait);
+                        continue;
+                default:
+                        continue;
+                }
+                cached_change(&s->cached, &span, s->time, wait);
+        }
+}
+
+static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
+               struct arena *a, Pb__TxnResponse *out);
+
+/* What an operation answers is as of the changes so far; of a nested txn etcd leaves it empty.
+ */
+static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
+{
+        Pb__ResponseHeader *h = arena_alloc(a, sizeof(*h));
+
+        if (h) {
+                pb__response_header__init(h);
+                h->revision = revision;
+        }
+        return h;
+}
+
+static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, uint32_t *sub,
+                  struct arena *a, Pb__ResponseOp *out)
+{
+        const struct kv_version *prev;
+        size_t all = SIZE_MAX; /* plan() has seen to it that it is not much */
+        bool nomem;
+        int r;
+
+        switch (op->request_case) {
+        case PB__REQUEST_OP__REQUEST_REQUEST_PUT: {
+                Pb__PutResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__put_response__init(p);
+                r = state_write_put(s, op->request_put, sub, &prev);
+                if (r < 0)
+                        return r;
+                if (op->request_put->prev_kv && prev) {
+                        p->prev_kv = arena_alloc(a, sizeof(*p->prev_kv));
+                        if (!p->prev_kv)
+                                return -ENOMEM;
+                        kv_fill(prev, p->prev_kv);
+                }
+                p->header = new_header(a, s->revision + (*sub > 0));
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_PUT;
+                out->response_put = p;
+                return p->header ? 0 : -ENOMEM;
+        }
+        case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE: {
+                Pb__DeleteRangeResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__delete_range_response__init(p);
+                r = state_write_delete(s, op->request_delete_range, sub, a, p, &all);
+                p->header = new_header(a, s->revision + (*sub > 0));
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_DELETE_RANGE;
+                out->response_delete_range = p;
+                return r < 0 ? r : p->header ? 0 : -ENOMEM;
+        }
+        case PB__REQUEST_OP__REQUEST_REQUEST_RANGE: {
+                Pb__RangeResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__range_response__init(p);
+                (void) state_range(s, op->request_range, a, p, &nomem);
+                s->counts.ranges++;
+                p->header = new_header(a, s->revision + (*sub > 0));
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE;
+                out->response_range = p;
+                return nomem || !p->header ? -ENOMEM : 0;
+        }
+        default: {
+                Pb__TxnResponse *p = arena_alloc(a, sizeof(*p));
+
+                if (!p)
+                        return -ENOMEM;
+                pb__txn_response__init(p);
+                p->header = new_header(a, 0);
+                out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN;
+                out->response_txn = p;
+                r = run(s, op->request_txn, path, sub, a, p);
+                return r < 0 ? r : p->header ? 0 : -ENOMEM;
+        }
+        }
+}
+
+static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
+               struct arena *a, Pb__TxnResponse *out)
+{
+        bool yes = path->yes[path->at++];
+        Pb__RequestOp **ops = yes ? q->success : q->failure;
+        size_t n = yes ? q->n_success : q->n_failure;
+
+        out->succeeded = yes;
+        out->responses = arena_alloc(a, n * sizeof(*out->responses));
+        if (!out->responses)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                int r;
+
+                out->responses[i] = arena_alloc(a, sizeof(**out->responses));
+                if (!out->responses[i])
+                        return -ENOMEM;
+                pb__response_op__init(out->responses[i]);
+                out->n_responses++;
+                r = run_op(s, ops[i], path, sub, a, out->responses[i]);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
+              struct state_reply *reply, size_t *left)
+{
+        Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
+        cleanup_(arena_fini) struct arena a = {0};
+        cleanup_(path_fini) struct path path = {0};
+        uint32_t sub = 0;
+        int r;
+
+        r = plan(s, q, &path, &reply->outcome);
+        *left -= min_of(*left, 2 * (STATE_TXN_STEPS_MAX - path.left.steps));
+        if (r < 0 || reply->outcome != STATE_OK)
+                return r;
+        if (path.left.put > 0 && !state_fits(s, quota, path.left.put)) {
+                reply->outcome = STATE_E_NOSPACE;
+                return 0;
+        }
+        /* The puts before the reads, as etcd does: it matters for which error is returned. */
+        reply->outcome = check_now(s, q, &path, check_put_op);
+        path.at = 0;
+        if (reply->outcome == STATE_OK)
+                reply->outcome = check_now(s, q, &path, check_range_op);
+        path.at = 0;
+        if (reply->outcome == STATE_OK && s->cached.n > 0)
+                change_caches(s, q, &path, &reply->wait);
+        if (reply->wait.serial != 0)
+                reply->outcome = STATE_E_CACHED;
+        if (reply->outcome != STATE_OK)
+                return 0;
+        path.at = 0;
+        r = run(s, q, &path, &sub, &a, &p);
+        if (r < 0)
+                return r;
+        s->counts.txns++;
+        if (sub > 0)
+                s->revision++;
+        if (reply->out) {
+                reply->header.revision = s->revision;
+                p.header = &reply->header;
+                pb_append(reply->out, &p.base);
+        }
+        return 0;
+}

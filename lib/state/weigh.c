@@ -1,0 +1,210 @@
+/* Computes what a command will read and answer, before any of it is done: a function of the
+ * state and the command alone, so that every replica refuses the same ones. */
+#include "state/names.h"
+
+#define PER_KEY 64 /* bytes of an answer beside key and value */
+
+/* Steps, of some 0.65 us among a million keys in no cache. A key that is next to the last one
+ * looked at takes one; */
+#define FIND_STEPS 10  /* one that is looked for, or where a range begins and ends; */
+#define ANSWER_STEPS 3 /* one that is answered; */
+#define STEP_BYTES ((size_t) 1 << 10) /* and so much of the answer one more; */
+#define STEP_VERSIONS 2               /* so many of a key that are passed by, one too. */
+
+static bool take(size_t *left, size_t n)
+{
+        if (n > *left)
+                return false;
+        *left -= n;
+        return true;
+}
+
+static bool take_bytes(struct budget *b, size_t bytes)
+{
+        b->answer += bytes;
+        return take(&b->steps, bytes / STEP_BYTES);
+}
+
+/* Keys that a look at @span comes by, beside the one that was looked for. */
+static size_t keys_in(const struct state *s, const struct kv_span *span)
+{
+        return span->single ? 0 : kv_span_count(&s->kv, span);
+}
+
+bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+
+        return take(&b->steps, FIND_STEPS + keys_in(s, &span));
+}
+
+static size_t bytes_of(const struct kv_version *v)
+{
+        return PER_KEY + v->key->len + v->value_len;
+}
+
+static size_t bytes_in(const struct state *s, const struct kv_span *span)
+{
+        size_t bytes = 0;
+
+        for (struct kv_key *k = kv_live_first(&s->kv, span); k; k = kv_live_next(span, k))
+                bytes += bytes_of(k->newest);
+        return bytes;
+}
+
+bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t keys = keys_in(s, &span);
+
+        b->writes = true;
+        return take(&b->steps, FIND_STEPS + keys * (q->prev_kv ? ANSWER_STEPS : 1)) &&
+               (!q->prev_kv || take_bytes(b, bytes_in(s, &span)));
+}
+
+/* Where it answers values, they are added up: of fewer keys, since that is done at once. */
+enum state_outcome state_check_delete_now(const struct state *s,
+                                          const Pb__DeleteRangeRequest *q, size_t *ret_answer)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+
+        *ret_answer = 0;
+        if (keys_in(s, &span) > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
+                return STATE_E_DELETE_TOO_LARGE;
+        if (q->prev_kv)
+                *ret_answer = bytes_in(s, &span);
+        return *ret_answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
+}
+
+size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+
+        return FIND_STEPS + keys_in(s, &span);
+}
+
+size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q)
+{
+        const struct lease *l =
+                q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
+
+        return FIND_STEPS + (l ? l->n_keys : 0);
+}
+
+size_t state_put_answer(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k = q->prev_kv ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
+
+        return k ? bytes_of(k->newest) : 0;
+}
+
+size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)
+{
+        const struct kv_key *k =
+                q->ignore_value ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
+
+        return sizeof(struct kv_key) + q->key.len + sizeof(struct kv_version) + sizeof(void *) +
+               (k ? k->newest->value_len : q->value.len);
+}
+
+bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
+{
+        const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
+
+        b->writes = true;
+        b->put += state_put_bytes(s, q);
+        return take(&b->steps, FIND_STEPS) &&
+               (!k || !kv_live(k) || (!q->prev_kv && !q->ignore_value) ||
+                take_bytes(b, bytes_of(k->newest)));
+}
+
+/* What is answered. Of what is sorted, the largest ones count where there is a limit. */
+struct answers {
+        size_t limit, n, sum, largest;
+        bool all; /* also what is past the limit may be answered */
+};
+
+static bool is_full(const struct answers *a)
+{
+        return !a->all && a->n >= a->limit;
+}
+
+static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv_version *v)
+{
+        if (is_full(a))
+                return;
+        a->n++;
+        a->sum += q->keys_only ? PER_KEY + v->key->len : bytes_of(v);
+        a->largest = max_of(a->largest, bytes_of(v));
+}
+
+/* What it is now. */
+static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
+                         struct budget *b)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t keys = keys_in(s, &span);
+
+        if (q->count_only)
+                return true;
+        if (!a->all && a->limit < keys)
+                keys = a->limit + 1;
+        if (!take(&b->steps, ANSWER_STEPS * keys))
+                return false;
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k && !is_full(a);
+             k = kv_live_next(&span, k))
+                answer(a, q, k->newest);
+        return true;
+}
+
+/* What it was: all keys are looked at, also those that have gone or came later, and of each
+ * what came later. */
+static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
+                       struct budget *b)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t passed = 0;
+
+        for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
+                const struct kv_version *v = k->newest;
+
+                for (; v && v->mod_revision > q->revision; v = v->older)
+                        if (++passed % STEP_VERSIONS == 0 && !take(&b->steps, 1))
+                                return false;
+                if (!take(&b->steps, v && v->version > 0 ? ANSWER_STEPS : 1))
+                        return false;
+                if (v && v->version > 0)
+                        answer(a, q, v);
+        }
+        return true;
+}
+
+/* As state_range() goes about it. What the txn itself has changed before is no more as it was
+ * at the newest revision. */
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
+{
+        bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
+        struct answers a = {
+                .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
+                .all = q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE ||
+                       q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
+                       q->max_create_revision,
+        };
+
+        b->n_ranges++;
+        if (!take(&b->steps, FIND_STEPS))
+                return false;
+        if (q->revision > 0 && q->revision < s->kv.compacted)
+                return true; /* which is the answer */
+        if (!(newest ? weigh_newest : weigh_past)(s, q, &a, b))
+                return false;
+        if (q->count_only)
+                return true;
+        return take_bytes(b, a.limit < a.n ? min_of(a.sum, a.limit * a.largest) : a.sum);
+}
+
+bool weigh_end(struct budget *b)
+{
+        /* Any range may come by all that the same txn puts. */
+        return b->n_ranges == 0 || b->put <= b->steps * STEP_BYTES / b->n_ranges;
+}

@@ -1,0 +1,180 @@
+/* Which endpoint calls go to: what is there, of which cluster, and who we are to it. */
+#include "tenure/calls.h"
+
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* for an endpoint that is up */
+#define GREETING (2 * NSEC_PER_SEC)      /* until it has said what it is */
+#define LOG_IN_WITHIN NSEC_PER_SEC
+#define AVOID NSEC_PER_SEC
+
+void calls_avoid(struct tenure *t, size_t i)
+{
+        struct calls *k = t->calls;
+
+        k->avoid = i;
+        k->avoid_until = boot_add(calls_now(k), AVOID);
+}
+
+/* ---- a login that has ended ---- */
+
+/* Another one takes another connection, and what is under way on this one would be in doubt: so
+ * nothing is sent there until all of that has its answer, which is mostly the same. */
+void calls_log_in_later(struct calls *k, size_t i)
+{
+        struct end_known *e = &k->ends[i];
+
+        if (!e->logged_out)
+                e->log_in_at = boot_add(calls_now(k), LOG_IN_WITHIN);
+        e->logged_out = true;
+        calls_run_again(k);
+}
+
+static bool has_calls_at(const struct calls *k, size_t i)
+{
+        const struct tenure_call *c;
+
+        TAILQ_FOREACH (c, &k->sent, entry)
+                if (c->endpoint == i)
+                        return true;
+        return false;
+}
+
+void calls_log_in(struct calls *k, struct boot_time now)
+{
+        for (size_t i = 0; i < MEMBER_ENDPOINTS_MAX; i++) {
+                struct end_known *e = &k->ends[i];
+
+                if (!e->logged_out)
+                        continue;
+                if (has_calls_at(k, i) && boot_before(now, e->log_in_at)) {
+                        k->look_at = boot_min(k->look_at, e->log_in_at);
+                        continue;
+                }
+                e->logged_out = false;
+                client_log_in_again(k->tenure->client, i);
+                k->retry_at = boot_add(now, k->backoff);
+        }
+}
+
+/* ---- what is at an endpoint? ---- */
+
+static void greeting_message(struct rpc_call *rpc, struct view bytes)
+{
+        struct end_known *e = rpc->userdata;
+        struct calls *k = e->calls;
+        size_t i = (size_t) (e - k->ends);
+        Pb__StatusResponse *p = NULL;
+
+        if (pb_unpack(&pb__status_response__descriptor, bytes, &p) < 0)
+                return;
+        if (!member_answered(client_member(k->tenure->client), i, p->header)) {
+                calls_trouble(k, i, "it is of another cluster");
+        } else {
+                e->known = true;
+                e->extended = p->clients > 0; /* we are one */
+                if (p->leader == 0) {
+                        calls_trouble(k, i, "it has no leader");
+                        calls_avoid(k->tenure, i);
+                }
+        }
+        pb_free(p);
+        calls_run_again(k);
+}
+
+static void greeting_status(struct rpc_call *rpc, enum rpc_code code, const char *message)
+{
+        struct end_known *e = rpc->userdata;
+        struct calls *k = e->calls;
+        struct tenure *t = k->tenure;
+        size_t i = (size_t) (e - k->ends);
+
+        if (code == RPC_OK)
+                return;
+        calls_trouble(k, i, message);
+        if (t->user && code_is_login(code, message))
+                calls_log_in_later(k, i);
+        else if (code != RPC_UNAVAILABLE)
+                e->known = true; /* it does not say; then answers will */
+        else if (client_rpc(t->client, i) == rpc->conn)
+                calls_avoid(t, i);
+}
+
+static void greeting_close(struct rpc_call *rpc)
+{
+        struct end_known *e = rpc->userdata;
+
+        e->asking = NULL;
+        calls_run_again(e->calls);
+}
+
+static const struct rpc_handler greeting = {.on_message = greeting_message,
+                                            .on_status = greeting_status,
+                                            .on_close = greeting_close};
+
+/* Also says whether leases have names there, and whether it has a leader. */
+static void greet(struct calls *k, size_t i, struct boot_time now)
+{
+        struct client *cl = k->tenure->client;
+        struct end_known *e = &k->ends[i];
+
+        e->calls = k;
+        if (e->asking && !boot_before(now, e->answer_by)) {
+                calls_trouble(k, i, "it does not answer");
+                calls_avoid(k->tenure, i);
+                rpc_call_cancel(e->asking);
+        }
+        if (!e->asking) {
+                int r = rpc_call_new(client_rpc(cl, i), "/etcdserverpb.Maintenance/Status",
+                                     false, &greeting, e, &e->asking);
+
+                if (r == 0)
+                        r = rpc_call_send(e->asking, "", 0);
+                if (r < 0) {
+                        if (e->asking)
+                                rpc_call_cancel(e->asking);
+                        k->look_at = boot_add(now, LOOK_AGAIN);
+                        return calls_avoid(k->tenure, i);
+                }
+                rpc_call_end(e->asking);
+                client_kick(cl, i);
+                client_probe(cl, i, CALLS_PROBE_WITHIN);
+                e->answer_by = boot_add(now, GREETING);
+        }
+        k->look_at = e->answer_by;
+}
+
+/* One that is up, speaks, and is not to be avoided, if there is such. */
+static bool pick(struct calls *k, struct boot_time now, size_t *ret)
+{
+        struct member *m = client_member(k->tenure->client);
+        size_t i, other;
+
+        if (!member_pick(m, member_current(m) + k->looked, &i)) {
+                k->looked++; /* each is connected in its turn */
+                return false;
+        }
+        k->looked = 0;
+        if (i == k->avoid && boot_before(now, k->avoid_until) && member_pick(m, i + 1, &other))
+                i = other;
+        *ret = i;
+        return true;
+}
+
+bool calls_endpoint(struct tenure *t, struct boot_time now, size_t *ret)
+{
+        struct calls *k = t->calls;
+
+        if (!pick(k, now, ret)) {
+                k->look_at = boot_add(now, LOOK_AGAIN);
+                return false;
+        }
+        if (k->ends[*ret].logged_out)
+                return false;
+        if (!k->ends[*ret].known)
+                greet(k, *ret, now);
+        return k->ends[*ret].known;
+}
+
+bool calls_is_extended(const struct tenure *t, size_t i)
+{
+        return t->calls->ends[i].known && t->calls->ends[i].extended;
+}

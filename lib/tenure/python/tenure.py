@@ -1,0 +1,716 @@
+"""Membership, leases, guarded writes and locks of a Tenure cluster, or on etcd: libtenure for Python.
+
+    import tenure
+
+    with tenure.Tie("http://10.0.0.1:2379", follow=tenure.NODES) as tie:
+        for event in tie:
+            print(event.type.name, event.node and event.node.name, event.reason)
+
+A Tie has a fileno(), so it fits into select, selectors and asyncio (loop.add_reader(tie, ...), then tie.dispatch() and
+tie.pop()). Keys and values are bytes; a str is taken as UTF-8. What goes wrong is an Error with an errno and a sentence.
+See README.md beside this file, and libtenure(3).
+"""
+import ctypes
+import enum
+import errno
+import os
+import time
+
+_lib = ctypes.CDLL("libtenure.so.0")
+
+NODES, SERVICES = 1, 2
+LEASE_OURS = -1
+_FOREVER = -1
+
+
+class Type(enum.IntEnum):
+    """What an event is about; the comments of tenure.h say which members it has."""
+    NODE_JOINED = 1
+    NODE_LEFT = 2
+    NODE_CHANGED = 3
+    SERVICE_ADDED = 4
+    SERVICE_REMOVED = 5
+    SERVICE_CHANGED = 6
+    SYNCED = 7
+    STALE = 8
+    HELD = 9
+    JEOPARDY = 10
+    LOST = 11
+    REPLY = 12
+    PUT = 13
+    DELETE = 14
+    WATCH_ENDED = 15
+    LOCKED = 16
+    UNLOCKED = 17
+    CACHED = 18
+    UNCACHED = 19
+    ASKED = 20
+    TASK_BEGIN = 21
+    TASK_END = 22
+    WORK_LEFT = 23
+
+
+class Error(OSError):
+    """A call that failed: errno, and a sentence that says what, where and what to do."""
+
+
+class Refused(Error):
+    """A guarded write that came after the end of its lease, or a transaction whose conditions do not hold."""
+
+
+class Closed(Error, ValueError):
+    """The tie was closed."""
+
+
+class _Node(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_char_p) for name in (
+        "name", "id", "incarnation", "boot_id", "since", "addresses", "tags", "version", "os_release", "degraded", "leaving")] + [
+        ("ttl_ms", ctypes.c_uint64), ("lease", ctypes.c_int64), ("join_revision", ctypes.c_int64), ("revision", ctypes.c_int64)]
+
+
+class _Service(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_char_p) for name in ("name", "node", "instance", "address", "tags", "unit", "state", "since")] + [
+        ("port", ctypes.c_uint16), ("lease", ctypes.c_int64), ("join_revision", ctypes.c_int64), ("revision", ctypes.c_int64)]
+
+
+class _Kv(ctypes.Structure):
+    _fields_ = [("key", ctypes.c_void_p), ("value", ctypes.c_void_p), ("key_len", ctypes.c_size_t), ("value_len", ctypes.c_size_t),
+                ("create_revision", ctypes.c_int64), ("mod_revision", ctypes.c_int64), ("version", ctypes.c_int64), ("lease", ctypes.c_int64)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("revision", ctypes.c_int64), ("error", ctypes.c_int), ("reason", ctypes.c_char_p),
+                ("lease", ctypes.c_int64), ("node", ctypes.POINTER(_Node)), ("service", ctypes.POINTER(_Service)),
+                ("kv", ctypes.POINTER(_Kv)), ("before", ctypes.POINTER(_Kv)), ("call", ctypes.c_void_p),
+                ("watch", ctypes.c_void_p), ("lock", ctypes.c_void_p), ("cache", ctypes.c_void_p),
+                ("work", ctypes.c_void_p), ("task", ctypes.c_char_p)]
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [("key", ctypes.c_char_p), ("key_len", ctypes.c_size_t), ("end", ctypes.c_char_p), ("end_len", ctypes.c_size_t),
+                ("prefix", ctypes.c_bool), ("revision", ctypes.c_int64), ("limit", ctypes.c_int64),
+                ("keys_only", ctypes.c_bool), ("count_only", ctypes.c_bool), ("serializable", ctypes.c_bool)]
+
+
+class _WatchOptions(ctypes.Structure):
+    _fields_ = [("key", ctypes.c_char_p), ("key_len", ctypes.c_size_t), ("end", ctypes.c_char_p), ("end_len", ctypes.c_size_t),
+                ("prefix", ctypes.c_bool), ("revision", ctypes.c_int64), ("before", ctypes.c_bool)]
+
+
+class _Switched(ctypes.Structure):
+    _fields_ = [("from", ctypes.c_char_p), ("to", ctypes.c_char_p), ("token", ctypes.c_int64), ("stop_us", ctypes.c_int64),
+                ("pause_us", ctypes.c_int64)]
+
+
+class _WorkOptions(ctypes.Structure):
+    _fields_ = [("tasks", ctypes.POINTER(ctypes.c_char_p)), ("n_tasks", ctypes.c_size_t), ("weight", ctypes.c_uint),
+                ("settle_ms", ctypes.c_uint)]
+
+
+def _declare(result, name, *arguments):
+    function = getattr(_lib, name)
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+_P, _S, _N, _I, _L = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
+_OUT = ctypes.POINTER(ctypes.c_void_p)
+_new = _declare(_I, "tenure_new", _OUT)
+_free = _declare(_P, "tenure_free", _P)
+_set_endpoints = _declare(_I, "tenure_set_endpoints", _P, _S)
+_set_cluster = _declare(_I, "tenure_set_cluster", _P, _S)
+_set_tls = _declare(_I, "tenure_set_tls", _P, _S, _S, _S)
+_set_user = _declare(_I, "tenure_set_user", _P, _S, _S)
+_start = _declare(_I, "tenure_start", _P)
+_error = _declare(_S, "tenure_error", _P)
+_version = _declare(_S, "tenure_version")
+_get_fd = _declare(_I, "tenure_get_fd", _P)
+_dispatch = _declare(_I, "tenure_dispatch", _P)
+_wait = _declare(_I, "tenure_wait", _P, _I)
+_pop_event = _declare(ctypes.POINTER(_Event), "tenure_pop_event", _P)
+_follow = _declare(_I, "tenure_follow", _P, ctypes.c_uint)
+_find_node = _declare(ctypes.POINTER(_Node), "tenure_find_node", _P, _S)
+_next_node = _declare(ctypes.POINTER(_Node), "tenure_next_node", _P, _S)
+_next_service = _declare(ctypes.POINTER(_Service), "tenure_next_service", _P, _S, ctypes.POINTER(_Service))
+_hold_with_agent = _declare(_I, "tenure_hold_with_agent", _P)
+_hold_own = _declare(_I, "tenure_hold_own", _P, ctypes.c_uint64, _S)
+_leave = _declare(_I, "tenure_leave", _P)
+_may_act = _declare(ctypes.c_bool, "tenure_may_act", _P)
+_deadline = _declare(ctypes.c_uint64, "tenure_deadline", _P)
+_lease = _declare(_L, "tenure_lease", _P)
+_register = _declare(_I, "tenure_register", _P, ctypes.POINTER(_Service))
+_unregister = _declare(_I, "tenure_unregister", _P, _S, _S)
+_get = _declare(_I, "tenure_get", _P, ctypes.POINTER(_Range), _OUT)
+_put = _declare(_I, "tenure_put", _P, _S, _N, _S, _N, _L, _OUT)
+_put_held = _declare(_I, "tenure_put_held", _P, _S, _N, _S, _N, _OUT)
+_put_named = _declare(_I, "tenure_put_named", _P, _S, _N, _S, _N, _S, _OUT)
+_delete = _declare(_I, "tenure_delete", _P, ctypes.POINTER(_Range), _OUT)
+_call_wait = _declare(_I, "tenure_call_wait", _P, _I)
+_call_result = _declare(_I, "tenure_call_result", _P)
+_call_free = _declare(_P, "tenure_call_free", _P)
+_call_revision = _declare(_L, "tenure_call_revision", _P)
+_call_n_kvs = _declare(_N, "tenure_call_n_kvs", _P, _N)
+_call_kv = _declare(ctypes.POINTER(_Kv), "tenure_call_kv", _P, _N, _N)
+_call_count = _declare(_L, "tenure_call_count", _P, _N)
+_call_lease = _declare(_L, "tenure_call_lease", _P)
+_call_lease_name = _declare(_S, "tenure_call_lease_name", _P)
+_call_ttl_ms = _declare(_L, "tenure_call_ttl_ms", _P)
+_lease_grant = _declare(_I, "tenure_lease_grant", _P, ctypes.c_uint64, _S, _OUT)
+_lease_renew = _declare(_I, "tenure_lease_renew", _P, _L, _OUT), _declare(_I, "tenure_lease_renew_named", _P, _S, _OUT)
+_lease_revoke = _declare(_I, "tenure_lease_revoke", _P, _L, _OUT), _declare(_I, "tenure_lease_revoke_named", _P, _S, _OUT)
+_lease_look = _declare(_I, "tenure_lease_time_to_live", _P, _L, _OUT), _declare(_I, "tenure_lease_find", _P, _S, _OUT)
+_lease_keys = _declare(_I, "tenure_lease_keys", _P, _L, _OUT), _declare(_I, "tenure_lease_keys_named", _P, _S, _OUT)
+_watch = _declare(_I, "tenure_watch", _P, ctypes.POINTER(_WatchOptions), _OUT)
+_watch_free = _declare(_P, "tenure_watch_free", _P)
+_lock = _declare(_I, "tenure_lock", _P, _S, _S, _OUT)
+_lock_token = _declare(_L, "tenure_lock_token", _P)
+_lock_is_held = _declare(ctypes.c_bool, "tenure_lock_is_held", _P)
+_unlock = _declare(_P, "tenure_unlock", _P)
+_hand_over = _declare(_I, "tenure_hand_over", _P)
+_lock_deadline = _declare(ctypes.c_uint64, "tenure_lock_deadline", _P)
+_switchover = _declare(_I, "tenure_switchover", _P, _S, _S, _L, _OUT)
+_switched = _declare(ctypes.POINTER(_Switched), "tenure_call_switched", _P)
+_work_join = _declare(_I, "tenure_work_join", _P, _S, ctypes.POINTER(_WorkOptions), _OUT)
+_work_leave = _declare(_P, "tenure_work_leave", _P)
+_task_ended = _declare(_I, "tenure_task_ended", _P, _S)
+_task_is_held = _declare(ctypes.c_bool, "tenure_task_is_held", _P, _S)
+_task_token = _declare(_L, "tenure_task_token", _P, _S)
+
+
+def _bytes(value):
+    # Not bytes(value), which makes so many zeroes of a number.
+    return None if value is None else value.encode() if isinstance(value, str) else bytes(memoryview(value))
+
+
+def _name(value):
+    """What is a string in C, and would end at a zero."""
+    name = _bytes(value)
+    if name and b"\0" in name:
+        raise ValueError(f"a name has no zero byte, as {value!r} has")
+    return name
+
+
+def _fits(kind, value, what):
+    """A number that C has room for; ctypes would drop the bits beyond, and mean another one."""
+    if kind(value).value != value:
+        raise ValueError(f"{what} is out of range: {value}")
+    return value
+
+
+def _ms(kind, seconds, what):
+    return _fits(kind, int(seconds * 1000), f"{what}, in milliseconds,")
+
+
+def _text(value):
+    return value.decode("utf-8", "replace") if value is not None else ""
+
+
+def _tags(text):
+    """'role=primary,zone=a' as a dict."""
+    return dict(pair.partition("=")[::2] for pair in text.split(",") if pair)
+
+
+class _Record:
+    """A copy of one of libtenure's structures, which are borrowed; text is str, tags a dict, addresses a list."""
+
+    def __init__(self, source):
+        for name, kind in source._fields_:
+            value = getattr(source, name)
+            setattr(self, name, _text(value) if kind is ctypes.c_char_p else value)
+        self.tags = _tags(self.tags)
+        if hasattr(self, "addresses"):
+            self.addresses = self.addresses.split(",") if self.addresses else []
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {' '.join(f'{k}={v!r}' for k, v in vars(self).items() if v)}>"
+
+
+class Node(_Record):
+    """A host in the cluster."""
+
+
+class Service(_Record):
+    """A service on a host."""
+
+
+class Kv:
+    """A key with its value, as of one revision."""
+
+    def __init__(self, source):
+        self.key = ctypes.string_at(source.key, source.key_len) if source.key_len else b""
+        self.value = ctypes.string_at(source.value, source.value_len) if source.value_len else b""
+        self.create_revision, self.mod_revision = source.create_revision, source.mod_revision
+        self.version, self.lease = source.version, source.lease
+
+    def __repr__(self):
+        return f"<Kv {self.key!r}={self.value!r} revision={self.mod_revision}>"
+
+
+class Lease:
+    """A lease as the core saw it when it answered: `ttl` in seconds is what is left of it, `keys` those that were asked for."""
+
+    def __init__(self, call):
+        self.id, self.ttl, self.name = _call_lease(call), _call_ttl_ms(call) / 1000, _text(_call_lease_name(call))
+        self.keys = [Kv(_call_kv(call, 0, i).contents).key for i in range(_call_n_kvs(call, 0))]
+
+    def __repr__(self):
+        return f"<Lease {self.id:016x}{f' {self.name!r}' if self.name else ''} ttl={self.ttl}>"
+
+
+class Event:
+    """What has happened; what it does not speak of is None or 0."""
+
+    def __init__(self, source, watches, locks, works):
+        self.type, self.revision, self.error = Type(source.type), source.revision, source.error
+        self.reason, self.lease = _text(source.reason), source.lease
+        self.node = Node(source.node.contents) if source.node else None
+        self.service = Service(source.service.contents) if source.service else None
+        self.kv = Kv(source.kv.contents) if source.kv else None
+        self.before = Kv(source.before.contents) if source.before else None
+        self.watch = watches.get(source.watch) if source.watch else None
+        self.lock = locks.get(source.lock) if source.lock else None
+        self.work = works.get(source.work) if source.work else None
+        self.task = _text(source.task) if source.task else None
+
+    def __repr__(self):
+        what = self.node or self.service or self.kv or self.lock or self.task
+        return f"<Event {self.type.name} revision={self.revision}{f' {what!r}' if what else ''}{f' {self.reason}' if self.reason else ''}>"
+
+
+class Watch:
+    """Changes of a key or of all that begin with it: Tie events of type PUT and DELETE whose `watch` is this."""
+
+    def __init__(self, tie, handle):
+        self._tie, self._handle = tie, handle
+
+    def close(self):
+        if self._handle and self._tie._handle:
+            self._tie._watches.pop(self._handle.value, None)
+            _watch_free(self._handle)
+        self._handle = None
+
+
+class Lock:
+    """A lock that is held, or waited for. `token` is larger with each holder: a resource refuses a smaller one."""
+
+    def __init__(self, tie, handle, name):
+        self._tie, self._handle, self.name = tie, handle, name
+
+    def _live(self):
+        """Its handle, until it is given back or its tie closed; then None."""
+        return self._handle if self._tie._handle else None
+
+    @property
+    def token(self):
+        return _lock_token(self._handle) if self._live() else 0
+
+    @property
+    def held(self):
+        """Ours, and the place or the lease that it hangs on is held."""
+        return bool(self._live() and _lock_is_held(self._handle))
+
+    @property
+    def deadline(self):
+        """When it ends if nothing is renewed, or is to be handed over: seconds of CLOCK_BOOTTIME; 0: it has."""
+        return _lock_deadline(self._handle) / 1e6 if self._live() else 0
+
+    def hand_over(self):
+        """After Type.ASKED, once the program has stopped: the one that the event's reason names has it next, and this waits
+        for it again."""
+        if not self._live():
+            raise Error(errno.EINVAL, f"the lock '{self.name}' was given back")
+        self._tie._check(_hand_over(self._handle))
+        self._tie._send()
+
+    def release(self):
+        """Gives it back, or stops waiting."""
+        if self._live():
+            self._tie._locks.pop(self._handle.value, None)
+            self._tie._going.add(self._handle.value)
+            _unlock(self._handle)
+            self._tie._send()
+        self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+
+class Switched:
+    """Who had a lock, `source`, and who has it, `to`, by which `token`; how long the one took to stop, and the pause until
+    the other had it, in microseconds, None where that is not known."""
+
+    def __init__(self, source):
+        self.source, self.to, self.token = _text(getattr(source, "from")), _text(source.to), source.token
+        self.stop_us, self.pause_us = source.stop_us, None if source.pause_us < 0 else source.pause_us
+
+    def __repr__(self):
+        return f"<Switched source={self.source!r} to={self.to!r} token={self.token} pause_us={self.pause_us}>"
+
+
+class Work:
+    """A membership in a group whose members divide tasks: events TASK_BEGIN and TASK_END have `work` and `task`. A TASK_END
+    is answered with ended(task) once nothing of the task runs any more."""
+
+    def __init__(self, tie, handle, group):
+        self._tie, self._handle, self.group = tie, handle, group
+
+    def _live(self):
+        """Its handle, until it is left or its tie closed; then None."""
+        return self._handle if self._tie._handle else None
+
+    def held(self, task):
+        """This member's, not to end, and the lease is held: to be asked before each act."""
+        return bool(self._live() and _task_is_held(self._handle, _name(task)))
+
+    def token(self, task):
+        """Larger with each member that has it; 0: it is not this one's."""
+        return _task_token(self._handle, _name(task)) if self._live() else 0
+
+    def ended(self, task):
+        if not self._live():
+            raise Error(errno.EINVAL, f"the group '{self.group}' was left")
+        self._tie._check(_task_ended(self._handle, _name(task)))
+
+    def leave(self):
+        """Has all tasks end; their TASK_END are to be answered until WORK_LEFT comes."""
+        if self._live():
+            _work_leave(self._handle)
+
+
+def _piece(until):
+    """How many milliseconds to wait at a time: in pieces, so that Ctrl-C is heard."""
+    left = 1.0 if until is None else min(1.0, until - time.monotonic())
+    return max(0, int(left * 1000 + 0.999))
+
+
+class Tie:
+    """One tie to one cluster. Not for several threads at a time.
+
+    endpoints    "http://10.0.0.1:2379,...", or None: $TENURE_ENDPOINTS, or what this host's agent is connected to
+    follow       NODES, SERVICES or both: events report who is there, and then each change
+    hold         "agent": by this host's place; a number: by a lease of one's own with so many seconds; None
+    name         of that lease
+    """
+
+    _handle = None
+
+    def __init__(self, endpoints=None, *, cluster=None, follow=0, hold=None, name=None, ca=None, cert=None, key=None,
+                 user=None, password=None):
+        self._handle = ctypes.c_void_p()
+        self._watches, self._locks, self._works, self._synced = {}, {}, {}, False
+        self._going = set()  # what is being given back: handles of locks, "lease"
+        r = _new(ctypes.byref(self._handle))
+        if r < 0:
+            raise Error(-r, os.strerror(-r))
+        try:
+            self._check(_set_endpoints(self._handle, _name(endpoints)))
+            self._check(_set_cluster(self._handle, _name(cluster)))
+            self._check(_set_tls(self._handle, _name(ca), _name(cert), _name(key)))
+            self._check(_set_user(self._handle, _name(user), _name(password)))
+            if follow:
+                self._check(_follow(self._handle, _fits(ctypes.c_uint, follow, "follow")))
+            if hold == "agent":
+                self._check(_hold_with_agent(self._handle))
+            elif hold is not None:
+                self._check(_hold_own(self._handle, _ms(ctypes.c_uint64, hold, "hold"), _name(name)))
+            self._check(_start(self._handle))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self, timeout=1):
+        """Ends it, with its watches and locks. What was given back before, by release() or leave(), gets up to `timeout`
+        seconds until others can have it; what was not, or takes longer, ends with the lease, by its TTL."""
+        try:
+            if self._handle and self._going:
+                self._finish(timeout)
+        finally:
+            handle, self._handle = self._handle, None
+            if handle:
+                _free(handle)
+
+    def _finish(self, timeout):
+        """Waits for what is being given back: an etcd does not begin a request whose connection has ended."""
+        until = time.monotonic() + timeout
+        while self._going and time.monotonic() < until and _wait(self._handle, _piece(until)) >= 0:
+            while self.pop():
+                pass
+
+    def __del__(self):
+        self.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def _open(self):
+        """The handle, of a tie that was not closed."""
+        if not self._handle:
+            raise Closed(errno.EBADF, "this tie is closed")
+        return self._handle
+
+    def _check(self, r):
+        if r >= 0:
+            return r
+        raise Error(-r, _text(_error(self._handle)) or os.strerror(-r))
+
+    def _send(self):
+        """Sends what was asked for just now: the program may be about to do something else, or to close the tie. What
+        cannot go yet, and an error, is the next dispatch's."""
+        _dispatch(self._handle)
+
+    # ---- waiting ----
+
+    def fileno(self):
+        return _get_fd(self._open)
+
+    def dispatch(self):
+        """Does what is to be done, without waiting."""
+        self._check(_dispatch(self._open))
+
+    def pop(self):
+        """The next event that has come, or None."""
+        source = _pop_event(self._open)
+        if not source:
+            return None
+        if source.contents.type == Type.UNLOCKED:
+            self._going.discard(source.contents.lock)
+        elif source.contents.type == Type.LOST:
+            self._going.discard("lease")
+        event = Event(source.contents, self._watches, self._locks, self._works)
+        if event.type == Type.WORK_LEFT and not event.error and event.work:
+            self._works.pop(event.work._handle.value)
+            event.work._handle = None
+        if event.type in (Type.SYNCED, Type.STALE):
+            self._synced = event.type == Type.SYNCED
+        return event
+
+    def wait(self, timeout=None):
+        """The next event, or None when `timeout` seconds have passed."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._check(_wait(self._open, _piece(until))) > 0:
+                event = self.pop()
+                if event and event.type != Type.REPLY:
+                    return event
+            elif until is not None and time.monotonic() >= until:
+                return None
+
+    def __iter__(self):
+        while True:
+            yield self.wait()
+
+    # ---- who is there ----
+
+    def nodes(self):
+        """Every node by its name, as of the last dispatch."""
+        found, at = {}, _next_node(self._open, None)
+        while at:
+            node = Node(at.contents)
+            found[node.name] = node
+            at = _next_node(self._open, node.name.encode())
+        return found
+
+    def services(self, name):
+        """Every instance of a service, as of the last dispatch."""
+        found, at = [], _next_service(self._open, _name(name), None)
+        while at:
+            found.append(Service(at.contents))
+            at = _next_service(self._open, _name(name), at)
+        return found
+
+    def synced(self, timeout=10):
+        """Waits until all that is there has been reported; what it was is in nodes() and services(). Other events that come
+        meanwhile are dropped."""
+        until = time.monotonic() + timeout
+        while not self._synced:
+            if time.monotonic() >= until:
+                raise Error(errno.ETIMEDOUT, _text(_error(self._open)) or f"no replica has reported who is there within {timeout} s")
+            self.wait(max(0, until - time.monotonic()))
+        return self
+
+    # ---- may I still act? ----
+
+    @property
+    def may_act(self):
+        return bool(self._handle and _may_act(self._handle))
+
+    @property
+    def lease(self):
+        return _lease(self._handle) if self._handle else 0
+
+    @property
+    def deadline(self):
+        """In seconds of time.CLOCK_BOOTTIME; 0: nothing is held."""
+        return _deadline(self._handle) / 1e6 if self._handle else 0
+
+    def held(self, timeout=10):
+        """Waits until the place or the lease is held. Events that come meanwhile are dropped."""
+        until = time.monotonic() + timeout
+        while not self.may_act:
+            if time.monotonic() >= until:
+                raise Error(errno.ETIMEDOUT, _text(_error(self._open)) or "nothing is held yet")
+            self.wait(min(0.1, max(0, until - time.monotonic())))
+        return self
+
+    def leave(self):
+        if self.lease:
+            self._going.add("lease")
+        self._check(_leave(self._open))
+        self._send()
+
+    def register(self, name, *, instance="", address="", port=0, tags=None):
+        """This program as a service of this host, while the place or the lease is held."""
+        text = ",".join(f"{k}={v}" for k, v in (tags or {}).items())
+        self._check(_register(self._open, ctypes.byref(_Service(
+            name=_name(name), instance=_name(instance), address=_name(address),
+            port=_fits(ctypes.c_uint16, port, "port"), tags=_name(text)))))
+        self._send()
+
+    def unregister(self, name, instance=""):
+        self._check(_unregister(self._open, _name(name), _name(instance)))
+        self._send()
+
+    # ---- keys ----
+
+    def _answer(self, call, timeout, read):
+        try:
+            until = None if timeout is None else time.monotonic() + timeout
+            while True:
+                r = _call_wait(call, _piece(until))
+                ended = _call_result(call) != -errno.EINPROGRESS
+                if ended or r != -errno.ETIMEDOUT or (until is not None and time.monotonic() >= until):
+                    break
+            if r < 0:
+                kind = Refused if r in (-errno.ESTALE, -errno.ECANCELED) else Error
+                raise kind(-r, _text(_error(self._open)) or os.strerror(-r))
+            return read(call)
+        finally:
+            if self._handle:
+                _call_free(call)
+
+    def _begin(self, function, *arguments):
+        call = ctypes.c_void_p()
+        self._check(function(self._open, *arguments, ctypes.byref(call)))
+        return call
+
+    def range(self, key, *, end=None, prefix=False, limit=0, revision=0, keys_only=False, serializable=False, timeout=10):
+        """A list of Kv."""
+        k, e = _bytes(key), _bytes(end)
+        q = _Range(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix, limit=_fits(_L, limit, "limit"),
+                   revision=_fits(_L, revision, "revision"), keys_only=keys_only, serializable=serializable)
+        return self._answer(self._begin(_get, ctypes.byref(q)), timeout,
+                            lambda c: [Kv(_call_kv(c, 0, i).contents) for i in range(_call_n_kvs(c, 0))])
+
+    def get(self, key, **options):
+        """Its Kv, or None."""
+        return next(iter(self.range(key, **options)), None)
+
+    def put(self, key, value, *, lease=0, timeout=10):
+        """Returns the revision. `lease`: an id, or a name."""
+        k, v = _bytes(key), _bytes(value)
+        if isinstance(lease, (str, bytes)):
+            return self._answer(self._begin(_put_named, k, len(k), v, len(v), _name(lease)), timeout, _call_revision)
+        return self._answer(self._begin(_put, k, len(k), v, len(v), _fits(_L, lease, "lease")), timeout, _call_revision)
+
+    def put_held(self, key, value, *, timeout=10):
+        """As put(), but takes effect only while the place or the lease is held: else Refused. The core decides."""
+        k, v = _bytes(key), _bytes(value)
+        return self._answer(self._begin(_put_held, k, len(k), v, len(v)), timeout, _call_revision)
+
+    def delete(self, key, *, end=None, prefix=False, timeout=10):
+        """Returns how many keys it has deleted."""
+        k, e = _bytes(key), _bytes(end)
+        q = _Range(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix)
+        return self._answer(self._begin(_delete, ctypes.byref(q)), timeout, lambda c: _call_count(c, 0))
+
+    def watch(self, key, *, end=None, prefix=False, revision=0, before=False):
+        """Events of type PUT and DELETE follow, each change once and in order."""
+        k, e, handle = _bytes(key), _bytes(end), ctypes.c_void_p()
+        o = _WatchOptions(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix,
+                          revision=_fits(_L, revision, "revision"), before=before)
+        self._check(_watch(self._open, ctypes.byref(o), ctypes.byref(handle)))
+        self._watches[handle.value] = watch = Watch(self, handle)
+        return watch
+
+    # ---- leases ----
+
+    def lease_grant(self, ttl, *, name=None, timeout=10):
+        """A new Lease that ends `ttl` seconds after it was last renewed. At most one lease has a name at a time."""
+        lease = self._answer(self._begin(_lease_grant, _ms(ctypes.c_uint64, ttl, "ttl"), _name(name)), timeout, Lease)
+        lease.name = _text(_bytes(name))
+        return lease
+
+    def _of_lease(self, functions, lease, timeout, read):
+        by_id, by_name = functions
+        if isinstance(lease, (str, bytes)):
+            return self._answer(self._begin(by_name, _name(lease)), timeout, read)
+        id = lease.id if isinstance(lease, Lease) else lease
+        return self._answer(self._begin(by_id, _fits(_L, id, "lease")), timeout, read)
+
+    def lease_renew(self, lease, *, timeout=10):
+        """Renews it once, by its id or by its name."""
+        return self._of_lease(_lease_renew, lease, timeout, Lease)
+
+    def lease_revoke(self, lease, *, timeout=10):
+        """Ends it, and deletes its keys."""
+        return self._of_lease(_lease_revoke, lease, timeout, lambda call: None)
+
+    def lease_look(self, lease, *, keys=False, timeout=10):
+        """The Lease of an id or of a name, which may be a node's; else an Error with ENOENT."""
+        return self._of_lease(_lease_keys if keys else _lease_look, lease, timeout, Lease)
+
+    # ---- locks ----
+
+    def lock(self, name, value=None, *, timeout=None):
+        """Waits for a lock, in the order of asking, and returns it; a `with` gives it back. Events that come meanwhile
+        are dropped: who needs them begins with lock_begin() and waits for LOCKED."""
+        lock = self.lock_begin(name, value)
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not lock.held:
+                event = self.wait(0.1 if until is None else min(0.1, max(0, until - time.monotonic())))
+                if event and event.lock is lock and event.type == Type.UNLOCKED:
+                    raise Error(-event.error or errno.ESTALE, event.reason)
+                if until is not None and time.monotonic() >= until and not lock.held:
+                    raise Error(errno.ETIMEDOUT, f"the lock '{name}' is somebody else's")
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def switchover(self, lock, to=None, *, within=30):
+        """Has the holder of a lock stop, within that many seconds, and hand it over to a node or a session that waits for
+        it, or to the next in line. Returns a Switched."""
+        call = self._begin(_switchover, _name(lock), _name(to), _ms(_L, within, "within"))
+        return self._answer(call, within + 120, lambda c: Switched(_switched(c).contents))
+
+    def lock_begin(self, name, value=None):
+        handle = ctypes.c_void_p()
+        self._check(_lock(self._open, _name(name), _name(value), ctypes.byref(handle)))
+        self._locks[handle.value] = lock = Lock(self, handle, name)
+        return lock
+
+    # ---- shared work ----
+
+    def work(self, group, tasks, *, weight=0, settle=0):
+        """Joins a group, by the lease of `hold=SECONDS` under its `name`. tasks: how many, called "1", "2" and so on, or their
+        names. settle: how many seconds nobody must have joined before tasks move to who has [1]."""
+        names = None if isinstance(tasks, int) else [_name(name) for name in tasks]
+        array = None if names is None else (ctypes.c_char_p * len(names))(*names)
+        o = _WorkOptions(tasks=array, n_tasks=_fits(_N, tasks, "tasks") if names is None else len(names),
+                         weight=_fits(ctypes.c_uint, weight, "weight"), settle_ms=_ms(ctypes.c_uint, settle, "settle"))
+        handle = ctypes.c_void_p()
+        self._check(_work_join(self._open, _name(group), ctypes.byref(o), ctypes.byref(handle)))
+        self._works[handle.value] = work = Work(self, handle, group)
+        return work
+
+
+def version():
+    return _text(_version())

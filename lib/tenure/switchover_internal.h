@@ -1,0 +1,103 @@
+/*
+ * What the files of a switchover that the program asks for share: switchover.c is its course,
+ * and what programs call; switchover_look.c finds out who holds the lock and who is to have it;
+ * switchover_request.c makes the request, and sees what comes of it. Not for others.
+ */
+#pragma once
+
+#include "member/switchover.h"
+#include "tenure/calls.h"
+
+enum switching_state {
+        SWITCH_LOOK,     /* who holds, and who is to? */
+        SWITCH_TARGET,   /* does it wait? */
+        SWITCH_BETWEEN,  /* who waits before it? */
+        SWITCH_WHO,      /* whose leases are those? */
+        SWITCH_GRANT,    /* a lease for the request */
+        SWITCH_ASK,      /* the request */
+        SWITCH_WAIT,     /* for what comes of it */
+        SWITCH_CHECK,    /* something has: who holds now? */
+        SWITCH_TAKES,    /* the target does; it says when it knows */
+        SWITCH_WITHDRAW, /* nothing has, in time */
+        SWITCH_END,      /* the request is to be gone */
+        SWITCH_OVER,
+};
+
+struct switching {
+        struct tenure *tenure;
+        struct tenure_call *call; /* the program's */
+        struct loop_hook hook;
+        enum switching_state state;
+        char *name;     /* owned */
+        struct buf key; /* of the request */
+        bool next;      /* whoever is next in line */
+        struct switchover request;
+        struct buf holder; /* its key, */
+        int64_t created;   /* and which life of it */
+        struct buf leases; /* whose holders are to be known: the lock's holder's first */
+        size_t n_leases, at;
+        int64_t lease; /* of the request; 0: none yet */
+        int64_t mod;   /* of the request, as we wrote it; 0: not yet */
+        int64_t seen;  /* the revision from which on to watch is the next */
+        struct tenure_call *sub;
+        struct tenure_watch *watch, *line; /* of the request, and of the lock's keys */
+        bool accepted, holder_gone, target_gone, request_gone;
+        bool blind; /* what has happened is to be looked for: the watches have ended */
+        struct boot_time asked_at, gone_at, had_at;
+        struct boot_time until, renew_at, retry_at;
+        int result;
+        struct tenure_switched switched;
+};
+
+/* ---- switchover.c ---- */
+
+void switching_soon(struct switching *s);
+void switching_go_to(struct switching *s, enum switching_state state);
+/* The step is taken anew in a while. */
+void switching_again(struct switching *s);
+/* What it comes to; the sentence is in the call. */
+void switching_end(struct switching *s, int result);
+void switching_no_memory(struct switching *s);
+
+/* A transaction: what each of its operations has found, and -ECANCELED where it did not hold.
+ */
+extern const struct call_kind switching_txn;
+/* All that is asked does twice what it does once. It is asked another time if there is no
+ * memory; until there is an answer for @done it is in `sub`. */
+void switching_ask(struct switching *s, const struct call_kind *kind, const ProtobufCMessage *q,
+                   call_done_fn done);
+void switching_ask_packed(struct switching *s, const struct call_kind *kind,
+                          const struct buf *request, call_done_fn done);
+/* Takes the result. False: there is none, and the end has been seen to, or it is asked again.
+ */
+bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret);
+
+bool switching_is_key(const struct tenure_kv *kv, const void *key, size_t len);
+bool switching_is_target(const struct switching *s, const struct tenure_kv *kv);
+bool switching_is_holder(const struct switching *s, const struct tenure_kv *kv);
+/* False: there is no memory. */
+bool switching_set_holder(struct switching *s, const struct tenure_kv *kv);
+
+/* ---- switchover_look.c ---- */
+
+/* An operation that gets @key, and one that gets the @n eldest keys of the lock. */
+void switching_get_op(Pb__RequestOp *op, Pb__RangeRequest *g, const struct buf *key);
+void switching_first_op(Pb__RequestOp *op, Pb__RangeRequest *g, const struct buf *from,
+                        const struct buf *to, int64_t n);
+
+void switching_look(struct switching *s);
+void switching_look_for_target(struct switching *s);
+void switching_look_between(struct switching *s);
+void switching_look_whose(struct switching *s);
+
+/* ---- switchover_request.c ---- */
+
+void switching_grant(struct switching *s);
+void switching_make_request(struct switching *s);
+void switching_wait(struct switching *s, struct boot_time now);
+void switching_check(struct switching *s);
+void switching_withdraw(struct switching *s);
+/* The target has the lock. */
+void switching_succeed(struct switching *s);
+/* The request's lease. */
+void switching_renew(struct switching *s, struct boot_time now);

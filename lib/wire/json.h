@@ -1,0 +1,104 @@
+/*
+ * protobuf's messages as JSON and back, by their descriptors, with no code for each message: as
+ * etcd's gateway has them, whose Go library is the model for names, numbers and errors.
+ *
+ * Both directions work on bytes in pieces of any size and between the text and the wire, with
+ * no tree and no struct in between: what a message takes here is its bytes, or for an answer
+ * nothing at all, however large it is. Pure; not thread-safe; the cost is linear in the bytes,
+ * however they are cut.
+ *
+ * Not here: float, double, maps and the well-known types, which no message of ours has.
+ */
+#pragma once
+
+#include "wire/pb.h"
+
+/* Room for what is wrong with a text, in one sentence. */
+#define JSON_WHY_SIZE 160
+
+/* How deep texts nest, with what is skipped: as much as Go's reader takes. */
+#define JSON_DEPTH_MAX 10000
+
+/*
+ * Reads JSON objects, each of which is a message: one after the other, with nothing or white
+ * space between them.
+ *
+ * Names are taken as they are in the .proto or in lowerCamelCase; unknown ones are skipped with
+ * whatever they have; null is as if it were not there. 64-bit integers are numbers or strings;
+ * enums names or numbers; bytes base64 of either alphabet, padded or not. A field that comes
+ * twice is an error: whoever looked at the request before us may have read the other one.
+ */
+struct json_reader;
+
+enum {
+        JSON_READER_MESSAGE = 1, /* one is whole */
+};
+
+/* For messages of @type, which may have @max bytes on the wire, and eight times as many as
+ * text. Returns 0 or -ENOMEM. */
+must_check_ int json_reader_new(struct json_reader **ret,
+                                const ProtobufCMessageDescriptor *type, size_t max);
+struct json_reader *json_reader_free(struct json_reader *r);
+DEFINE_CLEANUP(struct json_reader *, json_reader_free)
+
+/* Takes bytes off @text, up to the end of one object at most. Returns 0: all were taken, and no
+ * object is whole yet; JSON_READER_MESSAGE: @ret is a message in wire format, borrowed until
+ * the next call; -EBADMSG: this is no JSON, or no such message; -E2BIG; or -ENOMEM. After a
+ * negative result all others are the same. The message was not unpacked: pb_unpack() may still
+ * refuse it. */
+must_check_ int json_reader_put(struct json_reader *r, struct view *text, struct view *ret);
+
+/* Bytes of memory that it has for a message that has begun and is not whole; 0: none has. */
+size_t json_reader_held(const struct json_reader *r);
+
+/* The text ends here. Returns 0: between two objects, or before the first; else -EBADMSG, or
+ * what came before. */
+must_check_ int json_reader_end(struct json_reader *r);
+
+/* What was wrong, in one sentence, after -EBADMSG or -E2BIG: "unexpected EOF". Go's text where
+ * Go has one. Borrowed. */
+const char *json_reader_why(const struct json_reader *r);
+
+/*
+ * Writes one message, whose wire format comes in pieces, as a JSON object.
+ *
+ * Names are those of the .proto; 64-bit integers are strings; enums names; bytes base64. What
+ * has its default is left out, but for members of a oneof; so are unknown fields.
+ *
+ * A repeated field must come in one run and any other at most once, which is how protobuf-c and
+ * all of ours write: other orders are protobuf too, but would need the whole message first.
+ */
+struct json_frame;
+
+struct json_writer {
+        const ProtobufCMessageDescriptor *type;
+        struct json_frame *frames; /* from the message to where we are in it; owned */
+        size_t n_frames, cap_frames;
+        unsigned state;
+        const ProtobufCFieldDescriptor *field; /* whose value comes; NULL: an unknown one */
+        uint64_t number;                       /* of which `n` bytes have come */
+        unsigned n;
+        bool packed;      /* numbers, without tags between them */
+        uint64_t left;    /* bytes of these, of a text, or of what is skipped, still to come */
+        uint8_t carry[4]; /* bytes of it that make no character yet */
+        unsigned n_carry;
+        int error;
+};
+
+/* Allocates nothing; ended by json_writer_fini(), or begins again by json_writer_init() after
+ * that. */
+void json_writer_init(struct json_writer *w, const ProtobufCMessageDescriptor *type);
+void json_writer_fini(struct json_writer *w);
+
+/* Appends to @out what can be written by now. Returns 0, -EBADMSG: not this message, or not in
+ * order; or -ENOMEM. After a negative result all others are the same, and what was written is
+ * no JSON. */
+must_check_ int json_writer_put(struct json_writer *w, struct view wire, struct buf *out);
+
+/* The message ends here: the rest of its text. Results as above; the writer may not be used
+ * again before json_writer_init(). */
+must_check_ int json_writer_end(struct json_writer *w, struct buf *out);
+
+/* Appends @text in quotes, as JSON has it: what is no UTF-8 is replaced. Allocation failure
+ * shows in buf_error(). */
+void json_append_string(struct buf *out, struct view text);

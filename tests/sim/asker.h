@@ -1,0 +1,54 @@
+/*
+ * A client of the simulator that asks the real services one thing at a time, and then hears the
+ * answer, or that there will be none. Beside the network's whims its own process may stand
+ * still.
+ */
+#pragma once
+
+#include "world.h"
+
+struct asker;
+
+struct asker_ops {
+        /* Its time has come; it is connected, and waits for no answer. */
+        void (*act)(struct asker *a);
+        /* What it asked last has an answer, or an error; @lost: it will never know. */
+        void (*answered)(struct asker *a, enum rpc_code code, struct view answer, bool lost);
+};
+
+struct asker {
+        const struct asker_ops *ops;
+        unsigned i;
+        struct wire link;
+        struct span cut;     /* what it sends meanwhile arrives late */
+        nsec_t frozen_until; /* it does nothing */
+        nsec_t act_at;
+        nsec_t asked_at;
+        bool asks;
+        struct buf answer;
+};
+
+void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops);
+void asker_end(struct asker *a);
+/* Runs what is due, and says when there is more. */
+void asker_run(struct asker *a);
+nsec_t asker_next(const struct asker *a);
+
+void asker_ask(struct asker *a, const char *path, const ProtobufCMessage *m);
+
+/* ---- named.c: clients that use leases by their names ---- */
+
+void named_begin(struct world *w);
+void named_end(void);
+void named_run(void);
+nsec_t named_next(void);
+/* An entry was applied at a replica. */
+void named_applied(struct world *w, struct state *s);
+
+/* ---- guards.c: programs that write only while they hold a place ---- */
+
+void guards_begin(struct world *w);
+void guards_end(void);
+void guards_run(void);
+nsec_t guards_next(void);
+void guards_applied(struct world *w, struct replica_node *n, uint64_t index);

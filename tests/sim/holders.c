@@ -1,0 +1,495 @@
+/* Hosts that hold a place each: the real member, on the endpoints of ends.c, and the file that
+ * it leaves behind for its next life. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "member/member.h"
+#include "world.h"
+
+#define CLUSTER "sim"
+
+struct boot_time holder_now(const struct holder *h)
+{
+        return clock_of(W, h->ppm);
+}
+
+/* ---- what it tells ---- */
+
+static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
+{
+        view_put(userdata, view_node(n->record.name), true, n->lease, n->mod_revision,
+                 revision);
+}
+
+static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
+{
+        view_put(userdata, view_node(n->record.name), false, n->lease, n->mod_revision,
+                 revision);
+}
+
+static void on_left(const struct member_node *n, const char *reason, int64_t revision,
+                    void *userdata)
+{
+        (void) reason;
+        view_gone(userdata, view_node(n->record.name), revision);
+}
+
+static void on_added(const struct service *s, int64_t revision, void *userdata)
+{
+        view_put(userdata, view_service(s->name, s->node), true, s->lease, s->mod_revision,
+                 revision);
+}
+
+static void on_service_changed(const struct service *s, int64_t revision, void *userdata)
+{
+        view_put(userdata, view_service(s->name, s->node), false, s->lease, s->mod_revision,
+                 revision);
+}
+
+static void on_removed(const struct service *s, const char *reason, int64_t revision,
+                       void *userdata)
+{
+        (void) reason;
+        view_gone(userdata, view_service(s->name, s->node), revision);
+}
+
+/* Another cluster's word ends no lease while ours renews it. */
+static void check_loss(const struct holder *h)
+{
+        unsigned up = 0, have = 0;
+
+        /* What an emptied one has said counts, and a life of an agent remembers how far that
+         * was: ours, which is behind it, is taken for one that begins anew. */
+        if (!W->strangers || h->home != 0 || h->heard == 0 || h->view.may != 1 ||
+            h->met_emptied)
+                return;
+        for (unsigned i = 0; i < W->n_replicas; i++) {
+                up += W->r[i].up;
+                have += W->r[i].up &&
+                        leases_find(&core_state(W->r[i].node.core)->leases, h->lease);
+        }
+        if (have > 0 && have == up && boot_before(holder_now(h), h->deadline))
+                fail(W, "I10: holder %u has lost lease %llx, which lives, to another cluster",
+                     h->i, (unsigned long long) h->lease);
+}
+
+static void on_session(void *userdata, enum session_state state, const char *why)
+{
+        struct holder *h = userdata;
+
+        if (state == SESSION_LOST)
+                check_loss(h);
+        W->counts.holder_losses += state == SESSION_LOST;
+        log_debug("%.3f s: holder %u is %s: %s", (double) W->now / 1e9, h->i,
+                  session_state_name(state), why);
+        h->announced = state;
+}
+
+/* What advice on the TTL goes by: it was due before it was sent, and after the one before. */
+static void on_renewed(void *userdata, const struct session_renewal *r)
+{
+        const struct holder *h = userdata;
+
+        if (!boot_before(r->before, r->sent) || boot_before(r->sent, r->due) ||
+            boot_before(r->due, r->before) || boot_before(r->acknowledged, r->sent) ||
+            boot_before(holder_now(h), r->acknowledged))
+                fail(W,
+                     "evidence: holder %u's renewal after the one of %.3f s was due at %.3f, "
+                     "sent at %.3f, acknowledged at %.3f",
+                     h->i, (double) r->before.ns / 1e9, (double) r->due.ns / 1e9,
+                     (double) r->sent.ns / 1e9, (double) r->acknowledged.ns / 1e9);
+}
+
+static void on_synced(void *userdata, bool synced)
+{
+        (void) userdata;
+        (void) synced;
+}
+
+static void on_claimed(void *userdata, const struct node_record *by)
+{
+        (void) userdata;
+        (void) by;
+        W->counts.refusals++;
+}
+
+static const struct member_events events = {
+        .members = {.joined = on_joined, .left = on_left, .changed = on_changed},
+        .services = {.added = on_added, .removed = on_removed, .changed = on_service_changed},
+        .session = on_session,
+        .renewed = on_renewed,
+        .synced = on_synced,
+        .claimed = on_claimed};
+
+/* ---- what its host does ---- */
+
+static void publish(struct holder *h, unsigned i)
+{
+        struct service_record r = {.port = (uint16_t) h->services[i].port, .state = "running"};
+
+        snprintf(r.name, sizeof(r.name), "svc%u", i);
+        snprintf(r.invocation, sizeof(r.invocation), "%u", h->services[i].life);
+        if (member_publish(h->member, &r) < 0)
+                abort();
+}
+
+/* A unit starts, is started anew, says something else of itself, or stops. */
+static void change_service(struct world *w, struct holder *h)
+{
+        unsigned i = (unsigned) rnd_between(&w->rnd, 0, SERVICES_MAX - 1);
+        char name[16];
+
+        w->counts.published++;
+        h->changes++;
+        if (h->services[i].wanted && chance(w, 40)) {
+                h->services[i].wanted = false;
+                snprintf(name, sizeof(name), "svc%u", i);
+                return member_withdraw(h->member, name, "");
+        }
+        if (!h->services[i].wanted || chance(w, 50))
+                h->services[i].life = h->changes;
+        h->services[i].wanted = true;
+        h->services[i].port = h->changes % 60000 + 1;
+        publish(h, i);
+}
+
+/* In the end it is there again. */
+static void act(struct world *w, struct holder *h)
+{
+        bool last = load_ended(w);
+
+        h->act_at = w->now + some_time(w, 50 * MSEC, 3000 * MSEC);
+        if (h->announced == SESSION_LEFT) {
+                if (!last && chance(w, 40))
+                        return;
+                h->left_by = 0;
+                h->announced = SESSION_JOINING;
+                return member_join(h->member);
+        }
+        if (last)
+                return;
+        if (h->left_by == 0 && chance(w, w->faults.deaths ? 5 : 1)) {
+                w->counts.leaves++;
+                h->left_by = w->now + 1100 * MSEC;
+                return member_leave(h->member, "shutdown");
+        }
+        if (w->queued_bytes == 0) /* else there is no room for many at once */
+                change_service(w, h);
+}
+
+/* ---- its lives ---- */
+
+static void own_boot(const struct holder *h, unsigned boot, char out[static 40])
+{
+        snprintf(out, 40, "%016x%016x", h->i + 1, boot);
+}
+
+/* All that the agent keeps, in the text that it keeps it in. */
+static bool read_file(const struct holder *h, struct place *ret)
+{
+        return buf_len(&h->file) > 0 &&
+               place_read(ret, buf_head(&h->file), buf_len(&h->file)) == 0;
+}
+
+static void start(struct world *w, struct holder *h, bool resume)
+{
+        struct member_config cfg = {.cluster = CLUSTER,
+                                    .n_endpoints = w->n_replicas,
+                                    .session = h->cfg,
+                                    .boot = h->boot_at,
+                                    .boots = h->boots,
+                                    .seed = rnd_u64(&w->rnd)};
+        struct place place;
+
+        snprintf(cfg.self.name, sizeof(cfg.self.name), "host%u", h->name);
+        snprintf(cfg.self.id, sizeof(cfg.self.id), "%032x", h->id + 1);
+        own_boot(h, h->boot, cfg.self.boot_id);
+        h->lease = 0;
+        h->heard = 0;
+        h->met_emptied = false;
+        view_begin(h);
+        if (resume && read_file(h, &place)) {
+                w->counts.resumed++;
+                cfg.resume = &place;
+                h->lease = place.session.lease;
+                h->announced = SESSION_HELD;
+        } else {
+                h->announced = SESSION_JOINING;
+        }
+        ends_begin(h);
+        if (member_new(&h->member, &cfg, &holder_ops, h, &events, h, holder_now(h)) < 0)
+                abort();
+        h->renewed_at = member_session(h->member)->renewed_at;
+        for (unsigned i = 0; i < SERVICES_MAX; i++)
+                if (h->services[i].wanted)
+                        publish(h, i);
+        member_published_all(h->member);
+        h->left_by = 0;
+        h->act_at = w->now + some_time(w, 0, 2000 * MSEC);
+        h->alive = true;
+        h->wake = 0;
+}
+
+/* It is killed. */
+static void end(struct holder *h)
+{
+        if (!h->alive)
+                return;
+        h->alive = false;
+        h->wake = NEVER;
+        member_close(h->member);
+        ends_close(h);
+        h->member = member_free(h->member);
+}
+
+/* Its host starts again: with another boot id, and a clock that tells how long that was ago. */
+static void reboot(struct holder *h)
+{
+        char id[40];
+        size_t n = strlen(h->boots);
+
+        own_boot(h, h->boot++, id);
+        snprintf(h->boots + n, sizeof(h->boots) - n, "%s%s", n > 0 ? "," : "", id);
+        buf_clear(&h->file);
+        memset(h->services, 0, sizeof(h->services));
+        h->boot_at = holder_now(h);
+}
+
+void disturb_holder(struct world *w)
+{
+        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
+        bool again = !h->alive || chance(w, 40), lost = chance(w, 15);
+
+        w->counts.holder_deaths += h->alive;
+        end(h);
+        if (!again)
+                return;
+        if (chance(w, 15))
+                reboot(h);
+        start(w, h, !lost);
+        /* It may have to live on its place to the end. */
+        if (h->lease != 0 && chance(w, 50))
+                h->cut = (struct span){w->now, w->now + some_time(w, 500 * MSEC, 5000 * MSEC)};
+}
+
+void delay_holder(struct world *w)
+{
+        struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
+        unsigned one = (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1);
+        bool all = chance(w, 60), breaks = chance(w, 60);
+        nsec_t until = w->now + some_time(w, 100 * MSEC, 3000 * MSEC),
+               deaf = min_of(until, w->now + some_time(w, 0, 3000 * MSEC));
+
+        if (!h->alive)
+                return;
+        /* It may have to live on that to the end. */
+        if (breaks)
+                h->cut = (struct span){until + 4 * MSEC,
+                                       until + some_time(w, 4 * MSEC, 5000 * MSEC)};
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (h->ends[i].wire.client && (all || i == one)) {
+                        w->counts.late++;
+                        wire_be_late(&h->ends[i].wire, until, deaf, breaks);
+                }
+}
+
+/* ---- what is seen of it ---- */
+
+bool holder_holds(const struct holder *h, int64_t lease)
+{
+        const struct session *s = h->alive ? member_session(h->member) : NULL;
+
+        return s && s->lease != 0 && (lease == 0 || s->lease == lease) &&
+               session_holds(s, holder_now(h));
+}
+
+/* In the core of that history. */
+static bool another(const struct holder *h, unsigned home,
+                    bool (*is)(const struct holder *other))
+{
+        for (unsigned i = 0; i < W->n_holders; i++)
+                if (i != h->i && W->h[i].name == h->name && W->h[i].home == home &&
+                    is(&W->h[i]))
+                        return true;
+        return false;
+}
+
+static bool has_lease(const struct holder *h)
+{
+        return holder_holds(h, 0);
+}
+
+bool holder_is_refused(const struct holder *h)
+{
+        return another(h, 0, has_lease);
+}
+
+static bool says_it_holds(const struct holder *h)
+{
+        return h->alive && (h->announced == SESSION_HELD || h->announced == SESSION_JEOPARDY);
+}
+
+/* Who leaves does nothing more by its name, though its lease may stand until it hears that that
+ * is revoked. */
+static bool acts(const struct holder *h)
+{
+        return says_it_holds(h) && has_lease(h);
+}
+
+const char *holder_state(const struct holder *h)
+{
+        return h->alive ? session_state_name(member_session(h->member)->state) : "dead";
+}
+
+/* The true time of an instant that is not long ago. */
+static nsec_t true_past(const struct holder *h, struct boot_time t)
+{
+        nsec_t ago = boot_diff(holder_now(h), t);
+
+        return W->now - ago + ago / 1000000 * h->ppm;
+}
+
+static void write_file(struct holder *h)
+{
+        struct place place;
+
+        buf_clear(&h->file);
+        if (!member_place(h->member, &place))
+                return;
+        place_write(&place, &h->file);
+        if (buf_error(&h->file) < 0)
+                abort();
+}
+
+/* Ours has spoken at that endpoint, and it leads there. */
+static void hears(struct holder *h, size_t end)
+{
+        const struct holder_end *e = &h->ends[end];
+
+        if (e->wire.to == end && elsewhere_leads(e) == end)
+                h->heard |= 1u << end;
+}
+
+static void look(struct world *w, struct holder *h)
+{
+        const struct session *s = member_session(h->member);
+        bool keeps = s->registered && !s->leave;
+
+        if (s->lease != 0 && s->lease != h->lease) {
+                unsigned home = elsewhere_of_lease(s->lease);
+
+                w->counts.grants++;
+                w->met.moved_world += home != 0 && home != h->home;
+                w->met.moved_back += home == 0 && h->home != 0;
+                h->home = home;
+                h->heard = 0;
+                if (home == 0)
+                        check_granted(w, s->lease, s->ttl / MSEC, true_past(h, s->renewed_at),
+                                      h);
+        } else if (s->lease != 0 && boot_before(h->renewed_at, s->renewed_at)) {
+                w->counts.renewals++;
+                check_renewed(w, s->lease, true_past(h, s->renewed_at), s->ttl / MSEC);
+                hears(h, member_current(h->member));
+                h->deadline = session_deadline(s);
+        }
+        if (s->lease != h->lease || s->renewed_at.ns != h->renewed_at.ns || keeps != h->keeps)
+                write_file(h);
+        h->lease = s->lease;
+        h->renewed_at = s->renewed_at;
+        h->keeps = keeps;
+        if (h->view.may == 1 && member_synced(h->member))
+                hears(h, h->watch_at);
+}
+
+/* Half of the term is over, and it has not asked for the next, whatever else it has to do. */
+static bool is_late(const struct holder *h)
+{
+        const struct session *s = member_session(h->member);
+
+        return s->state == SESSION_HELD && session_attempt(s) == 0 &&
+               boot_diff(holder_now(h), s->renewed_at) > s->ttl / 2 + 10 * MSEC;
+}
+
+void check_holders(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_holders; i++) {
+                const struct holder *h = &w->h[i];
+
+                if (h->alive && w->now >= h->asleep_until && is_late(h))
+                        fail(w, "holder %u sends no heartbeat, and is to", h->i);
+                if (says_it_holds(h) && w->now >= h->asleep_until &&
+                    !session_holds(member_session(h->member),
+                                   boot_add(holder_now(h), -10 * MSEC)))
+                        fail(w, "holder %u has told of no loss, and holds nothing", h->i);
+                if (acts(h) && another(h, h->home, acts))
+                        fail(w, "I10: holder %u holds a name, and so does another one", h->i);
+                if (acts(h) && h->home != 0 && elsewhere_is_over(h->home, h->lease))
+                        fail(w,
+                             "I3: lease %llx ended in another core, and holder %u counts on it",
+                             (unsigned long long) h->lease, h->i);
+                if (h->alive && h->left_by > 0 &&
+                    w->now >= max_of(h->left_by, h->asleep_until) &&
+                    h->announced != SESSION_LEFT)
+                        fail(w, "holder %u was to leave, and is %s", h->i, holder_state(h));
+        }
+}
+
+/* ---- it moves ---- */
+
+void hold(struct world *w, struct holder *h)
+{
+        bool awake = w->now >= h->asleep_until;
+        struct boot_time now = holder_now(h), next;
+        nsec_t wake = awake ? NEVER : h->asleep_until;
+
+        if (!h->alive) {
+                h->wake = NEVER;
+                return;
+        }
+        if (awake) {
+                member_at(h->member, now);
+                ends_listen(h);
+                if (h->act_at <= w->now)
+                        act(w, h);
+                moves_before(h);
+                next = member_run(h->member, now);
+                moves_after(h);
+                look(w, h);
+                view_check(w, h);
+                wake = min_of(wake, true_time_of(w, h->ppm, next));
+                wake = min_of(wake, h->act_at);
+        }
+        ends_ask(h, awake);
+        wake = min_of(wake, ends_next(h, awake));
+        h->wake = wake;
+}
+
+void holders_begin(struct world *w)
+{
+        bool collide = chance(w, 20), cloned = chance(w, 50);
+
+        for (unsigned i = 0; i < w->n_holders; i++) {
+                struct holder *h = &w->h[i];
+
+                *h = (struct holder){
+                        .i = i,
+                        .name = collide && i == 1 ? 0 : i,
+                        .id = collide && cloned && i == 1 ? 0 : i,
+                        .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
+                        .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS, TTL_MAX_MS) *
+                                       MSEC,
+                                .drift_ppm = 1000,
+                                .retry = 50 * MSEC},
+                };
+                h->boot_at = holder_now(h);
+                start(w, h, false);
+        }
+}
+
+void holders_end(struct world *w)
+{
+        for (unsigned i = 0; i < w->n_holders; i++) {
+                end(&w->h[i]);
+                buf_fini(&w->h[i].file);
+        }
+}

@@ -1,0 +1,137 @@
+/* A replica's disk as it sees it: the simulated one, with an eye on what is made, and memory
+ * that is not the replica's. */
+#include "world.h"
+
+struct watched_disk {
+        struct disk base;
+        struct disk *under;
+        struct replica_node *node;
+};
+
+static struct watched_disk *watched(struct disk *d)
+{
+        return container_of(d, struct watched_disk, base);
+}
+
+static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
+{
+        d = watched(d)->under; /* allocates nothing */
+        return d->ops->list(d, fn, arg);
+}
+
+static int watched_read(struct disk *d, const char *name, size_t most, struct buf *out)
+{
+        d = watched(d)->under; /* into the replica's memory */
+        return d->ops->read(d, name, most, out);
+}
+
+static int watched_sync(struct disk *d, const char *name)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->sync(d, name);
+}
+
+static int watched_create(struct disk *d, const char *name, size_t size)
+{
+        MEMORY(MEMORY_OURS);
+
+        seen_file(W, watched(d)->node, name);
+        d = watched(d)->under;
+        return d->ops->create(d, name, size);
+}
+
+static int watched_write(struct disk *d, const char *name, uint64_t offset, const void *p,
+                         size_t n)
+{
+        MEMORY(MEMORY_OURS);
+
+        if (offset == 0)
+                seen_file(W, watched(d)->node, name);
+        d = watched(d)->under;
+        return d->ops->write(d, name, offset, p, n);
+}
+
+static int watched_reserve(struct disk *d, const char *name, size_t size)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->reserve(d, name, size);
+}
+
+static int watched_replace(struct disk *d, const char *name, const char *room,
+                           const struct view *v, size_t n)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->replace(d, name, room, v, n);
+}
+
+static int watched_rename(struct disk *d, const char *from, const char *to)
+{
+        MEMORY(MEMORY_OURS);
+
+        seen_file(W, watched(d)->node, to);
+        d = watched(d)->under;
+        return d->ops->rename(d, from, to);
+}
+
+static int watched_remove(struct disk *d, const char *name)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        return d->ops->remove(d, name);
+}
+
+static void watched_submit(struct disk *d, struct disk_job *job)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        d->ops->submit(d, job);
+}
+
+static void watched_submit_aside(struct disk *d, struct disk_job *job)
+{
+        MEMORY(MEMORY_OURS);
+
+        d = watched(d)->under;
+        d->ops->submit_aside(d, job);
+}
+
+static struct disk *watched_free(struct disk *d)
+{
+        disk_free(watched(d)->under);
+        free(watched(d));
+        return NULL;
+}
+
+struct disk *watched_disk_new(struct disk *under, struct replica_node *n)
+{
+        static const struct disk_ops ops = {
+                .list = watched_list,
+                .read = watched_read,
+                .sync = watched_sync,
+                .create = watched_create,
+                .write = watched_write,
+                .reserve = watched_reserve,
+                .replace = watched_replace,
+                .rename = watched_rename,
+                .remove = watched_remove,
+                .submit = watched_submit,
+                .submit_aside = watched_submit_aside,
+                .free = watched_free,
+        };
+        struct watched_disk *d = calloc(1, sizeof(*d));
+
+        if (!d)
+                abort();
+        d->base.ops = &ops;
+        d->under = under;
+        d->node = n;
+        return &d->base;
+}

@@ -1,0 +1,499 @@
+/* Cache leases: what waits for them, and what they wait for. */
+#include "rig.h"
+#include "state/saver.h"
+
+#define MS NSEC_PER_MSEC
+
+static struct state s;
+static uint64_t next_index;
+
+static struct lease_time at(int64_t ms)
+{
+        return (struct lease_time){(1000 + ms) * MS};
+}
+
+static struct state_reply apply(enum cmd_type type, struct view body, int64_t ms,
+                                struct buf *out)
+{
+        struct state_reply reply = {.out = out};
+        struct cmd c = {.type = type, .body = body};
+
+        pb__response_header__init(&reply.header);
+        state_begin(&s, next_index++, at(ms));
+        CHECK_EQ(state_apply(&s, &c, &reply), 0);
+        return reply;
+}
+
+static struct state_reply apply_pb(enum cmd_type type, const ProtobufCMessage *m, int64_t ms,
+                                   struct buf *out)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        pb_append(&body, m);
+        return apply(type, (struct view){body.data, buf_len(&body)}, ms, out);
+}
+
+static void begin(void)
+{
+        state_init(&s);
+        next_index = 1;
+}
+
+static struct state_reply put(const char *key, int64_t lease, int64_t ms)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        q.key = pb_bytes(key, strlen(key));
+        q.lease = lease;
+        return apply_pb(CMD_PUT, &q.base, ms, NULL);
+}
+
+/* The term that is given; 0: none; negative: the outcome. */
+static int64_t cache(const char *key, const char *end, uint64_t issuer, int64_t term_ms,
+                     int64_t ms)
+{
+        cleanup_(pb_freep) Pb__CacheTerm *given = NULL;
+        cleanup_(buf_fini) struct buf out = {0};
+        Pb__CacheTerm q = PB__CACHE_TERM__INIT;
+        struct state_reply reply;
+
+        q.key = pb_bytes(key, strlen(key));
+        q.range_end = pb_bytes(end, strlen(end));
+        q.term_ms = term_ms;
+        q.issuer = issuer;
+        reply = apply_pb(CMD_CACHE, &q.base, ms, &out);
+        if (reply.outcome != STATE_OK)
+                return -(int64_t) reply.outcome;
+        CHECK_EQ(pb_unpack(&pb__cache_term__descriptor, (struct view){out.data, buf_len(&out)},
+                           &given),
+                 0);
+        return given->term_ms;
+}
+
+static void give_back(uint64_t serial, uint64_t issuer, struct lease_time until, int64_t ms)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        cmd_uncache(&body, serial, issuer, (uint64_t) until.ns);
+        CHECK_EQ(apply(CMD_UNCACHE, (struct view){body.data, buf_len(&body)}, ms, NULL).outcome,
+                 STATE_OK);
+}
+
+TEST(a_write_waits_until_all_terms_have_ended)
+{
+        struct state_reply r;
+
+        begin();
+        CHECK_EQ(cache("k", "", 1, 1000, 0), 1000);
+        CHECK_EQ(cache("k", "", 2, 1000, 400), 1000);
+        CHECK_EQ(put("j", 0, 500).outcome, STATE_OK);
+        CHECK_EQ(put("k0", 0, 500).outcome, STATE_OK);
+        r = put("k", 0, 500);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        CHECK_EQ(r.wait.until.ns, at(1400).ns);
+        CHECK_EQ(put("k", 0, 1399).outcome, STATE_E_CACHED);
+        CHECK_EQ(put("k", 0, 1400).outcome, STATE_OK);
+        /* Who made it wait so long does not do so again at once. */
+        CHECK_EQ(put("k", 0, 1401).outcome, STATE_OK);
+        CHECK_EQ(cache("k", "", 3, 1000, 11399), 0);
+        CHECK_EQ(cache("j", "l", 3, 1000, 11399), 0);
+        CHECK_EQ(cache("k", "", 3, 1000, 11400), 1000);
+        CHECK_EQ(put("k", 0, 12400).outcome, STATE_OK);
+        CHECK_EQ(s.cached.n, 0);
+        state_fini(&s);
+}
+
+TEST(no_term_is_given_while_a_write_waits)
+{
+        begin();
+        CHECK_EQ(cache("k", "l", 1, 1000, 0), 1000);
+        CHECK_EQ(put("k5", 0, 100).outcome, STATE_E_CACHED);
+        CHECK_EQ(cache("k", "l", 1, 1000, 200), 0);
+        CHECK_EQ(cache("k5", "", 2, 1000, 200), 0);
+        CHECK_EQ(cache("l", "", 2, 1000, 200), 1000);
+        /* Nor between the end of the last one and the write; nor where that does not come: the
+         * next one would have no more time than this. */
+        CHECK_EQ(cache("k", "l", 1, 1000, 1050), 0);
+        CHECK_EQ(cache("k", "l", 1, 1000, 1100), 0);
+        CHECK_EQ(cache("k5", "", 2, 1000, 10999), 0);
+        CHECK_EQ(cache("k", "l", 1, 1000, 11000), 1000);
+        CHECK_EQ(put("k5", 0, 11200).outcome, STATE_E_CACHED);
+        CHECK_EQ(put("k5", 0, 12000).outcome, STATE_OK);
+        CHECK_EQ(cache("k5", "", 2, 1000, 12000), 0);
+        state_fini(&s);
+}
+
+TEST(what_is_given_back_is_waited_for_no_more)
+{
+        struct state_reply r;
+
+        begin();
+        CHECK_EQ(cache("k", "", 1, 1000, 0), 1000);
+        CHECK_EQ(cache("k", "", 2, 1000, 10), 1000);
+        r = put("k", 0, 20);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        give_back(r.wait.serial, 1, at(1000), 30);
+        CHECK_EQ(put("k", 0, 40).outcome, STATE_E_CACHED);
+        give_back(r.wait.serial, 2, at(1000),
+                  50); /* an older one: it has given another since */
+        CHECK_EQ(put("k", 0, 60).outcome, STATE_E_CACHED);
+        give_back(r.wait.serial, 2, at(1010), 70);
+        CHECK_EQ(put("k", 0, 80).outcome, STATE_OK);
+        CHECK_EQ(cache("k", "", 1, 1000, 90), 1000);
+        /* Then a write that is given up stands in nobody's way for long. */
+        r = put("k", 0, 100);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        give_back(r.wait.serial, 1, at(1090), 110);
+        CHECK_EQ(cache("k", "", 1, 1000, 1099), 0);
+        CHECK_EQ(cache("k", "", 1, 1000, 1100), 1000);
+        state_fini(&s);
+}
+
+TEST(all_that_changes_keys_waits)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__DeleteRangeRequest delete = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest a = PB__PUT_REQUEST__INIT, b = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op[2] = {PB__REQUEST_OP__INIT, PB__REQUEST_OP__INIT},
+                      *ops[] = {&op[0], &op[1]};
+        struct state_reply r;
+
+        begin();
+        grant.id = revoke.id = 7;
+        grant.ttl_ms = 5000;
+        CHECK_EQ(apply_pb(CMD_GRANT, &grant.base, 0, NULL).outcome, STATE_OK);
+        CHECK_EQ(put("k", 7, 0).outcome, STATE_OK);
+        CHECK_EQ(put("m", 7, 0).outcome, STATE_OK);
+        CHECK_EQ(cache("k", "", 1, 1000, 0), 1000);
+        CHECK_EQ(cache("n", "", 1, 2000, 0), 2000);
+
+        delete.key = pb_bytes("a", 1);
+        delete.range_end = pb_bytes("z", 1);
+        r = apply_pb(CMD_DELETE_RANGE, &delete.base, 100, NULL);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        CHECK_EQ(r.wait.until.ns, at(2000).ns);
+        CHECK_EQ(apply_pb(CMD_REVOKE, &revoke.base, 100, NULL).outcome, STATE_E_CACHED);
+        CHECK_EQ(s.kv.n_keys, 2);
+
+        /* All that it touches is awaited at once; and what it does not do is nothing. */
+        a.key = pb_bytes("k", 1);
+        b.key = pb_bytes("n", 1);
+        op[0].request_case = op[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op[0].request_put = &a;
+        op[1].request_put = &b;
+        txn.success = ops;
+        txn.n_success = 2;
+        r = apply_pb(CMD_TXN, &txn.base, 200, NULL);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        CHECK_EQ(r.wait.until.ns, at(2000).ns);
+        txn.failure = ops;
+        txn.n_failure = 2;
+        txn.n_success = 0;
+        CHECK_EQ(apply_pb(CMD_TXN, &txn.base, 200, NULL).outcome, STATE_OK);
+        CHECK_EQ(apply_pb(CMD_REVOKE, &revoke.base, 1000, NULL).outcome, STATE_OK);
+        CHECK_EQ(s.kv.n_keys, 0);
+        state_fini(&s);
+}
+
+/* An end by itself waits for nobody: so nothing is promised beyond it. */
+TEST(a_term_ends_with_the_leases_in_its_range)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+
+        begin();
+        grant.id = 7;
+        grant.ttl_ms = 1000;
+        CHECK_EQ(apply_pb(CMD_GRANT, &grant.base, 0, NULL).outcome, STATE_OK);
+        CHECK_EQ(put("k", 7, 0).outcome, STATE_OK);
+        CHECK_EQ(cache("k", "", 1, 2000, 300), 700);
+        CHECK_EQ(cache("a", "z", 1, 2000, 300), 700);
+        CHECK_EQ(cache("k", "", 1, 2000, 990), 0);
+        CHECK_EQ(cache("j", "", 1, 2000, 990), 2000);
+        state_fini(&s);
+}
+
+TEST(what_may_be_cached_is_bounded)
+{
+        char key[16];
+
+        begin();
+        for (int i = 0; i <= CACHED_KEYS_MAX; i++) {
+                snprintf(key, sizeof(key), "k%04d", i);
+                CHECK_EQ(put(key, 0, 0).outcome, STATE_OK);
+        }
+        CHECK_EQ(cache("k", "l", 1, 1000, 0), -STATE_E_CACHE_TOO_LARGE);
+        CHECK_EQ(cache("k0001", "l", 1, 1000, 0), 1000);
+        for (int i = 1; i < CACHED_RANGES_MAX; i++) {
+                snprintf(key, sizeof(key), "m%04d", i);
+                CHECK_EQ(cache(key, "", 1, 1000, 0), 1000);
+        }
+        CHECK_EQ(cache("n", "", 1, 1000, 999), -STATE_E_CACHE_FULL);
+        CHECK_EQ(cache("n", "", 1, 1000, 1000), 1000);
+        for (uint64_t i = 2; i <= CACHED_ISSUERS_MAX; i++)
+                CHECK_EQ(cache("n", "", i, 1000, 1000), 1000);
+        CHECK_EQ(cache("n", "", 99, 1000, 1000), -STATE_E_CACHE_FULL);
+        CHECK_EQ(cache("n", "", 99, 1000, 2000), 1000);
+        CHECK_EQ(cache("", "", 1, 1000, 0), -STATE_E_KEY_MISSING);
+        CHECK_EQ(cache("n", "", 1, CACHED_TERM_MAX_MS + 1, 0), -STATE_E_MALFORMED);
+        state_fini(&s);
+}
+
+TEST(cached_ranges_are_in_a_snapshot)
+{
+        cleanup_(buf_fini) struct buf one = {0}, two = {0};
+        struct state_reply r;
+
+        begin();
+        state_save(&s, &one);
+        CHECK_EQ(cache("k", "l", 1, 1000, 0), 1000);
+        CHECK_EQ(cache("x", "", 2, 2000, 0), 2000);
+        CHECK_EQ(put("k1", 0, 10).outcome, STATE_E_CACHED);
+        buf_clear(&one);
+        state_save(&s, &one);
+        state_fini(&s);
+        CHECK_EQ(state_load(&s, (struct view){one.data, buf_len(&one)}), 0);
+        state_save(&s, &two);
+        CHECK(buf_len(&one) == buf_len(&two) && memcmp(one.data, two.data, buf_len(&one)) == 0);
+        CHECK_EQ(cache("k", "l", 1, 1000, 20), 0);
+        r = put("x", 0, 30);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        CHECK_EQ(r.wait.until.ns, at(2000).ns);
+        state_fini(&s);
+        for (size_t n = buf_len(&one) - 60; n < buf_len(&one); n++)
+                CHECK_EQ(state_load(&s, (struct view){one.data, n}), -EBADMSG);
+        state_fini(&s);
+}
+
+/* ---- over a connection ---- */
+
+static struct rig_conn *holder, *writer;
+static struct rig_call stream, write_call;
+static unsigned n_recalls;
+static int64_t term_ms;
+static bool unchanged;
+static size_t n_kvs;
+static char error[128];
+
+static void got(struct rig_call *call, struct view m)
+{
+        cleanup_(pb_freep) Pb__CacheResponse *p = NULL;
+
+        (void) call;
+        CHECK_EQ(pb_unpack(&pb__cache_response__descriptor, m, &p), 0);
+        CHECK_EQ(p->id, 3);
+        snprintf(error, sizeof(error), "%s", p->error);
+        n_recalls += p->recall ? 1 : 0;
+        if (p->recall)
+                return;
+        term_ms = p->term_ms;
+        unchanged = p->unchanged;
+        n_kvs = p->n_kvs;
+}
+
+static void send_request(Pb__CacheRequest *q)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        q->id = 3;
+        pb_append(&b, &q->base);
+        CHECK_EQ(rpc_call_send(stream.call, b.data, buf_len(&b)), 0);
+}
+
+static Pb__CacheRequest request(void)
+{
+        Pb__CacheRequest q = PB__CACHE_REQUEST__INIT;
+
+        q.id = 3;
+        q.key = pb_bytes("k", 1);
+        q.range_end = pb_bytes("l", 1);
+        q.term_ms = 1000;
+        term_ms = -1;
+        return q;
+}
+
+static void turns(unsigned n)
+{
+        while (n-- > 0)
+                rig_turn();
+}
+
+/* Asks for it again, as one who has it, or says so. */
+static void ask_having(void)
+{
+        Pb__CacheRequest q = request();
+
+        q.have = true;
+        send_request(&q);
+        turns(50);
+}
+
+static void begin_stream(void)
+{
+        Pb__CacheRequest q = request();
+
+        rig_begin();
+        rig_put("k1", 5);
+        rig_put("k2", 5);
+        n_recalls = 0;
+        holder = rig_connect(0);
+        writer = rig_connect(1);
+        rig_open(holder, &stream, "/tenurepb.Cache/Cache", &q.base);
+        stream.got = got;
+        turns(50);
+        CHECK_EQ(term_ms, 1000);
+        CHECK_EQ(n_kvs, 2);
+        CHECK(!unchanged);
+}
+
+static void begin_write(void)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+        q.key = pb_bytes("k1", 2);
+        rig_ask(writer, &write_call, "/etcdserverpb.KV/Put", &q.base);
+        turns(50);
+        CHECK(!write_call.over);
+}
+
+static void end(void)
+{
+        rig_forget(&write_call);
+        rig_forget(&stream);
+        rig_disconnect(holder);
+        rig_disconnect(writer);
+        rig_end();
+}
+
+TEST(a_write_recalls_terms_and_happens_when_they_are_given_back)
+{
+        Pb__CacheRequest q;
+
+        begin_stream();
+        ask_having();
+        CHECK_EQ(term_ms, 1000);
+        CHECK(unchanged);
+        CHECK_EQ(n_kvs, 0);
+
+        begin_write();
+        CHECK_EQ(n_recalls, 1);
+        q = request(); /* a read is answered, without a term */
+        send_request(&q);
+        turns(50);
+        CHECK_EQ(term_ms, 0);
+        CHECK_EQ(n_kvs, 2);
+        CHECK(!write_call.over);
+
+        q = request();
+        q.release = true;
+        send_request(&q);
+        turns(20);
+        CHECK(write_call.over);
+        CHECK_EQ(write_call.code, RPC_OK);
+        ask_having(); /* it has not, but who believes it? */
+        CHECK_EQ(term_ms, 1000);
+        CHECK(!unchanged);
+        CHECK_EQ(n_kvs, 2);
+        end();
+}
+
+/* What the holder has is from before the lease ended, and it asks as if nothing had. */
+TEST(what_has_gone_with_a_lease_is_not_unchanged)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__CacheRequest q;
+
+        begin_stream();
+        q = request();
+        q.release = true;
+        send_request(&q);
+        grant.id = put.lease = 7;
+        grant.ttl_ms = 700;
+        rig_ask(writer, &write_call, "/etcdserverpb.Lease/LeaseGrant", &grant.base);
+        rig_wait(&write_call, 100);
+        CHECK_EQ(write_call.code, RPC_OK);
+        rig_forget(&write_call);
+        put.key = pb_bytes("k3", 2);
+        rig_ask(writer, &write_call, "/etcdserverpb.KV/Put", &put.base);
+        rig_wait(&write_call, 100);
+        CHECK_EQ(write_call.code, RPC_OK);
+        q = request();
+        send_request(&q);
+        turns(50);
+        CHECK(term_ms > 500 && term_ms < 700);
+        CHECK_EQ(n_kvs, 3);
+        for (unsigned i = 0; core_state(rig.core)->kv.n_keys == 3; i++) {
+                CHECK(i < 1000);
+                rig_turn();
+        }
+        ask_having();
+        CHECK_EQ(term_ms, 1000);
+        CHECK(!unchanged);
+        CHECK_EQ(n_kvs, 2);
+        end();
+}
+
+/* As one that does not answer at all: or it would make each write wait for as long. */
+TEST(who_gives_a_term_back_late_is_waited_for_to_its_end)
+{
+        Pb__CacheRequest q;
+
+        begin_stream();
+        begin_write();
+        CHECK_EQ(n_recalls, 1);
+        turns(550);
+        q = request();
+        q.release = true;
+        send_request(&q);
+        turns(200);
+        CHECK(!write_call.over);
+        turns(300);
+        CHECK(write_call.over);
+        CHECK_EQ(write_call.code, RPC_OK);
+        q = request();
+        send_request(&q);
+        turns(50);
+        CHECK_EQ(term_ms, 0);
+        end();
+}
+
+TEST(a_write_waits_for_the_term_of_a_holder_that_is_gone)
+{
+        begin_stream();
+        rig_forget(&stream);
+        rig_disconnect(holder);
+        begin_write();
+        turns(800);
+        CHECK(!write_call.over);
+        turns(300);
+        CHECK(write_call.over);
+        CHECK_EQ(write_call.code, RPC_OK);
+        holder = rig_connect(0);
+        end();
+}
+
+TEST(a_cache_is_refused_what_is_too_large)
+{
+        Pb__CacheRequest q;
+
+        begin_stream();
+        for (int i = 3; i < 30; i++) {
+                char key[8];
+
+                snprintf(key, sizeof(key), "k%d", i);
+                rig_put(key, 50000);
+        }
+        q = request();
+        q.range_end = pb_bytes("m", 1);
+        send_request(&q);
+        turns(50);
+        CHECK(strstr(error, "too large"));
+        q = request();
+        q.key.len = 0;
+        send_request(&q);
+        turns(50);
+        CHECK(strstr(error, "key is not provided"));
+        end();
+}

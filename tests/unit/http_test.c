@@ -1,0 +1,893 @@
+/* HTTP/1.1 in pieces of any size, and what it is answered with. */
+#include "http/conn.h"
+#include "http/framing.h"
+#include "test.h"
+#include "wire/pb.h"
+
+static struct {
+        unsigned closed;
+        struct rpc_call *waits; /* one that is not answered yet */
+        char token[32];
+        nsec_t timeout;
+        bool want_leader, half;
+        char query[64], accept[64];
+        size_t large; /* bytes that "/large" has */
+} seen;
+
+static void on_close(struct rpc_call *call)
+{
+        seen.closed++;
+        if (seen.waits == call)
+                seen.waits = NULL;
+}
+
+static void note_half(struct rpc_call *call, void *arg)
+{
+        (void) arg;
+        seen.half = call->half;
+}
+
+/* A put is answered with a range of its key and value, in a header of its own. */
+static void on_put(struct rpc_call *call, struct view m)
+{
+        Pb__RangeResponse p = PB__RANGE_RESPONSE__INIT;
+        Pb__ResponseHeader h = PB__RESPONSE_HEADER__INIT;
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT, *kvs[] = {&kv};
+        cleanup_(buf_fini) struct buf b = {0};
+        Pb__PutRequest *q;
+
+        CHECK_EQ(pb_unpack(&pb__put_request__descriptor, m, &q), 0);
+        h.cluster_id = 1ULL << 63;
+        p.header = &h;
+        kv.key = q->key;
+        kv.value = q->value;
+        p.kvs = kvs;
+        p.n_kvs = 1;
+        pb_append(&b, &p.base);
+        CHECK_EQ(rpc_call_send(call, b.data, buf_len(&b)), 0);
+        pb_free(q);
+}
+
+static void on_put_end(struct rpc_call *call)
+{
+        rpc_call_finish(call, RPC_OK, "");
+}
+
+/* A stream: each message is answered, until one has no key. */
+static void on_stream(struct rpc_call *call, struct view m)
+{
+        if (m.len == 0)
+                return rpc_call_finish(call, RPC_OUT_OF_RANGE, "no \"key\"");
+        on_put(call, m);
+}
+
+static const struct rpc_handler put = {
+        .on_message = on_put, .on_end = on_put_end, .on_close = on_close};
+static const struct rpc_handler stream = {
+        .on_message = on_stream, .on_end = on_put_end, .on_close = on_close};
+static const struct rpc_handler waiting = {.on_close = on_close};
+
+static void send_more(struct rpc_call *call)
+{
+        char bytes[4096];
+
+        memset(bytes, 'x', sizeof(bytes));
+        CHECK_EQ(rpc_call_add(call, bytes, min_of(sizeof(bytes), seen.large)), 0);
+        seen.large -= min_of(sizeof(bytes), seen.large);
+        if (seen.large > 0)
+                return rpc_call_wait_sent(call);
+        rpc_call_finish(call, RPC_OK, "");
+}
+
+static const struct rpc_handler large = {.on_room = send_more, .on_close = on_close};
+
+static void accept_resource(struct rpc_call *call)
+{
+        const struct http_request *r = http_request_of(call);
+
+        snprintf(seen.query, sizeof(seen.query), "%s", r->query);
+        snprintf(seen.accept, sizeof(seen.accept), "%s", r->accept);
+        if (strcmp(r->path, "/wait") == 0) {
+                call->handler = &waiting;
+                seen.waits = call;
+        } else if (strcmp(r->path, "/large") == 0) {
+                call->handler = &large;
+                http_set_answer(call, 200, "text/plain");
+                CHECK_EQ(rpc_call_begin(call, seen.large), 0);
+                send_more(call);
+        } else if (strcmp(r->path, "/cut") == 0) {
+                static const char half[100000];
+
+                call->handler = &waiting;
+                http_set_answer(call, 200, "text/plain");
+                CHECK_EQ(rpc_call_begin(call, 2 * sizeof(half)), 0);
+                CHECK_EQ(rpc_call_add(call, half, sizeof(half)), 0);
+                rpc_call_finish(call, RPC_UNAVAILABLE, "gone");
+        } else if (strcmp(r->path, "/ill") == 0) {
+                call->handler = &waiting;
+                http_set_answer(call, 503, "text/plain");
+                http_add_header(call, "X-Ill: yes");
+                CHECK_EQ(rpc_call_send(call, "ill", 3), 0);
+                rpc_call_finish(call, RPC_OK, "");
+        }
+}
+
+static void accept_call(struct rpc_call *call, void *userdata)
+{
+        (void) userdata;
+        snprintf(seen.token, sizeof(seen.token), "%s", call->token ? call->token : "");
+        seen.timeout = call->timeout;
+        seen.want_leader = call->want_leader;
+        if (call->resource)
+                return accept_resource(call);
+        if (strcmp(call->path, "/t.T/Put") == 0)
+                call->handler = &put;
+        else if (strcmp(call->path, "/t.T/Stream") == 0)
+                call->handler = &stream;
+        else if (strcmp(call->path, "/t.T/Lock") == 0)
+                call->handler = &waiting;
+        else if (strcmp(call->path, "/t.T/Fail") == 0)
+                rpc_call_finish(call, RPC_NOT_FOUND, "not \"here\"");
+}
+
+static const struct gateway_method *method_of(const char *path)
+{
+        static const struct gateway_method methods[] = {
+                {"/v3/put", "/t.T/Put", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, false, false, false},
+                {"/v3/stream", "/t.T/Stream", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, true, true, false},
+                {"/v3/fail", "/t.T/Fail", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, false, false, false},
+                {"/v3/lock", "/t.T/Lock", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, false, false, true},
+                {"/v3/none", "/t.T/None", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, false, false, false},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
+                if (strcmp(path, methods[i].path) == 0)
+                        return &methods[i];
+        return NULL;
+}
+
+static bool has(const char *path)
+{
+        return strcmp(path, "/ill") == 0;
+}
+
+static const struct http_site site = {.method_of = method_of, .has = has};
+static struct rpc_limits limits = {.message_max = 1024, .too_large = "too large"};
+
+static struct http_conn *begin(void)
+{
+        struct http_conn *c;
+
+        memset(&seen, 0, sizeof(seen));
+        CHECK_EQ(http_conn_new(&c, &limits, &site, accept_call, NULL), 0);
+        return c;
+}
+
+/* Takes all that there is to send; returns whether it may go on. */
+static bool drain(struct http_conn *c, struct buf *out, size_t max)
+{
+        for (;;) {
+                cleanup_(buf_fini) struct buf piece = {0};
+                int r = http_conn_output(c, &piece, max);
+
+                CHECK(r == 0 || r == -EPIPE);
+                buf_add(out, buf_head(&piece), buf_len(&piece));
+                if (r < 0)
+                        return false;
+                if (buf_len(&piece) == 0 && !http_conn_can_go_on(c))
+                        return true;
+        }
+}
+
+static const char *text_of(struct buf *b)
+{
+        buf_add_u8(b, 0);
+        CHECK_EQ(buf_error(b), 0);
+        return (const char *) buf_head(b);
+}
+
+/* What @in is answered with, however it is cut; @ends: the connection does, too. */
+static void talk(const char *in, const char *answer, bool ends)
+{
+        size_t len = strlen(in);
+
+        for (size_t cut = 1; cut <= len; cut++) {
+                cleanup_(http_conn_freep) struct http_conn *c = begin();
+                cleanup_(buf_fini) struct buf out = {0};
+                bool goes_on = true;
+
+                for (size_t at = 0; at < len && goes_on; at += cut) {
+                        CHECK_EQ(http_conn_input(c, in + at, min_of(cut, len - at)), 0);
+                        goes_on = drain(c, &out, cut == 1 ? 1 : 65536);
+                }
+                CHECK_STR(text_of(&out), answer);
+                CHECK_EQ(goes_on, !ends);
+        }
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
+#define POST(path, body, length) \
+        "POST " path " HTTP/1.1\r\nHost: x\r\nContent-Length: " length "\r\n\r\n" body
+#define CHUNKED(path) "POST " path " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define ILL                                                                              \
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nX-Ill: yes\r\n" \
+        "Content-Length: 3\r\n"
+
+/* Fields are passed over in one go where they come in one. */
+TEST(a_head_is_judged_the_same_in_pieces)
+{
+        static const char of[] = "ab: \t\r\n\r\n";
+        unsigned plain = 0;
+
+        for (int i = 0; i < 20000; i++) {
+                char text[64] = "GET / HTTP/1.1\r\n";
+                size_t len = strlen(text), n = len + rnd(1, 20), at = 0;
+                struct head whole = {0}, pieces = {0};
+                bool good = true;
+
+                for (; len < n; len++)
+                        text[len] = of[rnd(0, sizeof(of) - 2)];
+                for (; good && at < n; at++)
+                        good = head_is_plain(&pieces, text + at, 1);
+                CHECK_EQ(head_is_plain(&whole, text, n), good);
+                plain += good;
+        }
+        CHECK(plain > 500 && plain < 19500);
+}
+
+TEST(resources)
+{
+        talk(GET("/ill"), ILL "\r\nill", false);
+        talk(GET("/ill?a=b"), ILL "\r\nill", false);
+        CHECK_STR(seen.query, "a=b");
+        talk("HEAD /ill HTTP/1.1\r\nHost: x\r\n\r\n", ILL "\r\n", false);
+        talk(GET("/none"),
+             "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\n"
+             "Content-Length: 19\r\n\r\n404 page not found\n",
+             false);
+        talk("GET /ill HTTP/1.0\r\n\r\n", ILL "Connection: close\r\n\r\nill", true);
+        talk("GET /ill HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+             ILL "Connection: keep-alive\r\n\r\nill", false);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+             ILL "Connection: close\r\n\r\nill", true);
+        /* Java's client. */
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+             "Upgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n\r\n" GET("/ill"),
+             ILL "\r\nill" ILL "\r\nill", false);
+}
+
+TEST(requests_follow_each_other)
+{
+        talk(GET("/ill") GET("/ill") POST("/v3/fail", "{}", "2") GET("/ill"),
+             ILL
+             "\r\nill" ILL "\r\nill"
+             "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+             "Content-Length: 58\r\n\r\n"
+             "{\"error\":\"not \\\"here\\\"\",\"message\":\"not \\\"here\\\"\",\"code\":5}" ILL
+             "\r\nill",
+             false);
+}
+
+TEST(one_that_waits_keeps_those_behind_it)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0}, more = {0};
+        char spaces[8192];
+
+        CHECK_EQ(http_conn_input(c, GET("/wait") GET("/ill"), strlen(GET("/wait") GET("/ill"))),
+                 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK_EQ(buf_len(&out), 0);
+        CHECK(seen.waits && !http_conn_is_full(c));
+        memset(spaces, '\n', sizeof(spaces));
+        for (int i = 0; i < 3; i++)
+                CHECK_EQ(http_conn_input(c, spaces, sizeof(spaces)), 0);
+        CHECK(http_conn_is_full(c));
+        CHECK(http_conn_look(c));
+        CHECK(!http_conn_look(c)); /* for too long */
+        http_set_answer(seen.waits, 200, NULL);
+        rpc_call_finish(seen.waits, RPC_OK, "");
+        CHECK(drain(c, &more, 65536));
+        CHECK_STR(text_of(&more), "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" ILL "\r\nill");
+        CHECK(!http_conn_is_full(c));
+}
+
+TEST(a_large_answer_goes_in_chunks)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        const char *p;
+        size_t n = 0;
+
+        seen.large = 1000000;
+        CHECK_EQ(http_conn_input(c, GET("/large"), strlen(GET("/large"))), 0);
+        CHECK(drain(c, &out, 65536));
+        p = text_of(&out);
+        CHECK(strstr(p, "Transfer-Encoding: chunked\r\n"));
+        for (p = strstr(p, "\r\n\r\n") + 4;;) {
+                size_t len = strtoul(p, NULL, 16);
+
+                p = strstr(p, "\r\n") + 2 + len;
+                CHECK(memcmp(p, "\r\n", 2) == 0);
+                p += 2;
+                n += len;
+                if (len == 0)
+                        break;
+        }
+        CHECK_EQ(n, 1000000);
+        CHECK_EQ(*p, 0);
+        CHECK_EQ(seen.closed, 1);
+}
+
+/* What is half told ends without the last chunk; and where the end of the connection is that of
+ * the answer, it must not look like one that is whole. */
+TEST(half_an_answer_does_not_pass_for_one)
+{
+        for (int minor = 0; minor <= 1; minor++) {
+                cleanup_(http_conn_freep) struct http_conn *c = begin();
+                cleanup_(buf_fini) struct buf in = {0}, out = {0};
+                int r = 0;
+
+                buf_printf(&in, "GET /cut HTTP/1.%d\r\nHost: x\r\n\r\n", minor);
+                CHECK_EQ(http_conn_input(c, in.data, buf_len(&in)), 0);
+                for (int i = 0; i < 100 && r == 0; i++)
+                        r = http_conn_output(c, &out, buf_len(&out) + 65536);
+                CHECK_EQ(r, -ECONNABORTED);
+                CHECK(buf_len(&out) > 50000);
+                CHECK(memcmp(buf_head(&out) + buf_len(&out) - 5, "0\r\n\r\n", 5) != 0);
+        }
+}
+
+#define NOT_ALLOWED(allow)                                                               \
+        "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Allow: " allow "\r\nContent-Length: 19\r\nConnection: close\r\n\r\n"            \
+        "Method Not Allowed\n"
+#define NOT_FOUND                                                               \
+        "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: 10\r\nConnection: close\r\n\r\nNot Found\n"
+
+TEST(what_is_no_request)
+{
+        talk("BLAH\r\n\r\n",
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+             "Content-Length: 12\r\nConnection: close\r\n\r\nBad Request\n",
+             true);
+        talk("PUT /ill HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+             NOT_ALLOWED("GET, HEAD"), true);
+        talk("OPTIONS /ill HTTP/1.1\r\nHost: x\r\n\r\n", NOT_ALLOWED("GET, HEAD"), true);
+        talk(GET("/v3/put"), NOT_ALLOWED("POST"), true);
+        talk(POST("/ill", "", "0"), NOT_ALLOWED("GET, HEAD"), true);
+        talk(POST("/ill/more", "", "0"), NOT_FOUND, true);
+        talk("PUT /ill/more HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", NOT_FOUND, true);
+}
+
+/* Its answer, whatever is in its head; and that nothing more is taken. */
+static void refused(const char *in, size_t n, const char *answer)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+
+        for (size_t at = 0; at < n; at += 100)
+                CHECK_EQ(http_conn_input(c, in + at, min_of(n - at, (size_t) 100)), 0);
+        drain(c, &out, 65536);
+        CHECK(strstr(text_of(&out), answer));
+        /* It reads no more; and who sends without end does not stay. */
+        CHECK_EQ(http_conn_input(c, in, n), 0);
+        http_conn_look(c);
+        CHECK(!http_conn_look(c) || !drain(c, &out, 100));
+}
+
+TEST(too_much_is_refused)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        buf_printf(&b, "GET /%0600d HTTP/1.1\r\nHost: x\r\n\r\n", 1);
+        refused((char *) b.data, buf_len(&b), "HTTP/1.1 414 ");
+        buf_clear(&b);
+        buf_printf(&b, "GET / HTTP/1.1\r\nHost: x\r\nAuthorization: %09000d\r\n\r\n", 1);
+        refused((char *) b.data, buf_len(&b), "HTTP/1.1 431 ");
+        buf_clear(&b);
+        buf_printf(&b, "GET / HTTP/1.1\r\nHost: x\r\n");
+        for (int i = 0; i < 1000; i++)
+                buf_printf(&b, "X-%d: %040d\r\n", i, i);
+        buf_printf(&b, "\r\n");
+        refused((char *) b.data, buf_len(&b), "HTTP/1.1 431 ");
+        buf_clear(&b);
+        buf_printf(&b, "GET / HTTP/1.1\r\nHost: x\r\n");
+        for (int i = 0; i < 10000; i++) /* and it need not end to be */
+                buf_printf(&b, "X-%d: %040d\r\n", i, i);
+        refused((char *) b.data, buf_len(&b), "HTTP/1.1 431 ");
+        buf_clear(&b);
+        buf_printf(&b, "POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+        refused((char *) b.data, buf_len(&b), "{\"error\":\"too large\"");
+        buf_clear(&b);
+        buf_printf(&b, CHUNKED("/v3/put") "20000\r\n");
+        buf_printf(&b, "{%0131071d", 1);
+        refused((char *) b.data, buf_len(&b), "HTTP/1.1 400 ");
+}
+
+TEST(half_a_request_does_not_stay)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+
+        CHECK_EQ(http_conn_input(c, "GET / HT", 8), 0);
+        CHECK(http_conn_look(c));
+        CHECK_EQ(http_conn_input(c, "T", 1), 0);
+        CHECK(!http_conn_look(c));
+}
+
+TEST(an_idle_connection_does_not_stay)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        int looks = 0;
+
+        CHECK_EQ(http_conn_input(c, GET("/ill"), strlen(GET("/ill"))), 0);
+        CHECK(drain(c, &out, 65536));
+        while (http_conn_look(c))
+                looks++;
+        CHECK(looks >= 10 && looks < 100);
+        CHECK_EQ(http_conn_input(c, GET("/wait"), strlen(GET("/wait"))), 0);
+        for (int i = 0; i < 1000; i++)
+                CHECK(http_conn_look(c)); /* it waits for us */
+}
+
+#define HEADER "\"header\":{\"cluster_id\":\"9223372036854775808\"}"
+#define ANSWER "{" HEADER ",\"kvs\":[{\"key\":\"YQ==\",\"value\":\"Yg==\"}]}"
+#define OK_HEAD(n) \
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " n "\r\n\r\n"
+
+TEST(calls)
+{
+        talk(POST("/v3/put", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29"),
+             OK_HEAD("85") ANSWER, false);
+        talk(CHUNKED("/v3/put") "10\r\n{\"key\":\"YQ==\",\"v\r\n"
+                                "d\r\nalue\":\"Yg==\"}\r\n0\r\n\r\n",
+             OK_HEAD("85") ANSWER, false);
+        talk(POST("/v3/put", "", "0"), OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}", false);
+        talk(POST("/v3/none", "{}", "2"),
+             "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/json\r\n"
+             "Content-Length: 83\r\n\r\n{\"error\":\"unknown method /t.T/None\","
+             "\"message\":\"unknown method /t.T/None\",\"code\":12}",
+             false);
+        talk(POST("/v3/put", "{\"key\"", "6") GET("/ill"),
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+             "Content-Length: 62\r\n\r\n{\"error\":\"unexpected EOF\","
+             "\"message\":\"unexpected EOF\",\"code\":3}" ILL "\r\nill",
+             false);
+}
+
+#define LINE "{\"result\":" ANSWER "}\n"
+
+TEST(streams)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0}, more = {0}, end = {0};
+        const char *head = CHUNKED("/v3/stream"),
+                   *one = "1d\r\n{\"key\":\"YQ==\",\"value\":\"Yg==\"}\r\n",
+                   *bad = "2\r\n{}\r\n";
+
+        CHECK_EQ(http_conn_input(c, head, strlen(head)), 0);
+        CHECK_EQ(http_conn_input(c, one, strlen(one)), 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK_STR(text_of(&out), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                                 "Transfer-Encoding: chunked\r\n\r\n61\r\n" LINE "\r\n");
+        CHECK_EQ(http_conn_input(c, one, strlen(one)), 0);
+        CHECK(drain(c, &more, 65536));
+        CHECK_STR(text_of(&more), "61\r\n" LINE "\r\n");
+        CHECK_EQ(http_conn_input(c, bad, strlen(bad)), 0);
+        drain(c, &end, 65536);
+        CHECK_STR(text_of(&end),
+                  "5d\r\n{\"error\":{\"grpc_code\":11,\"http_code\":400,\"message\":"
+                  "\"no \\\"key\\\"\",\"http_status\":\"Bad Request\"}}\r\n0\r\n\r\n");
+}
+
+TEST(what_its_headers_say)
+{
+        talk("POST /v3/fail HTTP/1.1\r\nHost: x\r\nAuthorization: abc.1\r\nGrpc-Timeout: 5S\r\n"
+             "Grpc-Metadata-hasleader: true\r\nContent-Length: 2\r\n\r\n{}",
+             "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+             "Content-Length: 58\r\n\r\n"
+             "{\"error\":\"not \\\"here\\\"\",\"message\":\"not \\\"here\\\"\",\"code\":5}",
+             false);
+        CHECK_STR(seen.token, "abc.1");
+        CHECK_EQ(seen.timeout, 5 * NSEC_PER_SEC);
+        CHECK(seen.want_leader);
+        /* The next request on the connection has none of it. */
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nAuthorization: abc.1\r\n"
+             "Content-Length: 0\r\n\r\n"
+             "GET /ill HTTP/1.1\r\nHost: x\r\nAccept: a/b\r\n\r\n",
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}" ILL "\r\nill", false);
+        CHECK_STR(seen.token, "");
+        CHECK_STR(seen.accept, "a/b");
+}
+
+#define FAILED                                                         \
+        "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n" \
+        "Content-Length: 58\r\n\r\n"                                   \
+        "{\"error\":\"not \\\"here\\\"\",\"message\":\"not \\\"here\\\"\",\"code\":5}"
+#define BAD_REQUEST                                                               \
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: 12\r\nConnection: close\r\n\r\nBad Request\n"
+#define FORBIDDEN                                                               \
+        "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: 10\r\nConnection: close\r\n\r\nForbidden\n"
+#define FAIL(headers) \
+        "POST /v3/fail HTTP/1.1\r\nHost: x:1\r\n" headers "Content-Length: 2\r\n\r\n{}"
+
+/* Whose request it is must not depend on who reads it, here and before us. */
+TEST(one_token_counts)
+{
+        talk(FAIL("Authorization: abc.1 \t\r\n"), FAILED, false);
+        CHECK_STR(seen.token, "abc.1");
+        talk(FAIL("authorization: abc.1\r\nAuthorization: abc.1\r\n"), FAILED, false);
+        CHECK_STR(seen.token, "abc.1");
+        talk(FAIL("Authorization: abc.1\r\nAuthorization: abc.2\r\n"), BAD_REQUEST, true);
+        CHECK_STR(seen.token, "");
+        talk(FAIL("Authorization: abc.1\r\nGrpc-Metadata-Authorization: abc.2\r\n"),
+             BAD_REQUEST, true);
+        talk(FAIL("Grpc-Metadata-Token: abc.2\r\nAuthorization: Basic YTph\r\n"), FAILED,
+             false);
+        CHECK_STR(seen.token, "abc.2");
+        talk(FAIL("Authorization: Basic YTph\r\nGrpc-Metadata-Token: abc.2\r\n"), FAILED,
+             false);
+        CHECK_STR(seen.token, "abc.2");
+        talk(FAIL("Authorization: abc.1\r\nAuthorization:\r\n"), BAD_REQUEST, true);
+}
+
+/* A browser that an operator has sends what any page wants. */
+TEST(what_another_page_asks_for_is_refused)
+{
+        talk(FAIL("Origin: http://x:1\r\n"), FAILED, false);
+        talk(FAIL("Origin: https://X:1\r\nSec-Fetch-Site: same-origin\r\n"), FAILED, false);
+        /* Behind a proxy that has put its own name there. */
+        talk(FAIL("Origin: https://y\r\nSec-Fetch-Site: same-origin\r\n"), FAILED, false);
+        talk(FAIL("Sec-Fetch-Site: none\r\n"), FAILED, false);
+        talk(FAIL("Origin: http://x:2\r\n"), FORBIDDEN, true);
+        talk(FAIL("Origin: null\r\n"), FORBIDDEN, true);
+        talk(FAIL("Origin: http://x:1\r\nSec-Fetch-Site: cross-site\r\n"), FORBIDDEN, true);
+        talk(FAIL("Sec-Fetch-Site: same-site\r\n"), FORBIDDEN, true);
+        /* It may lead here, and is asked anew each time. */
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: cross-site\r\nOrigin: "
+             "http://y\r\n\r\n" FAIL(""),
+             ILL "\r\nill" FAILED, false);
+}
+
+/* What follows a body is its sender's, and not of the request that comes next, which may be
+ * another's behind the same proxy. */
+TEST(what_follows_a_body_is_no_header)
+{
+        cleanup_(buf_fini) struct buf b = {0}, answer = {0};
+
+        talk(CHUNKED("/v3/put") "2\r\n{}\r\n0\r\nAccept: a/b\r\nAuthorization: "
+                                "abc.1\r\n\r\n" GET("/ill"),
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}" ILL "\r\nill", false);
+        CHECK_STR(seen.token, "");
+        CHECK_STR(seen.accept, "");
+        talk(CHUNKED("/v3/put") "2\r\n{}\r\n0\r\nAuthorization: abc.1\r\nAccept: "
+                                "a/b\r\n\r\n" GET("/ill"),
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}" ILL "\r\nill", false);
+        CHECK_STR(seen.token, "");
+        CHECK_STR(seen.accept, "");
+        /* However long it is: the next request is not refused for it. */
+        buf_printf(&b, CHUNKED("/v3/put") "2\r\n{}\r\n0\r\nX: %020000d\r\n\r\n" GET("/ill"), 1);
+        buf_printf(&answer, OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}" ILL "\r\nill");
+        {
+                cleanup_(http_conn_freep) struct http_conn *c = begin();
+                cleanup_(buf_fini) struct buf out = {0};
+
+                CHECK_EQ(http_conn_input(c, b.data, buf_len(&b)), 0);
+                CHECK(drain(c, &out, 65536));
+                CHECK_STR(text_of(&out), text_of(&answer));
+        }
+}
+
+#define NOT_IMPLEMENTED                                                               \
+        "HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: 16\r\nConnection: close\r\n\r\nNot Implemented\n"
+
+/* Where who passed a request on may have seen another end of it. */
+TEST(requests_that_may_end_elsewhere)
+{
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length : 2\r\n\r\n{}", BAD_REQUEST,
+             true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+             BAD_REQUEST, true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+             "Content-Length: 2\r\n\r\n{}",
+             BAD_REQUEST, true);
+        talk("POST /v3/put HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n"
+             "\r\n2\r\n{}\r\n0\r\n\r\n",
+             BAD_REQUEST, true);
+}
+
+/* Chunks are taken in one form: where a proxy forgives other things than we, its next request
+ * is not ours. The put itself may be done, or not; the connection goes. */
+static void bad_chunks(const char *chunks)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        buf_printf(&b, CHUNKED("/v3/put") "%s" GET("/ill"), chunks);
+        talk(text_of(&b), BAD_REQUEST, true);
+}
+
+TEST(chunks_in_one_form)
+{
+        talk(CHUNKED("/v3/put") "00002;a=b;c=\"d e\"\r\n{}\r\n000\r\nX: y\r\nZ:\r\n\r\n" GET(
+                     "/ill"),
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}" ILL "\r\nill", false);
+        bad_chunks("2\r\n{}XX0\r\n\r\n");
+        bad_chunks("2\r\n{}\n0\r\n\r\n");
+        bad_chunks("2\r\n{}\r\r0\r\n\r\n");
+        bad_chunks("2\n{}\r\n0\r\n\r\n");
+        bad_chunks("2\rX{}\r\n0\r\n\r\n");
+        bad_chunks("2;\nX\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("2;\rX\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("2 \r\n{}\r\n0\r\n\r\n");
+        bad_chunks(" 2\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("2 1\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("+2\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("0x2\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("\r\n{}\r\n0\r\n\r\n");
+        bad_chunks(";a\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("10000000000000002\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("00000000000000002\r\n{}\r\n0\r\n\r\n");
+        bad_chunks("2\r\n{}\r\n0\r\n\rX");
+        bad_chunks("2\r\n{}\r\n0\r\n\n");
+        bad_chunks("2\r\n{}\r\n0\r\nX: y\n\r\n");
+        bad_chunks("2\r\n{}\r\n0\r\nX: y\r\n z\r\n\r\n");
+}
+
+/* A stream whose request is that has nothing more to say. */
+TEST(bad_chunks_of_a_stream)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        const char *one = CHUNKED("/v3/stream") "e\r\n{\"key\":\"YQ==\"}\r\n";
+
+        CHECK_EQ(http_conn_input(c, one, strlen(one)), 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK(strstr(text_of(&out), "result"));
+        CHECK_EQ(http_conn_input(c, "x", 1), 0);
+        CHECK_EQ(http_conn_output(c, &out, 65536), -ECONNABORTED); /* half told */
+        c = http_conn_free(c);
+        CHECK_EQ(seen.closed, 1);
+}
+
+/* Which of two hosts was meant nobody can say (RFC 9112, 3.2). */
+TEST(one_host)
+{
+        talk("GET /ill HTTP/1.1\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HTTP/1.1\r\nHost:\r\n\r\n" GET("/ill"), ILL "\r\nill" ILL "\r\nill",
+             false);
+        talk("GET /ill HTTP/1.0\r\n\r\n", ILL "Connection: close\r\n\r\nill", true);
+}
+
+TEST(heads_in_one_form)
+{
+        talk("\r\n\nGET /ill HTTP/1.1\nHost: x\n\n", ILL "\r\nill", false);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nX: y\r\n\rX" GET("/ill"), BAD_REQUEST, true);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nX:\rY: z\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nX: y\r\n Content-Length: 2\r\n\r\n", BAD_REQUEST,
+             true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n 2\r\n\r\n{}", BAD_REQUEST,
+             true);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\n X: y\r\n\r\n", BAD_REQUEST, true);
+        talk("GET  /ill HTTP/1.1\r\nHost: x\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill\tHTTP/1.0 HTTP/1.1\r\nHost: x\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HAAA/1.1\r\nHost: x\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill H\r\n\r/1.1\r\nHost: x\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill\r\n\r\n", BAD_REQUEST, true);
+        talk("GET /ill HTTP/2.0\r\nHost: x\r\n\r\n",
+             "HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain; "
+             "charset=utf-8\r\nContent-Length: 27\r\nConnection: close\r\n\r\n"
+             "HTTP Version Not Supported\n",
+             true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+             BAD_REQUEST, true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\n"
+             "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n"
+             "0\r\n\r\n",
+             NOT_IMPLEMENTED, true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n{}",
+             NOT_IMPLEMENTED, true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\n"
+             "Transfer-Encoding: Chunked \t\r\n\r\n2\r\n{}\r\n"
+             "0\r\n\r\n",
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}", false);
+        talk("POST /v3/fail HTTP/1.1\r\nHost: x\r\nAuthorization: abc.1 \r\n"
+             "Content-Length: 002\r\n\r\n{}",
+             "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+             "Content-Length: 58\r\n\r\n"
+             "{\"error\":\"not \\\"here\\\"\",\"message\":\"not \\\"here\\\"\",\"code\":5}",
+             false);
+        CHECK_STR(seen.token, "abc.1");
+}
+
+/* An answer to HTTP/1.0 that nobody has asked for would be taken for the answer. */
+TEST(who_speaks_http_1_0_is_not_told_to_go_on)
+{
+        talk("POST /v3/put HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 58\r\n"
+             "Connection: close\r\n\r\n{" HEADER ",\"kvs\":[{}]}",
+             true);
+}
+
+TEST(a_request_through_a_proxy)
+{
+        talk("GET http://x:2379/ill?a=b HTTP/1.1\r\nHost: x:2379\r\n\r\n", ILL "\r\nill",
+             false);
+        CHECK_STR(seen.query, "a=b");
+        talk("POST http://x/v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}", false);
+        talk("GET http://x?/ill HTTP/1.1\r\nHost: x\r\n\r\n",
+             "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\n"
+             "Content-Length: 19\r\n\r\n404 page not found\n",
+             false);
+}
+
+TEST(head_has_no_body_whatever_it_asks_for)
+{
+        talk("HEAD /v3/put HTTP/1.1\r\nHost: x\r\n\r\n",
+             "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain; charset=utf-8\r\n"
+             "Allow: POST\r\nContent-Length: 19\r\nConnection: close\r\n\r\n",
+             true);
+}
+
+/* It ends with the rest of the request, and not before: who sends it might lose the answer. */
+TEST(one_that_is_refused_ends_with_its_body)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        const char *head = "POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n{}";
+
+        CHECK_EQ(http_conn_input(c, head, strlen(head)), 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK(strstr(text_of(&out), "HTTP/1.1 404 "));
+        CHECK_EQ(http_conn_input(c, "{}" GET("/ill"), 2 + strlen(GET("/ill"))), 0);
+        CHECK(!drain(c, &out, 65536));
+        CHECK(!strstr(text_of(&out), "ill"));
+}
+
+/* As many as it likes, if it only reads the answers. */
+TEST(one_that_is_served_may_be_ahead)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        int looks = 0;
+
+        for (int i = 0; i < 10; i++) {
+                for (int n = 0; n < 1000; n++)
+                        CHECK_EQ(http_conn_input(c, GET("/ill"), strlen(GET("/ill"))), 0);
+                CHECK(http_conn_is_full(c));
+                CHECK(http_conn_look(c));
+                CHECK_EQ(http_conn_output(c, &out, 65536), 0);
+                CHECK(http_conn_is_full(c));
+                buf_clear(&out);
+        }
+        while (http_conn_look(c)) /* nothing of it is taken any more */
+                looks++;
+        CHECK(looks < 3);
+        CHECK(strstr(http_conn_complaint(c), "does not read"));
+}
+
+/* It is in the middle of a request whenever it is looked at, and of another one each time. */
+TEST(one_that_is_busy_stays)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+
+        CHECK_EQ(http_conn_input(c, "GET /ill HT", 11), 0);
+        for (int i = 0; i < 10; i++) {
+                const char *more = "TP/1.1\r\nHost: x\r\n\r\nGET /ill HT";
+
+                CHECK(http_conn_look(c));
+                CHECK_EQ(http_conn_input(c, more, strlen(more)), 0);
+                CHECK(drain(c, &out, 65536));
+        }
+        CHECK(http_conn_look(c));
+        CHECK(!http_conn_look(c));
+        CHECK(strstr(http_conn_complaint(c), "does not send"));
+}
+
+/* What has come of a message counts, as if it had come by HTTP/2, and does not stay. */
+static void holds(const char *path, bool whole)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = NULL;
+        cleanup_(buf_fini) struct buf b = {0}, out = {0};
+        struct rpc_account account = {.max = 1 << 20, .kept_max = 1 << 20};
+        struct rpc_limits roomy = {
+                .message_max = 1 << 20, .too_large = "too large", .account = &account};
+        struct http_conn *made;
+
+        memset(&seen, 0, sizeof(seen));
+        CHECK_EQ(http_conn_new(&made, &roomy, &site, accept_call, NULL), 0);
+        c = made;
+        buf_printf(&b, CHUNKED("%s") "100000\r\n", path);
+        buf_printf(&b, "{\"key\":\"%0400000d", 0);
+        if (whole)
+                buf_printf(&b, "\"}");
+        CHECK_EQ(http_conn_input(c, buf_head(&b), buf_len(&b)), 0);
+        CHECK(drain(c, &out, 65536));
+        if (whole)
+                CHECK(account.held + http_conn_held(c) < 20000);
+        else
+                CHECK(account.held >= 400000 && rpc_conn_held(http_conn_rpc(c)) >= 400000);
+        seen.half = false;
+        rpc_conn_each_call(http_conn_rpc(c), note_half, NULL);
+        CHECK_EQ(seen.half, !whole);
+        c = http_conn_free(c);
+        CHECK_EQ(account.held, 0);
+}
+
+TEST(half_a_message_counts)
+{
+        holds("/v3/put", false);
+        holds("/v3/stream", false);
+        holds("/v3/put", true);
+        holds("/v3/stream", true);
+}
+
+TEST(who_asks_first_is_told_to_go_on)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0}, more = {0};
+        const char *head = "POST /v3/put HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+                           "Content-Length: 29\r\n\r\n",
+                   *body = "{\"key\":\"YQ==\",\"value\":\"Yg==\"}";
+
+        CHECK_EQ(http_conn_input(c, head, strlen(head)), 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK_STR(text_of(&out), "HTTP/1.1 100 Continue\r\n\r\n");
+        CHECK_EQ(http_conn_input(c, body, strlen(body)), 0);
+        CHECK(drain(c, &more, 65536));
+        CHECK_STR(text_of(&more), OK_HEAD("85") ANSWER);
+}
+
+/* What is answered to one who sends no more, and the connection ends; or that nothing is. */
+static void ends(const char *in, const char *answer)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+
+        CHECK_EQ(http_conn_input(c, in, strlen(in)), 0);
+        CHECK_EQ(http_conn_end(c), answer != NULL);
+        if (!answer)
+                return;
+        CHECK(!drain(c, &out, 65536));
+        CHECK_STR(text_of(&out), answer);
+}
+
+TEST(who_sends_no_more_is_answered)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+
+        ends(GET("/ill"), ILL "\r\nill");
+        ends(GET("/ill") GET("/ill"), ILL "\r\nill" ILL "\r\nill");
+        ends(POST("/v3/put", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29"),
+             OK_HEAD("85") ANSWER);
+        /* What was begun behind it is not answered. */
+        ends(GET("/ill") "GET /il", ILL "\r\nill");
+        /* Half a request, and what would wait for others or go on. */
+        ends("GET /ill", NULL);
+        ends("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n{", NULL);
+        ends(POST("/v3/lock", "{}", "2"), NULL);
+        ends(POST("/v3/stream", "{\"key\":\"YQ==\"}", "14"), NULL);
+        ends("", NULL);
+        /* One that takes its time; but not for ever. */
+        CHECK_EQ(http_conn_input(c, GET("/wait"), strlen(GET("/wait"))), 0);
+        CHECK(http_conn_end(c));
+        CHECK(drain(c, &out, 65536));
+        CHECK(http_conn_look(c));
+        CHECK(!http_conn_look(c));
+}

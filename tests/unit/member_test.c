@@ -1,0 +1,405 @@
+/* An agent's half on a real core, without sockets. */
+#include "member/member.h"
+#include "rig.h"
+#include "test.h"
+
+static struct {
+        struct member *member;
+        struct rig_conn *conn; /* NULL: the endpoint is down */
+        nsec_t offset;         /* of its clock, which goes on while another core begins */
+        unsigned losses;
+        unsigned renewals;
+        struct session_renewal renewal; /* the last one */
+        int64_t lease;                  /* the first */
+} own;
+
+static struct boot_time now(void)
+{
+        return boot_add(rig.now, own.offset);
+}
+
+/* ---- its shell ---- */
+
+static struct rpc_conn *op_rpc(size_t i, void *u)
+{
+        (void) i;
+        (void) u;
+        return own.conn ? own.conn->client : NULL;
+}
+
+static void op_nothing(size_t i, void *u)
+{
+        (void) i;
+        (void) u;
+}
+
+static void op_probe(size_t i, nsec_t within, void *u)
+{
+        (void) i;
+        (void) within;
+        (void) u;
+}
+
+static bool op_is_silent(size_t i, void *u)
+{
+        (void) i;
+        (void) u;
+        return false;
+}
+
+static const char *op_name(size_t i, void *u)
+{
+        (void) i;
+        (void) u;
+        return "http://core:2379";
+}
+
+static void op_at(size_t i, char *out, size_t size, void *u)
+{
+        (void) i;
+        (void) u;
+        snprintf(out, size, "%s", own.conn ? "10.0.0.1:2379" : "");
+}
+
+static void op_soon(void *u)
+{
+        (void) u;
+}
+
+static void op_date(char text[static 32], void *u)
+{
+        (void) u;
+        strcpy(text, "today");
+}
+
+static const struct member_ops ops = {.rpc = op_rpc,
+                                      .kick = op_nothing,
+                                      .want = op_nothing,
+                                      .again = op_nothing,
+                                      .log_in_again = op_nothing,
+                                      .probe = op_probe,
+                                      .suspect = op_nothing,
+                                      .is_silent = op_is_silent,
+                                      .name = op_name,
+                                      .at = op_at,
+                                      .soon = op_soon,
+                                      .date = op_date};
+
+/* ---- what it tells ---- */
+
+static void on_node(const struct member_node *n, int64_t revision, void *u)
+{
+        (void) n;
+        (void) revision;
+        (void) u;
+}
+
+static void on_left(const struct member_node *n, const char *reason, int64_t revision, void *u)
+{
+        (void) n;
+        (void) reason;
+        (void) revision;
+        (void) u;
+}
+
+static void on_service(const struct service *s, int64_t revision, void *u)
+{
+        (void) s;
+        (void) revision;
+        (void) u;
+}
+
+static void on_removed(const struct service *s, const char *reason, int64_t revision, void *u)
+{
+        (void) s;
+        (void) reason;
+        (void) revision;
+        (void) u;
+}
+
+static void on_session(void *u, enum session_state state, const char *why)
+{
+        (void) u;
+        (void) why;
+        own.losses += state == SESSION_LOST;
+}
+
+static void on_renewed(void *u, const struct session_renewal *r)
+{
+        (void) u;
+        own.renewal = *r;
+        own.renewals++;
+}
+
+static void on_synced(void *u, bool synced)
+{
+        (void) u;
+        (void) synced;
+}
+
+static void on_claimed(void *u, const struct node_record *by)
+{
+        (void) u;
+        (void) by;
+}
+
+static const struct member_events events = {
+        .members = {.joined = on_node, .left = on_left, .changed = on_node},
+        .services = {.added = on_service, .removed = on_removed, .changed = on_service},
+        .session = on_session,
+        .renewed = on_renewed,
+        .synced = on_synced,
+        .claimed = on_claimed};
+
+/* ---- ---- */
+
+static void connect_it(void)
+{
+        member_at(own.member, now());
+        own.conn = rig_connect(0);
+        member_up(own.member, 0);
+}
+
+static void turn(void)
+{
+        member_at(own.member, boot_add(now(), RIG_TURN));
+        rig_turn();
+        (void) member_run(own.member, now());
+}
+
+static bool holds_and_knows(void)
+{
+        const struct session *s = member_session(own.member);
+
+        return s->state == SESSION_HELD && session_holds(s, now()) &&
+               member_synced(own.member) && membership_find(member_nodes(own.member), "self");
+}
+
+static bool holds_anew(void)
+{
+        return holds_and_knows() && member_session(own.member)->lease != own.lease;
+}
+
+static bool knows_before(void)
+{
+        return membership_find(member_nodes(own.member), "before") != NULL;
+}
+
+static bool knows_after(void)
+{
+        return membership_find(member_nodes(own.member), "after") != NULL;
+}
+
+static void until(bool (*is)(void))
+{
+        for (unsigned i = 0; !is(); i++) {
+                CHECK(i < 20000);
+                turn();
+        }
+}
+
+static void make(void)
+{
+        const struct member_config cfg = {.cluster = "c",
+                                          .n_endpoints = 1,
+                                          .self = {.name = "self", .id = "i", .boot_id = "b"},
+                                          .session = {.ttl = 4 * NSEC_PER_SEC,
+                                                      .drift_ppm = 1000,
+                                                      .retry = 50 * NSEC_PER_MSEC},
+                                          .seed = 1};
+
+        memset(&own, 0, sizeof(own));
+        CHECK_EQ(member_new(&own.member, &cfg, &ops, NULL, &events, NULL, now()), 0);
+        connect_it();
+}
+
+static void begin(void)
+{
+        rig_begin();
+        make();
+        until(holds_and_knows);
+        own.lease = member_session(own.member)->lease;
+}
+
+static void lose_connection(void)
+{
+        struct rig_conn *c = own.conn;
+
+        member_at(own.member, now());
+        own.conn = NULL;
+        rig_disconnect(c);
+        member_down(own.member, 0, "the connection broke");
+}
+
+static void end(void)
+{
+        member_close(own.member);
+        rig_disconnect(own.conn);
+        own.member = member_free(own.member);
+        rig_end();
+}
+
+static void ask(const char *path, const ProtobufCMessage *m)
+{
+        struct rig_conn *c = rig_connect(1);
+        struct rig_call call;
+
+        rig_ask(c, &call, path, m);
+        rig_wait(&call, 1000);
+        CHECK_EQ(call.code, RPC_OK);
+        rig_forget(&call);
+        rig_disconnect(c);
+}
+
+static void put_node(const char *name, const char *value, int64_t lease)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        char key[64];
+
+        snprintf(key, sizeof(key), "/tenure/c/nodes/%s", name);
+        q.key = pb_bytes(key, strlen(key));
+        q.value = pb_bytes(value, strlen(value));
+        q.lease = lease;
+        ask("/etcdserverpb.KV/Put", &q.base);
+}
+
+/* Another core takes the place of ours, with nothing of it but the id, and comes to @revision
+ * before the agent does. */
+static void another_core(int64_t revision)
+{
+        nsec_t was = rig.now.ns + own.offset;
+
+        lose_connection();
+        rig_end();
+        rig_begin();
+        own.offset = was - rig.now.ns;
+        while (core_state(rig.core)->revision < revision)
+                rig_put("x", 1);
+}
+
+static bool was_renewed(void)
+{
+        return own.renewals > 0;
+}
+
+static bool was_renewed_again(void)
+{
+        return own.renewals > 1;
+}
+
+/* What it tells of its renewals: on time, and after a connection that was gone for longer than
+ * one was due. */
+TEST(what_a_renewal_took_is_told)
+{
+        struct boot_time first, cut;
+
+        begin();
+        until(was_renewed);
+        first = own.renewal.sent;
+        CHECK_EQ(boot_diff(first, own.renewal.before), 2 * NSEC_PER_SEC);
+        CHECK_EQ(own.renewal.due.ns, first.ns);
+        CHECK(boot_before(first, own.renewal.acknowledged));
+        CHECK(boot_diff(own.renewal.acknowledged, first) < NSEC_PER_SEC);
+        lose_connection();
+        cut = now();
+        while (boot_diff(now(), cut) < 3 * NSEC_PER_SEC)
+                turn();
+        CHECK_EQ(own.renewals, 1);
+        connect_it();
+        until(was_renewed_again);
+        CHECK_EQ(own.renewal.before.ns, first.ns);
+        CHECK(boot_diff(own.renewal.due, first) <= 2 * NSEC_PER_SEC);
+        CHECK(boot_diff(own.renewal.acknowledged, cut) >= 3 * NSEC_PER_SEC);
+        CHECK_EQ(own.losses, 0);
+        end();
+}
+
+/* I10: where all hosts come back at once, an emptied core is soon as far as the one before was,
+ * and revisions tell nothing. */
+static void check_emptied(int64_t more)
+{
+        begin();
+        put_node("before", "{}", 0);
+        until(knows_before);
+        another_core(member_nodes(own.member)->revision + more);
+        connect_it();
+        until(holds_anew);
+        CHECK(!knows_before());
+        CHECK_EQ(member_nodes(own.member)->n, 1);
+        CHECK_EQ(own.losses, 1);
+        end();
+}
+
+TEST(i10_an_emptied_core_that_is_behind_is_another_one)
+{
+        check_emptied(-2);
+}
+
+TEST(i10_an_emptied_core_that_is_as_far_is_another_one)
+{
+        check_emptied(0);
+}
+
+TEST(i10_an_emptied_core_that_is_further_is_another_one)
+{
+        check_emptied(7);
+}
+
+/* The same core is no other one, whatever came meanwhile: it goes on with the watch. */
+TEST(a_watch_goes_on_where_it_was)
+{
+        begin();
+        lose_connection();
+        put_node("before", "{}", 0);
+        connect_it();
+        until(knows_before);
+        /* Also where what it would be asked for is gone: then all is read anew. */
+        lose_connection();
+        put_node("after", "{}", 0);
+        rig_compact();
+        connect_it();
+        until(knows_after);
+        until(holds_and_knows);
+        CHECK_EQ(member_session(own.member)->lease, own.lease);
+        CHECK_EQ(member_nodes(own.member)->n, 3);
+        CHECK_EQ(own.losses, 0);
+        end();
+}
+
+static bool has_lease(void)
+{
+        return member_session(own.member)->lease != 0;
+}
+
+static bool has_no_lease(void)
+{
+        return !has_lease();
+}
+
+/* I10: the answer to a registration comes when the lease that was to be registered has been
+ * given up as too old, and no other is asked for: nothing is written then, for a key without a
+ * lease would stay for ever. */
+TEST(i10_no_key_is_written_without_a_lease)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        const char *key = "/tenure/c/nodes/self";
+        const struct kv_key *k;
+
+        rig_begin();
+        grant.id = 7;
+        grant.ttl = 60;
+        ask("/etcdserverpb.Lease/LeaseGrant", &grant.base);
+        put_node("self", "{\"id\":\"i\",\"boot_id\":\"b\"}", 7); /* to be taken over */
+        make();
+        until(has_lease);
+        member_suppress(own.member, boot_add(now(), 60 * NSEC_PER_SEC));
+        own.conn->takes = 0;
+        until(has_no_lease);
+        own.conn->takes = 64 * 1024;
+        for (unsigned i = 0; i < 100; i++)
+                turn();
+        k = kv_find(&core_state(rig.core)->kv, key, strlen(key));
+        CHECK(k && kv_live(k));
+        CHECK_EQ(k->newest->lease, 7);
+        end();
+}

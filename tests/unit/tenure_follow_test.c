@@ -1,0 +1,121 @@
+/* Who is there, by libtenure, while memory runs out. */
+#include <poll.h>
+
+#include "fake_core.h"
+#include "nomem.h"
+
+static void node_at(Pb__KeyValue *kv, const char *key, int64_t revision)
+{
+        pb__key_value__init(kv);
+        kv->key = pb_bytes(key, strlen(key));
+        kv->value = pb_bytes("{}", 2);
+        kv->lease = 9;
+        kv->create_revision = kv->mod_revision = revision;
+}
+
+/* Node b joins. */
+static void tell_join(void)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__Event e = PB__EVENT__INIT, *events[] = {&e};
+        Pb__KeyValue kv;
+
+        node_at(&kv, "/tenure/default/nodes/b", ++fake.revision);
+        e.kv = &kv;
+        p.events = events;
+        p.n_events = 1;
+        p.watch_id = fake.id;
+        fake_tell(&p);
+}
+
+/* Until b is seen. Returns what broke the tie, or 0. */
+static int follow(struct tenure *t)
+{
+        struct boot_time end = boot_add(boot_now(), 20 * NSEC_PER_SEC);
+        unsigned told = 0;
+        int r;
+
+        r = tenure_set_endpoints(t, fake.url);
+        if (r == 0)
+                r = tenure_follow(t, TENURE_NODES | TENURE_SERVICES);
+        if (r == 0)
+                r = tenure_start(t);
+        while (r == 0 && !tenure_find_node(t, "b")) {
+                struct pollfd p = {.fd = tenure_get_fd(t), .events = POLLIN};
+
+                CHECK(boot_before(boot_now(), end));
+                poll(&p, 1, 1);
+                r = tenure_dispatch(t);
+                fake_turn();
+                nomem_pause(true);
+                if (fake.watch && fake.creates != told)
+                        tell_join();
+                told = fake.creates;
+                nomem_pause(false);
+        }
+        if (r == 0)
+                CHECK(tenure_find_node(t, "a"));
+        return r;
+}
+
+TEST(who_is_there_is_read_again_when_memory_ran_out)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        Pb__KeyValue kv, *kvs[] = {&kv};
+        unsigned again = 0;
+        bool came = true;
+
+        node_at(&kv, "/tenure/default/nodes/a", 3);
+        content.kvs = kvs;
+        content.n_kvs = 1;
+        for (size_t n = 0; came; n++) {
+                struct tenure *t = NULL;
+                int r;
+
+                fake_begin();
+                fake.content = &content;
+                nomem_after(n);
+                r = tenure_new(&t);
+                if (r == 0)
+                        r = follow(t);
+                tenure_free(t);
+                came = nomem_end();
+                CHECK(r == 0 || r == -ENOMEM);
+                again += r == 0 && fake.creates > 1;
+                fake_end();
+        }
+        CHECK(again > 0);
+}
+
+/* Nobody is there, which is known after one look; and who comes is seen. */
+TEST(an_empty_cluster_is_followed)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        struct boot_time end = boot_add(boot_now(), 20 * NSEC_PER_SEC);
+        const struct tenure_event *e;
+        struct tenure *t = NULL;
+        bool synced = false, told = false;
+
+        fake_begin();
+        fake.content = &content;
+        CHECK_EQ(tenure_new(&t), 0);
+        CHECK_EQ(tenure_set_endpoints(t, fake.url), 0);
+        CHECK_EQ(tenure_follow(t, TENURE_NODES | TENURE_SERVICES), 0);
+        CHECK_EQ(tenure_start(t), 0);
+        while (!tenure_find_node(t, "b")) {
+                struct pollfd p = {.fd = tenure_get_fd(t), .events = POLLIN};
+
+                CHECK(boot_before(boot_now(), end));
+                poll(&p, 1, 1);
+                CHECK_EQ(tenure_dispatch(t), 0);
+                while ((e = tenure_pop_event(t)))
+                        synced = synced || e->type == TENURE_SYNCED;
+                fake_turn();
+                if (synced && !told)
+                        tell_join();
+                told = synced;
+        }
+        CHECK_EQ(fake.creates, 1);
+        tenure_free(t);
+        fake_end();
+}

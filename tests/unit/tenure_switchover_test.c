@@ -1,0 +1,154 @@
+/* lib/tenure: what is asked of a switchover, and of a lock that is to be handed over, on a core
+ * that says what the test has it say. */
+#include "fake_core.h"
+#include "nomem.h"
+
+TEST(what_a_switchover_wants)
+{
+        struct tenure_call *c = NULL;
+        struct tenure_lock *l;
+        struct tenure *t;
+
+        CHECK_EQ(tenure_new(&t), 0);
+        CHECK_EQ(tenure_hold_own(t, 2000, "one"), 0);
+        CHECK_EQ(tenure_switchover(t, "", "db2", 1000, &c), -EINVAL);
+        CHECK_EQ(tenure_switchover(t, "a", "db/2", 1000, &c), -EINVAL);
+        CHECK_EQ(tenure_switchover(t, "a", "", 1000, &c), -EINVAL);
+        CHECK_EQ(tenure_switchover(t, "a", "db2", 0, &c), -EINVAL);
+        CHECK_EQ(tenure_switchover(t, "a", "db2", -1, &c), -EINVAL);
+        CHECK_EQ(tenure_switchover(t, "a", "db2", INT64_MAX, &c), -EINVAL);
+        CHECK(c == NULL && *tenure_error(t));
+        /* Nobody has asked. */
+        CHECK_EQ(tenure_lock(t, "a", NULL, &l), 0);
+        CHECK_EQ(tenure_hand_over(l), -EINVAL);
+        CHECK(strstr(tenure_error(t), "'a'"));
+        CHECK_EQ(tenure_lock_deadline(l), 0);
+        /* It waits for tenure_start(), and may be forgotten before. */
+        CHECK_EQ(tenure_switchover(t, "a", "db2", 1000, &c), 0);
+        CHECK_EQ(tenure_call_result(c), -EINPROGRESS);
+        CHECK(tenure_call_switched(c) == NULL);
+        CHECK(tenure_call_free(c) == NULL);
+        CHECK_EQ(tenure_switchover(t, "a", NULL, 1000, NULL), 0);
+        CHECK_EQ(tenure_switchover(t, "a", NULL, 1000, &c), 0);
+        tenure_free(t);
+}
+
+/* ---- what the core shows of the line ---- */
+
+#define OPS 4
+
+static struct {
+        Pb__TxnResponse txn;
+        Pb__ResponseOp op[OPS], *ops[OPS];
+        Pb__RangeResponse range[OPS];
+        Pb__KeyValue kv[OPS][2], *kvs[OPS][2];
+} shows;
+
+static void show_nothing(void)
+{
+        pb__txn_response__init(&shows.txn);
+        for (size_t i = 0; i < OPS; i++) {
+                pb__response_op__init(&shows.op[i]);
+                pb__range_response__init(&shows.range[i]);
+                shows.op[i].response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE;
+                shows.op[i].response_range = &shows.range[i];
+                shows.range[i].kvs = shows.kvs[i];
+                shows.ops[i] = &shows.op[i];
+        }
+        shows.txn.succeeded = true;
+        shows.txn.responses = shows.ops;
+        shows.txn.n_responses = OPS;
+        fake.outcome = &shows.txn;
+}
+
+static void show(size_t op, const char *key, const char *value, int64_t lease)
+{
+        size_t i = shows.range[op].n_kvs++;
+        Pb__KeyValue *kv = &shows.kv[op][i];
+
+        pb__key_value__init(kv);
+        kv->key = pb_bytes(key, strlen(key));
+        kv->value = pb_bytes(value, strlen(value));
+        kv->create_revision = kv->mod_revision = (int64_t) (2 + i);
+        kv->lease = lease;
+        shows.kvs[op][i] = kv;
+}
+
+static int switchover(struct tenure *t, const char *to, const char *why)
+{
+        struct tenure_call *c;
+        int r;
+
+        CHECK_EQ(tenure_switchover(t, "a", to, 1000, &c), 0);
+        r = fake_result(t, c);
+        if (!strstr(tenure_call_error(c), why))
+                test_fail(__FILE__, __LINE__, "'%s' does not say '%s'", tenure_call_error(c),
+                          why);
+        tenure_call_free(c);
+        return r;
+}
+
+TEST(what_a_switchover_is_refused_for)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        show_nothing();
+        CHECK_EQ(switchover(t, "db2", "Nobody holds the lock 'a'"), -ENOENT);
+        show(0, "a/1", "", 1);
+        CHECK_EQ(switchover(t, NULL, "Nobody waits for the lock 'a'"), -ENOENT);
+        CHECK_EQ(switchover(t, "db2", "No node and no session is named 'db2'"), -ENOENT);
+        show(1, "a.switchover",
+             "{\"to\":\"db3\",\"by\":\"me\",\"key\":\"a/3\",\"created\":9,\"within_ms\":1}", 7);
+        CHECK_EQ(switchover(t, "db2", "to db3 is under way, which me asked for"), -EBUSY);
+        show_nothing();
+        show(0, "a/1", "", 1);
+        show(1, "a.switchover", "?", 0);
+        CHECK_EQ(switchover(t, "db2", "The key a.switchover is in the way"), -EBUSY);
+        /* Nothing of it hangs on a lease. */
+        show_nothing();
+        show(0, "a/x", "", 0);
+        show(0, "a/y", "", 0);
+        CHECK_EQ(switchover(t, NULL, "held by a program that cannot be asked"), -EOPNOTSUPP);
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(a_switchover_that_may_not_look_says_so)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        fake.does = FAKE_REFUSES;
+        fake.times = 1;
+        fake.code = RPC_PERMISSION_DENIED;
+        fake.text = "etcdserver: permission denied";
+        CHECK_EQ(switchover(t, "db2", "permission denied"), -EACCES);
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(each_allocation_of_a_switchover_may_fail)
+{
+        bool came = true;
+
+        for (size_t n = 0; came; n++) {
+                struct tenure_call *c = NULL;
+                struct tenure *t;
+
+                fake_begin();
+                t = fake_tie();
+                show_nothing();
+                nomem_after(n);
+                if (tenure_switchover(t, "a", "db2", 1000, &c) == 0)
+                        for (int i = 0; i < 20 && tenure_call_result(c) == -EINPROGRESS; i++)
+                                fake_turns(t, 1);
+                tenure_call_free(c);
+                came = nomem_end();
+                tenure_free(t);
+                fake_end();
+                CHECK(n < 1000);
+        }
+}

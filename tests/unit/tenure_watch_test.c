@@ -1,0 +1,375 @@
+/* Watches of libtenure on a core that does what real ones do rarely. */
+#include <poll.h>
+
+#include "fake_core.h"
+#include "nomem.h"
+
+static bool asked_for(void *arg)
+{
+        return fake.creates == *(unsigned *) arg;
+}
+
+/* One on all keys that begin with k, from @revision on, that the core has. */
+static struct tenure_watch *begin_watch(struct tenure *t, int64_t revision)
+{
+        struct tenure_watch *w;
+        unsigned n = fake.creates + 1;
+
+        CHECK_EQ(tenure_watch(t,
+                              &(struct tenure_watch_options){.key = "k",
+                                                             .key_len = 1,
+                                                             .prefix = true,
+                                                             .revision = revision},
+                              &w),
+                 0);
+        fake_until(t, asked_for, &n);
+        fake_turns(t, 3);
+        return w;
+}
+
+/* Tells of a put of each key, "1" to "9", at that revision: "5a5b6a". */
+static void tell(const char *what, bool fragment)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__KeyValue kv[8];
+        Pb__Event e[8], *events[8];
+
+        for (; what[2 * p.n_events]; p.n_events++) {
+                size_t i = p.n_events;
+
+                pb__key_value__init(&kv[i]);
+                pb__event__init(&e[i]);
+                kv[i].mod_revision = what[2 * i] - '0';
+                kv[i].key = pb_bytes(what + 2 * i + 1, 1);
+                kv[i].value = pb_bytes("v", 1);
+                e[i].kv = &kv[i];
+                events[i] = &e[i];
+                fake.revision = max_of(fake.revision, kv[i].mod_revision);
+        }
+        p.events = events;
+        p.fragment = fragment;
+        p.watch_id = fake.id;
+        fake_tell(&p);
+}
+
+/* What the program is told, the same way; W ends it: a watch that has ended. */
+static const char *heard(struct tenure *t)
+{
+        static char text[64];
+        const struct tenure_event *e;
+        size_t n = 0;
+
+        fake_turns(t, 6);
+        text[0] = '\0';
+        while ((e = tenure_pop_event(t)) && n + 3 < sizeof(text))
+                n += (size_t) (e->type == TENURE_PUT
+                                       ? sprintf(text + n, "%d%s", (int) e->revision,
+                                                 (const char *) e->kv->key)
+                                       : sprintf(text + n, "W"));
+        return text;
+}
+
+static void break_stream(struct tenure *t)
+{
+        unsigned n = fake.creates + 1;
+
+        fake_hang_up();
+        fake_until(t, asked_for, &n);
+        fake_turns(t, 3);
+}
+
+TEST(a_watch_goes_on_behind_what_it_has_told)
+{
+        struct tenure_watch *w;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        w = begin_watch(t, 5);
+        CHECK_EQ(fake.start, 5);
+        tell("5a", false);
+        tell("6b6c7d", true);
+        CHECK_STR(heard(t), "5a6b6c7d");
+        /* Of revision 7 there was more to come, and 6 may have been told in part, as far as
+         * one knows; what has been told is not told again. */
+        break_stream(t);
+        CHECK_EQ(fake.start, 6);
+        tell("6b6c", false);
+        CHECK_STR(heard(t), "");
+        break_stream(t);
+        CHECK_EQ(fake.start, 7);
+        tell("7d7e", true);
+        CHECK_STR(heard(t), "7e");
+        tell("7f", false);
+        CHECK_STR(heard(t), "7f");
+        tell("7f8g", false); /* a core that tells twice */
+        CHECK_STR(heard(t), "8g");
+        break_stream(t);
+        CHECK_EQ(fake.start, 9);
+        CHECK(!tenure_watch_free(w));
+        fake_turns(t, 5);
+        CHECK(!fake.watch); /* nobody needs the stream */
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(replicas_that_tell_a_revision_in_another_order_end_a_watch)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("7d7e", true);
+        CHECK_STR(heard(t), "7d7e");
+        break_stream(t);
+        tell("7e7f7d", false);
+        CHECK_STR(heard(t), "W");
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(a_quiet_watch_goes_on_from_where_it_was_told_to_be)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+
+        fake_begin();
+        fake.extended = false;
+        t = fake_tie();
+        fake.revision = 50;
+        begin_watch(t, 0);
+        CHECK_EQ(fake.start, 0);
+        break_stream(t);
+        CHECK_EQ(fake.start, 51); /* since it was made */
+        fake.revision = 70;
+        p.watch_id = fake.id;
+        fake_tell(&p);
+        fake_turns(t, 5);
+        fake.revision = 90;
+        p.watch_id = -1; /* which may come before what it speaks of */
+        fake_tell(&p);
+        fake_turns(t, 5);
+        break_stream(t);
+        CHECK_EQ(fake.start, 71);
+        CHECK_STR(heard(t), "");
+        /* A tenure-core says so when all has been told, and of what is there. */
+        fake.extended = true;
+        break_stream(t);
+        fake_tell(&p);
+        fake_turns(t, 5);
+        break_stream(t);
+        CHECK_EQ(fake.start, 91);
+        tenure_free(t);
+        fake_end();
+}
+
+static const struct tenure_event *ended(struct tenure *t)
+{
+        const struct tenure_event *e;
+
+        fake_turns(t, 10);
+        e = tenure_pop_event(t);
+        CHECK(e);
+        CHECK_EQ(e->type, TENURE_WATCH_ENDED);
+        return e;
+}
+
+TEST(a_watch_that_cannot_go_on_says_why)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        const struct tenure_event *e;
+        struct tenure_watch *w;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        w = begin_watch(t, 3);
+        p.watch_id = fake.id;
+        p.canceled = true;
+        p.compact_revision = 4;
+        fake_tell(&p);
+        e = ended(t);
+        CHECK(e->watch == w);
+        CHECK_EQ(e->error, -ENODATA);
+        CHECK_EQ(e->revision, 4);
+        tenure_watch_free(w);
+        /* A watch that is refused has no id: it is the one that was asked for first. */
+        fake.create_silently = true;
+        w = begin_watch(t, 3);
+        p.watch_id = -1;
+        p.created = true;
+        p.compact_revision = 0;
+        p.cancel_reason = (char *) (uintptr_t) "rpc error: code = PermissionDenied desc = "
+                                               "etcdserver: permission denied";
+        fake_tell(&p);
+        e = ended(t);
+        CHECK(e->watch == w);
+        CHECK_EQ(e->error, -EACCES);
+        CHECK_STR(e->reason, "etcdserver: permission denied");
+        fake_turns(t, 5);
+        CHECK_EQ(fake.creates, 2);
+        tenure_free(t);
+        fake_end();
+}
+
+/* A replica may be late; a core that was restored is behind for good. */
+TEST(a_core_that_went_back_ends_a_watch)
+{
+        const struct tenure_event *e;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("9a", false);
+        CHECK_STR(heard(t), "9a");
+        fake.revision = 8; /* late: what is asked for then has all */
+        fake_hang_up();
+        for (unsigned n = 2; fake.creates < n;)
+                fake_turns(t, 1);
+        fake.revision = 9;
+        CHECK_STR(heard(t), "");
+        CHECK_EQ(fake.ranges, 1);
+        fake.revision = 3;
+        break_stream(t);
+        e = ended(t);
+        CHECK_EQ(fake.ranges, 2);
+        CHECK_EQ(e->error, -ENODATA);
+        CHECK(strstr(e->reason, "restored"));
+        tenure_free(t);
+        fake_end();
+}
+
+/* So does another cluster at the address of ours: its revisions are others. */
+TEST(another_cluster_in_place_of_ours_ends_a_watch)
+{
+        const struct tenure_event *e;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("9a", false);
+        CHECK_STR(heard(t), "9a");
+        fake.cluster = 8;
+        fake_hang_up();
+        fake_turns(t, 50);
+        e = ended(t);
+        CHECK_EQ(e->error, -ENODATA);
+        CHECK_EQ(fake.creates, 1);
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(events_go_with_their_watch)
+{
+        struct tenure_watch *w;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        w = begin_watch(t, 5);
+        tell("5a6b", false);
+        fake_turns(t, 5);
+        CHECK_EQ(tenure_get_timeout(t), 0);
+        tenure_watch_free(w);
+        CHECK(!tenure_pop_event(t));
+        fake_turns(t, 5);
+        CHECK(!tenure_watch_free(NULL));
+        begin_watch(t, 5);
+        tell("5a6b", false);
+        fake_turns(t, 5);
+        tenure_free(t); /* with events, and one under way */
+        fake_end();
+}
+
+/* ---- memory ---- */
+
+#define CALLS 7
+
+/* All of it once, with whatever comes of that. */
+static int use_all(struct tenure *t)
+{
+        struct tenure_range q = {.key = "k", .key_len = 1, .prefix = true};
+        struct tenure_watch_options o = {
+                .key = "k", .key_len = 1, .prefix = true, .revision = 5};
+        struct tenure_watch *w = NULL;
+        struct tenure_call *c[CALLS] = {0};
+        struct tenure_txn *x;
+        struct boot_time end = boot_add(boot_now(), 20 * NSEC_PER_SEC);
+        unsigned over = 0;
+        bool told = false;
+        int r;
+
+        r = tenure_set_endpoints(t, fake.url);
+        if (r == 0)
+                r = tenure_start(t);
+        if (r < 0)
+                return r;
+        (void) !tenure_watch(t, &o, &w);
+        (void) !tenure_put(t, "k", 1, "v", 1, 0, &c[0]);
+        (void) !tenure_get(t, &q, &c[1]);
+        (void) !tenure_delete(t, &q, &c[2]);
+        if (tenure_txn_new(t, &x) == 0) {
+                tenure_txn_if_version(x, "k", 1, '=', 1);
+                tenure_txn_get(x, &q);
+                tenure_txn_else(x);
+                tenure_txn_put(x, "k", 1, "v", 1, 0);
+                txn_guard(x, "n", 1, 7);
+                (void) !tenure_txn_commit(x, &c[3]);
+        }
+        (void) !tenure_lease_grant(t, 5000, "n", &c[4]);
+        (void) !tenure_lease_keys_named(t, "n", &c[5]);
+        (void) !tenure_put_named(t, "k", 1, "v", 1, "n", &c[6]);
+        (void) !tenure_put(t, "k", 1, "v", 1, 0, NULL);
+        while (over < CALLS && boot_before(boot_now(), end)) {
+                const struct tenure_event *e;
+
+                if (tenure_dispatch(t) < 0)
+                        return -ENOMEM;
+                fake_turn();
+                nomem_pause(true);
+                if (fake.watch && !told) {
+                        tell("5a6b", false);
+                        told = true;
+                }
+                nomem_pause(false);
+                while ((e = tenure_pop_event(t)))
+                        CHECK(e->type >= TENURE_REPLY);
+                over = 0;
+                for (int k = 0; k < CALLS; k++)
+                        over += !c[k] || tenure_call_result(c[k]) != -EINPROGRESS;
+                if (over < CALLS) {
+                        struct pollfd p = {.fd = tenure_get_fd(t), .events = POLLIN};
+
+                        poll(&p, 1, 1);
+                }
+        }
+        CHECK_EQ(over, CALLS);
+        return 0;
+}
+
+TEST(calls_and_watches_survive_that_memory_runs_out)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT, *kvs[] = {&kv};
+        bool came = true;
+
+        kv.key = pb_bytes("k", 1);
+        content.kvs = kvs;
+        content.n_kvs = 1;
+        for (size_t n = 0; came; n++) {
+                struct tenure *t = NULL;
+
+                fake_begin();
+                fake.content = &content;
+                fake.lease_name = "n";
+                nomem_after(n);
+                if (tenure_new(&t) == 0)
+                        (void) !use_all(t);
+                tenure_free(t);
+                came = nomem_end();
+                fake_end();
+        }
+}

@@ -1,0 +1,309 @@
+/* What tenurectl top shows: members in their states, sorted, filtered, in as many columns and
+ * lines as there is room for. */
+#include <locale.h>
+
+#include "../../agent/tenurectl/terminal.h"
+#include "../../agent/tenurectl/top_view.h"
+#include "test.h"
+
+static struct boot_time at(double s)
+{
+        return (struct boot_time){.ns = (nsec_t) (s * 1e9) + 1000 * NSEC_PER_SEC};
+}
+
+static void put(struct top_model *m, const char *name, int64_t lease, const char *degraded,
+                const char *tags)
+{
+        struct top_facts f = {.name = name,
+                              .address = "10.0.0.1",
+                              .zone = "",
+                              .tags = tags,
+                              .degraded = degraded,
+                              .leaving = "",
+                              .lease = lease,
+                              .ttl_ms = 8000,
+                              .since = 100};
+
+        CHECK_EQ(top_node_put(m, &f), 0);
+}
+
+static const char *order(struct top_model *m)
+{
+        static char text[256];
+        size_t n = 0;
+
+        *text = '\0';
+        CHECK_EQ(top_arrange(m, at(0)), 0);
+        for (size_t i = 0; i < m->n_shown; i++)
+                n += (size_t) snprintf(text + n, sizeof(text) - n, "%s%s", i > 0 ? " " : "",
+                                       m->shown[i]->name);
+        return text;
+}
+
+TEST(top_states)
+{
+        struct top_model m = {0};
+        struct top_node *n;
+
+        put(&m, "a", 1, "", "");
+        n = top_node_find(&m, "a");
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_HELD); /* the core has not said */
+        top_node_left(n, 1001 * NSEC_PER_MSEC, at(0));
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_HELD);
+        top_node_left(n, 999 * NSEC_PER_MSEC, at(0)); /* less than an eighth */
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_JEOPARDY);
+        CHECK_EQ(top_node_state(&m, n, at(10)), TOP_HELD); /* nobody has asked since */
+        CHECK_EQ(top_node_gone(&m, "a", "expired", at(1)), 0);
+        CHECK_EQ(top_node_state(&m, n, at(1)), TOP_LOST);
+        CHECK_STR(top_node_note(n), "expired");
+        put(&m, "a", 2, "memory", "");
+        CHECK_EQ(top_node_state(&m, n, at(1)), TOP_HELD);
+        CHECK_EQ(n->deadline.ns, BOOT_TIME_NEVER.ns); /* of another life */
+        CHECK_STR(top_node_note(n), "memory");
+        CHECK_EQ(top_node_gone(&m, "a", "shutdown", at(2)), 0);
+        CHECK_EQ(top_node_state(&m, n, at(2)), TOP_LEFT);
+        /* It stays for a minute. */
+        CHECK_EQ(top_arrange(&m, at(61)), 0);
+        CHECK_EQ(m.n_shown, 1);
+        CHECK_EQ(m.n_there, 0);
+        CHECK_EQ(top_arrange(&m, at(63)), 0);
+        CHECK_EQ(m.n_shown, 0);
+        CHECK_EQ(top_node_gone(&m, "never there", "expired", at(2)), 0);
+        top_model_fini(&m);
+}
+
+TEST(top_sorts)
+{
+        struct top_model m = {0};
+
+        put(&m, "node10", 1, "", "");
+        put(&m, "node9", 2, "slow", "");
+        put(&m, "node1", 3, "", "");
+        CHECK_STR(order(&m), "node1 node9 node10");
+        m.reverse = true;
+        CHECK_STR(order(&m), "node10 node9 node1");
+        m.reverse = false;
+        top_node_left(top_node_find(&m, "node9"), 5 * NSEC_PER_SEC, at(0));
+        top_node_left(top_node_find(&m, "node10"), 4 * NSEC_PER_SEC, at(0));
+        m.sort = TOP_BY_LEFT; /* who has no deadline is last */
+        CHECK_STR(order(&m), "node10 node9 node1");
+        CHECK_EQ(top_node_gone(&m, "node1", "expired", at(0)), 0);
+        m.sort = TOP_BY_STATE; /* the worst first; degraded before well */
+        CHECK_STR(order(&m), "node1 node9 node10");
+        CHECK_EQ(top_service_put(&m, "node10", "web"), 0);
+        CHECK_EQ(top_service_put(&m, "node10", "web"), 0);
+        CHECK_EQ(top_service_put(&m, "nobody", "web"), 0);
+        m.sort = TOP_BY_SERVICES;
+        CHECK_STR(order(&m), "node10 node1 node9");
+        CHECK_EQ(m.n_services, 1);
+        top_service_gone(&m, "node10", "other");
+        top_service_gone(&m, "node10", "web");
+        CHECK_STR(order(&m), "node1 node9 node10");
+        top_model_fini(&m);
+}
+
+TEST(top_filters)
+{
+        struct top_model m = {0};
+
+        put(&m, "web1", 1, "", "zone=a");
+        put(&m, "web2", 2, "memory pressure", "zone=b");
+        put(&m, "db1", 3, "", "zone=a");
+        CHECK_EQ(top_service_put(&m, "db1", "postgresql"), 0);
+        strcpy(m.filter, "WEB");
+        CHECK_STR(order(&m), "web1 web2");
+        strcpy(m.filter, "zone=a !db");
+        CHECK_STR(order(&m), "web1");
+        strcpy(m.filter, " degraded ");
+        CHECK_STR(order(&m), "web2");
+        strcpy(m.filter, "postgres held");
+        CHECK_STR(order(&m), "db1");
+        strcpy(m.filter, "!"); /* as it is typed: nothing yet */
+        CHECK_STR(order(&m), "db1 web1 web2");
+        strcpy(m.filter, "nothing");
+        CHECK_STR(order(&m), "");
+        top_model_fini(&m);
+}
+
+/* ---- how it looks ---- */
+
+static const char *line(struct top_screen *s, size_t i)
+{
+        static char text[1024];
+        size_t n = 0;
+
+        /* Without what makes it bold. */
+        for (size_t k = 0; i < s->n && k < buf_len(&s->lines[i]); k++) {
+                const char *p = (const char *) buf_head(&s->lines[i]);
+
+                if (p[k] == '\x1b')
+                        while (p[k] != 'm')
+                                k++;
+                else
+                        text[n++] = p[k];
+        }
+        text[n] = '\0';
+        return text;
+}
+
+static void fill(struct top_model *m, size_t n)
+{
+        char name[32];
+
+        strcpy(m->cluster, "default");
+        m->followed = m->ever = true;
+        for (size_t i = 0; i < n; i++) {
+                snprintf(name, sizeof(name), "node%zu", i);
+                put(m, name, (int64_t) i + 1, i % 2 ? "memory" : "", "zone=\xc3\xa4");
+        }
+        for (uint64_t i = 1; i <= 3; i++)
+                snprintf(top_replica_get(m, i)->name, TOP_NAME, "core%u", (unsigned) i);
+        for (int i = 0; i < 20; i++)
+                top_event(m, 0, TOP_NEWS, "event %d", i);
+}
+
+/* Whatever its size: no line is wider than the terminal, and there are as many as it has. */
+TEST(top_fits)
+{
+        struct top_model m = {0};
+        struct top_screen s = {0};
+
+        setlocale(LC_CTYPE, "C.UTF-8");
+        fill(&m, 50);
+        CHECK(top_lock_get(&m, "job") != NULL);
+        CHECK_EQ(top_arrange(&m, at(0)), 0);
+        for (size_t width = 1; width < 160; width += width < 50 ? 1 : 13)
+                for (size_t height = 1; height < 60; height++) {
+                        struct top_look k = {.width = width,
+                                             .height = height,
+                                             .utf8 = height % 2 == 0,
+                                             .color = true,
+                                             .legend = true,
+                                             .help = height % 5 == 0,
+                                             .scroll = height};
+
+                        CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
+                        CHECK_EQ(s.n, height);
+                        for (size_t i = 0; i < s.n; i++)
+                                CHECK(top_width(line(&s, i), true) <= width);
+                        CHECK(s.first + s.n_rows <= m.n_shown);
+                        if (height >= 8 && height % 5 != 0)
+                                CHECK(s.n_rows > 0);
+                }
+        top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+TEST(top_shows)
+{
+        struct top_model m = {0};
+        struct top_screen s = {0};
+        struct top_look k = {.width = 80, .height = 24, .utf8 = true, .legend = true};
+
+        setlocale(LC_CTYPE, "C.UTF-8");
+        fill(&m, 3);
+        top_node_left(top_node_find(&m, "node0"), 7300 * NSEC_PER_MSEC, at(0));
+        put(&m, "e\x1b[2J", 9, "", ""); /* a name that would clear the page */
+        CHECK_EQ(top_arrange(&m, at(1)), 0);
+        CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
+        CHECK(strstr(line(&s, 0), "default  4 node(s), 1 degraded; 0 service(s)"));
+        CHECK_STR(line(&s, 2), "No agent on this host");
+        CHECK(strstr(line(&s, 7), "NODE\xe2\x96\xbc"));
+        CHECK(strstr(line(&s, 8), "e\\x1b[2J"));
+        CHECK(strstr(line(&s, 9), "node0"));
+        CHECK(strstr(line(&s, 9), "held         6.3s"));
+        CHECK(strstr(line(&s, 9), "zone=\xc3\xa4"));
+        CHECK(strstr(line(&s, 10), "degraded: mem"));
+        CHECK(strstr(line(&s, 23), "event 19"));
+        /* As a table: all columns, and no escapes. */
+        k = (struct top_look){.legend = false};
+        CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
+        CHECK_EQ(s.n, 4);
+        CHECK(!memchr(buf_head(&s.lines[0]), '\x1b', buf_len(&s.lines[0])));
+        CHECK_STR(line(&s, 1),
+                  "node0            held         6.3s     8s     1m 10.0.0.1        "
+                  "-        -              zone=\\xc3\\xa4");
+        top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+TEST(top_durations)
+{
+        static const struct {
+                nsec_t d;
+                bool tenths;
+                const char *text;
+        } cases[] = {
+                {-1, true, "0.0s"},
+                {8349 * NSEC_PER_MSEC, true, "8.3s"},
+                {8999 * NSEC_PER_MSEC, false, "8s"},
+                {99 * NSEC_PER_SEC, false, "99s"},
+                {150 * NSEC_PER_SEC, true, "2m"},
+                {2 * 3600 * NSEC_PER_SEC, false, "2h00m"},
+                {INT64_C(1000000) * NSEC_PER_SEC, false, "11d"},
+        };
+        char text[TOP_DURATION];
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                top_duration(cases[i].d, cases[i].tenths, text);
+                CHECK_STR(text, cases[i].text);
+        }
+}
+
+TEST(top_keys)
+{
+        static const struct {
+                const char *text;
+                bool all;
+                int key;
+                size_t len;
+        } cases[] = {
+                {"q", false, 'q', 1},
+                {"\x1b", false, KEY_NONE, 0}, /* what follows may be on its way */
+                {"\x1b", true, KEY_ESCAPE, 1},
+                {"\x1b[A", false, KEY_UP, 3},
+                {"\x1bOBx", false, KEY_DOWN, 3},
+                {"\x1b[6~", false, KEY_PAGE_DOWN, 4},
+                {"\x1b[1;5C", false, KEY_OTHER, 6},
+                {"\x1b[1;", false, KEY_NONE, 0},
+                {"\x1b[1;", true, KEY_OTHER, 4},
+                {"\x1bx", false, KEY_ESCAPE, 1},
+                {"\n", false, KEY_ENTER, 1},
+                {"\b", false, KEY_BACKSPACE, 1},
+        };
+        size_t len;
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                CHECK_EQ(terminal_key((const uint8_t *) cases[i].text, strlen(cases[i].text),
+                                      cases[i].all, &len),
+                         cases[i].key);
+                CHECK_EQ(len, cases[i].len);
+        }
+        CHECK_EQ(terminal_key((const uint8_t *) "", 0, true, &len), KEY_NONE);
+}
+
+/* Only lines that differ are written. */
+TEST(top_writes_what_differs)
+{
+        struct terminal t = {.fd = -1, .width = 20, .height = 3};
+        struct buf lines[3] = {{0}};
+
+        for (int i = 0; i < 3; i++)
+                buf_printf(&lines[i], "line %d", i);
+        CHECK_EQ(terminal_show(&t, lines, 3), 0);
+        CHECK(memmem(buf_head(&t.out), buf_len(&t.out), "line 0", 6));
+        CHECK(memmem(buf_head(&t.out), buf_len(&t.out), "line 2", 6));
+        buf_printf(&lines[1], "!");
+        CHECK_EQ(terminal_show(&t, lines, 3), 0); /* the terminal has not taken the first one */
+        CHECK(!memmem(buf_head(&t.out), buf_len(&t.out), "!", 1));
+        buf_clear(&t.out);
+        CHECK_EQ(terminal_show(&t, lines, 3), 0);
+        buf_add_u8(&t.out, 0);
+        CHECK_STR((const char *) buf_head(&t.out), "\x1b[2;1H\x1b[Kline 1!");
+        for (size_t i = 0; i < 3; i++)
+                buf_fini(&lines[i]);
+        for (size_t i = 0; i < t.cap; i++)
+                buf_fini(&t.shown[i]);
+        free(t.shown);
+        buf_fini(&t.out);
+}
