@@ -11,7 +11,7 @@ cat >"$DIR/bus.conf" <<END
 <allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
 END
 start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID
-start core "$BIN/tenure-core" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p"
+start_replica core "$c" "$p"
 ctl() { timeout 10 "$BIN/tenurectl" --bus="$BUS" "$@"; }
 ctl_forever() { exec "$BIN/tenurectl" --bus="$BUS" "$@"; }
 call() { timeout 10 busctl --address="$BUS" "$@"; }
@@ -49,7 +49,7 @@ is "busctl GetNode" "$(call call $M GetNode s web1)" 'o "/org/tenure/Membership1
 has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 'nobody' is in the cluster"
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
-# Services: of a file, of a program; the words of each, and who is told.
+# Services: of a file, of a program; the words of each, and who is notified.
 entry() { printf '[Service]\n%b' "$2" >"$DIR/services.d/$1.service-entry"; }
 S() { etcdctl --endpoints "127.0.0.1:$c" get "/tenure/default/services/$1" --print-value-only; }
 key_is() { S "$1" | truly "$2"; }
@@ -62,8 +62,8 @@ is "busctl GetService" "$(call call $M GetService sss web web1 '')" 'o "/org/ten
 has "busctl GetService of nothing" "$(call call $M GetService sss web nobody '' 2>&1)" "No service 'web' is on a node 'nobody'"
 start registrant ctl_forever register cache/a Port=11211 role=primary; REGISTRANT=$PID
 until_ok 5 key_is cache/web1/a '.port == 11211 and .tags.role == "primary" and .instance == "a"' && ok "a program registers" || not_ok "a program registers" "$(cat "$DIR/registrant.log")"
-has "somebody else cannot have it too" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register cache/a 2>&1)" "The service 'cache' a on this host is somebody else's"
-has "nor what a file tells of" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register web 2>&1)" "The service 'web' on this host is somebody else's"
+has "somebody else cannot have it too" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register cache/a 2>&1)" "The service 'cache' a on this host belongs to somebody else"
+has "nor what a file tells of" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register web 2>&1)" "The service 'web' on this host belongs to somebody else"
 has "a name that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register a,b 2>&1)" "name are letters, digits"
 has "a port that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register x Port=70000 2>&1)" "Port= is a number from 1 to 65535"
 kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/cache --prefix)\" ]" && ok "when it dies, the service is gone" || not_ok "when it dies" "$(S cache/web1/a)"
@@ -72,7 +72,7 @@ until_ok 5 key_is www/web1 '.port == 81' && ok "SIGHUP: a file says something el
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/web/ --prefix)\" ]" && ok "and what it said before is gone" || not_ok "what it said before"
 has "a file with an error is named" "$(cat "$DIR/agent.log")" "services.d/bad.service-entry:2: Port= wants a whole number"
 entry www 'Name=www\n'; rm "$DIR/services.d/bad.service-entry"; kill -HUP $AGENT
-until_ok 5 grep -q "www.service-entry: the service www is told of by web.service-entry already" "$DIR/agent.log" && ok "two files, one service" || not_ok "two files, one service"
+until_ok 5 grep -q "www.service-entry: the service www is already published by web.service-entry" "$DIR/agent.log" && ok "two files, one service" || not_ok "two files, one service"
 rm "$DIR/services.d/www.service-entry"
 ctl set-tags rack=7 zone=b && until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1 --print-value-only | jq '.tags == {\"rack\": \"7\", \"zone\": \"b\"}' | grep -q true" && ok "tenurectl set-tags" || not_ok "tenurectl set-tags"
 ctl set-tags zone=; has "NAME= removes it, and the settings' is back" "$(until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS nodes --json=short | jq '.[0].Tags.zone == \"a\"' | grep -q true"; ctl nodes --json=short | jq -c '.[0].Tags')" '{"rack":"7","zone":"a"}'
@@ -81,16 +81,16 @@ R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.rev
 is "tenurectl wait-revision, of a change elsewhere" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
 has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not come"
 is "tenurectl describe" "$(ctl describe | jq -c '[.state, .node, .nodes[0].name, .services[0].service, .services[0].port]')" '["held","web1","web1","www",81]'
-is "and what the kernel told" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
+is "and what the kernel reported" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
 
 # The manual page tells every method, signal and property that is served.
 PAGE=$(cat "$(dirname "$0")/../../agent/tenured/org.tenure.Membership1.5")
 for o in /org/tenure/Membership1:Manager /org/tenure/Membership1/node/web1:Node /org/tenure/Membership1/service/www/web1/_:Service; do
-	untold= n=0
-	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o##*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || untold+=" $m"; done
-	is "org.tenure.Membership1(5) tells all of ${o##*:}'s $n" "$([ $n -gt 5 ] || echo too few)$untold" ""
+	missing= n=0
+	for m in $(call introspect org.tenure.Membership1 "${o%:*}" "org.tenure.Membership1.${o##*:}" | awk '$1 ~ /^[.]/ {print substr($1, 2)}'); do n=$((n + 1)); grep -qw "$m" <<<"$PAGE" || missing+=" $m"; done
+	is "org.tenure.Membership1(5) tells all of ${o##*:}'s $n" "$([ $n -gt 5 ] || echo too few)$missing" ""
 	i=org.tenure.Membership1.${o##*:}
-	is "the shipped introspection of ${o##*:} is what is served" "$(call introspect --xml-interface org.tenure.Membership1 "${o%:*}" | sed -n "/<interface name=\"$i\">/,/<\/interface>/p" | diff - <(grep -v '^<' "$(dirname "$0")/../../conf/introspection/$i.xml"))" ""
+	is "the introspection of ${o##*:}, as it is installed, is what is served" "$(call introspect --xml-interface org.tenure.Membership1 "${o%:*}" | sed -n "/<interface name=\"$i\">/,/<\/interface>/p" | diff - <("$BIN/tenured" "--introspect=$i" | grep -v '^<'))" ""
 done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
@@ -111,8 +111,8 @@ has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MON
 sed -i s/TTL=3s/TTL=1s/ "$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q WATCHDOG_USEC=250000 "$DIR/notify.log" && ok "a shorter TTL: a shorter watchdog" || not_ok "a shorter TTL: a shorter watchdog"
 is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
-until_ok 5 grep -q "The settings stay what they were" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
-has "and tells which" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings stay"
+until_ok 5 grep -q "The settings in force remain unchanged" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
+has "and tells which" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings in force"
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 
@@ -125,6 +125,19 @@ E del /tenure/default/nodes/probe
 E put /tenure/default/nodes/db1 '{"id":"i","incarnation":"a"}'; E put /tenure/default/nodes/db1 '{"id":"i","incarnation":"a","ttl_ms":5}'; E del /tenure/default/nodes/db1
 until_ok 5 grep -q NodeLeft.*db1 "$DIR/watch.log"
 is "tenurectl watch" "$(jq -r 'select(.name == "db1") | .event + " " + (.reason // "")' "$DIR/watch.log" | tr '\n' ',')" "NodeJoined ,NodeChanged ,NodeLeft expired,"
+
+# Whoever may write to the core chooses what a record says, and not what a terminal does.
+rogue='"a\u001b[2J\u009b31m\u202e\r\u007f"'
+E put /tenure/default/nodes/rogue "{\"id\":\"i\",\"os_release\":$rogue,\"since\":$rogue,\"addresses\":[$rogue]}"; E put /tenure/default/services/odd/rogue "{\"unit\":$rogue}"
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services | grep -q rogue" || not_ok "a rogue's records"
+controls() { LC_ALL=C grep -acP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae'; }
+for words in nodes services "nodes --json=pretty" "services --json=short" describe "--endpoints=127.0.0.1:$c top --once" "--endpoints=127.0.0.1:$c cache --once --prefix /tenure/default/"; do
+	# shellcheck disable=SC2086
+	out=$(ctl $words); is "of a rogue's record no control character: $words" "$(grep -c rogue <<<"$out" | sed 's/[1-9].*/there/') $(controls <<<"$out")" "there 0"
+done
+has "it is shown by its bytes" "$(ctl nodes rogue)" '^rogue +a\\x1b\[2J\\xc2\\x9b31m\\xe2\\x80\\xae\\x0d\\x7f '
+is "and JSON has the characters" "$(ctl nodes rogue --json=short | jq ".[0].Addresses[0] == $rogue")" true
+E del /tenure/default/nodes/rogue; E del /tenure/default/services/odd/rogue
 
 # A second agent with the name of the first, but another identity, is told so; with the same one it takes the place over.
 start other env DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent "$BIN/tenured" -c "$DIR/agent.conf" --node-id ffffffffffffffffffffffffffffffff; OTHER=$PID
@@ -209,11 +222,11 @@ ctl leave --persistent; kill $AGENT; wait $AGENT; rm -r "$DIR/run"; mkdir "$DIR/
 until_ok 5 stays_out persistent && ok "leave --persistent: after a boot, too" || not_ok "leave --persistent" "$(ctl status)"
 ctl join; kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status && ok "until join" || not_ok "until join" "$(ctl status)"
 mv "$DIR/state" "$DIR/state.away"
-has "leave --persistent, and nothing can be written: it says that it will not last" "$(ctl leave --persistent 2>&1; echo " $?")" "joins again with its next boot: .*No such file or directory"
+has "leave --persistent, and nothing can be written: it says that it will not last" "$(ctl leave --persistent 2>&1; echo " $?")" "will join again at its next boot: .*No such file or directory"
 is "and has left" "$(call get-property $M State)" 's "left"'
 mv "$DIR/state.away" "$DIR/state"; ctl join; until_ok 5 ctl status
 is "what cannot be written was not told" "$(ctl nodes 2>&1 >/dev/full; echo $?)" "$(printf 'tenurectl: cannot write to standard output: No space left on device.\n1')"
-has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "Of flags there is 1"
+has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "The only flag is 1"
 is "join, when it holds" "$(ctl join; echo $?)" 0
 # Nothing else wakes it up for seconds: not at the next heartbeat, but at once.
 kill $AGENT; wait $AGENT; agent --ttl 60s; until_ok 5 ctl status; T=$(date +%s%N)
@@ -226,10 +239,10 @@ start polkit "$(dirname "$BIN")/tests/system/bus_load" "$BUS" polkit; POLKIT=$PI
 as_nobody() { timeout 10 setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" "$@" 2>&1; }
 start permitted setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" register allowed; PERMITTED=$PID
 until_ok 5 key_is allowed/web1 '.node == "web1"' && ok "polkit lets a program register" || not_ok "polkit lets a program register" "$(cat "$DIR/permitted.log")"
-has "or not" "$(as_nobody register other)" "polkit wants somebody to authenticate"
-has "nor leave" "$(as_nobody leave)" "cannot leave: polkit wants somebody to authenticate"
-has "nor join" "$(as_nobody --no-ask-password join)" "cannot join: polkit wants somebody to authenticate"
-has "nor set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit wants somebody to authenticate"
+has "or not" "$(as_nobody register other)" "polkit asks for authentication"
+has "nor leave" "$(as_nobody leave)" "cannot leave: polkit asks for authentication"
+has "nor join" "$(as_nobody --no-ask-password join)" "cannot join: polkit asks for authentication"
+has "nor set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
 is "what polkit is told: the node, the service, and whether a person may be asked" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
 	"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,"
 kill $POLKIT $PERMITTED
@@ -307,14 +320,14 @@ agent; until_ok 5 ctl status
 printf '[Steadiness]\nFlapLimit=2\nFlapWindow=1min\nFlapRest=1h\n' >>"$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q "FlapLimit= has changed" "$DIR/agent.log"
 lose() { local l; l=$(lease); etcdctl --endpoints "127.0.0.1:$c" lease revoke "$l" >/dev/null; }
 L=$(lease); lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status --json=short | jq '.State == \"held\" and .LeaseId != \"$L\"' | grep -q true" && ok "it loses its place, and joins again" || not_ok "it loses its place"
-lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Rests: 3[56].. s more, for it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
+lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed: 3[56].. s more, since it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
 has "the log says so" "$(cat "$DIR/agent.log")" "2 times by now, so it stays out for 3600 s"
 kill -USR1 $AGENT; wait $AGENT; agent
-until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Rests" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Suppressed" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
 is "it has not joined" "$(call get-property $M State)" 's "joining"'
 ctl join; until_ok 5 ctl status && ok "tenurectl join lets it in" || not_ok "tenurectl join lets it in"
 
-# Most of the nodes gone at once: told as gone, and that it is odd.
+# Most of the nodes gone at once: reported as gone, and as a mass failure.
 G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 1 | awk '{print $2}')
 for i in 1 2 3 4 5; do etcdctl --endpoints "127.0.0.1:$c" put --lease "$G" /tenure/default/nodes/mass$i '{"id":"i"}' >/dev/null; done
 mass() { [ "$(call get-property $M MassFailure)" = "b $1" ]; }
@@ -344,7 +357,7 @@ crowd nodes m 10000
 until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 10001 ]" || not_ok "ten thousand nodes"
 T=$(date +%s%N); is "tenurectl nodes with ten thousand" "$(ctl nodes --json=short | jq 'length, .[77].Name, .[77].TTLUSec' | tr '\n' ' ')" '10001 "m00077" 10000000 '; MS=$((($(date +%s%N) - T) / 1000000))
 is "in few pages ($MS ms in all)" "$(call --json=short call $M GetNodes ou /org/tenure/Membership1/node/m00076 2 | jq -r '.data[0][][1].Name.data' | tr '\n' ' ')" "m00077 m00078 "
-has "a page behind what is no node" "$(call call $M GetNodes ou /nothing 2 2>&1)" "'/nothing' is no node, nor '/'"
+has "a page behind what is no node" "$(call call $M GetNodes ou /nothing 2 2>&1)" "'/nothing' is neither '/' nor the path of a node"
 objects() { timeout 60 busctl --address="$BUS" --timeout=60 --json=short call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects; }
 is "all objects, at a time" "$(objects | jq -r '.data[0] | length, (.["/org/tenure/Membership1/node/m00077"]["org.tenure.Membership1.Node"].Name.data)' | tr '\n' ' ')" "$((10001 + $(ctl services --no-legend | wc -l))) m00077 "
 crowd services 10000; many() { [ "$(call get-property $M NServices | cut -d' ' -f2)" -ge 10000 ]; }; until_ok 20 many || not_ok "ten thousand services"
@@ -356,7 +369,7 @@ has "what is above the nodes tells of them" "$(call call org.tenure.Membership1 
 has "and of services" "$(call introspect --xml-interface org.tenure.Membership1 /org/tenure/Membership1/service)" '<node name="crowd/m00077/_"/>'
 has "and each is there" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1/node/m00077)" "org.tenure.Membership1.Node"
 start listing timeout 60 "$LOAD" "$BUS" listing 1000; LISTING=$PID; crowd one-by-one a 1000; wait $LISTING
-has "a list, and what is told after it, is whole" "$(cat "$DIR/listing.log")" "^[1-9][0-9]* lists, 0 that lack something$"
+has "a list, and what is announced after it, is whole" "$(cat "$DIR/listing.log")" "^[1-9][0-9]* lists, 0 that lack something$"
 harm() { # a user without rights who means harm, for 6 s, and in $MANY how others fare meanwhile
 	start hostile setpriv --reuid nobody --clear-groups "$LOAD" "$BUS" hostile 6; HOSTILE=$PID
 	until_ok 5 sh -c "[ \$(pgrep -P $HOSTILE -c) = 10 ]"
@@ -379,7 +392,7 @@ start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; whil
 kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 5 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
 is "while the place is still held" "$(call get-property $M State)" 's "jeopardy"'
-until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it lets go by itself" || not_ok "it lets go"
+until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
 is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
 has "and with a word in the log" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
@@ -402,7 +415,7 @@ renewed() { [ "$(renewals)" -gt $(($1 + 3000000)) ]; }
 BEFORE=$(ctl status --json=short | jq .LeaseId)
 make_certificates ec ec_paramgen_curve:prime256v1
 kill -HUP "$(pgrep -f "$DIR/tls ")" "$(pgrep -f "endpoints https://127.0.0.1:$s")"
-until_ok 5 grep -q "certificates have been read again" "$DIR/tls-core.log"; until_ok 5 grep -q "certificates have been read again" "$DIR/tls-agent.log" && ok "SIGHUP: the agent reads its certificates again" || not_ok "SIGHUP: the agent reads its certificates again"
+until_ok 5 grep -q "certificates were reloaded" "$DIR/tls-core.log"; until_ok 5 grep -q "certificates were reloaded" "$DIR/tls-agent.log" && ok "SIGHUP: the agent reads its certificates again" || not_ok "SIGHUP: the agent reads its certificates again"
 pid=$(pgrep -f "$DIR/tls "); kill -9 "$pid"; wait "$pid" 2>/dev/null
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
@@ -439,15 +452,15 @@ nowhere() { # NAME ENDPOINT WHY OPTION...
 	shift 3
 	start "$name" env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" NOTIFY_SOCKET="$DIR/notify" "$BIN/tenured" -c "$DIR/agent.conf" \
 		--endpoints "$at" --node-name "$name" --ready-after 300ms "$@"
-	until_ok 5 grep -qE "No place yet after 0 s: $at: $why; going on" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
+	until_ok 5 grep -qE "No place yet after 0 s: $at: $why; still trying" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
 		&& ok "why there is no place: $why" || not_ok "why there is no place: $why" "$(tail -n 2 "$DIR/$name.log")"
 	kill "$PID"; wait "$PID"
 }
 nowhere closed http://127.0.0.1:1 "Connection refused"
 nowhere stranger "https://127.0.0.1:$s" ".*certificate.*" --trusted-ca-file /etc/ssl/certs/ca-certificates.crt
 
-has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem ends on 20[0-9-]+, in [012] days: renew it"
-is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file ends on 20[0-9-]+, in [012] days: renew it.* no client will talk" "$DIR/tls-core.log")" 3
+has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem expires on 20[0-9-]+, (within a day|in 1 day|in 2 days): renew it"
+is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file expires on 20[0-9-]+, (within a day|in 1 day|in 2 days): renew it.* clients will refuse to talk" "$DIR/tls-core.log")" 3
 
 # Drop-ins come after the file; what is wrong in them is named as well.
 mkdir "$DIR/agent.conf.d" && printf '[Agent]\nTTL=7s\n' >"$DIR/agent.conf.d/10-ttl.conf"

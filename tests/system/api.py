@@ -118,6 +118,10 @@ def watches():
     watch(create(key=b"", range_end=b"\0"), s), next_same(s, "watch: everything")
     put(b"any"), next_events(s, "watch: everything, an event", 1)
     for x in s.values():
+        x.out.put(None)  # as curl does, whose request is all there before it reads
+    for i in range(3):
+        put(b"any"), next_events(s, "watch: goes on when its client has said all it will", 1)
+    for x in s.values():
         x.close()
     # Fragments: a revision of 2 MiB, in parts that the client can take.
     s = {n: Stream(e, "/etcdserverpb.Watch/Watch", pb.WatchResponse) for n, e in ENGINES.items()}

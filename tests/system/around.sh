@@ -16,8 +16,8 @@ another() { local q; q=$(prop h4 tenured MainPID); [ "${q:-0}" -gt 1 ] && [ "$q"
 until_ok 5 another; is "the journal hangs: an agent that is killed comes back with its lease" "$(lease h4)" "$l"
 is "the journal hangs: nobody hears of it" "$(times_of_h4)" "$n"
 n=$(lines); t=$(now_us); rig cut h4
-until_ok 10 has_left "$n"; read -r left reason <<<"$(told_left "$n")"; ran=$(last_run)
-if [ "$ran" -lt "${left:-0}" ]; then ok "the journal hangs, and the cable is pulled: it had stopped $(((left - ran) / 1000)) ms before others are told"; else not_ok "the journal hangs: it ran twice" "for $(((ran - left) / 1000)) ms"; fi
+until_ok 10 has_left "$n"; read -r left reason <<<"$(reported_left "$n")"; ran=$(last_run)
+if [ "$ran" -lt "${left:-0}" ]; then ok "the journal hangs, and the cable is pulled: it had stopped $(((left - ran) / 1000)) ms before others are notified"; else not_ok "the journal hangs: it ran twice" "for $(((ran - left) / 1000)) ms"; fi
 kill "$FILL"; wait "$FILL" 2>/dev/null; on h4 systemctl kill -s CONT systemd-journald; rig heal; back "the journal hangs"
 on h4 systemctl reload tenured
 until_ok 10 said "[0-9]+ log messages are missing here" && ok "what it did not take is counted" || not_ok "what it did not take is counted"
@@ -79,6 +79,18 @@ start suspend env RIG="$NAME" "$RIG" suspend h4 3; SLEEP=$PID
 asleep() { on h4 test -e /run/asleep; }; until_ok 10 asleep; is "it leaves for the sleep" "$(state)" left
 on h4 systemctl restart dbus systemd-logind; wait "$SLEEP"
 back "a bus that is restarted while the host sleeps"
+
+# ---- what the agent counts comes out by a socket and by a file, in their sandboxes
+on h4 systemctl start tenured-metrics.socket
+metrics() { on h4 curl -s --max-time 10 http://127.0.0.1:9479/metrics; }
+metric() { metrics | awk -v m="tenure_agent_$1" '$1 == m { print $2 }'; }
+is "metrics: by the socket" "$(metric up) $(metric held)" "1 1"
+n=$(metric fences_total); on h4 tenurectl leave; on h4 tenurectl join; back "metrics: a leave and a join"
+is "metrics: what was bound has been stopped once more, and in time" "$(($(metric fences_total) - n)) $(metric fence_seconds_count) $(metric fences_late_total)" "1 $((n + 1)) 0"
+on h4 sh -c 'mkdir -p /var/lib/prometheus/node-exporter; systemctl start tenured-metrics-file.timer'
+until_ok 20 on h4 grep -q '^tenure_agent_up 1$' /var/lib/prometheus/node-exporter/tenured.prom && ok "metrics: by the file" || not_ok "metrics: by the file" "$(on h4 systemctl status tenured-metrics-file.service --no-pager)"
+is "metrics: systemd-analyze security says 1.8 at most" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured-metrics@x.service >"$DIR/exposure.metrics" 2>&1; echo $?)" 0
+on h4 systemctl stop tenured-metrics.socket tenured-metrics-file.timer
 
 # ---- a boot without a core ends, and what is bound starts once there is a place
 on h4 sh -c 'sed -i "s|^Endpoints=.*|&\nReadyAfter=1s|; s|10.77.0.[123]:|10.77.0.99:|g" /etc/tenure/tenured.conf'; rig kill h4

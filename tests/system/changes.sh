@@ -18,6 +18,10 @@ for n in 1 2 3; do
 		--initial-advertise-peer-urls "$A:${!p}" --initial-cluster "$EC" --log-level error
 	E[n]=$PID
 done
+# One whose others never come, for the end of this.
+read -r lc lp < <(free_ports 2)
+start nobody "$BIN/tenure-core" --name n1 --data-dir "$DIR/nobody" --listen-client-urls "$A:$lc" --listen-peer-urls "$A:$lp" \
+	--initial-cluster "n1=$A:$lp,n2=$A:1,n3=$A:2"
 for p in $tc1 $ec1; do until_ok 20 etc "$p" put k v || not_ok "three serve"; until_ok 20 bash -c "[ \$(etcdctl --endpoints 127.0.0.1:$p member list | grep -c ', n[123], ') = 3 ]"; done
 id_of() { etc "$1" member list | grep "$2" | cut -d, -f1; } # PORT PATTERN
 # What is an engine's own: ids, ports, the layout of an error.
@@ -60,7 +64,7 @@ ID=unstarted both "that goes" member remove {}
 is "writes go on" "$(etc "$tc1" put k more)" OK
 
 # Without the check: what cost the majority is taken.
-start lax "$BIN/tenure-core" --name l --data-dir "$DIR/lax" --listen-client-urls "$A:$m1" --listen-peer-urls "$A:$m2" --strict-reconfig-check=no
+start_replica lax "$m1" "$m2" --strict-reconfig-check=no
 until_ok 10 etc "$m1" put k v
 etc "$m1" member add y --peer-urls "$A:$x1" >/dev/null
 has "StrictReconfigCheck=no" "$(etc "$m1" member list | grep -c .)" "^2$"
@@ -71,7 +75,7 @@ G=g1=$A:$h1,g2=$A:$h2,g3=$A:$h3
 lag() { # N OPTIONS...
 	local n=$1 c=g$1 p=h$1
 	shift
-	start "g$n" "$BIN/tenure-core" --name "g$n" --data-dir "$DIR/g$n" --listen-client-urls "$A:${!c}" --listen-peer-urls "$A:${!p}" --strict-reconfig-check=no --initial-cluster "$@"
+	start_replica "g$n" "${!c}" "${!p}" --strict-reconfig-check=no --initial-cluster "$@"
 }
 lag 1 "$G"; lag 2 "$G"; lag 3 "$G"; G3=$PID
 for p in $g1 $g3; do until_ok 15 etc "$p" put k v || not_ok "three serve" "$(tail -n 2 "$DIR/g1.log")"; done
@@ -94,7 +98,7 @@ has "and which leads still" "$(etc "$g4" endpoint status -w json | jq '.[0].Stat
 start lone "$BIN/tenure-core" --name a --data-dir "$DIR/lone" --listen-client-urls "$A:$l1" --listen-peer-urls "$A:$l2"
 until_ok 10 etc "$l1" put k v
 BEGAN=$(date +%s%N)
-has "alone: a voter is added" "$(etc "$l1" member add b --peer-urls "$A:1,$A:$x1")" "Member [0-9a-f]+ added to cluster"
+has "alone: a voter is added" "$(etc "$l1" member add b --peer-urls "$A:1,$A:$x1")" "Member +[0-9a-f]+ added to cluster"
 MS=$((($(date +%s%N) - BEGAN) / 1000000))
 if [ $MS -lt 4000 ]; then ok "and answered at once ($MS ms)"; else not_ok "and answered at once" "after $MS ms"; fi
 is "it is listed" "$(etc "$l1" member list | grep -c unstarted)" 1
@@ -102,4 +106,8 @@ start second "$BIN/tenure-core" --name b --data-dir "$DIR/second" --listen-clien
 	--initial-cluster "a=$A:$l2,b=$A:$x1,b=$A:1" --initial-cluster-state existing
 if until_ok 20 etc "$x2" put k both; then ok "once it has started, both serve; it is called at the URL that answers"; else not_ok "once it has started, both serve" "$(tail -n 3 "$DIR/second.log")"; fi
 is "and have what was there" "$(etc "$l1" get k --print-value-only)" both
+if until_ok 15 grep -q "No leader for 10 s: of the 3 voters that this replica knows, it can reach 1 .* an election needs 2" "$DIR/nobody.log"; then
+	ok "who finds no leader says so, and what is known of why"
+else not_ok "who finds no leader says so" "$(tail -n 2 "$DIR/nobody.log")"; fi
+is "who has one says nothing" "$(grep -c "No leader for" "$DIR"/t[12].log | grep -vc ':0$')" 0
 finish

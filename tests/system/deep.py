@@ -82,11 +82,11 @@ cases = [
 ]
 failed = 0
 for name, how, path, message, wanted in cases:
-    told = how(path, message)
+    answer = how(path, message)
     alive = call("/etcdserverpb.KV/Put", put + field(2, b"v"))
-    good = told == wanted and alive == "OK"
+    good = answer == wanted and alive == "OK"
     failed += not good
-    print(f"{'ok' if good else 'not ok'} {name} ({len(message)} bytes): {told}; afterwards: {alive}", flush=True)
+    print(f"{'ok' if good else 'not ok'} {name} ({len(message)} bytes): {answer}; afterwards: {alive}", flush=True)
 # Messages that are not too much, one after the other on one stream: each larger than the window that a call begins with.
 got, held = 0, threading.Event()
 

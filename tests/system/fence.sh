@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What must run once never runs twice: faults drawn at random, at random moments, on a real host whose clock is not the others',
 # again and again. Each run draws how the place is lost and what is in the way of the fence meanwhile. Of each kind of unit that is
-# hard to stop one is bound to the place (fence_kinds.sh): none of them runs when the others are told that the place is free, and
+# hard to stop one is bound to the place (fence_kinds.sh): none of them runs when the others are notified that the place is free, and
 # all are up again afterwards.
 # usage: BIN=build/release/bin DIR=build/fence-test TTL=2s tests/system/fence.sh RUNS [SEED]   (root); a run takes about twice
 # the TTL and 3 s. LOSS="...", WAY="...": only that one, as below.
@@ -54,7 +54,7 @@ win_back() {
 }
 
 # ---- what is in the way meanwhile
-WAYS=("nothing" "PID 1 stands still" "PID 1 executes itself anew" "a slow generator under daemon-reload" "the journal hangs" "the bus is stopped" "the bus is restarted"
+WAYS=("nothing" "PID 1 stands still" "PID 1 executes itself anew" "PID 1 stands still, then executes itself anew" "a slow generator under daemon-reload" "the journal hangs" "the bus is stopped" "the bus is restarted"
 	"starts in a loop" "the clock is set")
 hinder() {
 	case $1 in
@@ -62,6 +62,7 @@ hinder() {
 	"PID 1 stands still") kill -STOP "$(rig_init h4)" ;;
 	# SIGTERM says daemon-reexec to it, systemd(1).
 	"PID 1 executes itself anew") kill -TERM "$(rig_init h4)" ;;
+	"PID 1 stands still, then executes itself anew") kill -STOP "$(rig_init h4)"; kill -TERM "$(rig_init h4)" ;;
 	"a slow generator under daemon-reload") : >"$(h4_root)/run/slow"; in_h4 way systemctl daemon-reload; BUSY=$PID; until_ok 5 test -e "$(h4_root)/run/slow.now" ;;
 	"the journal hangs") kill -STOP "$(cat "$CG/h4/payload/system.slice/systemd-journald.service/cgroup.procs")"; : >"$DIR/way.log"; in_h4 way /usr/bin/python3 /usr/bin/fill_journal; BUSY=$PID; until_ok 10 grep -q full "$DIR/way.log" ;;
 	"the bus is stopped") on h4 systemctl stop dbus.socket dbus.service ;;
@@ -72,7 +73,7 @@ hinder() {
 }
 clear_way() {
 	case $1 in
-	"PID 1 stands still") kill -CONT "$(rig_init h4)" ;;
+	"PID 1 stands still"*) kill -CONT "$(rig_init h4)" ;;
 	"a slow generator under daemon-reload") rm -f "$(h4_root)/run/slow" "$(h4_root)/run/slow.now"; wait "$BUSY" ;;
 	"the journal hangs") kill "$BUSY"; wait "$BUSY" 2>/dev/null; kill -CONT "$(cat "$CG/h4/payload/system.slice/systemd-journald.service/cgroup.procs")" ;;
 	"the bus is stopped") on h4 systemctl start dbus.socket dbus.service ;;
@@ -86,7 +87,7 @@ CLOCK=0
 # frozen nobody does anything.
 fits() { # LOSS WAY
 	case $2 in
-	"PID 1 stands still" | "a slow generator under daemon-reload") case $1 in *", the cable is pulled") ;; "the agent is stopped" | "tenurectl leave" | "every process is frozen") return 1 ;; esac ;;
+	"PID 1 stands still"* | "a slow generator under daemon-reload") case $1 in *", the cable is pulled") ;; "the agent is stopped" | "tenurectl leave" | "every process is frozen") return 1 ;; esac ;;
 	"PID 1 executes itself anew") [ "$1" != "every process is frozen" ] || return 1 ;;
 	"the bus is stopped" | "the bus is restarted") case $1 in "tenurectl leave"* | "every process is frozen") return 1 ;; esac ;;
 	esac
@@ -136,8 +137,8 @@ one_run() {
 	T0=$(now_us); some_moment
 	n=$(lines)
 	if [ $((RANDOM % 2)) = 0 ]; then hinder "$WAY"; some_moment; lose "$LOSS"; else lose "$LOSS"; [ "$LOSS" = "every process is frozen" ] || some_moment; hinder "$WAY"; fi
-	await $PATIENCE has_left "$n" || { fails "nobody is told"; clear_way "$WAY"; win_back "$LOSS"; return 1; }
-	read -r left _ <<<"$(told_left "$n")"
+	await $PATIENCE has_left "$n" || { fails "nobody is notified"; clear_way "$WAY"; win_back "$LOSS"; return 1; }
+	read -r left _ <<<"$(reported_left "$n")"
 	if runs_on "$LOSS"; then
 		t=$left
 		# What is to be seen is over once it has stopped, or by the time that it must have.
@@ -149,6 +150,8 @@ one_run() {
 		[ $ms -le $STOOD_STILL_MS ] || fails "it ran on for $ms ms"
 	else
 		! is_mounted || n_mounted=$((n_mounted + 1))
+		# It has lost what it was to stop, and starts again whatever has ended.
+		[ "$WAY" != "PID 1 stands still, then executes itself anew" ] || { clear_way "$WAY"; read -rt 0.5 <>"$DIR/nothing"; }
 		until=$(now_us); judge "$left" "$until"
 	fi
 	echo "$run ${ms:-} $LOSS; $WAY" >>"$DIR/runs.log"
@@ -180,5 +183,5 @@ for ((run = 1; run <= RUNS; run++)); do
 done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 for k in "${!COUNT[@]}"; do echo "${CLOSEST[$k]} ms, ${COUNT[$k]} times: $k"; done | sort -t: -k2 >"$DIR/table"
-is "$n_done runs of seed $SEED at TTL $TTL, ${#KINDS[@]} kinds of units: all stopped $closest ms before the others were told, or more; $n_after times after it stood still, running on for $longest ms at the most; $n_mounted times a mount was left; all up again" "$n_done $twice" "$RUNS 0"
+is "$n_done runs of seed $SEED at TTL $TTL, ${#KINDS[@]} kinds of units: all stopped $closest ms before the others were notified, or more; $n_after times after it stood still, running on for $longest ms at the most; $n_mounted times a mount was left; all up again" "$n_done $twice" "$RUNS 0"
 finish

@@ -1,7 +1,7 @@
 # What fence.sh binds to tenure-held.target on h4: a unit of each kind that is hard to stop, each with somebody in it who writes
 # down that he runs (says.c). Sourced after hosts_lib.sh.
 # shellcheck shell=bash disable=SC2034
-KINDS=(only-one slow stubborn leftover always each-a each-b mounted a-user container)
+KINDS=(only-one slow stubborn leftover always outside each-a each-b mounted a-user container)
 SAYS=$(dirname "$BIN")/tests/system/says
 says_dir() { echo "/proc/$(rig_init h4)/root/run/says"; }
 
@@ -34,6 +34,8 @@ kinds_install() {
 	hard stubborn.service $'ExecStart=/usr/bin/says /run/says/stubborn ignore\nTimeoutStopSec=2s'
 	hard leftover.service $'Slice=tenure-held.slice\nKillMode=process\nExecStart=/bin/sh -c "setsid /usr/bin/says /run/says/leftover ignore & exec sleep infinity"'
 	hard always.service $'Slice=tenure-held.slice\nExecStart=/usr/bin/says /run/says/always\nRestart=always\nRestartSec=10ms'
+	# Not in the slice: a control group that is new is not frozen with it.
+	hard outside.service $'ExecStart=/usr/bin/says /run/says/outside\nRestart=always\nRestartSec=10ms'
 	hard each@.service $'Slice=tenure-held.slice\nExecStart=/usr/bin/says /run/says/each-%i'
 	ENABLE+=(each@b.service)
 	printf '%s\n[Mount]\nWhat=tmpfs\nWhere=/srv/held\nType=tmpfs\n[Install]\nWantedBy=tenure-held.target\n' "$BOUND" | put srv-held.mount
@@ -47,7 +49,7 @@ kinds_install() {
 	# shellcheck disable=SC2016
 	starter container-starts.service 'systemd-nspawn --quiet -M container-$$ -D /var/lib/ct --bind-ro=/usr --bind=/run/says --private-network --as-pid2 --resolv-conf=off --timezone=off --link-journal=no --console=passive --property=BindsTo=tenure-held.target --property=After=tenure-held.target --property=TimeoutStopSec=2s /usr/bin/says /run/says/container ignore' $'KillMode=mixed\nTimeoutStopSec=2s'
 	on h4 systemctl enable --quiet "${ENABLE[@]}"
-	on h4 sh -c 'systemctl restart only-one; systemctl start --no-block slow stubborn leftover always each@a each@b mounted a-user-starts container-starts'
+	on h4 sh -c 'systemctl restart only-one; systemctl start --no-block slow stubborn leftover always outside each@a each@b mounted a-user-starts container-starts'
 	until_ok 20 kinds_up || { not_ok "what is bound runs" "not $(kinds_up)"; return 1; }
 	has "the container is systemd-machined's" "$(on h4 machinectl list --no-legend)" "^container-[0-9]+ "
 }

@@ -3,7 +3,7 @@
 
 usage: forge.py ADDRESS PORT CLUSTER MEMBER [CA CERT KEY]      greets as that member, and sends a frame that is none
        forge.py ADDRESS PORT --join URL [CA CERT KEY]          asks which member has that URL
-Prints "closed", "no port", "told N" (that it is no member as of entry N), or the answer; whether the frame was looked at is
+Prints "closed", "no port", "removed N" (that it is no member as of entry N), or the answer; whether the frame was looked at is
 in the replica's log. CLUSTER and MEMBER are hexadecimal.
 """
 import socket
@@ -39,7 +39,7 @@ try:
         answer += part
         if len(answer) >= 13:
             break
-    print("told %d" % struct.unpack("<Q", answer[5:13]) if len(answer) >= 13 else "closed")
+    print("removed %d" % struct.unpack("<Q", answer[5:13]) if len(answer) >= 13 else "closed")
 except ConnectionRefusedError:
     print("no port")
 except (ssl.SSLError, OSError) as e:

@@ -6,7 +6,7 @@ It does not ask for a leader, so that a replica without one takes it.
 import sys
 import threading
 
-import grpc
+import channels
 
 sys.path.insert(0, sys.argv[1])
 import rpc_pb2 as pb  # noqa: E402
@@ -19,7 +19,7 @@ def requests():
     threading.Event().wait()
 
 
-for m in grpc.insecure_channel(sys.argv[2]).stream_stream(
+for m in channels.to(sys.argv[2]).stream_stream(
         "/etcdserverpb.Watch/Watch", request_serializer=lambda m: m.SerializeToString(),
         response_deserializer=pb.WatchResponse.FromString)(requests()):
     if m.created:

@@ -1,8 +1,8 @@
 /*
- * A host in a virtual machine, the whole of it: process 1 of a kernel without a disk. It holds
- * a place by the agent's own client code, and says on the serial line every few milliseconds
- * whether it believes in it. The other end of the line sets its date and slews its clock, as a
- * hypervisor's agent and an NTP client would. See pause.sh.
+ * A host in a virtual machine, as a single program: process 1 of a kernel without a disk. It
+ * holds a place with the agent's own client code, and prints on the serial line every few
+ * milliseconds whether it believes that it holds it. The other end of the line sets its date
+ * and slews its clock, as a hypervisor's agent and an NTP client would. See pause.sh.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -109,7 +109,7 @@ static void on_standstill(struct standstill *s, const char *sign)
         (void) s;
         (void) sign;
         if (g.hints)
-                client_doubt(g.client);
+                member_doubt(client_member(g.client), loop_now(g.loop));
 }
 
 static void command(const char *text)
@@ -152,7 +152,7 @@ static void on_line(struct loop_io *io, int events)
 
 static void on_timer(struct loop_timer *t)
 {
-        const struct session *s = client_session(g.client);
+        const struct session *s = member_session(client_member(g.client));
         struct boot_time now = boot_now();
 
         g.late = max_of(g.late, boot_diff(now, g.due));
@@ -203,7 +203,7 @@ static void on_synced(void *userdata, bool synced)
 
 int main(void)
 {
-        static const struct client_ops ops = {
+        static const struct member_events ops = {
                 .members = {.joined = on_node, .left = on_left, .changed = on_node},
                 .services = {.added = on_service, .removed = on_removed, .changed = on_service},
                 .session = on_session,

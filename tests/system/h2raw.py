@@ -47,8 +47,8 @@ def settings(*pairs):
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", k, v) for k, v in pairs))
 
 
-def connect(port, tls=None, host="127.0.0.1", source=None, receive=None, hello=settings()):
-    """Says hello. @tls: an ssl context; @receive: how little the kernel keeps for us."""
+def connect(port, tls=None, host="127.0.0.1", source=None, receive=None, hello=settings(), preface=HELLO):
+    """Says hello, or something else than HTTP/2 (@preface). @tls: an ssl context; @receive: how little the kernel keeps for us."""
     s = socket.socket()
     if receive:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
@@ -59,7 +59,7 @@ def connect(port, tls=None, host="127.0.0.1", source=None, receive=None, hello=s
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if tls:
         s = tls.wrap_socket(s, server_hostname=host)
-    s.sendall(HELLO + hello)
+    s.sendall(preface + hello)
     return s
 
 

@@ -23,7 +23,7 @@ class Op:
 
 @dataclasses.dataclass
 class Event:
-    """As a watch told it."""
+    """As a watch delivered it."""
     revision: int
     key: str
     value: str | None  # None: a deletion
@@ -69,13 +69,13 @@ def check_watch(seen, events):
         return []
     for i, (x, y) in enumerate(zip(a, b)):
         if x != y:
-            return [f"event {i} was told as {x}, and is {y}"]
-    return [f"{len(a)} events were told, there are {len(b)}; the first that differ: {(a + b)[min(len(a), len(b))]}"]
+            return [f"event {i} was delivered as {x}, and is {y}"]
+    return [f"{len(a)} events were delivered, there are {len(b)}; the first that differ: {(a + b)[min(len(a), len(b))]}"]
 
 
 @dataclasses.dataclass
 class Hold:
-    """A lock, from when it was told to be held until its holder let go or had to think that its lease may end."""
+    """A lock, from when it was granted until its holder released it or had to think that its lease may end."""
     who: str
     begin: float
     end: float
@@ -98,7 +98,7 @@ class Lease:
     key: str
     ttl: float
     renewed: float
-    told_dead: float = 0  # when a renewal first answered that it is gone
+    reported_gone: float = 0  # when a renewal first answered that it is gone
     late: float = 0  # when the last renewal was sent that was acknowledged
     answered: float = 0  # when that answer, or the grant's, had come: nothing of it happened later
     unknown: bool = False  # a later renewal may have been accepted, or not
@@ -112,9 +112,9 @@ def check_leases(leases, died):
         if when is not None and when < le.renewed + le.ttl:
             wrong.append(f"{le.key} died {le.renewed + le.ttl - when:.3f} s before its time")
         if when is not None and le.late > when:
-            wrong.append(f"{le.key} was renewed {le.late - when:.3f} s after its end was told")
-        if le.told_dead and le.told_dead < le.renewed + le.ttl:
-            wrong.append(f"{le.key} was said to be gone {le.renewed + le.ttl - le.told_dead:.3f} s before its time")
+            wrong.append(f"{le.key} was renewed {le.late - when:.3f} s after its end was reported")
+        if le.reported_gone and le.reported_gone < le.renewed + le.ttl:
+            wrong.append(f"{le.key} was said to be gone {le.renewed + le.ttl - le.reported_gone:.3f} s before its time")
     return wrong
 
 
@@ -161,7 +161,7 @@ def self_test():
                   Op("get", "a", "1", 5, 6, True, 2, 2)):  # stale: 3 was over before it began
         assert len(check_ops(good + [fault], events)) > 0, fault
     assert check_ops(good, events + [Event(6, "a", "2")])  # twice
-    assert check_ops(good, events + [Event(6, "a", "3")])  # twice, though nobody was told
+    assert check_ops(good, events + [Event(6, "a", "3")])  # twice, though nobody got an answer
     assert check_watch(events, events) == []
     assert check_watch(events[:1] + events[2:], events) and check_watch(events + events[-1:], events) and check_watch(events[:-1], events)
     assert check_holds([Hold("x", 0, 1), Hold("y", 1, 2), Hold("z", 3, 4)]) == []

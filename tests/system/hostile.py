@@ -38,6 +38,7 @@ args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 import attacks  # noqa: E402
+import ports as reserved  # noqa: E402
 import tls_raw  # noqa: E402
 import unread  # noqa: E402
 
@@ -64,20 +65,10 @@ def die_with_parent():
 
 # ---- the replicas ----
 
-def free_ports(n):
-    socks = [socket.socket() for _ in range(n)]
-    for s in socks:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in socks]
-    for s in socks:
-        s.close()
-    return ports
-
-
 class Cluster:
     def __init__(self, n=args.replicas, name="n", more=()):
         self.n = n
-        ports = free_ports(2 * n)
+        ports = reserved.reserve(2 * n, os.getpid())
         self.client, self.peer = ports[:n], ports[n:]
         peer = self.peer
         cluster = ",".join(f"{name}{i}=http://127.0.0.1:{p}" for i, p in enumerate(peer))
@@ -348,8 +339,8 @@ def check_fast(cluster, leader):
 
 
 def check_connections(cluster, leader):
-    """More connections than one address may have: the last ones are told to be calm, where that reaches them; the first stay."""
-    socks, told, ended = [], 0, 0
+    """More connections than one address may have: the last ones get ENHANCE_YOUR_CALM, where that reaches them; the first stay."""
+    socks, calm, ended = [], 0, 0
     for _ in range(args.connections + 20):
         try:
             socks.append(connect(cluster.client[leader]))
@@ -367,12 +358,12 @@ def check_connections(cluster, leader):
             if not data:
                 open_.discard(s)
                 ended += 1
-                told += any(kind == GOAWAY and body[4:8] == b"\0\0\0\x0b" for kind, _, _, body in frames(got[s])[0])
-    print(f"    {args.connections + 20} connections: {ended} ended, {told} of them told to be calm")
+                calm += any(kind == GOAWAY and body[4:8] == b"\0\0\0\x0b" for kind, _, _, body in frames(got[s])[0])
+    print(f"    {args.connections + 20} connections: {ended} ended, {calm} of them with ENHANCE_YOUR_CALM")
     for s in socks:
         s.close()
     if not args.report:
-        report(ended >= 20 and told > 0, "connections beyond the limit of an address are refused", f"{ended} were, {told} with a reason")
+        report(ended >= 20 and calm > 0, "connections beyond the limit of an address are refused", f"{ended} were, {calm} with a reason")
         report(socks[0] in open_ and len(open_) > args.connections // 2, "those within it stay")
 
 
@@ -441,9 +432,9 @@ def check_kept(cluster, leader):
     ours, theirs = multiprocessing.Pipe()
     greedy = multiprocessing.get_context("spawn").Process(target=keeps_all_it_can, args=(port, theirs), daemon=True)
     greedy.start()
-    told = ours.recv() if ours.poll(60) else ()
+    answered = ours.recv() if ours.poll(60) else ()
     grown = cluster.rss(leader) - before
-    print(f"    watches of one address that were made, and refused, and observers that were refused: {told}; {grown} MiB for it")
+    print(f"    watches of one address that were made, and refused, and observers that were refused: {answered}; {grown} MiB for it")
     honest, n = Raw(port, "127.0.0.2"), 200000
     put = pb.PutRequest(key=b"election/1", value=b"first").SerializeToString()
     honest.answers(honest.begin(KV.encode() + b"Put", put), 1)
@@ -455,7 +446,7 @@ def check_kept(cluster, leader):
         honest.answers(stream, first + 1000 - 2000, 20)
     made = sum(not pb.WatchResponse.FromString(a).canceled for a in honest.answers(stream, n))
     both = cluster.rss(leader) - before
-    print(f"    beside it, of another: {len(seen)} observer told, {made} watches made; {both} MiB for both")
+    print(f"    beside it, of another: {len(seen)} observer answered, {made} watches made; {both} MiB for both")
     honest.s.close()
     greedy.kill()
     greedy.join()
@@ -464,7 +455,7 @@ def check_kept(cluster, leader):
         time.sleep(0.05)
     left = cluster.status(leader).client_bytes
     if not args.report:
-        report(told and min(told) > 0, "who wants too many watches or observers is refused", str(told))
+        report(answered and min(answered) > 0, "who wants too many watches or observers is refused", str(answered))
         report(len(seen) == 1 and made == n, f"another address has its observer, and {n} watches", f"{len(seen)}, {made}")
         report(grown <= args.memory // 2 and both <= args.memory, "what they keep has a bound", f"{grown} and {both} MiB")
         report(left <= 1 << 20, "and goes with them", f"{left} bytes")
@@ -678,7 +669,8 @@ def main():
                 # A sanitizer takes memory of its own.
                 sanitized = args.memory > ap.get_default("memory")
                 unread.check(Cluster, Honest, ask, None if args.report else report, args.memory if sanitized else 256,
-                             list(unread.KINDS)[1:4:2] if sanitized else unread.KINDS)
+                             list(unread.KINDS)[1:4:2] if sanitized else list(unread.KINDS)[::1 if args.seconds >= 1 else 2],
+                             min(unread.SECONDS, 4 * args.seconds))
         for n_attack, (name, at_leader) in enumerate((a, b) for a in names for b in (True, False) if b or follows(a)):
             if name == "logins":
                 honest.stop()
@@ -686,7 +678,9 @@ def main():
             at = leader if at_leader else (leader + 1 + n_attack // 2 % (args.replicas - 1)) % args.replicas
             took, n, errors, peak, cpu = under(cluster, honest, name, args.seconds, at)
             bound = max(500, 10 * quiet["renewal"])
-            if took["renewal"] > bound and not args.quiet and not args.report:
+            for _ in range(2):
+                if took["renewal"] <= bound or args.quiet or args.report:
+                    break
                 # This machine does other things as well, and maybe more than at first; what an attack costs it costs again.
                 print(f"{name:34} {took['renewal']:7.1f}ms {took['put']:7.1f}ms {peak:6} {cpu:6.0f}: once more")
                 bound = max(bound, 10 * under(cluster, honest, None, args.seconds, at)[0]["renewal"])

@@ -9,53 +9,9 @@ ID=0123456789abcdef0123456789abcdef
 read -r a ap b bp < <(free_ports 4)
 LATE=0; [ "$ENGINE" = core ] || LATE=2 # seconds: etcd 3.4 looks for what has expired every 500 ms, and counts a TTL from when it hears
 
-core() { # NAME PORT PEER-PORT DATA: a core of one replica; its pid is in $PID
-	if [ "$ENGINE" = etcd ]; then
-		start "$1" env ETCD_UNSUPPORTED_ARCH= etcd --name x --data-dir "$4" --listen-client-urls "http://127.0.0.1:$2" --advertise-client-urls "http://127.0.0.1:$2" \
-			--listen-peer-urls "http://127.0.0.1:$3" --initial-advertise-peer-urls "http://127.0.0.1:$3" --initial-cluster "x=http://127.0.0.1:$3" --initial-cluster-token "${TOKEN:-one}"
-	else
-		start "$1" "$BIN/tenure-core" --name x --data-dir "$4" --listen-client-urls "http://127.0.0.1:$2" --listen-peer-urls "http://127.0.0.1:$3" --initial-cluster-token "${TOKEN:-one}"
-	fi
-}
-end() { kill -9 "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
-E() { timeout 5 etcdctl --endpoints "127.0.0.1:$a" "$@"; }
-serves() { until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$1" get x || not_ok "the core at port $1 serves"; }
+. "$(dirname "$0")/agents_lib.sh"
 
-# agent NAME [SETTING=VALUE...]: one with a bus, a boot and a runtime directory of its own, TTL 2 s; its pid is in $PID.
-agent() {
-	local n=$1 d=$DIR/$1 bus=unix:abstract=tenure-identity-$$-$1
-	shift
-	if [ ! -d "$d" ]; then
-		mkdir -p "$d/run" "$d/state"
-		printf '<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>session</type><listen>%s</listen><policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>' "$bus" >"$d/bus.conf"
-		start "bus.$n" dbus-daemon --config-file="$d/bus.conf" --nofork --nopidfile
-		new_boot "$n"
-		until_ok 5 busctl --address="$bus" list
-	fi
-	printf '[Agent]\nEndpoints=http://127.0.0.1:%s\nTTL=2s\nLogLevel=debug\nNodeName=%s\nNodeId=%s\nServicesPath=%s\n' "$a" "$n" "$(md5sum <<<"$n" | cut -d' ' -f1)" "$d/services.d" >"$d/agent.conf"
-	printf '%s\n' "$@" >>"$d/agent.conf"
-	start "$n" env DBUS_SYSTEM_BUS_ADDRESS="$bus" RUNTIME_DIRECTORY="$d/run" STATE_DIRECTORY="$d/state" TENURE_BOOT_ID="$(cat "$d/boot")" "$BIN/tenured" -c "$d/agent.conf"
-}
-new_boot() { tr -d - </proc/sys/kernel/random/uuid >"$DIR/$1/boot"; rm -rf "$DIR/$1/run"; mkdir "$DIR/$1/run"; }
-ctl() { local n=$1; shift; timeout 10 "$BIN/tenurectl" --bus="unix:abstract=tenure-identity-$$-$n" "$@"; }
-held() { ctl "$1" status >/dev/null 2>&1; }
-holds_again() { local l; held "$1" && l=$(lease "$1") && [ -n "$l" ] && [ "$l" != "$2" ]; }
-state() { ctl "$1" status --json=short | jq -r .State; }
-lease() { ctl "$1" status --json=short | jq -r .LeaseId; }
-sees() { ctl "$1" nodes --no-legend | awk '{print $1}' | grep -qx "$2"; }
-incarnation() { E get "/tenure/default/nodes/$1" --print-value-only | jq -r .incarnation; }
-key_lease() { printf '%016x\n' "$(E get "/tenure/default/nodes/$1" -w fields | awk '/"Lease"/ {print $3}')"; }
-watch() { ctl_forever() { exec "$BIN/tenurectl" --bus="unix:abstract=tenure-identity-$$-$1" watch --json=short; }; start "watch.$1" ctl_forever "$1"; }
-heard() { jq -r "select(.name == \"$2\" and .event != \"NodeChanged\") | .event + \" \" + (.reason // \"\")" "$DIR/watch.$1.log" 2>/dev/null | sed 's/ *$//' | tr '\n' ','; }
-since() { tail -c "+$1" "$DIR/$2.log" | grep -c "$3"; }
-size() { stat -c %s "$DIR/$1.log"; }
-ends() { kill "$@" 2>/dev/null; for p in "$@"; do wait "$p" 2>/dev/null; done; }
-renewed() { ctl "$1" status --json=short | jq -r .LastRenewalUSec; }
-renewed_since() { local r; r=$(renewed "$1"); [ "${r:-0}" -gt "$2" ]; }
-n_renewals() { local r; for _ in $(seq "$2"); do r=$(renewed "$1"); until_ok 10 renewed_since "$1" "$r" || return 1; done; }
-
-core core "$a" "$ap" "$DIR/core"; CORE=$PID
+core core "$a" "$ap"; CORE=$PID
 serves "$a"
 agent h1; H1=$PID
 until_ok 10 held h1 || not_ok "h1 joins"
@@ -86,7 +42,7 @@ case_taken() {
 	g=$(E lease grant 5 | awk '{print $2}')
 	E put --lease "$g" /tenure/default/nodes/h3 '{"id":"ffffffffffffffffffffffffffffffff","boot_id":"b","incarnation":"x"}' >/dev/null
 	until_ok 1 sh -c "tail -c +$n '$DIR/h3.log' | grep -q 'Node h3 lost its place: another host has taken it'" && ok "taken: lost, at once" || not_ok "taken: lost at once" "$(state h3): $(tail -n 2 "$DIR/h3.log")"
-	until_ok 2 sh -c "tail -c +$n '$DIR/h3.log' | grep -q \"the name 'h3' is held by another node\"" && ok "taken: and it is told by whom" || not_ok "taken: it is told by whom" "$(tail -n 2 "$DIR/h3.log")"
+	until_ok 2 sh -c "tail -c +$n '$DIR/h3.log' | grep -q \"the name 'h3' is held by another node\"" && ok "taken: and the log says by whom" || not_ok "taken: the log says by whom" "$(tail -n 2 "$DIR/h3.log")"
 	until_ok $((12 + LATE)) held h3 && ok "taken: it holds again, once that one is gone" || not_ok "taken: it holds again" "$(tail -n 2 "$DIR/h3.log")"
 	ends "$PID"
 }
@@ -99,18 +55,18 @@ case_clone() {
 	local first second l n
 	agent h4 TTL=4s; first=$PID; until_ok 10 held h4; until_ok 5 sees h1 h4; l=$(lease h4)
 	twin h4b h4 TTL=4s; second=$PID
-	until_ok 5 grep -q "the place of 'h4' is held by another host with the same node id" "$DIR/h4b.log" && ok "clone: refused, and told" || not_ok "clone: refused, and told" "$(tail -n 2 "$DIR/h4b.log")"
-	until_ok 5 grep -q "Another host claims to be node h4" "$DIR/h4.log" && ok "clone: the holder is told" || not_ok "clone: the holder is told" "$(tail -n 2 "$DIR/h4.log")"
+	until_ok 5 grep -q "the place of 'h4' is held by another host with the same node id" "$DIR/h4b.log" && ok "clone: refused, and logged" || not_ok "clone: refused, and logged" "$(tail -n 2 "$DIR/h4b.log")"
+	until_ok 5 grep -q "Another host claims to be node h4" "$DIR/h4.log" && ok "clone: the holder logs it" || not_ok "clone: the holder logs it" "$(tail -n 2 "$DIR/h4.log")"
 	n_renewals h4 4; is "clone: the holder holds on" "$(lease h4)" "$l"
 	is "clone: it does not" "$(state h4b)" joining
 	is "clone: nobody hears of it" "$(heard h1 h4)" "NodeJoined,"
-	is "clone: each is told once" "$(grep -c "claims to be node h4" "$DIR/h4.log") $(grep -c "warning.*held by another host with the same node id" "$DIR/h4b.log")" "1 1"
+	is "clone: each is logged once" "$(grep -c "claims to be node h4" "$DIR/h4.log") $(grep -c "warning.*held by another host with the same node id" "$DIR/h4b.log")" "1 1"
 	# In the other order after a restart, with what each has kept: the clone has never been its holder.
 	kill -9 "$second"; wait "$second" 2>/dev/null; n=$(size h4b); twin h4b h4 TTL=4s; second=$PID
 	until_ok 5 sh -c "tail -c +$n '$DIR/h4b.log' | grep -q 'held by another host with the same node id'" && ok "clone: nor after a restart" || not_ok "clone: nor after a restart"
 	kill -9 "$first"; wait "$first" 2>/dev/null
 	until_ok $((10 + LATE)) held h4b && ok "clone: it holds once the holder is gone" || not_ok "clone: it holds once the holder is gone" "$(tail -n 2 "$DIR/h4b.log")"
-	until_ok 5 sh -c "'$BIN/tenurectl' --bus=unix:abstract=tenure-identity-$$-h1 nodes --no-legend | grep -q '^h4 '"; is "clone: which the others heard in between" "$(heard h1 h4)" "NodeJoined,NodeLeft expired,NodeJoined,"
+	until_ok 5 sh -c "'$BIN/tenurectl' --bus=unix:abstract=tenure-agents-$$-h1 nodes --no-legend | grep -q '^h4 '"; is "clone: which the others heard in between" "$(heard h1 h4)" "NodeJoined,NodeLeft expired,NodeJoined,"
 	# The one that is back was the holder; but its place is held.
 	n=$(size h4); agent h4 TTL=4s; first=$PID; l=$(lease h4b)
 	until_ok 5 sh -c "tail -c +$n '$DIR/h4.log' | grep -q 'held by another host with the same node id'" && ok "clone: the first one is refused now" || not_ok "clone: the first one is refused now" "$(tail -n 2 "$DIR/h4.log")"
@@ -133,7 +89,7 @@ case_reboot() {
 # ---- other cores ----
 case_foreign() {
 	local l n h i
-	TOKEN=two core other "$b" "$bp" "$DIR/other"; OTHER=$PID; serves "$b"
+	TOKEN=two core other "$b" "$bp"; OTHER=$PID; serves "$b"
 	# It knows more than ours, and has a node that nobody here has.
 	for i in $(seq 30); do etcdctl --endpoints "127.0.0.1:$b" put /tenure/default/nodes/stranger '{"id":"s"}' >/dev/null; done
 	kill -STOP "$OTHER"
@@ -142,11 +98,11 @@ case_foreign() {
 	kill -CONT "$OTHER"; l=$(lease h6) n=$(size h6)
 	# Ours is silent when a renewal is due: it is asked of the other one, which knows of no such lease.
 	n_renewals h6 1; kill -STOP "$CORE"
-	until_ok 6 grep -q "is of another cluster" "$DIR/h6.log"; kill -CONT "$CORE"
+	until_ok 6 grep -q "another cluster" "$DIR/h6.log"; kill -CONT "$CORE"
 	n_renewals h6 2
 	is "foreign: its word ends no lease" "$(lease h6)" "$l"
 	is "foreign: nor does the place get lost" "$(since "$n" h6 "lost its place")" 0
-	is "foreign: it is told, once" "$(grep -c "http://127.0.0.1:$b.* is of another cluster" "$DIR/h6.log")" 1
+	is "foreign: it is logged, once" "$(grep -c "http://127.0.0.1:$b.* another cluster" "$DIR/h6.log")" 1
 	is "foreign: its nodes are none of ours" "$(sees h6 stranger; echo $?)" 1
 	is "foreign: nothing of ours is there" "$(etcdctl --endpoints "127.0.0.1:$b" get /tenure/default/nodes/h6)" ""
 	# A restart goes on with the same cluster, whoever answers first.
@@ -163,7 +119,7 @@ again_in_new_world() { # WHAT LEASE: h7 holds anew, knows its core and is known
 	until_ok 5 sees h7 after && ok "$1: it hears of others" || not_ok "$1: it hears of others" "Synced $(ctl h7 status --json=short | jq -c '[.Synced, .Revision]')"
 	until_ok 8 sees h1 h7 && ok "$1: the others hear of it" || not_ok "$1: the others hear of it"
 	is "$1: who was there before is not there" "$(sees h7 before; echo $?)" 1
-	E del /tenure/default/nodes/after >/dev/null; until_ok 5 sh -c "! '$BIN/tenurectl' --bus=unix:abstract=tenure-identity-$$-h7 nodes --no-legend | grep -q after" && ok "$1: and of their end" || not_ok "$1: and of their end"
+	E del /tenure/default/nodes/after >/dev/null; until_ok 5 sh -c "! '$BIN/tenurectl' --bus=unix:abstract=tenure-agents-$$-h7 nodes --no-legend | grep -q after" && ok "$1: and of their end" || not_ok "$1: and of their end"
 }
 
 case_emptied() {
@@ -171,10 +127,10 @@ case_emptied() {
 	agent h7; h=$PID; until_ok 10 held h7; l=$(lease h7)
 	for i in $(seq 50); do E put /tenure/default/nodes/before "{\"id\":\"$i\"}" >/dev/null; done; until_ok 5 sees h7 before
 	# Of the same name: only that it knows less tells it from the one before.
-	end "$CORE"; rm -rf "$DIR/core"; core core "$a" "$ap" "$DIR/core"; CORE=$PID; serves "$a"
+	end "$CORE"; rm -rf "$DIR/core"; core core "$a" "$ap"; CORE=$PID; serves "$a"
 	again_in_new_world "emptied" "$l"; l=$(lease h7)
 	E put /tenure/default/nodes/before '{"id":"x"}' >/dev/null; until_ok 5 sees h7 before
-	end "$CORE"; rm -rf "$DIR/core"; TOKEN=three core core "$a" "$ap" "$DIR/core"; CORE=$PID; serves "$a"
+	end "$CORE"; rm -rf "$DIR/core"; TOKEN=three core core "$a" "$ap"; CORE=$PID; serves "$a"
 	for i in $(seq 80); do E put elsewhere "$i" >/dev/null; done
 	again_in_new_world "emptied, under another id" "$l"
 	ends "$h"
@@ -191,7 +147,7 @@ case_restored() {
 	else
 		"$BIN/tenure-core" --restore "$DIR/snapshot" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$a" --listen-peer-urls "http://127.0.0.1:$ap" --initial-cluster-token "${TOKEN:-one}" >"$DIR/restore.log" 2>&1
 	fi
-	core core "$a" "$ap" "$DIR/core"; CORE=$PID; serves "$a"
+	core core "$a" "$ap"; CORE=$PID; serves "$a"
 	again_in_new_world "restored" "$l"
 	ends "$h"
 }

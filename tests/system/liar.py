@@ -3,7 +3,7 @@
 
 usage: liar.py --bin DIR --dir DIR --pb DIR [--random N] [--seed N] [CASE...]
 
-Whatever it is told, the agent lives, believes in its place no longer than was said, is not busy with it, says so in a few
+Whatever it gets as an answer, the agent lives, believes in its place no longer than was said, is not busy with it, says so in a few
 sentences, and holds a place again soon after the core is good. Cases by name; none: all, then N random ones.
 """
 import argparse
@@ -86,11 +86,25 @@ class Core:
                 self.drop(lease)
             self.lock.notify_all()
 
+    def at(self, revision):
+        """The keys as they were at @revision; 0: as they are."""
+        if not 0 < revision < self.revision:
+            return self.keys
+        keys = {k: v for k, v in self.keys.items() if v.mod_revision <= revision}
+        later = {e.kv.key for e in self.events if e.kv.mod_revision > revision}
+        for e in self.events:
+            if e.kv.key in later and e.kv.mod_revision <= revision:
+                keys.pop(e.kv.key, None)
+                if e.type == pb.Event.PUT:
+                    keys[e.kv.key] = e.kv
+        return keys
+
     def range(self, q):
-        found = sorted(k for k in self.keys if k == q.key or q.range_end and q.key <= k < q.range_end)
+        keys = self.at(q.revision)
+        found = sorted(k for k in keys if k == q.key or q.range_end and q.key <= k < q.range_end)
         a = pb.RangeResponse(header=self.header(), count=len(found), more=bool(q.limit) and len(found) > q.limit)
         if not q.count_only:
-            a.kvs.extend(self.keys[k] for k in (found[:q.limit] if q.limit else found))
+            a.kvs.extend(keys[k] for k in (found[:q.limit] if q.limit else found))
         return a
 
     # ---- the methods
@@ -540,6 +554,19 @@ def cluster_flaps(core, agent):
 
 
 @case
+def another_history(core, agent):
+    """it has nothing of what there was at any revision"""
+    def lie(method, q, a, core):
+        if method == "Range" and q.revision > 0:
+            del a.kvs[:]
+            a.count = 0
+        return a
+    with core.lock:
+        core.lie = lie
+    core.wire.cut()
+
+
+@case
 def nothing_to_read(core, agent):
     """renewals go on, and every range and watch is refused"""
     core.wire.cut()
@@ -590,7 +617,7 @@ def ttl_lowered(core, agent):
     with core.lock:
         core.lie = lie
     if not until(10, lambda: agent.text().count("lost its place") > n):
-        return "it never let go"
+        return "it never gave up"
     late = time.monotonic() - state["last"]
     if late > 1.4:
         return f"it believed for {late:.1f} s in what was renewed for 1 s"
@@ -741,7 +768,7 @@ def revoke_refused(core, agent):
 def run_is_full(core, agent):
     """what is kept for a restart cannot be written"""
     n = agent.text().count("Cannot keep the place")
-    return None if n == 1 else f"told {n} times at once"
+    return None if n == 1 else f"announced {n} times at once"
 
 
 @case

@@ -4,6 +4,7 @@
 set -u
 export ETCDCTL_API=3
 PASSED=0 FAILED=0 SKIPPED=0 PIDS=()
+SYSTEM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) # a test may go elsewhere
 rm -rf "$DIR" && mkdir -p "$DIR"
 
 # A number that has been waited for may be another one's process by now: there are 32,768 of them.
@@ -43,19 +44,11 @@ until_ok() {
 
 # The messages of the API for Python, in $DIR/pb.
 messages() {
-	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$(dirname "${BASH_SOURCE[0]}")/../../lib/wire" rpc.proto
+	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$SYSTEM/../../lib/wire" rpc.proto
 }
 
-# Ports that are free now, for loopback: none that the kernel gives to who calls somebody, meanwhile.
-free_ports() {
-	python3 -c 'import random,socket,sys
-s=[]
-while len(s) < int(sys.argv[1]):
-    s.append(socket.socket())
-    try: s[-1].bind(("127.0.0.1",random.randrange(10240,32768)))
-    except OSError: s.pop()
-print(*[x.getsockname()[1] for x in s])' "$1"
-}
+# Ports of loopback that are free, and this test's while it lives.
+free_ports() { /usr/bin/python3 "$SYSTEM/ports.py" "$1" $$ || kill $$; }
 
 # start NAME COMMAND...: in the background, its output in $DIR/NAME.log; the pid is in $PID.
 start() {
@@ -64,6 +57,24 @@ start() {
 	"$@" >>"$DIR/$name.log" 2>&1 &
 	PID=$!
 	PIDS+=("$PID")
+}
+
+# start_replica NAME CLIENT-PORT PEER-PORT OPTION...: one of a core on 127.0.0.1, its data in $DIR/NAME; alone, or with the others that
+# --initial-cluster names. start_etcd: the same of a real etcd.
+start_replica() {
+	local name=$1 client=http://127.0.0.1:$2 peer=http://127.0.0.1:$3
+	shift 3
+	start "$name" "$BIN/tenure-core" --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --listen-peer-urls "$peer" "$@"
+}
+start_etcd() {
+	local name=$1 client=http://127.0.0.1:$2 peer=http://127.0.0.1:$3
+	shift 3
+	start "$name" env ETCD_UNSUPPORTED_ARCH= etcd --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --advertise-client-urls "$client" \
+		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$name=$peer" --log-level error "$@"
+}
+# What is compared with one, or runs on one, ends here where there is none.
+wants_etcd() { # WHAT
+	command -v etcd >/dev/null || { skip "$1" "no etcd here"; finish; exit; }
 }
 
 # A CA, and a certificate of it for 127.0.0.1: ca.pem, cert.pem and key.pem in $DIR. Keys of rsa:2048, or as said.

@@ -9,12 +9,14 @@ import sys
 
 import grpc
 
+import channels
+
 sys.path.insert(0, sys.argv[1])
 import rpc_pb2 as pb  # noqa: E402
 
 
 def call(port, path, request, reply, token=None):
-    f = grpc.insecure_channel("127.0.0.1:" + port).unary_unary(
+    f = channels.to("127.0.0.1:" + port).unary_unary(
         path, request_serializer=lambda m: m.SerializeToString(), response_deserializer=reply.FromString)
     try:
         return f(request, timeout=5, metadata=(("token", token),) if token else ())

@@ -8,10 +8,12 @@ import threading
 
 import grpc
 
+import channels
+
 sys.path.insert(0, sys.argv[1])
 import rpc_pb2 as pb  # noqa: E402
 
-channel = grpc.insecure_channel(sys.argv[2])
+channel = channels.to(sys.argv[2])
 
 
 def stream(path, reply, first, metadata):

@@ -12,6 +12,8 @@ import time
 
 import grpc
 
+import channels
+
 ap = argparse.ArgumentParser()
 ap.add_argument("--pb", required=True)
 ap.add_argument("--tenure", required=True)
@@ -37,7 +39,7 @@ def report(ok, what, why=""):
 
 class Engine:
     def __init__(self, target):
-        self.channel = grpc.insecure_channel(target)
+        self.channel = channels.to(target)
         self.token = None
 
     def metadata(self):

@@ -27,7 +27,7 @@ done
 /usr/bin/python3 "$HERE/pause.py" initramfs "$DIR/root" "$DIR/initramfs"
 
 read -r c p < <(free_ports 2)
-start core "$BIN/tenure-core" --name x --data-dir "$DIR/core" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p"
+start_replica core "$c" "$p"
 until_ok 10 etcdctl --endpoints "127.0.0.1:$c" endpoint health || { not_ok "the core"; finish; exit 1; }
 /usr/bin/python3 "$HERE/pause.py" run "$DIR" "$KERNEL" "$c" "$ROUNDS" "$SEED" >"$DIR/run.log" 2>&1 || echo "not ok pause.py has ended" >>"$DIR/run.log"
 while read -r line; do

@@ -40,7 +40,7 @@ PEERS=()
 # ---- the rule: a certificate is for the host of the member's peer URL ----
 for n in 1 2 3; do replica $n m$n; done
 if until_ok 15 at 1 put k v && until_ok 15 at 3 get k; then ok "members, each with its own certificate"; else not_ok "members, each with its own certificate" "$(tail -n 3 n1.log)"; fi
-is "the end of a member's certificate is told, and of its clients' there is none" "$(grep -oE "The certificate of --(peer-)?cert-file ends on 20[0-9-]+, in [012] days: renew it" n1.log | sed 's/ ends on .*//')" "The certificate of --peer-cert-file"
+is "the expiry of a member's certificate is logged, and of its clients' there is none" "$(grep -oE "The certificate of --(peer-)?cert-file expires on 20[0-9-]+, (within a day|in 1 day|in 2 days): renew it" n1.log | sed 's/ expires on .*//')" "The certificate of --peer-cert-file"
 ID=$(at 1 member list | grep -oE '^[0-9a-f]+' | head -n 1)
 CID=$(grep -oE 'of cluster [0-9a-f]+' n1.log | tail -n 1 | cut -d' ' -f3)
 id_of() { at 1 member list | grep ", n$1, " | grep -oE '^[0-9a-f]+'; }
@@ -50,23 +50,26 @@ forge() { python3 "$FORGE" 127.77.0.1 "$p1" "$CID" "$1" ca.pem "$2.pem" "$2.key"
 refused() {
 	local was
 	was=$(wc -l <n1.log)
-	has "$1 is refused" "$(forge "$2" "$3")" "closed|told"
+	has "$1 is refused" "$(forge "$2" "$3")" "closed|removed"
 	if until_ok 5 bash -c "tail -n +$((was + 1)) n1.log | grep -qE '$4'"; then ok "and it says why"; else not_ok "$1: and it says why" "$(tail -n +$((was + 1)) n1.log)"; fi
 	if grep -q "$HEARD" n1.log; then not_ok "$1: nothing is heard"; else ok "nothing is heard"; fi
 }
-refused "an agent with a certificate for a member's host" "$M2" agent "CN=agent,O=x\) is none of a server"
+refused "an agent with a certificate for a member's host" "$M2" agent "CN=agent,O=x\) is not valid for a server"
 refused "a certificate of the same authority for another host" "$M3" other 'CN=ev\\+0Ail\) is not for the host .*127.77.0.3'
-refused "another member's certificate" "$M2" m3 "says it is member 0*$M2 .*CN=core3"
-refused "a stranger with a member's certificate" 123456 m2 "member 0000000000123456 .*no member of the cluster"
+refused "another member's certificate" "$M2" m3 "claims to be member 0*$M2 .*CN=core3"
+refused "a stranger with a member's certificate" 123456 m2 "member 0000000000123456 .*not a member of the cluster"
 has "a server's certificate does not call" "$(forge "$M2" server)" "closed"
 has "nor one without a certificate" "$(python3 "$FORGE" 127.77.0.1 "$p1" "$CID" "$M2" ca.pem)" "closed"
+for why in "unsuitable certificate purpose" "peer did not return a certificate"; do
+	until_ok 5 grep -q "Refused a link from 127[0-9.]*:[0-9]*: $why" n1.log && ok "as is said: $why" || not_ok "as is said: $why" "$(grep Refused n1.log | tail -n 3)"
+done
 is "nothing of all that was heard" "$(grep -c "$HEARD" n1.log)" 0
 is "one that would join, with another's certificate" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m2.pem m2.key)" "no answer"
 is "and with its own" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m3.pem m3.key)" "it is $(printf %016x $((16#$M3)))"
 forge "$M2" m2 >/dev/null
 if until_ok 5 grep -q "Ended the link from member 0*$M2 .*$HEARD" n1.log; then ok "a member with its own certificate is heard"; else not_ok "a member with its own certificate is heard" "$(tail -n 2 n1.log)"; fi
 for _ in $(seq 30); do forge "$M3" other >/dev/null; done
-is "a refusal is told once" "$(grep -c "says it is member 0*$M3 .* is not for the host" n1.log)" 1
+is "a refusal is logged once" "$(grep -c "claims to be member 0*$M3 .* is not for the host" n1.log)" 1
 # A member's place taken by one with another certificate: who calls it says nothing to it.
 kill "${PEERS[2]}"; wait "${PEERS[2]}" 2>/dev/null
 unset 'PEERS[2]'
@@ -91,6 +94,13 @@ for n in 1 2 3; do replica $n c$n; done
 until_ok 10 grep -q "Refused the answer of" n1.log || not_ok "it says so" "$(tail -n 2 n1.log)"
 if timeout 3 etcdctl --endpoints "127.0.0.1:$c1" put k v >/dev/null 2>&1; then not_ok "without either, such certificates are none" "it serves"; else ok "without either, such certificates are none"; fi
 over
+: >index
+printf '[ca]\ndefault_ca=d\n[d]\ndatabase=%s/index\ndefault_md=sha256\ndefault_crl_days=2\n' "$DIR" >ca.cnf
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca2.key -out ca2.pem -days 2 -subj /CN=ca2 2>>openssl.log
+openssl ca -config ca.cnf -keyfile ca2.key -cert ca2.pem -gencrl -out crl2.pem 2>>openssl.log
+for n in 1 2; do replica $n m$n --peer-crl-file crl2.pem; done
+until_ok 10 grep -q "Refused the answer of member .*: there is no revocation list of the CA that signed its certificate" n1.log && ok "a list of another CA is named" || not_ok "a list of another CA is named" "$(tail -n 2 n1.log)"
+over
 has "both at once" "$("$BIN/tenure-core" -t --peer-cert-allowed-cn a --peer-cert-allowed-hostname b 2>&1)" "choose one"
 
 # ---- plaintext ----
@@ -100,7 +110,7 @@ has "when it is said" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.
 has "https:// without a certificate" "$("$BIN/tenure-core" -t --name a --initial-cluster a=https://10.0.0.1:2380 2>&1)" "wants --peer-cert-file"
 
 # ---- alone: no port, until somebody is to join ----
-start lone "$BIN/tenure-core" --name lone --data-dir "$DIR/lone" --listen-client-urls "http://127.0.0.1:$l1" --listen-peer-urls "http://127.0.0.1:$l2"
+start_replica lone "$l1" "$l2"
 alone() { timeout 10 etcdctl --endpoints "127.0.0.1:$l1" "$@"; }
 until_ok 10 alone put k v
 CID=$(grep -oE 'of cluster [0-9a-f]+' lone.log | tail -n 1 | cut -d' ' -f3)
@@ -108,7 +118,7 @@ is "alone it has no peer port" "$(python3 "$FORGE" 127.0.0.1 "$l2" "$CID" "$ID")
 has "a member on another machine, in plaintext" "$(alone member add x --peer-urls http://10.0.0.9:2380 2>&1)" "AllowPlaintextPeers=yes"
 has "a learner is added" "$(alone member add x --learner --peer-urls "http://127.0.0.1:$p1" 2>&1)" "added to cluster"
 X=$(alone member list | grep unstarted | grep -oE '^[0-9a-f]+')
-has "it has one now, for members" "$(until_ok 5 bash -c "! python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'"; python3 "$FORGE" 127.0.0.1 "$l2" "$CID" 12345)" "told [0-9]+"
+has "it has one now, for members" "$(until_ok 5 bash -c "! python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'"; python3 "$FORGE" 127.0.0.1 "$l2" "$CID" 12345)" "removed [0-9]+"
 if grep -q "$HEARD" lone.log; then not_ok "a stranger is not heard"; else ok "a stranger is not heard"; fi
 has "a member's removal closes it" "$(alone member remove "$X"; until_ok 5 bash -c "python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'" && echo closed)" "closed"
 finish

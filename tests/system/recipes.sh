@@ -163,6 +163,20 @@ boot_alone() {
 	until_ok 60 on "$1" sh -c "journalctl -b -u $u -o cat --no-pager | grep -q 'pg_rewind: error'"
 	for h in "${others[@]}"; do on "$h" systemctl start --no-block $UNIT; done
 }
+# Clusters that had something to wind back, so far.
+rewound() { for h in "${DBS[@]}"; do rig journal $h -u "postgresql@$V-tenure" -o cat --no-pager; done | grep -c 'pg_rewind: rewinding from'; }
+# A planned switchover, to a host that is not the next in line.
+planned() {
+	roles "$1"; to=$behind; [ "$(etcd get --prefix "postgresql-$V-tenure/" --sort-by CREATE --keys-only | grep . | sed -n 2p)" != "postgresql-$V-tenure/$(printf %x $((16#$(lease "$to"))))" ] || to=$ahead
+	wound=$(rewound)
+	on h1 tenurectl switchover "postgresql-$V-tenure" "$to" >"$DIR/switchover.log" 2>&1 || not_ok "a planned switchover" "$(cat "$DIR/switchover.log")"
+	cat "$DIR/switchover.log"
+}
+until_ok 60 all_ask
+MEND=true fail "it is switched over" planned
+is "the one that was named leads" "$(primary)" "$to"
+is "and nothing was wound back: it had sent all it had" "$(rewound)" "$wound"
+until_ok 60 all_ask || not_ok "the former primary waits again" "$(etcd get --prefix postgresql- --keys-only)"
 MEND=heal fail "its host is cut off" cut_off
 MEND=boot fail "its host loses power" power
 MEND=true fail "its lock is given back" give_up

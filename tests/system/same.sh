@@ -5,13 +5,12 @@
 . "$(dirname "$0")/lib.sh"
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 
-command -v etcd >/dev/null || { skip "differential test" "no etcd here"; finish; exit; }
+wants_etcd "differential test"
 # engines NAME: one of each, fresh; $tc and $ec are their ports for clients.
 engines() {
 	read -r tc tp ec ep < <(free_ports 4)
-	start "tenure$1" "$BIN/tenure-core" --name x --data-dir "$DIR/t$1" --listen-client-urls "http://127.0.0.1:$tc" --listen-peer-urls "http://127.0.0.1:$tp"
-	start "etcd$1" env ETCD_UNSUPPORTED_ARCH= etcd --name x --data-dir "$DIR/e$1" --listen-client-urls "http://127.0.0.1:$ec" --advertise-client-urls "http://127.0.0.1:$ec" \
-		--listen-peer-urls "http://127.0.0.1:$ep" --initial-advertise-peer-urls "http://127.0.0.1:$ep" --initial-cluster "x=http://127.0.0.1:$ep"
+	start_replica "tenure$1" "$tc" "$tp"
+	start_etcd "etcd$1" "$ec" "$ep"
 	until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$tc" get x && until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$ec" get x ||
 		{ not_ok "both engines serve"; finish; exit 1; }
 }
@@ -114,7 +113,7 @@ done
 
 # Clients of others, unchanged, on a core of their own.
 read -r cc cp < <(free_ports 2)
-start clients "$BIN/tenure-core" --name y --data-dir "$DIR/y" --listen-client-urls "http://127.0.0.1:$cc" --listen-peer-urls "http://127.0.0.1:$cp"
+start_replica clients "$cc" "$cp"
 until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$cc" get x
 is "python3-etcd3" "$(timeout 60 /usr/bin/python3 "$ROOT/tests/system/client_python.py" "$cc" 2>&1 | tail -n 1)" "done"
 if command -v npm >/dev/null; then

@@ -34,12 +34,12 @@ struct file {
         struct life lives[LIVES];
 };
 
-static volatile sig_atomic_t told;
+static volatile sig_atomic_t notified;
 
 static void on_term(int n)
 {
         (void) n;
-        told = 1;
+        notified = 1;
 }
 
 static int64_t now_us(clockid_t id)
@@ -92,7 +92,7 @@ static int say(int argc, char **argv)
         for (;;) {
                 atomic_store(&l->last, now_us(CLOCK_REALTIME));
                 now = now_us(CLOCK_MONOTONIC);
-                if (told && end == INT64_MAX)
+                if (notified && end == INT64_MAX)
                         end = now + stop_after;
                 if (now >= end)
                         return 0;

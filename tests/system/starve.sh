@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Real systemd hosts, TTL 1 s, that are starved for minutes: of processors, of memory, of their disks. Nobody may be told dead.
+# Real systemd hosts, TTL 1 s, that are starved for minutes: of processors, of memory, of their disks. Nobody may be reported dead.
 # usage: BIN=build/release/bin DIR=build/starve SLOW_SYNC=slow_sync.so tests/system/starve.sh SECONDS [cpu|memory|disk]...   (root)
 TTL=1s
 . "$(dirname "$0")/hosts_lib.sh"
@@ -10,7 +10,7 @@ STARVERS=()
 
 lefts() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -cE 'Node h[1-4] left|lost its place'; done | paste -sd+ | bc; }
 jeopardies() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -c 'Renewals fail'; done | paste -sd+ | bc; }
-# What is told as degraded, and the worst that anybody says of itself.
+# What is reported as degraded, and the worst that anybody says of itself.
 worst() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -o 'degraded: .*'; done | sort -k 5n | tail -n 1; }
 wait_out() { local end=$(($(date +%s) + SECONDS_EACH)) n=0; while [ "$(date +%s)" -lt $end ]; do read -rt 10 -u 9; n=$((n + 10)); printf '   %d of %d s, %d losses\n' $n "$SECONDS_EACH" $(($(lefts) - LEFT)) >&2; done; }
 exec 9<> <(:)

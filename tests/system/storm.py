@@ -16,9 +16,11 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 
 import grpc
 
+import channels
 import history
 from history import Event, Hold, Lease, Op
 
@@ -275,7 +277,7 @@ class Client:
     def __init__(self, replicas, seed):
         self.random = random.Random(seed)
         options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.min_reconnect_backoff_ms", 300), ("grpc.max_reconnect_backoff_ms", 300)]
-        self.channels = [grpc.insecure_channel(f"{r.ip}:2379", options=options) for r in replicas]
+        self.channels = [channels.polled(f"{r.ip}:2379", options) for r in replicas]
 
     def call(self, path, request, reply, timeout=2.0, at=None):
         c = self.channels[at if at is not None else self.random.randrange(N)]
@@ -367,7 +369,7 @@ class Storm:
                     if ttl:
                         le.renewed, le.late, le.answered, le.unknown = sent, sent, now(), False
                     elif ttl == 0:
-                        le.told_dead = now()
+                        le.reported_gone = now()
                         break
                 except grpc.RpcError:
                     le.unknown = True
@@ -471,7 +473,6 @@ def main():
         for r in replicas:
             r.end()
     print(f"{PASSED} passed, {FAILED} failed, 0 skipped")
-    sys.exit(1 if FAILED else 0)
 
 
 def storm(replicas):
@@ -517,7 +518,7 @@ def storm(replicas):
     for i, seen in enumerate(s.watchers):
         upto_seen = seen[-1].revision if seen else 0
         wrong = history.check_watch(seen, [e for e in events if e.revision <= upto_seen])
-        report(not wrong and upto_seen > upto - 50, f"I6: watcher {i} was told all of {len(seen)} events once, in order", wrong)
+        report(not wrong and upto_seen > upto - 50, f"I6: watcher {i} got all of {len(seen)} events once, in order", wrong)
     wrong = history.check_leases(s.leases, s.died)
     n_died = sum(le.key in s.died for le in s.leases)
     report(not wrong and n_died > 3, f"I1, I7: of {len(s.leases)} leases {n_died} died, none before its time", wrong)
@@ -540,4 +541,9 @@ def storm(replicas):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        FAILED += 1
+    channels.end(1 if FAILED else 0)

@@ -84,7 +84,7 @@ def fill(ask, channel, kind):
         grant(100 + i, b"%03d" % i + b"n" * 1000)
 
 
-def one(cluster, kind, honest):
+def one(cluster, kind, honest, seconds):
     """Returns what the replica grew by, and of the honest ones what was slowest: in seconds, or none where it did not come."""
     path, m = KINDS[kind]
     ours, theirs = multiprocessing.Pipe()
@@ -97,7 +97,7 @@ def one(cluster, kind, honest):
     look = (KV + b"Range", ALL, SIZE), (KV + b"Txn", txn(pb.RequestOp(request_range=ALL)), SIZE), (path, m, SIZE // 4)
     asks = {"range": ("127.0.0.2", *look[0]), "transaction": ("127.0.0.2", *look[1]), "the same": ("127.0.0.2", *look[2]),
             "range at its address": ("127.0.0.1", *look[0]), "transaction at its address": ("127.0.0.1", *look[1])}
-    slowest, end, peak = dict.fromkeys(asks, 0), time.monotonic() + SECONDS, 0
+    slowest, end, peak = dict.fromkeys(asks, 0), time.monotonic() + seconds, 0
     while time.monotonic() < end:
         for name, (source, *what, least) in asks.items():
             got, took = fetch(port, source, *what)
@@ -110,14 +110,14 @@ def one(cluster, kind, honest):
     return peak - before, slowest, errors
 
 
-def with_cluster(cluster_of, honest_of, ask, kind, name):
+def with_cluster(cluster_of, honest_of, ask, kind, name, seconds):
     c = cluster_of(1, name, ["--max-connections-per-address", str(2 * CROWD)])
     try:
         c.leader()
         with c.channel(0) as channel:
             fill(ask, channel, kind)
         honest = honest_of(c)
-        grown, slowest, errors = one(c, kind, honest)
+        grown, slowest, errors = one(c, kind, honest, seconds)
         honest.stop()
     finally:
         c.stop()
@@ -126,12 +126,12 @@ def with_cluster(cluster_of, honest_of, ask, kind, name):
     return grown, late, errors
 
 
-def check(cluster_of, honest_of, ask, report, most=256, kinds=KINDS):
+def check(cluster_of, honest_of, ask, report, most=256, kinds=KINDS, seconds=SECONDS):
     """@cluster_of, @honest_of: hostile.py's. @most: MiB that may be held."""
     for n, kind in enumerate(kinds):
-        grown, late, errors = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}")
+        grown, late, errors = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}", seconds)
         if late:  # this machine does other things as well; what a crowd costs it costs again
-            again, late, more = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}again")
+            again, late, more = with_cluster(cluster_of, honest_of, ask, kind, f"unread{n}again", seconds)
             grown, errors = max(grown, again), errors + more
         if report:
             report(0 <= grown <= most, f"{CROWD} unread {kind}: no more is held than --max-client-bytes", f"{grown} MiB")

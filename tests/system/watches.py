@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Watches of a replica, against a model: each is told every event that it asked for, once, in order (I6).
+"""Watches of a replica, against a model: each gets every event that it asked for, once, in order (I6).
 
 usage: watches.py --pb DIR --core HOST:PORT [--seed N]
 One writer makes random transactions, and knows from their answers what happened at which revision. Watches of all
@@ -14,6 +14,8 @@ import threading
 import time
 
 import grpc
+
+import channels
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--pb", required=True)
@@ -45,7 +47,7 @@ class Stream:
     """A stream of watches. What comes is kept by watch; nothing is read while `gate` is closed."""
 
     def __init__(self, gate=None):
-        self.channel = grpc.insecure_channel(args.core, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
+        self.channel = channels.to(args.core, [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
         self.out, self.lock, self.gate = queue.Queue(), threading.Condition(), gate
         self.created, self.events, self.progress, self.ended, self.canceled = [], {}, [], None, {}
         f = self.channel.stream_stream("/etcdserverpb.Watch/Watch", request_serializer=lambda m: m.SerializeToString(),
@@ -91,7 +93,7 @@ class Model:
 
     def __init__(self, r):
         self.r, self.now, self.history = r, {}, []
-        self.channel = grpc.insecure_channel(args.core)
+        self.channel = channels.to(args.core)
         self.txn = unary(self.channel, "/etcdserverpb.KV/Txn", pb.TxnResponse)
 
     def write(self):
@@ -138,7 +140,7 @@ class Wish:
                 if rev >= self.start and self.wants(k) and (1 if v is None else 0) not in self.filters]
 
 
-def told(events):
+def delivered(events):
     return [(e.kv.mod_revision, e.kv.key, e.kv.value if e.type == pb.Event.PUT else None, e.prev_kv.value if e.HasField("prev_kv") else None)
             for e in events]
 
@@ -171,18 +173,18 @@ def random_watches():
             want = w.expected(model.history)
             s.wait(lambda s: len(s.events.get(c.watch_id, [])) >= len(want), until)
             n += len(want)
-        # Told after all else: nothing comes twice or late.
+        # Delivered after all else: nothing comes twice or late.
         before = len(s.progress)
         s.out.put(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
         if not s.wait(lambda s: len(s.progress) > before, until) or s.progress[-1].header.revision < revision:
             wrong.append(f"stream {i}: no progress, {s.ended}")
         for w, c in zip(wishes[s], s.created):
-            have, want = told(s.events.get(c.watch_id, [])), w.expected(model.history)
+            have, want = delivered(s.events.get(c.watch_id, [])), w.expected(model.history)
             if have != want:
                 at = next((j for j, (a, b) in enumerate(zip(have, want)) if a != b), min(len(have), len(want)))
                 wrong.append(f"stream {i} watch {c.watch_id} {w.ask()}: {len(have)} events for {len(want)}, other from the {at}th on: "
                              f"{str(have[at:at + 1])[:200]} for {str(want[at:at + 1])[:200]}")
-    report(not wrong and n > 10000, f"{STREAMS * WATCHES} watches of {STREAMS} streams were told {n} events of {TXNS} writes, each once and in order",
+    report(not wrong and n > 10000, f"{STREAMS * WATCHES} watches of {STREAMS} streams got {n} events of {TXNS} writes, each once and in order",
            f"{len(wrong)} wrong: " + "\n    ".join(wrong[:5]))
     for s in streams:
         s.close()
@@ -201,7 +203,7 @@ def in_number(revision):
     for i in (0, 1, n - 1):
         put(pb.PutRequest(key=b"n/%d" % i, value=b"v"), timeout=WAIT)
     ids = {s.created[i].watch_id for i in (0, 1, n - 1)}
-    report(s.wait(lambda s: len(s.events) == 3) and set(s.events) == ids, "each is told of its own key", f"{set(s.events)} for {ids}")
+    report(s.wait(lambda s: len(s.events) == 3) and set(s.events) == ids, "each gets the event of its own key", f"{set(s.events)} for {ids}")
     s.out.put(pb.WatchRequest(cancel_request=pb.WatchCancelRequest(watch_id=s.created[1].watch_id)))
     report(s.wait(lambda s: s.created[1].watch_id in s.canceled), "one of them is canceled")
     s.close()
@@ -213,7 +215,7 @@ def progress():
     s.create(key=b"p", progress_notify=True)
     s.create(key=b"p")
     ok = s.wait(lambda s: len(s.progress) >= 3)
-    report(ok and all(m.watch_id == s.created[0].watch_id for m in s.progress), "progress is told at the interval that is set, to who asked for it",
+    report(ok and all(m.watch_id == s.created[0].watch_id for m in s.progress), "progress is sent at the interval that is set, to watches that asked for it",
            f"{s.progress} {s.ended}")
     put = unary(s.channel, "/etcdserverpb.KV/Put", pb.PutResponse)
     at = put(pb.PutRequest(key=b"q"), timeout=WAIT).header.revision
@@ -222,7 +224,7 @@ def progress():
 
 
 def compacted():
-    """A watch that falls behind a compaction is told so; others go on."""
+    """A watch that falls behind a compaction gets an error; others go on."""
     r = random.Random(args.seed + 1)
     model, written = Model(r), threading.Event()
     revision = model.write()
@@ -235,7 +237,7 @@ def compacted():
     compact(pb.CompactionRequest(revision=revision), timeout=WAIT)
     behind.create(key=b"k", range_end=b"l", start_revision=revision - 10)
     ok = behind.wait(lambda s: s.canceled)
-    report(ok and behind.canceled[0].compact_revision == revision, "a watch from before the compaction is told where it was", f"{behind.canceled}")
+    report(ok and behind.canceled[0].compact_revision == revision, "a watch from before the compaction learns where it was", f"{behind.canceled}")
     revision = model.write()
     ok = ahead.wait(lambda s: s.events.get(0, [None])[-1] and s.events[0][-1].kv.mod_revision == revision)
     report(ok and not ahead.canceled, "one that was up to date goes on", f"{ahead.canceled}")
@@ -245,7 +247,7 @@ def compacted():
 
 def observers():
     """Who looks at an election is told of its leaders, not of others; the last word reaches everybody."""
-    channel = grpc.insecure_channel(args.core)
+    channel = channels.to(args.core)
     grant = unary(channel, "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
     campaign = unary(channel, "/v3electionpb.Election/Campaign", pb.CampaignResponse)
     proclaim = unary(channel, "/v3electionpb.Election/Proclaim", pb.ProclaimResponse)

@@ -6,8 +6,7 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 
 messages
 read -r c p < <(free_ports 2)
-start core "$BIN/tenure-core" --name x --data-dir "$DIR/x" --listen-client-urls "http://127.0.0.1:$c" --listen-peer-urls "http://127.0.0.1:$p" \
-	--watch-progress-notify-interval 200ms
+start_replica core "$c" "$p" --watch-progress-notify-interval 200ms
 until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$c" get x || { not_ok "the core serves"; finish; exit 1; }
 timeout 600 /usr/bin/python3 "$ROOT/tests/system/watches.py" --pb "$DIR/pb" --core "127.0.0.1:$c" ${SEED:+--seed "$SEED"} >"$DIR/watches.log" 2>&1
 while read -r line; do case $line in "ok "*) ok "${line#ok }" ;; "not ok "*) not_ok "${line#not ok }" "see $DIR/watches.log" ;; esac done < <(grep -E '^(not )?ok ' "$DIR/watches.log")

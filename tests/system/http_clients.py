@@ -1,0 +1,246 @@
+#!/usr/bin/python3
+"""Clients that speak HTTP/1.1 slowly, wrongly or too much, at a replica, while an honest one asks beside them.
+
+usage: http_clients.py PORT PID        of the replica
+"""
+import resource
+import select
+import socket
+import sys
+import threading
+import time
+
+PORT, PID = int(sys.argv[1]), int(sys.argv[2])
+RENEW = b'POST /v3/lease/grant HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"TTL":10}'
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+
+
+def report(ok, what, why=""):
+    print(f"ok {what}" if ok else f"not ok {what}: {why}", flush=True)
+
+
+def connect():
+    s = socket.create_connection(("127.0.0.1", PORT), 10)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
+
+
+def rss():
+    with open(f"/proc/{PID}/status") as f:
+        return next(int(line.split()[1]) // 1024 for line in f if line.startswith("VmRSS"))
+
+
+def whole(data):
+    """How many bytes the first answer in @data has; none while it is not all there."""
+    head = data.find(b"\r\n\r\n")
+    if head < 0:
+        return None
+    at = head + 4
+    length = [int(line.split(b":")[1]) for line in data[:head].split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    if length:
+        return at + length[0] if len(data) >= at + length[0] else None
+    while True:  # in chunks
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            return None
+        n = int(data[at:end], 16)
+        at = end + 2 + n + 2
+        if len(data) < at:
+            return None
+        if n == 0:
+            return at
+
+
+def answers(s, n, most=30):
+    """Reads @n whole answers; returns their status lines."""
+    data, got, end = b"", [], time.monotonic() + most
+    while len(got) < n and time.monotonic() < end:
+        if size := whole(data):
+            got.append(data[:data.find(b"\r\n")].decode())
+            data = data[size:]
+            continue
+        s.settimeout(max(end - time.monotonic(), 0.01))
+        try:
+            new = s.recv(1 << 16)
+        except OSError:
+            break
+        if not new:
+            break
+        data += new
+    return got
+
+
+def ended(socks, most):
+    """How many of them the replica ended within so many seconds."""
+    left, end = set(socks), time.monotonic() + most
+    while left and time.monotonic() < end:
+        for s in select.select(list(left), [], [], 0.2)[0]:
+            try:
+                data = s.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                left.discard(s)
+    return len(socks) - len(left)
+
+
+class Honest(threading.Thread):
+    """Grants a lease each 20 ms; remembers the slowest answer and what went wrong."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.slowest, self.n, self.wrong, self.go_on = 0, 0, [], True
+        self.start()
+
+    def run(self):
+        s = connect()
+        while self.go_on:
+            began = time.monotonic()
+            s.sendall(RENEW)
+            got = answers(s, 1)
+            self.slowest, self.n = max(self.slowest, time.monotonic() - began), self.n + 1
+            if got != ["HTTP/1.1 200 OK"]:
+                self.wrong.append(got)
+                s = connect()
+            time.sleep(0.02)
+
+
+def beside(what, attack, bound=1.0):
+    honest, before = Honest(), rss()
+    attack()
+    grown = rss() - before
+    honest.go_on = False
+    honest.join()
+    print(f"    {what}: {honest.n} grants beside it, the slowest {honest.slowest * 1000:.0f} ms; {grown} MiB", flush=True)
+    report(honest.n > 0 and not honest.wrong and honest.slowest < bound, f"{what}: honest ones are served", f"{honest.wrong[:2]} {honest.slowest:.2f} s")
+    report(grown < 64, f"{what}: memory stays", f"{grown} MiB more")
+
+
+# ---- many requests on one connection ----
+s, n = connect(), 0
+for _ in range(10000):
+    s.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+    n += answers(s, 1) == ["HTTP/1.1 200 OK"]
+report(n == 10000, "10,000 requests on one connection", f"{n} were answered")
+s.close()
+
+
+def once(request, n):
+    """Sends it, and that there is no more, as `nc -N` does; whether all is answered, and the connection ended."""
+    s = connect()
+    s.sendall(request * n)
+    s.shutdown(socket.SHUT_WR)
+    got = answers(s, n, 10)
+    ok = len(got) == n and set(got) == {"HTTP/1.1 200 OK"} and s.recv(1) == b""
+    s.close()
+    return ok
+
+
+PUT = b'POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{"key":"YQ=="}'
+for what, request, n in (("a put", PUT, 1), ("/health", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", 1),
+                         ("20 pages of metrics", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 20)):
+    good = sum(once(request, n) for _ in range(50))
+    report(good == 50, f"{what}, from one who sends no more", f"{good} of 50 were answered")
+s = connect()
+s.sendall(b'POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: 33\r\n\r\n{"create_request":{"key":"dw=="}}')
+s.shutdown(socket.SHUT_WR)
+report(ended([s], 10) == 1, "a watch ends with who has gone")
+s.close()
+
+
+def flood():
+    """Requests without a look at an answer, then all answers."""
+    socks = [connect() for _ in range(20)]
+    for s in socks:
+        s.setblocking(False)
+    sent, end = dict.fromkeys(socks, 0), time.monotonic() + 3
+    chunk = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n" * 100
+    while time.monotonic() < end:
+        for s in select.select([], socks, [], 0.1)[1]:
+            sent[s] += s.send(chunk[sent[s] % len(chunk):])
+    one = socks[0]
+    whole = sent[one] // 34
+    got = answers(one, min(whole, 5000))
+    report(len(got) == min(whole, 5000) and set(got) == {"HTTP/1.1 200 OK"}, "pipelined requests are answered, each in its turn", f"{len(got)} of {whole}")
+    for s in socks:
+        s.close()
+
+
+beside("pipelined floods", flood)
+
+
+def slow():
+    """A byte a second, of the head, of a body or of what is around a chunk; and nothing at all."""
+    head = b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+    heads, bodies, silent, chunks = ([connect() for _ in range(250)] for _ in range(4))
+    for s in bodies:
+        s.sendall(head)
+    for s in chunks:
+        s.sendall(b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+    began = time.monotonic()
+    for i in range(25):
+        for socks, byte in ((heads, head[i:i + 1]), (bodies, b" " if i else b"{"), (chunks, b"x")):
+            for s in socks:
+                try:
+                    s.send(byte)
+                except OSError:
+                    pass
+        time.sleep(1)
+    socks = heads + bodies + silent + chunks
+    gone = ended(socks, 15)
+    report(gone == 1000, "who does not send a request in time is ended", f"{gone} of 1000 after {time.monotonic() - began:.0f} s")
+    for s in socks:
+        s.close()
+
+
+beside("1000 who send a byte a second, or none", slow)
+
+
+def endless():
+    """Bodies and headers that never end, as fast as they are taken."""
+    starts = [b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"GET /version HTTP/1.1\r\nHost: x\r\nX-Long: ",
+              b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 1500000\r\n\r\n{", b"POST /v3/watch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+              b"GET /" + b"x" * 70000]
+    mores = [b"1000\r\n" + b" " * 4096 + b"\r\n", b"x" * 4096, b'"a":{"b":[' * 100, b"1000\r\n" + b"{}" * 2048 + b"\r\n", b"x" * 4096]
+    kinds, end = {}, time.monotonic() + 6
+    for i, start in enumerate(starts):
+        for _ in range(40):
+            s = connect()
+            s.sendall(start)
+            s.setblocking(False)
+            kinds[s] = i
+    closed = 0
+    while kinds and time.monotonic() < end:
+        for s in select.select([], list(kinds), [], 0.1)[1]:
+            try:
+                s.send(mores[kinds[s]])
+            except BlockingIOError:
+                pass
+            except OSError:
+                closed += 1
+                del kinds[s]
+                s.close()
+    for s in kinds:
+        s.close()
+    print(f"    {closed} of {40 * len(starts)} were ended meanwhile")
+
+
+beside("requests without an end", endless, 2.0)
+
+
+def unread():
+    """Large answers that nobody reads."""
+    socks = []
+    for _ in range(200):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", PORT))
+        s.sendall(b'POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n{"key":"bGFyZ2U="}')
+        socks.append(s)
+    time.sleep(3)
+    for s in socks:
+        s.close()
+
+
+beside("200 large answers that nobody reads", unread)
+print("done")

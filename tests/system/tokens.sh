@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# Fencing tokens, and the shipped examples of resources that check them: a file, and a real PostgreSQL, in which a holder that wakes
+# up late changes nothing.
+# usage: BIN=build/release/bin DIR=build/tokens-test [ENGINE=etcd] tests/system/tokens.sh
+. "$(dirname "$0")/lib.sh"
+ENGINE=${ENGINE:-core}
+EXAMPLES=$(realpath "$(dirname "$0")/../../conf/examples/tokens") SO=$(realpath "$BIN/../so") HEADER=$(realpath "$(dirname "$0")/../../lib/tenure")
+read -r a ap < <(free_ports 2)
+. "$(dirname "$0")/agents_lib.sh"
+core core "$a" "$ap"; serves "$a"
+agent h1; H1=$PID; until_ok 10 held h1 || not_ok "h1 holds its place"
+
+# ---- a file ----
+gcc -std=gnu11 -Wall -Wextra -Werror -o "$DIR/append" "$EXAMPLES/append.c" 2>"$DIR/append.cc" && ok "append.c compiles" || not_ok "append.c compiles" "$(head -n 3 "$DIR/append.cc")"
+F=$DIR/file
+append() { "$DIR/append" "$F" "$@" 2>"$DIR/said"; echo $?; }
+is "a file: the first" "$(append 7 first)" 0
+is "a file: a larger token" "$(append 9 second)" 0
+is "a file: a smaller one is refused" "$(append 7 late)" 3; has "a file: and says so" "$(cat "$DIR/said")" "the token 7 is refused: .* has seen 9"
+is "a file: the same one goes on" "$(append 9 third)" 0
+printf '12 what a crash has le' >>"$F"
+is "a file: half a line has never been" "$(append 10 fourth; cat "$F")" "0
+7 first
+9 second
+9 third
+10 fourth"
+is "a file: none" "$(append 0 x; append x x; append 11 "$(printf 'two\nlines')")" "1
+1
+1"
+head -c 20000 /dev/zero >"$DIR/other"; printf 'no token\n' >"$DIR/text"
+is "a file of something else is refused" "$("$DIR/append" "$DIR/other" 5 x 2>"$DIR/said"; echo $?; "$DIR/append" "$DIR/text" 5 x 2>>"$DIR/said"; echo $?; cat "$DIR/said"; stat -c %s "$DIR/other"; cat "$DIR/text")" "1
+1
+append: $DIR/other: Bad message.
+append: $DIR/text: Bad message.
+20000
+no token"
+# While another writer is between its look and its write.
+exec 8<"$F"; flock 8
+start waits "$DIR/append" "$F" 30 late 8<&-; W=$PID
+until_ok 5 grep -qE -- "-> FLOCK .*:$(stat -c %i "$F") " /proc/locks && ok "a file: a writer waits for the one before it" || not_ok "a file: a writer waits for the one before it" "$(cat /proc/locks)"
+echo "40 next" >>"$F"; exec 8<&-
+wait "$W"; is "a file: and is refused if that had a larger token" $? 3
+is "a file: which it has not touched" "$(tail -n 1 "$F")" "40 next"
+: >"$F"
+for w in 1 2 3 4; do
+	# shellcheck disable=SC2016
+	start "writer$w" bash -c 'for i in $(seq 150); do "$0" "$1" $((i + RANDOM % 40)) "by $2"; done; exit 0' "$DIR/append" "$F" $w
+	WRITERS+=("$PID")
+done
+for p in "${WRITERS[@]}"; do wait "$p"; done
+is "a file: four at once: no token after a larger one" "$(sort -snc -k1,1 "$F" 2>&1 && wc -l <"$F" | awk '{print ($1 >= 20)}')" 1
+has "a file: and those that came late were refused" "$(cat "$DIR"/writer?.log)" "is refused"
+
+# ---- PostgreSQL ----
+for PGBIN in /usr/lib/postgresql/*/bin; do :; done
+if [ ! -x "$PGBIN/postgres" ] || ! pkg-config --exists libpq; then
+	skip "tokens in PostgreSQL" "postgresql or libpq-dev is not installed"; finish; exit
+fi
+PG=$(mktemp -d /tmp/tenure-tokens.XXXXXX)
+AS=(); [ "$(id -u)" != 0 ] || { AS=(setpriv --reuid=postgres --regid=postgres --clear-groups); chown postgres "$PG"; }
+down() { kill -INT "${POSTGRES:-0}" 2>/dev/null; wait "${POSTGRES:-}" 2>/dev/null; cleanup; rm -rf "$PG"; }
+POSTGRES=
+trap '[ -z "$POSTGRES" ] || down; cleanup; rm -rf "$PG"' EXIT
+(cd "$PG" && "${AS[@]}" "$PGBIN/initdb" -D "$PG/data" -U postgres -A trust --no-sync >"$DIR/initdb.log" 2>&1) || { not_ok "initdb" "$(tail -n 3 "$DIR/initdb.log")"; finish; exit 1; }
+start postgres "${AS[@]}" "$PGBIN/postgres" -D "$PG/data" -k "$PG" -c listen_addresses= -c fsync=off -c shared_buffers=16MB -c max_wal_senders=0 -c wal_level=minimal; POSTGRES=$PID
+until_ok 20 "$PGBIN/pg_isready" -q -h "$PG" -U postgres || { not_ok "PostgreSQL starts" "$(tail -n 3 "$DIR/postgres.log")"; finish; exit 1; }
+"$PGBIN/createdb" -h "$PG" -U postgres bank
+export PGHOST=$PG PGUSER=postgres PGDATABASE=bank
+sql() { psql -XAtq -v ON_ERROR_STOP=1 -c "$1" 2>&1; }
+psql -Xq -v ON_ERROR_STOP=1 -f "$EXAMPLES/tokens.sql" >"$DIR/sql.log" 2>&1 && ok "tokens.sql" || not_ok "tokens.sql" "$(cat "$DIR/sql.log")"
+sql "CREATE TABLE ledger (id bigserial PRIMARY KEY, token bigint, writer text); ALTER DATABASE bank SET idle_in_transaction_session_timeout = '2s'"
+seen() { sql "SELECT token FROM tenure.tokens WHERE resource = '$1'"; }
+# session NAME: a psql that does what `say NAME SQL` says; what comes of it is in $DIR/NAME.log.
+session() {
+	mkfifo "$DIR/$1.in"
+	psql -XAtq -v VERBOSITY=verbose -f - <>"$DIR/$1.in" >"$DIR/$1.log" 2>&1 &
+	PIDS+=("$!")
+}
+N=0
+say() { echo "$2" >"$DIR/$1.in"; }
+asked() { N=$((N + 1)); say "$1" "$2"; say "$1" "SELECT 'did $N';"; }
+did() { until_ok 10 grep -q "did $N$" "$DIR/$1.log" || not_ok "$1 answers" "$(tail -n 3 "$DIR/$1.log")"; }
+does() { asked "$1" "$2"; did "$1"; }
+waits() { [ "$(psql -XAtq -c "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")" = "$1" ]; }
+lines() { wc -l <"$DIR/$1.log"; }
+last() { tail -n "+$(($2 + 1))" "$DIR/$1.log"; }
+export PGOPTIONS=
+session old; session new
+
+does old "SELECT tenure.check_token('r', 5);"; is "a first token is remembered" "$(seen r)" 5
+does new "SELECT tenure.check_token('r', 7);"; is "so is a larger one" "$(seen r)" 7
+at=$(lines old); does old "SELECT tenure.check_token('r', 5);"; has "the old holder, late, is refused" "$(last old "$at")" "ERROR: +TN001: the token 5 for the resource \"r\" is refused: 7 has been seen"
+is "another resource is another one" "$(sql "SELECT 'fine' FROM tenure.check_token('s', 5)")" fine
+has "no token is refused" "$(sql "SELECT tenure.check_token('r', NULL)")" "there is no token for the resource"
+
+# Two at once, at read committed.
+asked old "BEGIN; SELECT tenure.check_token('r', 8); INSERT INTO ledger (token) VALUES (8);"; did old
+asked new "BEGIN; SELECT tenure.check_token('r', 9); INSERT INTO ledger (token) SELECT 1000 * count(*) FROM ledger; COMMIT;"
+until_ok 5 waits 1 && ok "the next holder waits until the old one's transaction has ended" || not_ok "the next holder waits" "$(tail -n 2 "$DIR/new.log")"
+say old "COMMIT;"; did new
+is "and then sees what it has left" "$(sql 'SELECT max(token) FROM ledger')" 1000
+asked new "BEGIN; SELECT tenure.check_token('r', 11);"; did new
+at=$(lines old); asked old "BEGIN; SELECT tenure.check_token('r', 10); INSERT INTO ledger (token) VALUES (10); COMMIT;"
+until_ok 5 waits 1; say new "COMMIT;"; did old
+has "an old one that has waited for a larger one is refused" "$(last old "$at")" "TN001: the token 10 .* refused: 11 has been seen"
+is "and has written nothing" "$(sql 'SELECT count(*) FROM ledger WHERE token = 10')" 0
+asked new "BEGIN; SELECT tenure.check_token('r', 20); INSERT INTO ledger (token) VALUES (20);"; did new
+at=$(lines old); asked old "BEGIN; SELECT tenure.check_token('r', 12); COMMIT;"; until_ok 5 waits 1; say new "ROLLBACK;"; did old
+is "a larger token that was rolled back leaves no trace" "$(seen r) $(last old "$at" | grep -c TN001)" "12 0"
+asked old "BEGIN; SELECT tenure.check_token('r', 12);"; did old
+does new "BEGIN; SELECT tenure.check_token('r', 12); COMMIT;"; ok "two transactions of one holder do not wait for each other"
+say old "COMMIT;"
+at=$(lines old); does old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"; does new "SELECT tenure.check_token('r', 13);"; does old "SELECT tenure.check_token('r', 12); COMMIT;"
+has "at repeatable read it is refused, too" "$(last old "$at")" "40001|TN001"
+
+# The trigger.
+sql "CREATE TABLE guarded (n int); CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guarded FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('g')"
+has "a table with the trigger: nothing without a token" "$(sql 'INSERT INTO guarded VALUES (1)')" "there is no token for the resource \"g\""
+is "with one" "$(PGOPTIONS='-c tenure.token=5' sql 'INSERT INTO guarded VALUES (1)'; PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 2')" ""
+for s in 'INSERT INTO guarded VALUES (3)' 'UPDATE guarded SET n = 3' 'DELETE FROM guarded' 'TRUNCATE guarded' "COPY guarded FROM PROGRAM 'echo 3'"; do
+	has "with an older one: no ${s%% *}" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"g\" is refused"
+done
+is "it is as it was" "$(sql 'SELECT n FROM guarded')" 2
+sql "CREATE ROLE teller LOGIN; GRANT ALL ON guarded TO teller"
+has "a role that was not let in cannot lock others out" "$(PGUSER=teller sql "SELECT tenure.check_token('g', 99)")" "permission denied for schema tenure"
+is "and can write what it may, with a token" "$(PGUSER=teller PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 4')" ""
+
+# Many, at random: each takes a number, waits for a moment, and writes with it or rolls back.
+sql "TRUNCATE ledger; CREATE SEQUENCE numbers START 100"
+for _ in $(seq 150); do
+	echo "SELECT nextval('numbers') - (random() * 6)::int AS n \gset"
+	echo "SELECT pg_sleep(random() * 0.004) \g /dev/null"
+	echo "BEGIN; SELECT tenure.check_token('many', :n) \g /dev/null"
+	echo "INSERT INTO ledger (token) VALUES (:n);"
+	echo "SELECT CASE WHEN random() < 0.2 THEN 'ROLLBACK' ELSE 'COMMIT' END AS e \gset"
+	echo ":e;"
+done >"$DIR/many.sql"
+MANY=()
+for w in 1 2 3 4; do start "many$w" psql -Xq -f "$DIR/many.sql"; MANY+=("$PID"); done
+for p in "${MANY[@]}"; do wait "$p"; done
+is "600 transactions of 4 sessions: none after a larger token" "$(sql 'SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY id) AS before FROM ledger) AS l WHERE token < before')" 0
+is "what is remembered is the largest that was committed" "$(seen many)" "$(sql 'SELECT max(token) FROM ledger')"
+refused=$(cat "$DIR"/many?.log | grep -c 'is refused'); wrote=$(sql 'SELECT count(*) FROM ledger')
+[ "$refused" -gt 5 ] && [ "$wrote" -gt 50 ] && ok "$wrote were written, $refused refused" || not_ok "some are written and some refused" "$wrote, $refused"
+is "nobody waits for each other in a circle" "$(cat "$DIR"/many?.log | grep -c deadlock)" 0
+
+# ---- real holders ----
+sql 'TRUNCATE ledger'
+read -ra LIBPQ < <(pkg-config --cflags --libs libpq)
+gcc -std=gnu11 -Wall -Wextra -Werror -o "$DIR/ledger" "$EXAMPLES/ledger.c" -I"$HEADER" -L"$SO" -ltenure -Wl,-rpath,"$SO" "${LIBPQ[@]}" 2>"$DIR/ledger.cc" && ok "ledger.c compiles" || not_ok "ledger.c compiles" "$(head -n 3 "$DIR/ledger.cc")"
+# Tokens of tenurectl and of libtenure compare, whoever came first: here tenurectl waits, then the program, and both get their turn.
+waiters() { [ "$(E get ledger/ --prefix --keys-only | grep -c ledger)" = "$1" ]; }
+start first timeout 60 etcdctl --endpoints "127.0.0.1:$a" lock ledger -- sleep 60; FIRST=$PID; until_ok 5 waiters 1
+# shellcheck disable=SC2016
+start second timeout 60 "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h1" lock ledger -- sh -c 'echo "$TENURE_TOKEN" >"$0"; PGOPTIONS="-c tenure.token=$TENURE_TOKEN" exec psql -XAtq -c "SELECT tenure.check_token('"'ledger'"', $TENURE_TOKEN); INSERT INTO ledger (token, writer) VALUES ($TENURE_TOKEN, '"'h1'"')"' "$DIR/second.token"
+SECOND=$PID; until_ok 5 waiters 2
+writer() { start "ledger.$1" env TENURE_ENDPOINTS="http://127.0.0.1:$a" "$DIR/ledger" dbname=bank "$1"; }
+writer a; A=$PID; until_ok 5 waiters 3
+kill "$FIRST"; wait "$SECOND"; is "a job under tenurectl lock writes with its token" "$?" 0
+n_lines() { grep -c "$2" "$DIR/ledger.$1.log"; }
+more() { [ "$(n_lines "$1" "$2")" -gt "$3" ]; }
+until_ok 10 more a wrote 0 && ok "and after it the program with its own" || not_ok "and after it the program with its own" "$(tail -n 3 "$DIR/ledger.a.log")"
+has "which is larger" "$(awk -v t="$(cat "$DIR/second.token")" '/^my turn/ {print ($4 > t)}' "$DIR/ledger.a.log" | head -n 1)" 1
+# Each in its turn is stopped beyond its lease's time, while it is about to write, most of the time.
+writer b; B=$PID; until_ok 5 waiters 2
+here=a late=0
+for round in 1 2 3 4 5 6; do
+	if [ "$here" = a ]; then pid=$A other=b; else pid=$B other=a; fi
+	n=$(n_lines "$other" '^wrote') r=$(n_lines "$here" '^refused') t=$(n_lines "$here" '^not my turn')
+	kill -STOP "$pid"
+	until_ok 15 more "$other" '^wrote' "$n" || not_ok "round $round: $other takes over" "$(tail -n 2 "$DIR/ledger.$other.log")"
+	kill -CONT "$pid"; until_ok 10 more "$here" '^not my turn' "$t" || not_ok "round $round: $here learns that its turn is over" "$(tail -n 2 "$DIR/ledger.$here.log")"
+	late=$((late + $(n_lines "$here" '^refused') - r))
+	here=$other
+	[ "$late" -lt 2 ] || break
+done
+[ "$late" -ge 1 ] && ok "an old holder that woke up late was refused by the table, $late times in $round rounds" || not_ok "an old holder that woke up late was refused" "never, in $round rounds"
+is "always: in the ledger no token comes after a larger one" "$(sql 'SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY id) AS before FROM ledger) AS l WHERE token < before')" 0
+kill "$A" "$B" "$H1"; finish

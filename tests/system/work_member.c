@@ -1,0 +1,194 @@
+/*
+ * A witness of shared work: writes down, on the clock that all processes of a machine share,
+ * from when until when it had each task. Records survive whatever becomes of it: they are in a
+ * mapped file, work_check.py reads them.
+ *
+ * usage: work_member join GROUP NAME TTL_MS TASKS WEIGHT RECORDS: a member, with libtenure, as
+ * the user MEMBER_USER, if any, until SIGTERM, which lets it leave work_member act RECORDS
+ * [deaf]: a command of `tenurectl work`, until SIGTERM; deaf: it does not listen to that
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <tenure.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RECORDS 100000
+
+struct record {
+        char task[40];
+        int64_t token, begin, last; /* microseconds */
+};
+
+static struct record *records, *running[10001];
+static size_t n_records;
+static volatile sig_atomic_t told;
+
+static int64_t now(void)
+{
+        struct timespec ts;
+
+        clock_gettime(CLOCK_BOOTTIME, &ts);
+        return ts.tv_sec * INT64_C(1000000) + ts.tv_nsec / 1000;
+}
+
+static void on_term(int signo)
+{
+        (void) signo;
+        told = 1;
+}
+
+static void open_records(const char *path, size_t n)
+{
+        int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+        if (fd >= 0 && ftruncate(fd, (off_t) (n * sizeof(*records))) == 0)
+                records = mmap(NULL, n * sizeof(*records), PROT_READ | PROT_WRITE, MAP_SHARED,
+                               fd, 0);
+        if (!records || records == MAP_FAILED) {
+                fprintf(stderr, "work_member: %s: %s.\n", path, strerror(errno));
+                exit(2);
+        }
+        close(fd);
+}
+
+static struct record *record_new(const char *task, int64_t token)
+{
+        struct record *r = &records[n_records++];
+
+        if (n_records > RECORDS)
+                abort();
+        snprintf(r->task, sizeof(r->task), "%s", task);
+        r->token = token;
+        r->begin = r->last = now();
+        return r;
+}
+
+/* ---- a member ---- */
+
+static void on_event(struct tenure *t, struct tenure_work *w, const struct tenure_event *e)
+{
+        size_t i = e->task ? strtoul(e->task, NULL, 10) : 0;
+
+        switch (e->type) {
+        case TENURE_TASK_BEGIN:
+                if (running[i])
+                        abort();
+                /* As any act: only while it is held. */
+                if (tenure_task_is_held(w, e->task))
+                        running[i] = record_new(e->task, e->revision);
+                break;
+        case TENURE_TASK_END:
+                if (running[i] && tenure_may_act(t)) /* it ran until now */
+                        running[i]->last = now();
+                running[i] = NULL;
+                if (tenure_task_ended(w, e->task) < 0)
+                        abort();
+                break;
+        case TENURE_LOST:
+        case TENURE_HELD:
+        case TENURE_WORK_LEFT:
+                printf("%s %s\n",
+                       e->type == TENURE_LOST   ? "lost"
+                       : e->type == TENURE_HELD ? "held"
+                                                : "left",
+                       e->reason);
+                break;
+        default:
+                break;
+        }
+}
+
+static int fail(struct tenure *t)
+{
+        fprintf(stderr, "work_member: %s.\n", tenure_error(t));
+        return 1;
+}
+
+static int be_member(char **argv)
+{
+        struct tenure_work_options o = {.n_tasks = strtoul(argv[3], NULL, 10),
+                                        .weight = (unsigned) atoi(argv[4])};
+        struct pollfd p = {.events = POLLIN};
+        const struct tenure_event *e;
+        struct tenure_work *w = NULL;
+        bool leaves = false, left = false;
+        struct tenure *t;
+
+        open_records(argv[5], RECORDS);
+        if (tenure_new(&t) < 0)
+                return 1;
+        if (tenure_set_user(t, getenv("MEMBER_USER"), getenv("MEMBER_PASSWORD")) < 0 ||
+            tenure_hold_own(t, strtoull(argv[2], NULL, 10), argv[1]) < 0 ||
+            tenure_work_join(t, argv[0], &o, &w) < 0 || tenure_start(t) < 0)
+                return fail(t);
+        p.fd = tenure_get_fd(t);
+        while (!left) {
+                if (poll(&p, 1, tenure_get_timeout(t) == 0 ? 0 : 5) < 0 && errno != EINTR)
+                        return 1;
+                if (tenure_dispatch(t) < 0)
+                        return fail(t);
+                while ((e = tenure_pop_event(t))) {
+                        left |= e->type == TENURE_WORK_LEFT && e->error == 0;
+                        on_event(t, w, e);
+                }
+                if (told && !leaves) {
+                        leaves = true;
+                        tenure_work_leave(w);
+                }
+                for (size_t i = 0; i <= o.n_tasks && !left; i++) {
+                        int64_t at = now();
+
+                        if (running[i] && tenure_task_is_held(w, running[i]->task))
+                                running[i]->last = at;
+                }
+        }
+        tenure_leave(t);
+        while (tenure_lease(t) != 0 && tenure_wait(t, 1000) > 0)
+                ;
+        while ((e = tenure_pop_event(t)) || tenure_wait(t, 500) > 0)
+                ;
+        tenure_free(t);
+        return 0;
+}
+
+/* ---- a command ---- */
+
+static int be_command(const char *path, bool deaf)
+{
+        struct timespec ms = {.tv_nsec = 2000000};
+        struct record *r;
+
+        open_records(path, 1);
+        r = record_new(getenv("TENURE_TASK"), strtoll(getenv("TENURE_TOKEN"), NULL, 10));
+        while (!told || deaf) {
+                r->last = now();
+                nanosleep(&ms, NULL);
+        }
+        r->last = now();
+        return 0;
+}
+
+int main(int argc, char **argv)
+{
+        char path[4096];
+
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        signal(SIGTERM, on_term);
+        if (argc == 8 && strcmp(argv[1], "join") == 0)
+                return be_member(argv + 2);
+        if (argc >= 3 && strcmp(argv[1], "act") == 0) {
+                snprintf(path, sizeof(path), "%s.%s.%d", argv[2], getenv("TENURE_TASK"),
+                         (int) getpid());
+                return be_command(path, argc > 3);
+        }
+        fprintf(stderr, "usage: work_member join|act ...\n");
+        return 2;
+}
