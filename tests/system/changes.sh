@@ -24,8 +24,8 @@ start nobody "$BIN/tenure-core" --name n1 --data-dir "$DIR/nobody" --listen-clie
 	--initial-cluster "n1=$A:$lp,n2=$A:1,n3=$A:2"
 for p in $tc1 $ec1; do until_ok 20 etc "$p" put k v || not_ok "three serve"; until_ok 20 bash -c "[ \$(etcdctl --endpoints 127.0.0.1:$p member list | grep -c ', n[123], ') = 3 ]"; done
 id_of() { etc "$1" member list | grep "$2" | cut -d, -f1; } # PORT PATTERN
-# What is an engine's own: ids, ports, the layout of an error.
-clean() { sed -E 's/.*"error":"(rpc error: )?([^"]*)".*/\2/; s/.*desc = //; s/^Error: //; s/[0-9a-f]{15,16}/ID/g; s/127\.0\.0\.1:[0-9]+/HOST/g; s/  +/ /g' | grep -E 'etcdserver|Member' | head -n 1; }
+# What is an engine's own: ids (etcd writes none of their leading zeros), ports, the layout of an error.
+clean() { sed -E 's/.*"error":"(rpc error: )?([^"]*)".*/\2/; s/.*desc = //; s/^Error: //; s/(Member|cluster) +[0-9a-f]+/\1 ID/g; s/127\.0\.0\.1:[0-9]+/HOST/g; s/  +/ /g' | grep -E 'etcdserver|Member' | head -n 1; }
 both() { # WHAT ETCDCTL-COMMAND..., with {pattern} for the id of that member
 	local what=$1 t e
 	shift
