@@ -319,8 +319,7 @@ class Lock:
         for it again."""
         if not self._live():
             raise Error(errno.EINVAL, f"the lock '{self.name}' was given back")
-        self._tie._check(_hand_over(self._handle))
-        self._tie._send()
+        self._tie._ask(_hand_over(self._handle))
 
     def release(self):
         """Gives it back, or stops waiting."""
@@ -465,6 +464,11 @@ class Tie:
         cannot go yet, and an error, is the next dispatch's."""
         _dispatch(self._handle)
 
+    def _ask(self, r):
+        """What was asked for goes at once, where the library took it."""
+        self._check(r)
+        self._send()
+
     # ---- waiting ----
 
     def fileno(self):
@@ -562,20 +566,17 @@ class Tie:
     def leave(self):
         if self.lease:
             self._going.add("lease")
-        self._check(_leave(self._open))
-        self._send()
+        self._ask(_leave(self._open))
 
     def register(self, name, *, instance="", address="", port=0, tags=None):
         """This program as a service of this host, while the place or the lease is held."""
         text = ",".join(f"{k}={v}" for k, v in (tags or {}).items())
-        self._check(_register(self._open, ctypes.byref(_Service(
+        self._ask(_register(self._open, ctypes.byref(_Service(
             name=_name(name), instance=_name(instance), address=_name(address),
             port=_fits(ctypes.c_uint16, port, "port"), tags=_name(text)))))
-        self._send()
 
     def unregister(self, name, instance=""):
-        self._check(_unregister(self._open, _name(name), _name(instance)))
-        self._send()
+        self._ask(_unregister(self._open, _name(name), _name(instance)))
 
     # ---- keys ----
 
