@@ -40,6 +40,11 @@
 #define REFUSED_MAX 64 /* connections that are refused, until they have shown which HTTP... */
 #define REFUSED_TIMEOUT NSEC_PER_SEC /* ...they want to hear it in */
 
+/* To somebody whose HTTP/1.1 is not read, before the connection ends. */
+#define LAST_ANSWER(status, length, text)                                    \
+        "HTTP/1.1 " status "\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: " length "\r\nConnection: close\r\n\r\n" text
+
 /* What a connection counts as. */
 enum kind {
         CLIENT,
@@ -441,9 +446,7 @@ static int input(struct conn *c, const void *p, size_t n)
 static int turn_away(struct conn *c, bool http1)
 {
         static const char text[] =
-                "HTTP/1.1 503 Service Unavailable\r\n"
-                "Content-Type: text/plain; charset=utf-8\r\nContent-Length: 21\r\n"
-                "Connection: close\r\n\r\ntoo many connections\n";
+                LAST_ANSWER("503 Service Unavailable", "21", "too many connections\n");
         int r = 0;
 
         c->told = true;
@@ -582,9 +585,7 @@ static void on_close(struct stream *s, const char *why)
 static const struct stream_ops stream_ops = {
         .patient = true,
         .what = "a client",
-        .not_tls = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
-                   "Content-Length: 35\r\nConnection: close\r\n\r\n"
-                   "this port speaks TLS: use https://\n",
+        .not_tls = LAST_ANSWER("400 Bad Request", "35", "this port speaks TLS: use https://\n"),
         .on_data = on_data,
         .on_fill = on_fill,
         .on_end = on_end,
