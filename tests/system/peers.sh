@@ -3,20 +3,13 @@
 # not be there, plaintext.
 # usage: BIN=build/release/bin DIR=build/peers-test tests/system/peers.sh
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/authority_lib.sh"
 
 FORGE=$(cd "$(dirname "$0")" && pwd)/forge.py
 BIN=$(cd "$BIN" && pwd) DIR=$(cd "$DIR" && pwd)
 HEARD="sent a malformed frame"
 cd "$DIR" || exit 1
-certificate() { # NAME SUBJECT SAN [EXTENDED-KEY-USAGES]
-	{
-		openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1.key" -out "$1.req" -subj "$2"
-		printf 'subjectAltName=%s\n%s' "$3" "${4:+extendedKeyUsage=$4
-}" >"$1.ext"
-		openssl x509 -req -in "$1.req" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$1.pem" -days 2 -extfile "$1.ext"
-	} >>openssl.log 2>&1
-}
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca 2>openssl.log
+authority ca
 for n in 1 2 3; do certificate m$n "/CN=core$n" "IP:127.77.0.$n" serverAuth,clientAuth; done
 certificate agent "/O=x/CN=agent" IP:127.77.0.2 clientAuth
 certificate other $'/CN=ev\nil' IP:127.77.0.9,DNS:other.example
@@ -94,10 +87,8 @@ for n in 1 2 3; do replica $n c$n; done
 until_ok 10 grep -q "Refused the answer of" n1.log || not_ok "it says so" "$(tail -n 2 n1.log)"
 if timeout 3 etcdctl --endpoints "127.0.0.1:$c1" put k v >/dev/null 2>&1; then not_ok "without either, such certificates are none" "it serves"; else ok "without either, such certificates are none"; fi
 over
-: >index
-printf '[ca]\ndefault_ca=d\n[d]\ndatabase=%s/index\ndefault_md=sha256\ndefault_crl_days=2\n' "$DIR" >ca.cnf
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca2.key -out ca2.pem -days 2 -subj /CN=ca2 2>>openssl.log
-openssl ca -config ca.cnf -keyfile ca2.key -cert ca2.pem -gencrl -out crl2.pem 2>>openssl.log
+authority ca2
+revoke ca2 crl2.pem
 for n in 1 2; do replica $n m$n --peer-crl-file crl2.pem; done
 until_ok 10 grep -q "Refused the answer of member .*: there is no revocation list of the CA that signed its certificate" n1.log && ok "a list of another CA is named" || not_ok "a list of another CA is named" "$(tail -n 2 n1.log)"
 over

@@ -3,6 +3,7 @@
 # way from an etcd to a core and back.
 # usage: BIN=build/release/bin DIR=build/settings-test tests/system/settings.sh [values unit tls sockets sizes moving]...
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/authority_lib.sh"
 
 BIN=$(cd "$BIN" && pwd)
 CORE=$BIN/tenure-core CTL=$BIN/tenurectl A=http://127.0.0.1
@@ -240,21 +241,6 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 }
 
 # ---- TLS ----
-certificate() { # NAME SUBJECT SAN
-	{
-		openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout "$1.key" -out "$1.req" -subj "$2"
-		printf 'subjectAltName=%s\n' "$3" >"$1.ext"
-		openssl x509 -req -in "$1.req" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$1.pem" -days 2 -extfile "$1.ext"
-	} >>openssl.log 2>&1
-}
-# revoke CERTIFICATE...: a list of those, in $CRL.
-revoke() {
-	local c
-	: >index && printf 'unique_subject = no\n' >index.attr && echo 01 >crlnumber
-	printf '[ca]\ndefault_ca=d\n[d]\ndatabase=%s/index\ncrlnumber=%s/crlnumber\ndefault_md=sha256\ndefault_crl_days=2\n' "$DIR" "$DIR" >ca.cnf
-	for c in "$@"; do openssl ca -config ca.cnf -keyfile ca.key -cert ca.pem -revoke "$c.pem"; done >>openssl.log 2>&1
-	openssl ca -config ca.cnf -keyfile ca.key -cert ca.pem -gencrl -out "$CRL" ${SINCE:+-crl_lastupdate "$SINCE"} ${EXPIRES:+-crl_nextupdate "$EXPIRES"} >>openssl.log 2>&1
-}
 # as CERTIFICATE COMMAND...: etcdctl with that certificate.
 as() { timeout 10 etcdctl --endpoints "https://127.0.0.1:$c" --cacert ca.pem --cert "$1.pem" --key "$1.key" "${@:2}" 2>&1; }
 secure() { # OPTION...: a replica with TLS for its clients
@@ -272,40 +258,39 @@ shakes() { openssl s_client -connect "127.0.0.1:$c" -CAfile ca.pem -cert good.pe
 tls() {
 	local c p f
 	read -r c p f < <(free_ports 3)
-	CRL=crl.pem
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca 2>openssl.log
+	authority ca
 	certificate server /CN=server IP:127.0.0.1
 	certificate good "/CN=good one" DNS:web1.example.org
 	certificate bad /CN=bad DNS:web2.example.org
 
 	# Revoked clients; the list may be out of date, but must be of the CA that signed.
-	revoke bad
+	revoke ca crl.pem bad
 	secure --client-crl-file crl.pem
 	takes "a client that nobody has revoked" good
 	takes_not "one whose certificate is revoked" bad
 	until_ok 5 logs "certificate revoked" && ok "which is logged" || not_ok "which is logged" "$(said tls)"
-	revoke good && kill -HUP "$PID"
+	revoke ca crl.pem good && kill -HUP "$PID"
 	until_ok 5 grep -q "certificates were reloaded" tls.log
 	takes_not "one that is revoked later, from the reload on" good
 	takes "and the other is not any more" bad
 	over
-	EXPIRES=20200101000000Z revoke bad
+	EXPIRES=20200101000000Z revoke ca crl.pem bad
 	secure --client-crl-file crl.pem
 	takes "an old list keeps nobody out" good
 	takes_not "whom it does not name" bad
 	over
-	revoke bad && openssl crl -in crl.pem -outform DER -out crl.der
+	revoke ca crl.pem bad && openssl crl -in crl.pem -outform DER -out crl.der
 	secure --client-crl-file crl.der
 	takes "a list in DER" good
 	takes_not "revokes as well" bad
 	over
-	SINCE=20400101000000Z EXPIRES=20410101000000Z revoke bad
+	SINCE=20400101000000Z EXPIRES=20410101000000Z revoke ca crl.pem bad
 	secure --client-crl-file crl.pem
 	takes "a list of tomorrow keeps nobody out" good
 	takes_not "whom it does not name, either" bad
 	over
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca2.key -out ca2.pem -days 2 -subj /CN=ca2 2>>openssl.log
-	: >index && openssl ca -config ca.cnf -keyfile ca2.key -cert ca2.pem -gencrl -out crl2.pem 2>>openssl.log
+	authority ca2
+	revoke ca2 crl2.pem
 	secure --client-crl-file crl2.pem
 	until_ok 10 listens
 	takes_not "a list of another CA keeps all out" good
