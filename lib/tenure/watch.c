@@ -218,8 +218,6 @@ static void on_message(struct rpc_call *call, struct view bytes)
         if (v->stream.call != call)
                 return;
         r = pb_unpack(&pb__watch_response__descriptor, bytes, &p);
-        if (r == 0 && p->header && p->header->revision < 0)
-                r = -EBADMSG;
         if (r == 0)
                 r = call_stream_heard(&v->stream, p->header);
         if (r == 0)
