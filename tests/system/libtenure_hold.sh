@@ -296,16 +296,21 @@ case_lock() {
 	end "$K"
 }
 
+# acts_by NAME LEASE: it may act by a lease that has ended: before it holds another one, or because it says that it holds this one
+# again. With another lease it may: on a busy machine that one is granted before the last of what it was asked is read.
+acts_by() { since "$1" | awk -v lease="$2" '/^held / {if ($2 == lease) bad = 1; exit} /^act: yes/ {bad = 1; exit} END {exit !bad}'; }
+
 # One that is stopped past its TTL goes on: it may not act, at once, and what it writes is refused.
 case_stale() {
 	MARK=()
-	local rounds=${ROUNDS:-200} i bad=0 refused=0 n=40 pids=()
+	local rounds=${ROUNDS:-200} i bad=0 refused=0 n=40 pids=() leases=()
 	export TENURE_ENDPOINTS=$URLS
 	for ((i = 0; i < n; i++)); do tie s$i own:1000; pids[i]=$PID; done
 	for ((i = 0; i < n; i++)); do hears s$i 10 '^held' "stale: $i" >/dev/null; done
 	for ((r = 0; r < rounds; r += n)); do
 		for ((i = 0; i < n; i++)); do
 			until_ok 10 says s$i act yes || { not_ok "stale: holds again" "$(tail -n 3 "$DIR/s$i.out")"; finish; exit 1; }
+			leases[i]=$(asks s$i lease)
 			mark s$i
 			echo "put guarded s$i-$r" >"$DIR/s$i.in"
 			until_ok 5 since_has s$i '^put: Success' || { bad=$((bad + 1)); not_ok "stale: what a holder writes" "$(tail -n 1 "$DIR/s$i.out")"; }
@@ -318,7 +323,7 @@ case_stale() {
 		for ((i = 0; i < n; i++)); do kill -CONT "${pids[i]}"; done
 		for ((i = 0; i < n; i++)); do
 			until_ok 5 sh -c "tail -n +$((MARK[s$i] + 1)) $DIR/s$i.out | grep -c '^act' | grep -q 2"
-			if since s$i | grep -q '^act: yes'; then bad=$((bad + 1)); not_ok "stale: one who was stopped may act" "$(since s$i | tr '\n' '|')"; fi
+			if acts_by s$i "${leases[i]}"; then bad=$((bad + 1)); not_ok "stale: one who was stopped may act" "$(since s$i | tr '\n' '|')"; fi
 			since s$i | grep -q '^put: Stale' && refused=$((refused + 1))
 		done
 	done
