@@ -35,7 +35,8 @@
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
 #define LOOKS 512 /* at connections, each time: 0.3 ms, and all of thousands are 10 to 50 */
 #define ENDS_AT_ONCE 256 /* calls of a connection that is gone: 8,000 of them are 10 ms */
-#define DOOMED 16        /* are known when all have been looked at; one goes each time */
+#define FEED_EVERY (2 * NSEC_PER_MSEC)
+#define DOOMED 16 /* are known when all have been looked at; one goes each time */
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
 #define REFUSED_MAX 64 /* connections that are refused, until they have shown which HTTP... */
 #define REFUSED_TIMEOUT NSEC_PER_SEC /* ...they want to hear it in */
@@ -75,6 +76,8 @@ RB_HEAD(hosts, host);
 struct conn {
         TAILQ_ENTRY(conn) next; /* of its crowd, or of those that end */
         TAILQ_ENTRY(conn) by_age;
+        TAILQ_ENTRY(conn) by_hunger;
+        bool hungry; /* it is there: large messages have begun, for which there was no room */
         struct server *server;
         struct host *host;
         struct stream *stream;
@@ -116,8 +119,10 @@ struct server {
         struct port ports[PORTS_MAX];
         size_t n_listeners;
         struct crowd crowds[N_KINDS];
-        struct conns by_age;         /* of all of them */
-        struct conns ending;         /* in none of these any more */
+        struct conns by_age; /* of all of them */
+        struct conns ending; /* in none of these any more */
+        struct conns hungry; /* who has waited for longest first */
+        struct loop_timer feeding;
         struct conn *look;           /* whose turn it is to be looked at; NULL: the first's */
         struct conn *worst[DOOMED];  /* of those who were, who holds most first; then NULL */
         struct conn *doomed[DOOMED]; /* the same of all, when that was known last */
@@ -219,6 +224,42 @@ static void forget(struct conn *list[static DOOMED], const struct conn *c)
                 list[n] = NULL;
 }
 
+static void set_hungry(struct conn *c, bool hungry)
+{
+        struct server *s = c->server;
+
+        if (hungry == c->hungry)
+                return;
+        c->hungry = hungry;
+        if (!hungry) {
+                TAILQ_REMOVE(&s->hungry, c, by_hunger);
+                return;
+        }
+        if (TAILQ_EMPTY(&s->hungry))
+                loop_timer_in(&s->feeding, FEED_EVERY);
+        TAILQ_INSERT_TAIL(&s->hungry, c, by_hunger);
+}
+
+/* Nobody says when others hold less: it is looked at while somebody waits for that. */
+static void on_feeding(struct loop_timer *t)
+{
+        struct server *s = container_of(t, struct server, feeding);
+        struct conn *c, *last = TAILQ_LAST(&s->hungry, conns);
+
+        for (int i = 0; i < LOOKS && (c = TAILQ_FIRST(&s->hungry)); i++) {
+                bool given = rpc_conn_give(c->rpc);
+
+                set_hungry(c, false);
+                set_hungry(c, rpc_conn_begs(c->rpc)); /* behind all others */
+                if (given)
+                        stream_kick(c->stream);
+                if (c == last)
+                        break;
+        }
+        if (!TAILQ_EMPTY(&s->hungry))
+                loop_timer_in(t, FEED_EVERY);
+}
+
 /* Nothing is reported of it any more, and nothing is read or sent. */
 static void conn_leave(struct conn *c)
 {
@@ -230,6 +271,7 @@ static void conn_leave(struct conn *c)
         TAILQ_REMOVE(&s->by_age, c, by_age);
         forget(s->worst, c);
         forget(s->doomed, c);
+        set_hungry(c, false);
         loop_timer_disarm(&c->timer);
         if (c->host)
                 count_tx(c, 0);
@@ -501,6 +543,7 @@ static void on_data(struct stream *s, struct view data)
                 return;
         if (c->http)
                 count_tx(c, beside_calls(c));
+        set_hungry(c, rpc_conn_begs(c->rpc));
         if (r < 0)
                 stream_close_after_tx(s); /* the GOAWAY that says why goes first */
         stream_kick(s);
@@ -542,6 +585,7 @@ static void on_fill(struct stream *s, struct buf *tx)
         else if (r < 0)
                 return conn_free(c);
         count_tx(c, beside_calls(c));
+        set_hungry(c, rpc_conn_begs(c->rpc));
         if (!c->ended && rpc_conn_backlog(c->rpc) < BACKLOG_LOW &&
             !(c->http && http_conn_is_full(c->http)))
                 stream_pause(s, false);
@@ -598,7 +642,10 @@ static void end_half_sent(struct rpc_call *call, void *arg)
 
         if (call->handler && (call->half || (call->unary && !call->ended))) {
                 /* Begun before the last look: the timer gives everyone one whole period. */
-                if (call->seen)
+                if (call->seen && rpc_call_begs(call))
+                        rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED,
+                                        "etcdserver: too many requests");
+                else if (call->seen)
                         rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
                                         "the request did not arrive in time");
                 call->seen = true;
@@ -838,6 +885,8 @@ int server_new(struct server **ret, struct loop *l, struct api *api,
                 TAILQ_INIT(&s->crowds[i].conns);
         TAILQ_INIT(&s->by_age);
         TAILQ_INIT(&s->ending);
+        TAILQ_INIT(&s->hungry);
+        loop_timer_init(&s->feeding, l, on_feeding);
         RB_INIT(&s->hosts);
         r = listen_on(s, cfg->urls, false, err, err_size);
         if (r == 0 && cfg->probe_urls)
@@ -887,6 +936,7 @@ struct server *server_free(struct server *s)
                 RB_REMOVE(hosts, &s->hosts, h);
                 h->server = NULL;
         }
+        loop_timer_disarm(&s->feeding);
         free(s);
         return NULL;
 }

@@ -18,6 +18,8 @@
 #define REQUESTS_A_TURN 64              /* of those that came in one go */
 #define IDLE_LOOKS 18                   /* without a request: then it has to go */
 #define BODY_MORE ((size_t) 64 << 10)   /* white space, names and unknown fields of a body */
+#define TEXT_AND_MESSAGE \
+        2 /* of a text that is read, what is kept: some of it, and its meaning */
 
 enum header {
         HEADER_OTHER,
@@ -449,6 +451,15 @@ static size_t read_head(struct http_conn *c, const char *p, size_t n)
         return done;
 }
 
+/* What half a message may come to. In chunks it may be as large as any. */
+static size_t expected(const struct http_conn *c)
+{
+        uint64_t most = 2 * c->limits.message_max + BODY_MORE,
+                 length = c->encodings > 0 ? most : c->parser.content_length;
+
+        return (size_t) (TEXT_AND_MESSAGE * min_of(length, most));
+}
+
 static void take_content(struct http_conn *c, struct view content)
 {
         struct exchange *x = &c->x;
@@ -456,8 +467,12 @@ static void take_content(struct http_conn *c, struct view content)
         x->body += content.len;
         if (is_too_long(c, x->body))
                 end_too_long(c);
-        if (x->call && x->method && gateway_input(x, content.p, content.len) < 0)
+        if (!x->call || !x->method)
+                return;
+        if (gateway_input(x, content.p, content.len) < 0)
                 c->nomem = true;
+        else if (x->reader && !rpc_call_is_small(json_reader_held(x->reader)))
+                rpc_call_want(x->call, expected(c));
 }
 
 static size_t read_body(struct http_conn *c, const uint8_t *p, size_t n)
@@ -504,7 +519,10 @@ static bool has_all(const struct http_conn *c)
 /* Whether what was brought waits to be taken: more of it is not looked at. */
 static bool waits(const struct http_conn *c)
 {
-        return c->stopped || has_all(c) || (c->x.call && rpc_call_has_input(c->x.call));
+        const struct rpc_call *call = c->x.call;
+
+        return c->stopped || has_all(c) ||
+               (call && (rpc_call_has_input(call) || rpc_call_begs(call)));
 }
 
 /* Reads what there is, up to the end of a request or to where it has to wait. */
@@ -809,7 +827,7 @@ bool http_conn_can_go_on(const struct http_conn *c)
 
 bool http_conn_look(struct http_conn *c)
 {
-        bool full = http_conn_is_full(c),
+        bool full = http_conn_is_full(c) && !(c->x.call && rpc_call_begs(c->x.call)),
              half = c->reading && (!c->x.call || c->x.over || c->ends),
              idle = !c->moved && !c->x.call, stuck = full && c->looked_full && !c->parsed,
              stays = !stuck && !(half && c->looked_half && !c->began) &&

@@ -132,6 +132,13 @@ size_t rpc_conn_backlog(const struct rpc_conn *c);
 /* How many bytes more may be held in @a. */
 size_t rpc_account_spare(const struct rpc_account *a);
 
+/* Server: whether a large message has begun, and waits for room for the rest. */
+bool rpc_call_begs(const struct rpc_call *call);
+bool rpc_conn_begs(const struct rpc_conn *c);
+/* Gives one its room, where there is some by now; returns whether it did. What follows from it
+ * is for the next output. */
+bool rpc_conn_give(struct rpc_conn *c);
+
 /* Bytes that are held for its calls, see struct rpc_account. */
 size_t rpc_conn_held(const struct rpc_conn *c);
 
@@ -289,6 +296,9 @@ void rpc_call_bring_end(struct rpc_call *call);
 /* So many bytes are held of a message that is not whole; 0: none has begun. They count as those
  * of half a message that comes by HTTP/2. */
 void rpc_call_half(struct rpc_call *call, size_t bytes);
+/* A message that has begun may take so many bytes: more of it is to be brought when the call
+ * begs for them no longer. They are its own until none is held of it (rpc_call_half()). */
+void rpc_call_want(struct rpc_call *call, size_t bytes);
 /* True while one of them waits to be taken: who brings a stream waits, too. */
 bool rpc_call_has_input(const struct rpc_call *call);
 

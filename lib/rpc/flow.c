@@ -2,9 +2,10 @@
  * Flow control: how much of a client's input is taken at a time, and how much is kept for it.
  *
  * Nobody is refused for being fast: the window of a stream is opened again when its message has
- * been taken; a message that does not fit into it is given room when there is some; a request
- * that would make a large answer, or wait with a large body, waits for its turn while the
- * connection holds much. Small requests - renewals, grants, locks - pass.
+ * been taken; a message that does not fit into it is given room when there is some, of which
+ * all is its own until it has come, so that no two wait for each other; a request that would
+ * make a large answer, or wait with a large body, waits for its turn while the connection holds
+ * much. Small requests - renewals, grants, locks - pass.
  */
 #include "rpc/internal.h"
 
@@ -170,6 +171,22 @@ static void get_in_line(struct call *k, struct calls *line)
         TAILQ_INSERT_TAIL(line, k, queued);
 }
 
+static bool was_given_room(const struct call *k)
+{
+        return k->room > 0 && !k->begs;
+}
+
+/* What was given and is not filled yet is held like what is. */
+static void count_reserved(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+        size_t now = was_given_room(k) ? less(k->room, k->in_memory + k->apart) : 0;
+
+        account(c, k->reserved, now);
+        c->reserved = c->reserved - k->reserved + now;
+        k->reserved = now;
+}
+
 static void give_room(struct rpc_conn *c);
 
 static void return_room(struct call *k)
@@ -182,6 +199,7 @@ static void return_room(struct call *k)
                 c->rooms -= k->room;
         k->begs = false;
         k->room = 0;
+        count_reserved(k);
         give_room(c);
 }
 
@@ -222,7 +240,7 @@ static void count_memory(struct call *k, struct buf *b, size_t *counted)
 
         if (b->cap > SMALL && buf_len(b) == 0 && !b->failed)
                 buf_fini(b);
-        else if (b->cap > TRIMMED)
+        else if (b->cap > TRIMMED && !(b == &k->in && was_given_room(k)))
                 buf_trim(b);
         *counted = b->cap > SMALL ? b->cap : buf_len(b);
         account(k->pub.conn, before, *counted);
@@ -235,6 +253,7 @@ void flow_in_changed(struct call *k, size_t before)
         c->in = c->in - before + buf_len(&k->in);
         c->received += buf_len(&k->in) - min_of(before, buf_len(&k->in));
         count_memory(k, &k->in, &k->in_memory);
+        count_reserved(k);
 }
 
 void flow_apart(struct call *k, size_t bytes)
@@ -245,6 +264,9 @@ void flow_apart(struct call *k, size_t bytes)
         c->received += bytes - min_of(k->apart, bytes);
         account(c, k->apart, bytes);
         k->apart = bytes;
+        if (bytes == 0 && k->room > 0)
+                return_room(k);
+        count_reserved(k);
 }
 
 void flow_out_changed(struct call *k, size_t before)
@@ -267,13 +289,17 @@ void flow_out_changed(struct call *k, size_t before)
 
 size_t rpc_conn_held(const struct rpc_conn *c)
 {
-        return c->in + c->out + c->charged;
+        return c->in + c->reserved + c->out + c->charged;
 }
 
 struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c)
 {
-        return (struct rpc_traffic){
-                .in = c->in, .out = c->out, .received = c->received, .taken = c->taken};
+        bool waits_for_us = c->rooms == 0 && rpc_conn_begs(c);
+
+        return (struct rpc_traffic){.in = waits_for_us ? 0 : c->in,
+                                    .out = c->out,
+                                    .received = c->received,
+                                    .taken = c->taken};
 }
 
 /* What the services hold for answers to its calls. */
@@ -448,12 +474,54 @@ static void give_room(struct rpc_conn *c)
         struct call *k;
 
         while ((k = TAILQ_FIRST(&c->beggars)) &&
-               (c->rooms == 0 || c->rooms + k->room <= ROOMS_MAX)) {
+               (c->rooms == 0 || c->rooms + k->room <= ROOMS_MAX) &&
+               rpc_call_may_hold(&k->pub, k->room)) {
                 TAILQ_REMOVE(&c->beggars, k, begging);
                 k->begs = false;
                 c->rooms += k->room;
-                widen(k, (int32_t) k->room);
+                if (c->h2) {
+                        /* All at once, or it would grow by copies. */
+                        buf_expect(&k->in, less(FRAME_HEADER + k->room, buf_len(&k->in)));
+                        widen(k, (int32_t) k->room);
+                }
+                count_reserved(k);
         }
+}
+
+/* Counted in `rooms` once it is given. */
+static void beg(struct call *k, size_t bytes)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        if (k->room > 0)
+                return;
+        k->begs = true;
+        TAILQ_INSERT_TAIL(&c->beggars, k, begging);
+        k->room = bytes;
+        give_room(c);
+}
+
+void rpc_call_want(struct rpc_call *pub, size_t bytes)
+{
+        beg(call_of(pub), bytes);
+}
+
+bool rpc_call_begs(const struct rpc_call *pub)
+{
+        return container_of(pub, const struct call, pub)->begs;
+}
+
+bool rpc_conn_begs(const struct rpc_conn *c)
+{
+        return !TAILQ_EMPTY(&c->beggars);
+}
+
+bool rpc_conn_give(struct rpc_conn *c)
+{
+        const struct call *first = TAILQ_FIRST(&c->beggars);
+
+        give_room(c);
+        return TAILQ_FIRST(&c->beggars) != first;
 }
 
 /* Half a window may be ours to give back and not be given back yet. */
@@ -465,15 +533,8 @@ void flow_half(struct call *k, size_t len)
                 return;
         if (c->in > IN_MAX || (is_over(c) && c->in > c->limits.message_max + IN_SPARE))
                 return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED, c->limits.too_many);
-        if (k->room > 0 || k->begs ||
-            FRAME_HEADER + len <=
-                    (size_t) max_of(window_of(k), (int32_t) RPC_STREAM_WINDOW) / 2)
-                return;
-        /* Counted in `rooms` once it is given. */
-        k->begs = true;
-        TAILQ_INSERT_TAIL(&c->beggars, k, begging);
-        k->room = len;
-        give_room(c);
+        if (FRAME_HEADER + len > (size_t) max_of(window_of(k), (int32_t) RPC_STREAM_WINDOW) / 2)
+                beg(k, len);
 }
 
 void flow_taken(struct call *k)

@@ -31,7 +31,8 @@ struct call {
         size_t header_bytes;          /* of the request, decoded */
         size_t window;   /* bytes that the other side has not been given back: server: of `in`;
                             client: that came while its handler takes no message */
-        size_t room;     /* server: what a large message was given beside the window */
+        size_t room;     /* server: what a large message was given beside the window... */
+        size_t reserved; /* ...and of that, what it does not fill yet */
         size_t cost;     /* by itself, with its headers */
         size_t request;  /* what its request takes elsewhere */
         size_t charge;   /* all that, and what else it costs elsewhere */
@@ -88,7 +89,8 @@ struct rpc_conn {
         size_t charged;           /* by the services, for what waits for the log, say, and... */
         size_t cost;              /* ...of that what the calls cost by themselves... */
         size_t requests;          /* ...and their requests */
-        size_t rooms;             /* given for large messages */
+        size_t rooms;             /* given for large messages... */
+        size_t reserved;          /* ...and not filled yet */
         size_t idle_frames;       /* that brought nothing */
         uint64_t came, reported;  /* frames, and those of them that nghttp2 has reported */
         uint8_t head[9];          /* of the next frame, as far as it came */

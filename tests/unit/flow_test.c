@@ -186,6 +186,46 @@ TEST(large_messages_come_one_after_the_other)
         end(&c, &s);
 }
 
+/* All that may be held is held for others: a large message waits, half of it is not taken, and
+ * what is small passes. With its room it is held like what is filled, from the first byte. */
+TEST(a_large_message_waits_for_what_others_hold)
+{
+        const size_t max = 64 << 20;
+        struct rpc_call *large, *small;
+        struct rpc_conn *c, *s;
+        uint8_t *big = calloc(1, 1500 * KB);
+
+        begin(&c, &s, max);
+        w.all.held = w.host.held = max;
+        CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &large), 0);
+        CHECK_EQ(rpc_call_send(large, big, 1500 * KB), 0);
+        rpc_call_end(large);
+        pump(c, s);
+        CHECK_EQ(w.got, 0);
+        CHECK(rpc_conn_begs(s));
+        CHECK(!rpc_conn_give(s));
+        CHECK(w.all.wanted);
+        /* the first window was the default one, in a buffer that doubles */
+        CHECK(w.all.held < max + 130 * KB);
+        CHECK_EQ(rpc_conn_traffic(s).in, 0); /* it is not its fault */
+        CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &small), 0);
+        CHECK_EQ(rpc_call_send(small, "x", 1), 0);
+        rpc_call_end(small);
+        pump(c, s);
+        CHECK_EQ(w.got, 1);
+        w.all.held -= max;
+        w.host.held -= max;
+        CHECK(rpc_conn_give(s));
+        CHECK(!rpc_conn_begs(s));
+        CHECK(w.all.held >= 1500 * KB);
+        pump(c, s);
+        CHECK_EQ(w.got, 2);
+        CHECK_EQ(w.refused, 0);
+        free(big);
+        end(&c, &s);
+        CHECK_EQ(w.all.held, 0);
+}
+
 /* A client that asks for much and reads nothing: what is made for it has a bound, and all comes
  * once it reads. */
 TEST(large_answers_wait_for_the_reader)
