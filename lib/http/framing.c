@@ -19,23 +19,26 @@ static bool in_request_line(struct head *h, uint8_t ch)
         return (h->seen >> 24 & 0xffffffffff) == VERSION; /* and two numbers, and a dot */
 }
 
-/* In a field nothing counts but the end of its line. */
-static size_t in_field(const char *p, size_t n)
+static bool is_text(uint8_t ch)
 {
-        const char *lf = memchr(p, '\n', n), *cr = memchr(p, '\r', lf ? (size_t) (lf - p) : n);
+        return (ch >= ' ' && ch != 0x7f) || ch == '\t';
+}
 
-        return cr ? (size_t) (cr - p) : lf ? (size_t) (lf - p) : n;
+static size_t text_len(const char *p, size_t n)
+{
+        size_t i = 0;
+
+        while (i < n && is_text((uint8_t) p[i]))
+                i++;
+        return i;
 }
 
 bool head_is_plain(struct head *h, const char *p, size_t n)
 {
-        for (size_t i = 0; i < n; i++) {
-                uint8_t ch = (uint8_t) p[i], before = (uint8_t) h->seen;
+        size_t len = 1;
 
-                if (h->at == HEAD_FIELDS && !is_line_end(before) && !is_line_end(ch)) {
-                        i += in_field(p + i, n - i) - 1;
-                        continue;
-                }
+        for (size_t i = 0; i < n; i += len, len = 1) {
+                uint8_t ch = (uint8_t) p[i], before = (uint8_t) h->seen;
 
                 if ((before == '\r' && ch != '\n') || (before == '\n' && is_blank(ch)))
                         return false;
@@ -43,6 +46,11 @@ bool head_is_plain(struct head *h, const char *p, size_t n)
                         h->at = HEAD_REQUEST_LINE;
                 if (h->at == HEAD_REQUEST_LINE && !in_request_line(h, ch))
                         return false;
+                if (h->at == HEAD_FIELDS && !is_line_end(ch)) {
+                        len = text_len(p + i, n - i);
+                        if (len == 0)
+                                return false;
+                }
                 h->seen = h->seen << 8 | ch;
         }
         return true;
@@ -64,11 +72,6 @@ static int digit_of(uint8_t ch)
         if (ch >= '0' && ch <= '9')
                 return ch - '0';
         return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
-
-static bool is_text(uint8_t ch)
-{
-        return (ch >= ' ' && ch != 0x7f) || ch == '\t';
 }
 
 /* "1f", and then the end of the line or ";name=value". No space: before and behind the number

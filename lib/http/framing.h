@@ -24,10 +24,11 @@ struct head {
         uint64_t seen; /* the bytes that came last, the latest lowest */
 };
 
-/* Whether it goes on as everybody reads it (RFC 9112, 2.2, 3 and 5.2), where the parser takes
- * it. That one, as Debian builds it, takes any byte for the LF behind a CR, any four for
- * "TTP/", a request line with more spaces or without a version, and fields that go on in the
- * next line. Who passed them on may have seen other lines. */
+/* Whether it goes on as everybody reads it (RFC 9112, 2.2, 3 and 5.2; RFC 9110, 5.5), where the
+ * parser takes it. That one, as Debian builds it, takes any byte for the LF behind a CR, any
+ * four for "TTP/", a request line with more spaces or without a version, fields that go on in
+ * the next line, and control characters in them: a NUL would end what is read as text. Who
+ * passed them on may have seen other lines, or more of a field. */
 bool head_is_plain(struct head *h, const char *p, size_t n);
 
 enum body_at {

@@ -221,7 +221,7 @@ static void talk(const char *in, const char *answer, bool ends)
 /* Fields are passed over in one go where they come in one. */
 TEST(a_head_is_judged_the_same_in_pieces)
 {
-        static const char of[] = "ab: \t\r\n\r\n";
+        static const char of[] = "ab: \t\x01\r\n\r\n";
         unsigned plain = 0;
 
         for (int i = 0; i < 20000; i++) {
@@ -238,6 +238,24 @@ TEST(a_head_is_judged_the_same_in_pieces)
                 plain += good;
         }
         CHECK(plain > 500 && plain < 19500);
+}
+
+/* A NUL would end a token, or a "chunked", behind which more has come. */
+TEST(a_field_has_no_control_characters)
+{
+        static const char text[] = "GET / HTTP/1.1\r\nAuthorization: good?evil\r\n\r\n";
+
+        for (int ch = 0; ch < 256; ch++) {
+                char head[sizeof(text)];
+                struct head h = {0};
+
+                if (ch == '\r' || ch == '\n') /* these end it, or not */
+                        continue;
+                memcpy(head, text, sizeof(text));
+                *strchr(head, '?') = (char) ch;
+                CHECK_EQ(head_is_plain(&h, head, strlen(text)),
+                         ch == '\t' || (ch >= ' ' && ch != 0x7f));
+        }
 }
 
 TEST(resources)
