@@ -556,7 +556,7 @@ static int run(struct locking *l, char **argv, int64_t token)
         snprintf(text, sizeof(text), "%" PRId64, token);
         setenv("TENURE_LOCK_KEY", l->key, 1);
         setenv("TENURE_TOKEN", text, 1);
-        setenv("TENURE_LOCK_REVISION", text, 1); /* its name before there were others */
+        setenv("TENURE_LOCK_REVISION", text, 1); /* the same, whatever runs below sets */
         do {
                 r = keeper_run(&job, &end);
                 if (r < 0)

@@ -42,10 +42,13 @@ static int not_mine(const struct guard *g, const char *why)
 
 /* ---- what it is guarded by ---- */
 
-/* Below `tenurectl lock`: the place that the lock was taken with, and that lock's token. */
+/* Below `tenurectl lock`: the place that the lock was taken with, and that lock's token. In a
+ * task of `tenurectl work` below it $TENURE_TOKEN is the task's; the lock's own variables are
+ * still of one lock. Who passes on what has always been documented has no revision. */
 static int read_environment(struct guard *g)
 {
-        const char *key = getenv("TENURE_LOCK_KEY"), *token = getenv("TENURE_TOKEN");
+        const char *key = getenv("TENURE_LOCK_KEY"), *revision = getenv("TENURE_LOCK_REVISION");
+        const char *token = revision ? revision : getenv("TENURE_TOKEN");
         const char *slash = key ? strrchr(key, '/') : NULL;
         char *end = NULL;
 
@@ -61,8 +64,10 @@ static int read_environment(struct guard *g)
                 return 0;
         g->token = token ? strtoll(token, &end, 10) : 0;
         if (g->token <= 0 || *end)
-                return ctl_fail("$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY", -EINVAL,
-                                NULL);
+                return ctl_fail(revision ? "$TENURE_LOCK_REVISION is not the token of "
+                                           "$TENURE_LOCK_KEY"
+                                         : "$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY",
+                                -EINVAL, NULL);
         return 0;
 }
 

@@ -86,6 +86,25 @@ E del --prefix job/ >/dev/null; kill "$LOCKER"; wait "$LOCKER" 2>/dev/null; lock
 ended token "the lock was lost, and the host has it again, with another token" 124 "the lock 'job' has been given up or lost since; nothing was written"
 kill "$LOCKER"; wait "$LOCKER" 2>/dev/null; until_ok 5 waits 0
 
+# A task below a lock has a token of its own in $TENURE_TOKEN; what is guarded by the lock goes by the lock's. Below a task it is the lock's.
+cat >"$DIR/inner" <<END
+#!/bin/sh
+"$BIN/tenurectl" --bus=unix:abstract=tenure-agents-$$-h1 put /p/inner "\$1" --lock=job
+echo "\$? \$TENURE_TOKEN \$TENURE_TASK" >"$DIR/\$1.end"
+exec sleep 60
+END
+chmod 755 "$DIR/inner"
+H=("$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h1")
+locker h1 "${H[@]}" work g --tasks=1 --name=x --ttl=2s -- "$DIR/inner" in-work
+until_ok 10 test -s "$DIR/in-work.end"; is "in a task below the lock" "$(awk '{print $1, $3}' "$DIR/in-work.end")" "0 1"
+kill "$LOCKER"; wait "$LOCKER" 2>/dev/null; until_ok 5 waits 0
+start work.h1 "${H[@]}" work g --tasks=1 --name=y --ttl=2s -- "${H[@]}" lock job -- "$DIR/inner" in-both; WORK=$PID
+until_ok 10 test -s "$DIR/in-both.end"; is "in a lock below a task" "$(awk '{print $1, $3}' "$DIR/in-both.end")" "0 1"
+kill "$WORK"; wait "$WORK" 2>/dev/null; until_ok 5 waits 0
+start work.h1 "${H[@]}" lock outer -- "${H[@]}" lock job -- "$DIR/inner" in-locks; WORK=$PID
+until_ok 10 test -s "$DIR/in-locks.end"; is "in a lock below another one" "$(awk '{print $1}' "$DIR/in-locks.end")" 0
+kill "$WORK"; wait "$WORK" 2>/dev/null; until_ok 5 waits 0
+
 # What a command of the lock has left behind knows what it was left by.
 ctl h1 lock job -- sh -c 'env | grep ^TENURE_' >"$DIR/env"
 # shellcheck disable=SC2046 # one word a line
