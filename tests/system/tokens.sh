@@ -113,6 +113,20 @@ say old "COMMIT;"
 at=$(lines old); does old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;"; does new "SELECT tenure.check_token('r', 13);"; does old "SELECT tenure.check_token('r', 12); COMMIT;"
 has "at repeatable read it is refused, too" "$(last old "$at")" "40001|TN001"
 
+# A snapshot is older than what it has waited for: a new holder's first transaction would not see what the old one has left.
+refused_or_waits() { last new "$1" | grep -q TN003 || waits 1; }
+for level in "REPEATABLE READ" SERIALIZABLE; do
+	sql "TRUNCATE ledger; DELETE FROM tenure.tokens WHERE resource = 'snap'; SELECT tenure.check_token('snap', 5)" >/dev/null
+	does old "BEGIN; SELECT tenure.check_token('snap', 5); INSERT INTO ledger (token) VALUES (5);"
+	at=$(lines new); asked new "BEGIN ISOLATION LEVEL $level; SELECT tenure.check_token('snap', 6); INSERT INTO ledger (token) SELECT 1000 + count(*) FROM ledger; COMMIT;"
+	until_ok 5 refused_or_waits "$at"; say old "COMMIT;"; did new
+	is "$level: a new token is not begun with, and nothing is written by what was there before" "$(last new "$at" | grep -c TN003) $(sql 'SELECT max(token) FROM ledger')" "1 5"
+	is "$level: by a transaction of its own it is" "$(sql "SELECT tenure.check_token('snap', 6)"; PGOPTIONS="-c default_transaction_isolation=${level/ /\\ }" sql "SELECT tenure.check_token('snap', 6); INSERT INTO ledger (token) SELECT 1000 + count(*) FROM ledger"; sql 'SELECT max(token) FROM ledger')" "
+
+1001"
+done
+sql "TRUNCATE ledger" >/dev/null
+
 # The trigger.
 sql "CREATE TABLE guarded (n int); CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guarded FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('g')"
 has "a table with the trigger: nothing without a token" "$(sql 'INSERT INTO guarded VALUES (1)')" "there is no token for the resource \"g\""

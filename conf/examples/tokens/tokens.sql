@@ -13,7 +13,8 @@ CREATE TABLE tenure.tokens (
 );
 
 -- Call it first in each transaction, before anything is read. It raises TN001 if a larger token has been seen. Otherwise a
--- transaction with a larger one waits until this one has ended, and this one has waited for those with smaller ones.
+-- transaction with a larger one waits until this one has ended, and this one has waited for those with smaller ones. At REPEATABLE READ
+-- and SERIALIZABLE it sees the state of before that wait, so there a token that is larger than any before raises TN003.
 CREATE FUNCTION tenure.check_token(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -30,6 +31,11 @@ BEGIN
 			-- The usual case. Several transactions of one holder may go on side by side.
 			SELECT t.token INTO seen FROM tenure.tokens t WHERE t.resource = check_token.resource FOR SHARE;
 		ELSIF seen IS NULL OR seen < check_token.token THEN
+			IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+				RAISE EXCEPTION 'the token % for the resource "%" is new, and this transaction may not see what the holders before it have left',
+					check_token.token, check_token.resource
+					USING ERRCODE = 'TN003', HINT = 'Call tenure.check_token() once in a transaction of its own at READ COMMITTED, then begin this one anew.';
+			END IF;
 			-- Not after a lock that others may share: two that have it and want more would wait for each other.
 			INSERT INTO tenure.tokens AS t (resource, token) VALUES (check_token.resource, check_token.token)
 				ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, since = clock_timestamp()
