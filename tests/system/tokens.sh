@@ -139,6 +139,20 @@ sql "CREATE ROLE teller LOGIN; GRANT ALL ON guarded TO teller"
 has "a role that was not let in cannot lock others out" "$(PGUSER=teller sql "SELECT tenure.check_token('g', 99)")" "permission denied for schema tenure"
 is "and can write what it may, with a token" "$(PGUSER=teller PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 4')" ""
 
+# Statement triggers are of the table that a statement names; row triggers come to the partitions, those to come as well.
+sql "CREATE TABLE parted (n int, part int) PARTITION BY LIST (part); CREATE TABLE parted1 PARTITION OF parted FOR VALUES IN (1);
+	CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON parted FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('p');
+	CREATE TRIGGER token_row AFTER INSERT OR UPDATE OR DELETE ON parted FOR EACH ROW EXECUTE FUNCTION tenure.require_token('p');
+	CREATE TABLE parted2 PARTITION OF parted FOR VALUES IN (2)"
+is "partitions: with a token" "$(PGOPTIONS='-c tenure.token=6' sql 'INSERT INTO parted VALUES (1, 1), (2, 2)')" ""
+for s in 'INSERT INTO parted VALUES (3, 1)' 'UPDATE parted SET part = 2 WHERE part = 1' 'DELETE FROM parted' 'TRUNCATE parted' 'INSERT INTO parted2 VALUES (3, 2)' 'UPDATE parted1 SET n = 3' 'DELETE FROM parted2' "COPY parted2 FROM PROGRAM 'echo 3 2 | tr \" \" \"\\t\"'"; do
+	has "partitions, with an older one: no $s" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"p\" is refused"
+done
+is "partitions: they are as they were" "$(sql 'SELECT n, part FROM parted ORDER BY n')" "1|1
+2|2"
+sql "GRANT ALL ON parted TO teller"
+has "a role with rights on the partitioned table alone cannot name a partition" "$(PGUSER=teller PGOPTIONS='-c tenure.token=5' sql 'TRUNCATE parted1')" "permission denied for table parted1"
+
 # Many, at random: each takes a number, waits for a moment, and writes with it or rolls back.
 sql "TRUNCATE ledger; CREATE SEQUENCE numbers START 100"
 for _ in $(seq 150); do

@@ -61,6 +61,11 @@ $$;
 --   CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON TABLE
 --   	FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('RESOURCE');
 --
+-- It fires for statements that name TABLE. A partitioned table needs one for its rows, too, which PostgreSQL gives to every partition:
+--
+--   CREATE TRIGGER token_row AFTER INSERT OR UPDATE OR DELETE ON TABLE
+--   	FOR EACH ROW EXECUTE FUNCTION tenure.require_token('RESOURCE');
+--
 -- The token is the setting tenure.token of the session or transaction, such as by PGOPTIONS="-c tenure.token=$TENURE_TOKEN".
 CREATE FUNCTION tenure.require_token() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
