@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # What programs of libtenure's do, under valgrind: nothing is read that was not written, nothing is used after its end, and
 # tenure_free() leaves nothing behind. On one replica of tenure-core.
-# usage: BIN=build/release/bin DIR=build/libtenure-valgrind tests/system/libtenure_valgrind.sh
+# usage: BIN=build/release/bin DIR=build/libtenure-valgrind [SEED=n] tests/system/libtenure_valgrind.sh
 . "$(dirname "$0")/lib.sh"
 command -v valgrind >/dev/null || { skip "libtenure under valgrind" "no valgrind here"; finish; exit; }
 TOP=$(cd "$(dirname "$0")/../.." && pwd)
 SO=$(realpath "$BIN/../so")
 read -r c p < <(free_ports 2)
 export TENURE_ENDPOINTS=http://127.0.0.1:$c
-for f in tie libtenure_calls libtenure_cache work_member; do
+for f in tie libtenure_calls libtenure_cache libtenure_random work_member; do
 	gcc -std=gnu11 -g -O1 -Wall -Wextra -Werror -I"$TOP/lib/tenure" -o "$DIR/$f" "$TOP/tests/system/$f.c" -L"$SO" -ltenure -Wl,-rpath,"$SO" || { not_ok "$f.c compiles"; finish; exit 1; }
 done
 start_replica core "$c" "$p"
@@ -34,6 +34,11 @@ gcc -g -I"$TOP/lib/tenure" -o "$DIR/leaks" "$DIR/leaks.c" -L"$SO" -ltenure -Wl,-
 whole leases "$DIR/libtenure_calls" leases
 whole named "$DIR/libtenure_calls" named
 whole puts "$DIR/libtenure_calls" puts 500
+
+# Everything in any order: what is begun is freed at once, or in the middle, or never; forks, and no descriptors.
+SEED=${SEED:-$RANDOM}
+whole "random $SEED" "$DIR/libtenure_random" "$SEED" 10
+has "it has had locks and tasks" "$(tail -n 1 "$DIR/random $SEED.log")" "refused [0-9]+, locks and tasks [1-9]"
 
 # A session with a service, a lock that is handed over, guarded writes.
 for t in a b; do
