@@ -39,14 +39,7 @@ CFLAGS_ALL += -O1 -fsanitize=thread
 LDFLAGS += -fsanitize=thread
 else
 CFLAGS_ALL += -O2 -D_FORTIFY_SOURCE=2
-ifneq ($(findstring gcc,$(CC)),)
-# The programs are optimized as a whole. The tests take the same objects as they are: ld's --wrap reaches no call within a whole.
-CFLAGS_ALL += -flto=auto -ffat-lto-objects
-PROGRAM_LDFLAGS := $(LDFLAGS) -O2 -flto=auto
-LDFLAGS += -fno-lto
 endif
-endif
-PROGRAM_LDFLAGS ?= $(LDFLAGS)
 CFLAGS_ALL += $(CPPFLAGS) $(CFLAGS)
 
 LIB_SRC := $(wildcard lib/*/*.c)
@@ -132,7 +125,7 @@ $(O)/libtenure-all.a: $(LIB_OBJ)
 # The library: lib/tenure and, of the folders below it, what that needs; it shows what its header has.
 SO_OBJ := $(patsubst %.c,$(O)/pic/%.o,$(wildcard lib/tenure/*.c))
 SO_BELOW := $(patsubst %.c,$(O)/pic/%.o,$(wildcard $(patsubst %,lib/%/*.c,base wire session rpc member loop bus client))) $(O)/pic/gen/wire/rpc.pb-c.o
-PIC := -fPIC -fno-lto -fno-semantic-interposition -DLOG_LEVEL_FIRST=-1
+PIC := -fPIC -fno-semantic-interposition -DLOG_LEVEL_FIRST=-1
 
 $(O)/pic/gen/%.o: $(O)/gen/%.c
 	@mkdir -p $(@D)
@@ -158,7 +151,7 @@ $(O)/so/libtenure.pc: lib/tenure/libtenure.pc.in
 define program
 $(O)/bin/$(1): $$(patsubst %.c,$(O)/%.o,$$(wildcard $(2)/*.c)) $(O)/libtenure-all.a
 	@mkdir -p $$(@D)
-	$$(CC) $(PROGRAM_LDFLAGS) -o $$@ $$^ $$(LDLIBS)
+	$$(CC) $$(LDFLAGS) -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),agent/$(p))))
 
