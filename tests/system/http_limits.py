@@ -86,6 +86,9 @@ silent = [connect() for _ in range(MANY)]
 grown = descriptors() - before - LIMIT
 report(grown <= 80, "few of those that say nothing have a descriptor", f"{grown} of {MANY}")
 report(served(PROBES, b"/readyz") is not None, "probes are answered meanwhile")
+# They are taken in the order in which they came: once this one is told, none of the others waits to take a place that is free.
+got, clean = asked(GET % b"/version")
+report(got.startswith(b"HTTP/1.1 503 "), "one more is told, behind all of them", str(got))
 held.pop().close()
 end = time.monotonic() + 5
 while not (again := served()) and time.monotonic() < end:
