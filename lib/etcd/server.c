@@ -437,7 +437,7 @@ static struct rpc_limits limits_of(const struct conn *c)
                 .message_max = s->cfg.request_max,
                 .calls_max = CALLS_MAX,
                 .too_large = "etcdserver: request is too large",
-                .too_many = "etcdserver: too many requests",
+                .too_many = status_too_many.text,
                 .account = &c->host->account,
                 .busy = api_busy(s->api),
         };
@@ -643,8 +643,7 @@ static void end_half_sent(struct rpc_call *call, void *arg)
         if (call->handler && (call->half || (call->unary && !call->ended))) {
                 /* Begun before the last look: the timer gives everyone one whole period. */
                 if (call->seen && rpc_call_begs(call))
-                        rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED,
-                                        "etcdserver: too many requests");
+                        rpc_call_finish(call, status_too_many.code, status_too_many.text);
                 else if (call->seen)
                         rpc_call_finish(call, RPC_DEADLINE_EXCEEDED,
                                         "the request did not arrive in time");

@@ -18,8 +18,6 @@
 #define REQUESTS_A_TURN 64              /* of those that came in one go */
 #define IDLE_LOOKS 18                   /* without a request: then it has to go */
 #define BODY_MORE ((size_t) 64 << 10)   /* white space, names and unknown fields of a body */
-#define TEXT_AND_MESSAGE \
-        2 /* of a text that is read, what is kept: some of it, and its meaning */
 
 enum header {
         HEADER_OTHER,
@@ -385,12 +383,17 @@ static void end_request(struct http_conn *c)
                 rpc_call_bring_end(x->call);
 }
 
+static uint64_t body_max(const struct http_conn *c)
+{
+        return 2 * c->limits.message_max + BODY_MORE;
+}
+
 /* Of a body, as it is announced or as it came. One in chunks may go on in a stream. */
 static bool is_too_long(const struct http_conn *c, uint64_t length)
 {
         bool is_endless = c->x.method && c->x.method->client_streams && c->encodings > 0;
 
-        return !is_endless && length > 2 * c->limits.message_max + BODY_MORE;
+        return !is_endless && length > body_max(c);
 }
 
 static void end_too_long(struct http_conn *c)
@@ -451,13 +454,14 @@ static size_t read_head(struct http_conn *c, const char *p, size_t n)
         return done;
 }
 
-/* What half a message may come to. In chunks it may be as large as any. */
+/* What half a message may come to: some of its text is kept, and what it means. In chunks it
+ * may be as large as any. */
 static size_t expected(const struct http_conn *c)
 {
-        uint64_t most = 2 * c->limits.message_max + BODY_MORE,
+        uint64_t most = body_max(c),
                  length = c->encodings > 0 ? most : c->parser.content_length;
 
-        return (size_t) (TEXT_AND_MESSAGE * min_of(length, most));
+        return (size_t) (2 * min_of(length, most));
 }
 
 static void take_content(struct http_conn *c, struct view content)

@@ -255,7 +255,7 @@ GRPC = 1500000
 
 
 def put_by_grpc():
-    """A connection that has begun a large put by gRPC, and how to send more of it."""
+    """A connection that has begun a large put by gRPC."""
     s = h2raw.connect(PORT)
     s.sendall(h2raw.frame(h2raw.HEADERS, h2raw.END_HEADERS, 1, h2raw.headers(b"/etcdserverpb.KV/Put")) +
               h2raw.frame(h2raw.DATA, 0, 1, b"\0" + GRPC.to_bytes(4, "big")))
