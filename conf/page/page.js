@@ -1087,7 +1087,7 @@ function drawCounts() {
 		if (!li || li.dataset.of !== word + search) {
 			const e = make("li"), what = search ? make("button", color, word) : make("span", "", word);
 			e.dataset.of = word + search;
-			e.append(make("b"), what);
+			e.append(...(word === "revision" ? [what, make("b")] : [make("b"), what])); // "30 members", but "revision 168"
 			if (search) {
 				what.type = "button";
 				what.title = "Search for these";
@@ -1099,7 +1099,7 @@ function drawCounts() {
 				box.append(e);
 			li = e;
 		}
-		setText(li.firstChild, numberText(n));
+		setText(li.querySelector("b"), numberText(n));
 	});
 }
 
