@@ -51,7 +51,7 @@ TREE=$A/build/deb/tenure-${V1%-*}
 # What was compiled is there.
 within sh -c 'cd "$1" && DEB_BUILD_OPTIONS=nocheck dpkg-buildpackage --build=binary --no-sign --no-pre-clean' sh "$TREE" >"$DIR/next.log" 2>&1 || { not_ok "the next version" "$(tail -n 5 "$DIR/next.log")"; finish; exit 1; }
 cp "$A/build/deb/"*"_${V2}_"*.deb "$DIR/debs/2" && rm "$DIR"/debs/*/*-dbgsym_*
-[ -z "$SUITE" ] || tree_fetch "$DIR/debs/1"
+[ -z "$SUITE" ] || { tree_fetch "$DIR/debs/1"; tree_tooz "$(echo "$TREE"/build/*/bin/tenure-core)"; }
 
 # ---- hosts: h1 with the core, who listens; h2, to which things happen
 hosts_can 2
@@ -80,11 +80,11 @@ prop() { on "$1" systemctl show -P "$3" "$2"; }
 held() { on "$1" tenurectl status >/dev/null 2>&1; }
 lease() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LeaseId; }
 program() { on "$1" readlink "/proc/$(prop "$1" "$2" MainPID)/exe"; }
-# All that is there, but what any installation and systemd leave; of settings and users also what is in them. Below /usr only
-# what the packages may have put there.
+# All that is there, but what any installation, systemd and a profiler (perf keeps the programs it saw in ~/.debug) leave; of
+# settings and users also what is in them. Below /usr only what the packages may have put there.
 left_behind() { # HOST
 	on "$1" sh -c 'find /etc /opt /srv /root /home /var /run -xdev \( -path /var/cache -o -path /var/log -o -path /var/tmp -o -path /var/lib/apt -o -path /var/lib/dpkg \
-		-o -path /run/systemd -o -path /run/log -o -path /run/udev -o -path /run/user \) -prune -o -printf "%p %y %m %U:%G\n"
+		-o -path /run/systemd -o -path /run/log -o -path /run/udev -o -path /run/user -o -path /root/.debug \) -prune -o -printf "%p %y %m %U:%G\n"
 		find /usr -name "*tenure*" -printf "%p %y %m %U:%G\n"
 		find /etc -type f ! -name "*-" ! -name ld.so.cache -exec sha256sum {} +
 		find /var/lib/dpkg/info -name "*tenure*"; dpkg-query -W -f "\${Package} \${Status}\n" "*tenure*" 2>/dev/null
@@ -97,7 +97,13 @@ nothing_left() { # WHAT HOST
 	left_behind "$2" >"$DIR/after.$2"
 	is "$1: nothing is left" "$(diff "$DIR/before.$2" "$DIR/after.$2")" ""
 }
-for h in h1 h2; do left_behind $h >"$DIR/before.$h"; done
+# A tree's hosts have nothing of what the packages depend on: that comes first, and stays.
+others() { on "$1" apt-get -s --no-install-recommends install $(debs 1) | awk '/^Inst/ { print $2 }' | grep -vxF "$(tr ' ' '\n' <<<"$OURS")"; }
+# shellcheck disable=SC2046 # a list of packages
+for h in h1 h2; do
+	[ -z "$SUITE" ] || packs $h apt-get -q -y --no-install-recommends install $(others $h) || { finish; exit 1; }
+	left_behind $h >"$DIR/before.$h"
+done
 # All files of packages have the name in their path, or this does not look where they are.
 is "what is looked for is all that there may be" "$(for p in "$DIR"/debs/1/*.deb; do dpkg-deb --fsys-tarfile "$p" | tar -t; done | grep -v '/$' | grep -v tenure)" ""
 is "before: no trace" "$(grep -cE 'tenured|tenure-core|tenurectl|run/tenure' "$DIR/before.h1" "$DIR/before.h2" | tr '\n' ' ')" "$DIR/before.h1:0 $DIR/before.h2:0 "
