@@ -213,7 +213,7 @@ int etcd_read_environment(struct options *o, char *const environment[], struct b
                 r = set(o, name, value, shown, n, err);
                 if (r == -ENOENT)
                         buf_printf(n,
-                                   "%s in the environment is no setting of etcd's, and is "
+                                   "%s in the environment is not a setting of etcd, and is "
                                    "ignored\n",
                                    shown);
                 else if (r < 0)

@@ -301,7 +301,7 @@ static int check_not_etcds(const char *dir)
         snprintf(member, sizeof(member), "%s/member/wal", dir);
         if (access(member, F_OK) < 0)
                 return 0;
-        log_error("The data directory %s has the data of an etcd (%s), which cannot be read; "
+        log_error("The data directory %s contains data of etcd (%s), which cannot be read; "
                   "give "
                   "another --data-dir, and copy the keys as tenure-core(8) says (Moving from "
                   "etcd).",

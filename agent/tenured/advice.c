@@ -15,7 +15,8 @@ static void load(struct measured *m, struct boot_time now)
         for (off_t at = 0; pread(m->fd, line, EVIDENCE_LINE, at) == EVIDENCE_LINE;
              at += EVIDENCE_LINE)
                 if (*line && evidence_read(m->evidence, line, now) < 0)
-                        log_debug("A minute of renewals that an earlier run left is not of the "
+                        log_debug("Ignored a minute of renewals of an earlier run: it is not "
+                                  "of the "
                                   "last day.");
 }
 
@@ -53,7 +54,7 @@ static void save(struct measured *m)
                 return;
         }
         if (!m->failing)
-                log_warning("Cannot keep how long renewals took for a restart: %s.",
+                log_warning("Cannot save for a restart how long renewals took: %s.",
                             strerror(errno));
         m->failing = true;
 }

@@ -60,7 +60,7 @@ void agent_brake(struct stability *s)
         if (s->brake.on)
                 log_full(LOG_WARNING, fields,
                          "At least %u %% of the nodes have gone within %" PRId64
-                         " s; whatever moves work should wait.",
+                         " s; software that moves work should wait.",
                          s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         else
                 log_notice("Most of the nodes are back.");
@@ -151,7 +151,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 fields[0] = MESSAGE_JEOPARDY;
                 log_full(LOG_WARNING, fields,
                          "Renewals fail; the place is lost in %" PRId64
-                         " ms unless one comes through%s%s.",
+                         " ms unless one succeeds%s%s.",
                          boot_diff(session_deadline(s), boot_now()) / NSEC_PER_MSEC,
                          *why ? ": " : "", why);
                 break;

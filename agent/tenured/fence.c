@@ -199,9 +199,9 @@ static void kill_all(struct fence *f, const char *group)
                 return;
         r = cgroup_kill(group);
         if (r < 0 && r != -ENOENT)
-                log_error("Cannot kill what is in %s: %s.", group, strerror(-r));
+                log_error("Cannot kill the processes in %s: %s.", group, strerror(-r));
         else if (r == 0)
-                log_warning("Killing what is left in %s.", group);
+                log_warning("Killing the processes left in %s.", group);
 }
 
 void fence_freeze(struct fence *f)
@@ -292,7 +292,7 @@ static void alarm_people(const struct fence *f, bool reboots)
 
         log_full(LOG_ERR, fields, "%s is still up at the deadline%s%s%s%s.",
                  bound_root(f->bound), *what ? ": " : "", what,
-                 *what ? "" : ", as far as systemd tells",
+                 *what ? "" : ", as far as systemd reports",
                  reboots ? "; rebooting at once" : "");
 }
 
@@ -420,7 +420,7 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                                 remember_frozen(f, u[i].control_group);
         }
         if (!cgroup_is_there())
-                log_warning("There are no control groups of version 2: units bound to %s can "
+                log_warning("This host has no control groups v2: units bound to %s can "
                             "be stopped only while systemd answers.",
                             target);
         return 0;

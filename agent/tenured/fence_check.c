@@ -31,13 +31,15 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guard
                            ms(ttl), ms(lead), ms(ttl / ALL_AT_ONCE), ms(ttl / ALL_AT_ONCE),
                            ms(cfg->lead * ALL_AT_ONCE));
         if (cfg->reboot && !reboot_is_ready())
-                buf_printf(out, "FenceAction=reboot, and tenure-reboot.service is not up: only "
-                                "systemd could reboot this host; enable it.\n");
+                buf_printf(
+                        out,
+                        "FenceAction=reboot is set, but tenure-reboot.service is not up: only "
+                        "systemd could reboot this host; enable it.\n");
         if (!guarded)
-                buf_printf(out, "tenure-guard.service is not up: nothing stops what is bound "
+                buf_printf(out, "tenure-guard.service is not up: nothing stops bound units "
                                 "if tenured and systemd hang together; start it.\n");
         if (!cgroup_is_there())
-                buf_printf(out, "There are no control groups of version 2: while systemd does "
+                buf_printf(out, "This host has no control groups v2: while systemd does "
                                 "not answer, nothing can be stopped; boot with "
                                 "systemd.unified_cgroup_hierarchy=1.\n");
 }
@@ -53,10 +55,11 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
                            "and a stop does not wait for it; set After=%s.\n",
                            u->name, target, target);
         if (bound_is_kind(u->name, ".mount") || bound_is_kind(u->name, ".swap")) {
-                buf_printf(out,
-                           "%s can be neither frozen nor killed, and stays while somebody uses "
-                           "it: what uses it should be bound as well, or FenceAction=reboot.\n",
-                           u->name);
+                buf_printf(
+                        out,
+                        "%s can be neither frozen nor killed, and stays up while it is in use: "
+                        "bind whatever uses it, too, or set FenceAction=reboot.\n",
+                        u->name);
                 return;
         }
         if (!u->control_group || bound_is_kind(u->name, ".slice"))
@@ -64,8 +67,8 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
         if (cgroup_of_unit(NULL, FENCE_SLICE, slice, sizeof(slice)) == 0 &&
             !cgroup_is_within(u->control_group, slice))
                 buf_printf(out,
-                           "%s is not in %s: what it starts elsewhere, or before it is known, "
-                           "is not fenced; set Slice=%s.\n",
+                           "%s is not in %s: processes that it starts elsewhere, or before the "
+                           "agent knows it, are not fenced; set Slice=%s.\n",
                            u->name, FENCE_SLICE, FENCE_SLICE);
         if (u->stop_timeout == INT64_MAX)
                 buf_printf(out,

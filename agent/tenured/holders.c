@@ -77,7 +77,7 @@ void holders_open(struct holders *h, int stored_fd)
         if (h->fd >= 0 && fchmod(h->fd, 0644) < 0)
                 holders_close(h);
         if (h->fd < 0)
-                log_warning("Cannot inform programs until when the place is held: %s.",
+                log_warning("Cannot inform programs of how long the place is held: %s.",
                             strerror(errno));
 }
 
@@ -92,7 +92,7 @@ static void tell(struct holders *h, const struct tenancy *t)
         tenancy_write(t, bytes);
         h->has = pwrite(h->fd, bytes, sizeof(bytes), 0) == (ssize_t) sizeof(bytes);
         if (!h->has) /* what they know ends by itself */
-                log_debug("Cannot publish until when the place is held: %s.", strerror(errno));
+                log_debug("Cannot publish how long the place is held: %s.", strerror(errno));
         h->published = *t;
 }
 

@@ -137,7 +137,7 @@ void keep_save(struct keep *k, const struct place *p)
         if (buf_error(&b) < 0 || buf_len(&b) > PLACE_BYTES_MAX ||
             pwrite(k->fd, b.data, buf_len(&b), 0) != (ssize_t) buf_len(&b)) {
                 if (!k->failing)
-                        log_warning("Cannot keep the place for a restart: %s. It is tried "
+                        log_warning("Cannot keep the place for a restart: %s. This is tried "
                                     "again with each renewal.",
                                     strerror(errno));
                 keep_clear(k);

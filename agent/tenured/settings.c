@@ -72,11 +72,11 @@ void settings_reload(struct agent *a)
 
                         if (!conf_differs(o, &a->opt, &fresh))
                                 continue;
-                        if (o->live) /* all else takes a restart, which keeps the place */
+                        if (o->live) /* all others need a restart, which keeps the place */
                                 conf_swap(o, &a->opt, &fresh);
                         log_notice("%s= has changed%s.", o->key,
                                    names_when(o->key) ? names_when(o->key)
-                                   : !o->live ? "; that takes a restart, which keeps the place"
+                                   : !o->live ? "; this needs a restart, which keeps the place"
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }

@@ -56,7 +56,7 @@ static void answer(struct agent *a, int64_t revision, struct boot_time now)
                 } else if (!boot_before(now, n->until)) {
                         (void) sd_bus_reply_method_errorf(
                                 n->call.m, SD_BUS_ERROR_TIMEOUT,
-                                "Revision %lld has not come; this is %lld.",
+                                "Revision %lld has not been reached; the latest is %lld.",
                                 (long long) n->revision, (long long) revision);
                         forget(&n->call);
                 } else {

@@ -76,13 +76,17 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                                                                           : program[i]);
         fprintf(f,
                 ".Dd November 21, 2026\n.Dt %s.CONF 5\n.Os\n.Sh NAME\n.Nm %s.conf\n.Nd "
-                "settings of %s\n.Sh SYNOPSIS\n.Pa %s\n.Sh DESCRIPTION\nSections in brackets, "
-                "one\n.Ar Key Ns = Ns Ar value\na line; a line that begins with # or ; is a "
-                "comment.\nAn empty value clears a list.\nTimes are written as 500ms, 10s, "
-                "5min.\nAn unknown section or key, or an invalid value, is an error that names "
-                "file and line, and nothing of the file takes effect.\n.Pp\nEach key has a "
-                "command line option of the same meaning, which overrides the file.\n.Li %s "
-                "--test\nchecks the file and prints the settings in force.\n",
+                "settings of %s\n.Sh SYNOPSIS\n.Pa %s\n.Sh DESCRIPTION\nThe file has sections "
+                "in "
+                "brackets, and in them a\n.Ar Key Ns = Ns Ar value\non each line; a line that "
+                "begins with # or ; is a comment.\nAn empty value clears a list.\nTimes are "
+                "written as 500ms, 10s, 5min.\nAn unknown section or key, or an invalid value, "
+                "is "
+                "an error that names file and line; nothing in the file takes effect "
+                "then.\n.Pp\nEach key has a command line option of the same meaning, which "
+                "overrides the file.\n.Li %s --test\nchecks the file and prints the settings "
+                "in "
+                "force.\n",
                 title, program, program, path, program);
         for (size_t i = 0; i < n_o; i++) {
                 if (strcmp(section, o[i].section) != 0) {

@@ -250,7 +250,7 @@ int yaml_read_file(const char *path, yaml_fn fn, void *arg, struct conf_error *e
         if (r == 0 && n > FILE_MAX) {
                 r = -EFBIG;
                 snprintf(err->text, sizeof(err->text),
-                         "%s: has more than %zu bytes; this is no file of settings", path,
+                         "%s: has more than %zu bytes; this is not a file of settings", path,
                          FILE_MAX);
         }
         return r < 0 ? r : yaml_read((struct view){bytes, n}, path, fn, arg, err);

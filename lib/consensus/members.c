@@ -98,12 +98,13 @@ void members_answered(struct replica *r, uint64_t peer,
         if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
                 return;
         h->lacks_logged_at = r->now;
-        log_error("Member %016" PRIx64 " ends at entry %" PRIu64
-                  " of the log and has acknowledged up to %" PRIu64
-                  ": files of its data directory are gone, or an older copy was put in their "
-                  "place. It takes nothing more: remove it from the cluster, and add it again "
-                  "with an empty data directory.",
-                  peer, (uint64_t) p->last_log_index, (uint64_t) match);
+        log_error(
+                "The log of member %016" PRIx64 " ends at entry %" PRIu64
+                ", but the member has acknowledged entries up to %" PRIu64
+                ": files of its data directory are gone, or an older copy was put in their "
+                "place. It gets no more entries: remove it from the cluster, and add it again "
+                "with an empty data directory.",
+                peer, (uint64_t) p->last_log_index, (uint64_t) match);
 }
 
 void members_lack(struct replica *r, uint64_t index)
@@ -114,7 +115,7 @@ void members_lack(struct replica *r, uint64_t index)
                 return; /* it was here, or it is notified again */
         snprintf(why, sizeof(why),
                  "The log ends at entry %" PRIu64
-                 ", and the leader has this member's acknowledgement up to %" PRIu64
+                 ", but the leader has this member's acknowledgement up to %" PRIu64
                  ": files of the data directory are gone, or an older copy was put in their "
                  "place. Remove this member, and add it again with an empty data directory",
                  log_last(&r->log), index);

@@ -382,7 +382,7 @@ static bool greet_joiner(struct link_in *i)
         if (admission_tell(&p->cfg.admission,
                            hash_end(hash_add(hash_add(HASH_START, "asked", 5), url, len)),
                            loop_now(p->loop)))
-                log_info("A replica at %s asked who it is: %016" PRIx64 ".", shown,
+                log_info("A replica at %s asked for its member id: %016" PRIx64 ".", shown,
                          who.member_id);
         join_answer(&who, stream_tx(i->stream));
         stream_close_after_tx(i->stream);

@@ -146,7 +146,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (rec->half_restored) {
                 snprintf(
                         err->text, sizeof(err->text),
-                        "a restore into it was cut short: it holds a snapshot, and no meta. "
+                        "a restore into it was cut short: it holds a snapshot, but no meta. "
                         "Nothing was changed. Restore again (tenure-core --restore); if nobody "
                         "restored it, its meta is lost: remove this member from the cluster, "
                         "move its directory away, and add it again.");
@@ -155,10 +155,10 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (rec->lacks > 0) {
                 snprintf(
                         err->text, sizeof(err->text),
-                        "it lacks entries up to %" PRIu64
-                        " that this member had acknowledged, its leader has said: files of it "
-                        "are gone, or an older copy was put in their place. Nothing was "
-                        "changed. "
+                        "the leader has reported that it lacks entries that this member had "
+                        "acknowledged, up to %" PRIu64
+                        ": files of it are gone, or an older copy was put in their place. "
+                        "Nothing was changed. "
                         "Remove the member from the cluster (tenurectl core remove), move this "
                         "directory away, and add it again (tenurectl core add).",
                         rec->lacks);

@@ -16,8 +16,9 @@ static void grant(struct request *q)
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         if (m->id < 0)
-                return request_fail(q, (struct status){RPC_INVALID_ARGUMENT,
-                                                       "etcdserver: a lease id is positive"});
+                return request_fail(q,
+                                    (struct status){RPC_INVALID_ARGUMENT,
+                                                    "etcdserver: a lease id must be positive"});
         /* What the log carries is final: the same on every replica, whatever its configuration.
          */
         m->ttl_ms = max_of(state_grant_ttl_ms(m), min_ms);

@@ -72,7 +72,7 @@ static int on_done(struct links *k)
         bool first = !k->known;
 
         if (k->interrupted || k->table.failed) {
-                log_debug("netlink: the dump was interrupted; once more.");
+                log_debug("netlink: the dump was interrupted; starting it again.");
                 k->counts.interrupted++;
                 loop_timer_in(&k->retry, min_of(k->n_again++ * AGAIN_STEP, RETRY));
                 return 0;
@@ -110,7 +110,7 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
  * always: the kernel goes on with it as it is read. */
 static void on_overflow(struct links *k)
 {
-        log_debug("netlink: the buffer has overflowed; all again.");
+        log_debug("netlink: the buffer has overflowed; asking for everything again.");
         k->counts.overflows++;
         if (k->phase == FOLLOWING)
                 dump(k);

@@ -365,7 +365,7 @@ static void refuse_plain(struct stream *s, const uint8_t *head)
         if (n > 0 && s->ops->not_tls && memcmp(head, "PRI", 3) != 0)
                 n = send(s->fd, s->ops->not_tls, strlen(s->ops->not_tls), MSG_NOSIGNAL);
         (void) n; /* it goes, whatever it has heard */
-        refuse(s, "it speaks no TLS, and this port wants it");
+        refuse(s, "it does not speak TLS, which this port requires");
 }
 
 /* Looks at what a client says first, and leaves it there. Returns false until it is known, or

@@ -28,7 +28,7 @@ static int fail(struct tls_error *err, const char *what, const char *file)
                 ERR_SYSTEM_ERROR(e) ? strerror(ERR_GET_REASON(e)) : ERR_reason_error_string(e);
 
         snprintf(err->text, sizeof(err->text), "%s '%s': %s", what, file ? file : "",
-                 why ? why : "OpenSSL says no more");
+                 why ? why : "OpenSSL gives no reason");
         ERR_clear_error();
         return -EINVAL;
 }

@@ -79,7 +79,7 @@ ctl set-tags zone=; has "NAME= removes it, and the settings' is back" "$(until_o
 has "a tag that is none" "$(ctl set-tags 'a b=1' 2>&1)" "Tags' names are letters, digits"
 R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
 is "tenurectl wait-revision, of a change elsewhere" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
-has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not come"
+has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not been reached"
 is "tenurectl describe" "$(ctl describe | jq -c '[.state, .node, .nodes[0].name, .services[0].service, .services[0].port]')" '["held","web1","web1","www",81]'
 is "and what the kernel reported" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
 

@@ -169,7 +169,7 @@ start_n3
 is "a replica with an older copy of its directory stops" $CODE 1
 has "and says why" "$OUT" "the leader has this member's acknowledgement up to [0-9]+: .* an older copy"
 start_n3
-has "it is not started again" "$OUT" "it lacks entries up to [0-9]+ that this member had acknowledged"
+has "it is not started again" "$OUT" "it lacks entries that this member had acknowledged, up to [0-9]+"
 is "the others go on" "$(at 0 get since --print-value-only)" 3
 rm -rf "$DIR/n3"; mv "$DIR/n3.true" "$DIR/n3"
 

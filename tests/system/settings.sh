@@ -59,7 +59,7 @@ values() {
 	ENV=(ETCD_MAX_WALS=3 ETCD_TYPO=1 ETCD_PRE_VOTE=false)
 	has "what has no effect says why" "$(got Name --wal-dir /w)" "^tenure-core: --wal-dir has no effect: the log is in --data-dir"
 	has "in the environment, too" "$(got Name)" "ETCD_MAX_WALS has no effect: "
-	has "what is no setting" "$(got Name)" "ETCD_TYPO in the environment is no setting of etcd's"
+	has "what is no setting" "$(got Name)" "ETCD_TYPO in the environment is not a setting of etcd"
 	ENV=(ETCD_HEARTBEAT_INTERVAL=fast) && refuses "ETCD_HEARTBEAT_INTERVAL wants a time from 10ms to 5s such as 500ms or 10s, not 'fast'"
 	ENV=(ETCD_FORCE_NEW_CLUSTER=true) && refuses "run tenure-core --force-new-cluster once"
 	ENV=(ETCD_EXPERIMENTAL_ENABLE_V2V3=/x) && refuses "ETCD_EXPERIMENTAL_ENABLE_V2V3 is not supported: the v2 API is gone"
@@ -103,7 +103,7 @@ values() {
 	is "a file of etcd's" "$(got 'Name|HeartbeatInterval|ElectionTimeout|AutoCompactionRetention|WatchProgressNotifyInterval|ClientCertAuth|PeerCertAllowedCN|TLSMinVersion|CipherSuites' --config-file etcd.conf.yml | head -n 1)" \
 		"Name=n1 HeartbeatInterval=100ms ElectionTimeout=1s AutoCompactionRetention=1 WatchProgressNotifyInterval=5min ClientCertAuth=yes PeerCertAllowedCN=a,b CipherSuites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 TLSMinVersion=TLS1.2"
 	has "stands alone" "$(ENV=(ETCD_NAME=e); got Name --config-file etcd.conf.yml --name o)" "Name=n1"
-	has "and says so" "$(got Name --config-file etcd.conf.yml --name o)" "The options of the command line are ignored, as etcd does where there is a file"
+	has "and says so" "$(got Name --config-file etcd.conf.yml --name o)" "The options of the command line are ignored, as by etcd, because there is a file of settings"
 	is "by the environment" "$(ENV=(ETCD_CONFIG_FILE=etcd.conf.yml); got Name | head -n 1)" "Name=n1"
 	cp etcd.conf.yml unnamed && is "it is known by what it says" "$(got Name --config-file unnamed | head -n 1)" "Name=n1"
 	printf 'name: x\nheartbeat-intervall: 3\n' >typo.yml && refuses "typo.yml:2: unknown setting 'heartbeat-intervall'" --config-file typo.yml
@@ -222,7 +222,7 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 
 	# A directory in which an etcd was is not begun anew in.
 	mkdir -p old/member/wal
-	has "etcd's own data is left alone" "$(timeout 5 "$CORE" --data-dir "$DIR/old" --listen-client-urls "$A:$c" 2>&1; echo "rc $?")" "has the data of an etcd .*give another --data-dir, and copy the keys"
+	has "etcd's own data is left alone" "$(timeout 5 "$CORE" --data-dir "$DIR/old" --listen-client-urls "$A:$c" 2>&1; echo "rc $?")" "contains data of etcd .*give another --data-dir, and copy the keys"
 	is "and nothing is put beside it" "$(find old -type f)" ""
 
 	# Its file, for a process that stays.
