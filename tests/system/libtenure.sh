@@ -33,18 +33,33 @@ example() { # NAME: compiled from the shipped one
 	gcc -std=gnu11 -Wall -Wextra -Werror -o "$DIR/$1" "$TOP/conf/examples/libtenure/$1.c" "${FLAGS[@]}" >"$DIR/$1.cc.log" 2>&1 || not_ok "$1.c compiles" "$(head -n 3 "$DIR/$1.cc.log")"
 }
 example members
-{ echo '#define main page_main'; sed -n '/^#include <stdio.h>/,/^}/p' "$TOP/lib/tenure/libtenure.3" | sed 's/\\en/\\n/g; s/\\&//g'; } >"$DIR/page.c"
-gcc -std=gnu11 -Wall -Wextra -Werror -c -o "$DIR/page.o" "$DIR/page.c" "${FLAGS[@]}" >"$DIR/page.log" 2>&1 && ok "the example of libtenure(3) compiles" || not_ok "the example of libtenure(3) compiles" "$(head -n 2 "$DIR/page.log")"
+page() { # N: compiled from the example number N of the page
+	sed 's/\\en/\\n/g; s/\\&//g' "$TOP/lib/tenure/libtenure.3" | awk -v n="$1" '/^#include <stdio.h>/ {i++; on = i == n} on; /^}/ {on = 0}' >"$DIR/page$1.c"
+	gcc -std=gnu11 -Wall -Wextra -Werror -o "$DIR/page$1" "$DIR/page$1.c" "${FLAGS[@]}" >"$DIR/page$1.log" 2>&1 && ok "example $1 of libtenure(3) compiles" || not_ok "example $1 of libtenure(3) compiles" "$(head -n 2 "$DIR/page$1.log")"
+}
+page 1
+page 2
 
 core core "$a" "$ap"; CORE=$PID
 serves "$a"
 says() { grep -c "^$1" "$DIR/members.log"; }
 has_said() { [ "$(says "$1")" -ge "$2" ]; }
+page_has_said() { grep -q "^$2" "$DIR/$1.log"; }
 LOG() { sed 's/ 127[^ ]*$//; s/ 192[^ ]*$//; s/revision .*/revision/' "$DIR/members.log" | awk '{print $1, $2, $3, $4, $5}' | sed 's/ *$//' | tr '\n' ','; }
 
 DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent timeout 1 "$DIR/members" >"$DIR/none.log" 2>&1; is "without an endpoint it waits for the agent" "$? $(cat "$DIR/none.log")" "124 "
 TENURE_ENDPOINTS=nowhere "$DIR/members" >"$DIR/bad.log" 2>&1; has "an endpoint that is no URL is named" "$(cat "$DIR/bad.log")" "'nowhere' is not a URL"
 TENURE_ENDPOINTS=http://127.0.0.1:$ap:$a "$DIR/members" >"$DIR/bad.log" 2>&1; has "and one with two ports" "$(cat "$DIR/bad.log")" "is not a URL"
+
+
+# The second example of the page: two of them see each other, act, and one hears of the other's death.
+start web1 env TENURE_ENDPOINTS="http://127.0.0.1:$a" stdbuf -oL "$DIR/page2" web1; W1=$PID
+until_ok 5 page_has_said web1 "at work" && ok "a program that has joined acts" || not_ok "a program that has joined acts" "$(cat "$DIR/web1.log")"
+start web2 env TENURE_ENDPOINTS="http://127.0.0.1:$a" stdbuf -oL "$DIR/page2" web2; W2=$PID
+until_ok 5 page_has_said web1 "web2 joined" && until_ok 5 page_has_said web2 "web1 joined" && ok "and is seen by the others, as it sees them" || not_ok "and is seen by the others" "$(cat "$DIR/web1.log" "$DIR/web2.log")"
+kill -9 "$W2"; wait "$W2" 2>/dev/null
+until_ok $((5 + LATE)) page_has_said web1 "web2 left: stopped" && ok "until it dies" || not_ok "until it dies" "$(tail -n 3 "$DIR/web1.log")"
+kill "$W1"; wait "$W1" 2>/dev/null
 
 agent h1 TTL=20s; H1=$PID; until_ok 10 held h1 # longer than a core takes to restart
 start members env TENURE_ENDPOINTS="http://127.0.0.1:$a" "$DIR/members"; M=$PID
