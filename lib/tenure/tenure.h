@@ -347,7 +347,7 @@ struct tenure_txn *tenure_txn_free(struct tenure_txn *x);
  * nothing once the place is lost, and the call ends with -ESTALE. */
 void tenure_txn_if_held(struct tenure_txn *x);
 /* Conditions. @op is '=', '!' (not equal), '<' or '>'. A key that does not exist has version,
- * revisions and lease 0, and no value. */
+ * revisions and lease 0, and no condition on its value holds. */
 void tenure_txn_if_value(struct tenure_txn *x, const void *key, size_t key_len, char op,
                          const void *value, size_t value_len);
 void tenure_txn_if_version(struct tenure_txn *x, const void *key, size_t key_len, char op,
