@@ -1,4 +1,4 @@
-/* Prints what changes under a prefix, in a loop of libev.
+/* Prints the changes under a prefix, in a libev loop.
  * cc ev.c $(pkg-config --cflags --libs libtenure) -lev */
 #include <ev.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void on_ready(struct ev_loop *loop, struct ev_io *io, int events)
                 ev_break(loop, EVBREAK_ALL);
                 return;
         }
-        /* All of them: nothing calls again for those that are left. */
+        /* Take all of them: nothing calls this again for events that are left. */
         while ((e = tenure_pop_event(tie)))
                 if (e->type == TENURE_PUT)
                         printf("put %s = %s at revision %lld\n", (const char *) e->kv->key,

@@ -1,5 +1,5 @@
-/* Prints who is there, and then who joins and leaves. cc members.c $(pkg-config --cflags --libs
- * libtenure) */
+/* Prints the nodes that are there, and then each that joins or leaves.
+ * cc members.c $(pkg-config --cflags --libs libtenure) */
 #include <stdio.h>
 #include <tenure.h>
 

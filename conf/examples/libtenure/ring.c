@@ -1,11 +1,11 @@
 /*
- * A consistent-hash ring that follows the membership: which node a key belongs to, by
- * rendezvous hashing. Each node gets the keys for which hash(node, key) is the largest; when a
- * node joins or leaves, only the keys that it gains or had move. All who follow the same
- * membership agree.
+ * A consistent-hash ring that follows the membership: it says which node a key belongs to, by
+ * rendezvous hashing. A key belongs to the node for which hash(node, key) is the largest. When
+ * a node joins or leaves, only the keys that it gains or loses move. All programs that follow
+ * the same membership agree.
  *
  * cc ring.c $(pkg-config --cflags --libs libtenure)
- * usage: ring KEY...       prints the owner of each, and again whenever one changes
+ * usage: ring KEY...       prints the owner of each key, and again when it changes
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #define KEYS_MAX 1000
 #define NAME_MAX_ 256
 
-/* FNV-1a, and a final mix so that all of its bits count. */
+/* FNV-1a with a final mix, so that every bit depends on all of the input. */
 static uint64_t hash(const char *node, const char *key)
 {
         uint64_t h = UINT64_C(14695981039346656037);
@@ -30,7 +30,7 @@ static uint64_t hash(const char *node, const char *key)
         return h ^ h >> 33;
 }
 
-/* The owner of @key in @owner; "" where there is no node. */
+/* Puts the owner of @key into @owner; "" if there is no node. */
 static void find_owner(const struct tenure *t, const char *key, char owner[static NAME_MAX_])
 {
         const struct tenure_node *n;
@@ -42,7 +42,7 @@ static void find_owner(const struct tenure *t, const char *key, char owner[stati
                 uint64_t h = hash(n->name, key);
 
                 snprintf(name, sizeof(name), "%s", n->name);
-                /* A host that gives its place back gets nothing any more. */
+                /* A host that is giving its place back gets no more keys. */
                 if (*n->leaving || (*owner && h <= best))
                         continue;
                 best = h;
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
                         while ((e = tenure_pop_event(t)))
                                 if (e->type == TENURE_SYNCED)
                                         synced = 1;
-                        /* Before all are known, owners would only move to and fro. */
+                        /* Before all nodes are known, the owners would move needlessly. */
                         if (synced)
                                 look(t, argv + 1, n);
                 }

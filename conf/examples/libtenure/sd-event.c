@@ -1,4 +1,4 @@
-/* Prints what changes under a prefix, in a loop of sd-event(3).
+/* Prints the changes under a prefix, in an sd-event(3) loop.
  * cc sd-event.c $(pkg-config --cflags --libs libtenure libsystemd) */
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int on_ready(sd_event_source *source, int fd, uint32_t revents, void *use
         (void) revents;
         if (tenure_dispatch(t) < 0)
                 return sd_event_exit(sd_event_source_get_event(source), 1);
-        /* All of them: nothing calls again for those that are left. */
+        /* Take all of them: nothing calls this again for events that are left. */
         while ((e = tenure_pop_event(t)))
                 if (e->type == TENURE_PUT)
                         printf("put %s = %s at revision %lld\n", (const char *) e->kv->key,

@@ -1,7 +1,7 @@
 /*
- * One of several programs that divide shards among themselves: each works at those that are its
- * own, and stops in time. Start it a few times, each with a name of its own; stop one by ^C, or
- * kill it, and the others take over.
+ * One of several programs that divide shards among themselves: each works on its own shards,
+ * and stops in time. Start it a few times, each time with another name; stop one with ^C, or
+ * kill it, and the others take its shards over.
  *
  * cc shards.c $(pkg-config --cflags --libs libtenure)
  * usage: shards NAME [SHARDS]
@@ -36,12 +36,12 @@ static void work_at(const struct tenure_work *w, size_t shard)
         char name[16];
 
         snprintf(name, sizeof(name), "%zu", shard);
-        /* Immediately before each act, which is short; what it acts upon gets the token. */
+        /* Check immediately before each act, keep the act short, and pass on the token. */
         if (tenure_task_is_held(w, name))
                 printf("shard %s, token %lld\n", name, (long long) tenure_task_token(w, name));
 }
 
-/* Returns whether the group has been left. */
+/* Returns whether this program has left the group. */
 static int take_events(struct tenure *t)
 {
         const struct tenure_event *e;
@@ -54,7 +54,7 @@ static int take_events(struct tenure *t)
                         printf("begin %s\n", e->task);
                         is_ours[shard] = 1;
                         break;
-                case TENURE_TASK_END: /* between two acts: nothing is to be waited for */
+                case TENURE_TASK_END: /* no act is under way here, so the task has ended */
                         printf("end %s: %s\n", e->task, e->reason);
                         is_ours[shard] = 0;
                         tenure_task_ended(e->work, e->task);
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
         while (!take_events(t)) {
                 if (interrupted)
                         work = tenure_work_leave(work);
-                /* One shard after the other, a few a second. */
+                /* One shard after the other, up to 50 a second. */
                 next = next % o.n_tasks + 1;
                 if (work && is_ours[next])
                         work_at(work, next);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
                 if (tenure_dispatch(t) < 0)
                         return fail(t);
         }
-        /* So that nobody has to wait for the lease to end. */
+        /* Give the lease back, so that nobody has to wait for its end. */
         if (tenure_leave(t) == 0)
                 tenure_wait(t, 2000);
         tenure_free(t);

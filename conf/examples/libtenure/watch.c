@@ -1,4 +1,4 @@
-/* Prints what changes under a prefix. cc watch.c $(pkg-config --cflags --libs libtenure) */
+/* Prints the changes under a prefix. cc watch.c $(pkg-config --cflags --libs libtenure) */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 
         if (tenure_new(&t) < 0)
                 return 1;
-        /* What is there now, and then all that changes after that revision. */
+        /* The present state first; then each change after its revision. */
         if (tenure_start(t) < 0 || tenure_get(t, &q, &c) < 0 || tenure_call_wait(c, -1) < 0)
                 goto fail;
         o.revision = tenure_call_revision(c) + 1;

@@ -1,10 +1,10 @@
 /*
- * One worker of several: the one that has the lock `jobs` works, and stops in time. Each piece
- * of work is short, begins only while tenure_may_act(), and ends in a write that the core
- * refuses if the worker was held up for so long that another one may have taken over.
+ * One of several workers: the one that has the lock `jobs` works, and stops in time. Each piece
+ * of work is short, begins only while the lock is held, and ends with a write that the core
+ * refuses if the worker was delayed for so long that another one may have taken over.
  *
  * cc worker.c $(pkg-config --cflags --libs libtenure)
- * usage: worker [NAME]     by a lease of its own; or, without NAME, by its host's place
+ * usage: worker [NAME]     with NAME by a lease of its own, without it by the host's place
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int fail(struct tenure *t)
         return 1;
 }
 
-/* What is to be done, a piece of it: much shorter than the TTL. */
+/* Stands for a piece of work, which is much shorter than the TTL. */
 static void work(void)
 {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
@@ -35,7 +35,7 @@ static void work_once(struct tenure *t, struct tenure_lock *l, unsigned *n)
         work();
         len = snprintf(text, sizeof(text), "%u by %lld", *n + 1,
                        (long long) tenure_lock_token(l));
-        /* Only while our place or lease is held, as the core sees it. */
+        /* Takes effect only if the core finds that our place or lease is still held. */
         r = tenure_put_held(t, KEY, strlen(KEY), text, (size_t) len, &c);
         if (r == 0) {
                 r = tenure_call_wait(c, 5000);
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
         if (r < 0)
                 return fail(t);
         setvbuf(stdout, NULL, _IOLBF, 0);
-        /* With work to do there is no waiting; without it, for an event. */
+        /* Do not wait while there is work to do; otherwise wait for an event. */
         while (tenure_wait(t, tenure_lock_is_held(lock) ? 0 : -1) >= 0) {
                 while ((e = tenure_pop_event(t)))
                         if (e->type == TENURE_LOCKED)
@@ -74,10 +74,10 @@ int main(int argc, char **argv)
                         else if (e->type == TENURE_UNLOCKED)
                                 printf("not my turn: %s\n", e->reason);
                         else if (e->type == TENURE_ASKED)
-                                tenure_hand_over(lock); /* no piece of work is begun */
+                                tenure_hand_over(lock); /* no work is under way here */
                         else if (e->type == TENURE_LOST)
                                 printf("lost: %s\n", e->reason);
-                /* Immediately before. */
+                /* Check immediately before each piece of work. */
                 if (tenure_lock_is_held(lock))
                         work_once(t, lock, &n);
         }

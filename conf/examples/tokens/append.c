@@ -1,15 +1,15 @@
 /*
- * A file that refuses the holders of the past. Each line begins with the token that it was
- * written with, so that the token is kept by the same write as the line: the last whole line
- * has the largest one. What a crash has left of a line is cut off by the next writer. One lock
- * on the file is held over the comparison and the write.
+ * A file that refuses former holders of a lock. Each line begins with the token that it was
+ * written with, so one write stores both the token and the line, and the last complete line has
+ * the largest token. If a crash leaves an incomplete line, the next writer cuts it off. The
+ * file is locked from the comparison to the end of the write.
  *
  * cc -o append append.c
  * usage: tenurectl lock NAME -- sh -c 'append FILE "$TENURE_TOKEN" TEXT'
- * Exit status: 0 it is on the disk; 1 an error; 3 refused, a larger token has been seen.
+ * Exit status: 0: the line is on disk; 1: error; 3: refused, the file has a larger token.
  *
- * For a file system of this host; on a network file system flock(2) may not keep other hosts
- * out.
+ * The file must be on a local file system: on a network file system, flock(2) may not exclude
+ * other hosts.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,8 +29,9 @@ static int fail(const char *what)
         return 1;
 }
 
-/* Where the last whole line ends, and its token; 0, 0 where there is none. Returns 0 or -1:
- * also for a file that this program has not written, which would be cut off. */
+/* Finds the end of the last complete line, and its token; both are 0 if there is none. Returns
+ * 0; or -1 with errno set, also if this program has not written the file, since it would cut a
+ * part of that file off. */
 static int read_last(int fd, off_t *ret_end, long long *ret_token)
 {
         char tail[2 * LINE_MOST + 1];
@@ -49,7 +50,7 @@ static int read_last(int fd, off_t *ret_end, long long *ret_token)
         end = memrchr(tail, '\n', (size_t) n);
         errno = EBADMSG;
         if (n - (end ? end + 1 - tail : 0) >= LINE_MOST)
-                return -1; /* half a line of ours is shorter */
+                return -1; /* an incomplete line of ours is shorter */
         if (!end)
                 return 0;
         *end = '\0';
@@ -59,7 +60,7 @@ static int read_last(int fd, off_t *ret_end, long long *ret_token)
         return *ret_token > 0 ? 0 : -1;
 }
 
-/* That a file is there at all is for its directory to keep. */
+/* Makes the file's entry in its directory durable. */
 static int sync_directory(const char *file)
 {
         char *copy = strdup(file);

@@ -1,12 +1,12 @@
 /*
- * One writer of several, whose database refuses the others: whoever has the lock `ledger` adds
- * to the table `ledger`, with the token of its lock checked in each transaction (tokens.sql).
- * A writer that was held up between its look at the lock and its commit, however long, changes
- * nothing that another one has begun to rely on.
+ * One of several writers, of which the database accepts only one: the writer that has the lock
+ * `ledger` adds to the table `ledger`, and each transaction checks the token of the lock
+ * (tokens.sql). A writer that is delayed between its check of the lock and its commit, for
+ * however long, cannot change what the next holder already relies on.
  *
  * cc ledger.c $(pkg-config --cflags --libs libtenure libpq)
- * usage: ledger CONNECTION [NAME]     such as "dbname=bank"; by this host's place, or, with
- *                                     NAME, by a lease of its own
+ * usage: ledger CONNECTION [NAME]     CONNECTION: such as "dbname=bank"; with NAME by a lease
+ *                                     of its own, without it by the host's place
  */
 #include <libpq-fe.h>
 #include <stdio.h>
@@ -23,13 +23,13 @@ static int fail(struct tenure *t)
         return 1;
 }
 
-/* What takes time before each write. */
+/* Stands for work that takes time before each write. */
 static void work(void)
 {
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* Returns whether the server has done it; else *@refused says whether for the token's sake. */
+/* Returns whether the statement succeeded; if not, *@refused: because of the token. */
 static bool run(PGconn *db, const char *sql, const char *const *values, int n, bool *refused)
 {
         PGresult *r = PQexecParams(db, sql, n, NULL, values, NULL, NULL, 0);
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
                                 printf("not my turn: %s\n", e->reason);
                 if (!tenure_lock_is_held(lock))
                         continue;
-                /* The token under which the work is begun is the one that it ends with. */
+                /* Write with the token that was held when the work began. */
                 token = tenure_lock_token(lock);
                 work();
                 write_once(db, token, argc > 2 ? argv[2] : "host");

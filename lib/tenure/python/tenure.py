@@ -1,4 +1,4 @@
-"""Membership, leases, guarded writes and locks of a Tenure cluster, or on etcd: libtenure for Python.
+"""libtenure for Python: membership, leases, guarded writes and locks, in a Tenure cluster or on etcd.
 
     import tenure
 
@@ -6,9 +6,9 @@
         for event in tie:
             print(event.type.name, event.node and event.node.name, event.reason)
 
-A Tie has a fileno(), so it fits into select, selectors and asyncio (loop.add_reader(tie, ...), then tie.dispatch() and
-tie.pop()). Keys and values are bytes; a str is taken as UTF-8. What goes wrong is an Error with an errno and a sentence.
-See README.md beside this file, and libtenure(3).
+A Tie has a fileno(), so it works with select, selectors and asyncio: loop.add_reader(tie, ...), then tie.dispatch() and
+tie.pop(). Keys and values are bytes; a str is encoded as UTF-8. Failures raise an Error, which has an errno and a
+sentence. See README.md beside this file, and libtenure(3).
 """
 import ctypes
 import enum
@@ -24,7 +24,7 @@ _FOREVER = -1
 
 
 class Type(enum.IntEnum):
-    """What an event is about; the comments of tenure.h say which members it has."""
+    """The type of an event; the comments in tenure.h say which members each type has."""
     NODE_JOINED = 1
     NODE_LEFT = 2
     NODE_CHANGED = 3
@@ -51,15 +51,15 @@ class Type(enum.IntEnum):
 
 
 class Error(OSError):
-    """A call that failed: errno, and a sentence that says what, where and what to do."""
+    """A failure: an errno, and a sentence that says what failed, where, and what to do."""
 
 
 class Refused(Error):
-    """A guarded write that came after the end of its lease, or a transaction whose conditions do not hold."""
+    """The core refused a guarded write, because its lease has ended, or a transaction, because its conditions do not hold."""
 
 
 class Closed(Error, ValueError):
-    """The tie was closed."""
+    """The tie is closed."""
 
 
 class _Node(ctypes.Structure):
@@ -178,20 +178,20 @@ _task_token = _declare(_L, "tenure_task_token", _P, _S)
 
 
 def _bytes(value):
-    # Not bytes(value), which makes so many zeroes of a number.
+    # Not bytes(value): for a number that makes as many zero bytes.
     return None if value is None else value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
 def _name(value):
-    """What is a string in C, and would end at a zero."""
+    """A string for C, which would end at a zero byte."""
     name = _bytes(value)
     if name and b"\0" in name:
-        raise ValueError(f"a name has no zero byte, as {value!r} has")
+        raise ValueError(f"a name must not contain a zero byte: {value!r}")
     return name
 
 
 def _fits(kind, value, what):
-    """A number that C has room for; ctypes would drop the bits beyond, and mean another one."""
+    """The number, if the C type has room for it; ctypes would silently drop the higher bits."""
     if kind(value).value != value:
         raise ValueError(f"{what} is out of range: {value}")
     return value
@@ -211,7 +211,7 @@ def _tags(text):
 
 
 class _Record:
-    """A copy of one of libtenure's structures, which are borrowed; text is str, tags a dict, addresses a list."""
+    """A copy of a borrowed structure of libtenure: text becomes str, tags a dict, addresses a list."""
 
     def __init__(self, source):
         for name, kind in source._fields_:
@@ -247,7 +247,7 @@ class Kv:
 
 
 class Lease:
-    """A lease as the core saw it when it answered: `ttl` in seconds is what is left of it, `keys` those that were asked for."""
+    """A lease as of the core's answer: `ttl` is the time that is left, in seconds, and `keys` its keys if they were asked for."""
 
     def __init__(self, call):
         self.id, self.ttl, self.name = _call_lease(call), _call_ttl_ms(call) / 1000, _text(_call_lease_name(call))
@@ -258,7 +258,7 @@ class Lease:
 
 
 class Event:
-    """What has happened; what it does not speak of is None or 0."""
+    """An event; members that do not apply to its type are None or 0."""
 
     def __init__(self, source, watches, locks, works):
         self.type, self.revision, self.error = Type(source.type), source.revision, source.error
@@ -278,7 +278,7 @@ class Event:
 
 
 class Watch:
-    """Changes of a key or of all that begin with it: Tie events of type PUT and DELETE whose `watch` is this."""
+    """A watch on a key or a range of keys. The tie reports changes as events of type PUT and DELETE with this as `watch`."""
 
     def __init__(self, tie, handle):
         self._tie, self._handle = tie, handle
@@ -291,13 +291,14 @@ class Watch:
 
 
 class Lock:
-    """A lock that is held, or waited for. `token` is larger with each holder: a resource refuses a smaller one."""
+    """A lock that the tie has, or waits for. Each holder has a larger `token` than those before it, so that a resource can
+    refuse smaller ones."""
 
     def __init__(self, tie, handle, name):
         self._tie, self._handle, self.name = tie, handle, name
 
     def _live(self):
-        """Its handle, until it is given back or its tie closed; then None."""
+        """The handle; None once the lock was given back or its tie was closed."""
         return self._handle if self._tie._handle else None
 
     @property
@@ -306,23 +307,24 @@ class Lock:
 
     @property
     def held(self):
-        """Ours, and the place or the lease that it hangs on is held."""
+        """Whether the tie has the lock, and holds the place or the lease that the lock depends on."""
         return bool(self._live() and _lock_is_held(self._handle))
 
     @property
     def deadline(self):
-        """When it ends if nothing is renewed, or is to be handed over: seconds of CLOCK_BOOTTIME; 0: it has."""
+        """When the tie loses the lock, unless something is renewed, or has to hand it over; in seconds of CLOCK_BOOTTIME.
+        0: the tie does not have the lock."""
         return _lock_deadline(self._handle) / 1e6 if self._live() else 0
 
     def hand_over(self):
-        """After Type.ASKED, once the program has stopped: the one that the event's reason names has it next, and this waits
-        for it again."""
+        """Answers Type.ASKED, once the program has stopped: the node or session that the event's reason names gets the lock
+        next, and this tie waits for it again."""
         if not self._live():
             raise Error(errno.EINVAL, f"the lock '{self.name}' was given back")
         self._tie._ask(_hand_over(self._handle))
 
     def release(self):
-        """Gives it back, or stops waiting."""
+        """Gives the lock back, or stops waiting for it."""
         if self._live():
             self._tie._locks.pop(self._handle.value, None)
             self._tie._going.add(self._handle.value)
@@ -338,8 +340,8 @@ class Lock:
 
 
 class Switched:
-    """Who had a lock, `source`, and who has it, `to`, by which `token`; how long the one took to stop, and the pause until
-    the other had it, in microseconds, None where that is not known."""
+    """The outcome of a switchover: the old holder `source`, the new holder `to` with its `token`, the time `stop_us` that
+    the old one took to stop, and the time `pause_us` until the new one had the lock (None: not known), in microseconds."""
 
     def __init__(self, source):
         self.source, self.to, self.token = _text(getattr(source, "from")), _text(source.to), source.token
@@ -350,22 +352,22 @@ class Switched:
 
 
 class Work:
-    """A membership in a group whose members divide tasks: events TASK_BEGIN and TASK_END have `work` and `task`. A TASK_END
-    is answered with ended(task) once nothing of the task runs any more."""
+    """A membership in a group whose members divide tasks. The events TASK_BEGIN and TASK_END have it as `work`, with the
+    `task`. Answer TASK_END with ended(task) once nothing of the task runs any more."""
 
     def __init__(self, tie, handle, group):
         self._tie, self._handle, self.group = tie, handle, group
 
     def _live(self):
-        """Its handle, until it is left or its tie closed; then None."""
+        """The handle; None once the group was left or its tie was closed."""
         return self._handle if self._tie._handle else None
 
     def held(self, task):
-        """This member's, not to end, and the lease is held: to be asked before each act."""
+        """Whether the task is this member's, was not told to end, and the lease is held. Call it before each act."""
         return bool(self._live() and _task_is_held(self._handle, _name(task)))
 
     def token(self, task):
-        """Larger with each member that has it; 0: it is not this one's."""
+        """The fencing token, larger with each member that has the task; 0: the task is not this member's."""
         return _task_token(self._handle, _name(task)) if self._live() else 0
 
     def ended(self, task):
@@ -374,24 +376,27 @@ class Work:
         self._tie._check(_task_ended(self._handle, _name(task)))
 
     def leave(self):
-        """Has all tasks end; their TASK_END are to be answered until WORK_LEFT comes."""
+        """Ends all tasks and leaves the group. Answer each TASK_END until WORK_LEFT comes."""
         if self._live():
             _work_leave(self._handle)
 
 
 def _piece(until):
-    """How many milliseconds to wait at a time: in pieces, so that Ctrl-C is heard."""
+    """How many milliseconds to wait at a time: at most 1000, so that Ctrl-C is noticed."""
     left = 1.0 if until is None else min(1.0, until - time.monotonic())
     return max(0, int(left * 1000 + 0.999))
 
 
 class Tie:
-    """One tie to one cluster. Not for several threads at a time.
+    """A tie to one cluster. Only one thread at a time may use it.
 
-    endpoints    "http://10.0.0.1:2379,...", or None: $TENURE_ENDPOINTS, or what this host's agent is connected to
-    follow       NODES, SERVICES or both: events report who is there, and then each change
-    hold         "agent": by this host's place; a number: by a lease of one's own with so many seconds; None
-    name         of that lease
+    endpoints       "http://10.0.0.1:2379,..."; None: $TENURE_ENDPOINTS, or the endpoint that this host's agent uses
+    cluster         the cluster's name; None: the agent's, or "default"
+    follow          NODES, SERVICES or both (NODES | SERVICES): report what exists, and then each change, as events
+    hold            "agent": act by this host's place; a number: by a lease of the tie's own, with a TTL of so many seconds
+    name            the name of that session; None: a random one
+    ca, cert, key   paths of PEM files, for https:// endpoints
+    user, password  whom to log in as, if the core has authentication enabled
     """
 
     _handle = None
@@ -400,7 +405,7 @@ class Tie:
                  user=None, password=None):
         self._handle = ctypes.c_void_p()
         self._watches, self._locks, self._works, self._synced = {}, {}, {}, False
-        self._going = set()  # what is being given back: handles of locks, "lease"
+        self._going = set()  # what is being given back: handles of locks, and "lease"
         r = _new(ctypes.byref(self._handle))
         if r < 0:
             raise Error(-r, os.strerror(-r))
@@ -421,8 +426,8 @@ class Tie:
             raise
 
     def close(self, timeout=1):
-        """Ends it, with its watches and locks. What was given back before, by release() or leave(), gets up to `timeout`
-        seconds until others can have it; what was not, or takes longer, ends with the lease, by its TTL."""
+        """Ends the tie, with its watches and locks. First waits up to `timeout` seconds until others can have what release()
+        or leave() gave back. What was not given back, or takes longer, ends with the lease, by its TTL."""
         try:
             if self._handle and self._going:
                 self._finish(timeout)
@@ -432,7 +437,7 @@ class Tie:
                 _free(handle)
 
     def _finish(self, timeout):
-        """Waits for what is being given back: an etcd does not begin a request whose connection has ended."""
+        """Waits for what is being given back: an etcd drops a request that it has not begun when the connection ends."""
         until = time.monotonic() + timeout
         while self._going and time.monotonic() < until and _wait(self._handle, _piece(until)) >= 0:
             while self.pop():
@@ -449,7 +454,7 @@ class Tie:
 
     @property
     def _open(self):
-        """The handle, of a tie that was not closed."""
+        """The handle, if the tie is not closed."""
         if not self._handle:
             raise Closed(errno.EBADF, "this tie is closed")
         return self._handle
@@ -460,12 +465,12 @@ class Tie:
         raise Error(-r, _text(_error(self._handle)) or os.strerror(-r))
 
     def _send(self):
-        """Sends what was asked for just now: the program may be about to do something else, or to close the tie. What
-        cannot go yet, and an error, is the next dispatch's."""
+        """Sends the request that was just made, since the program may now do something else or close the tie. A request
+        that cannot be sent yet, and an error, are left to the next dispatch."""
         _dispatch(self._handle)
 
     def _ask(self, r):
-        """What was asked for goes at once, where the library took it."""
+        """Raises an Error if the library refused the request; otherwise sends it at once."""
         self._check(r)
         self._send()
 
@@ -475,11 +480,11 @@ class Tie:
         return _get_fd(self._open)
 
     def dispatch(self):
-        """Does what is to be done, without waiting."""
+        """Does the work that is due, without waiting."""
         self._check(_dispatch(self._open))
 
     def pop(self):
-        """The next event that has come, or None."""
+        """Takes the next event; None if there is none."""
         source = _pop_event(self._open)
         if not source:
             return None
@@ -496,7 +501,7 @@ class Tie:
         return event
 
     def wait(self, timeout=None):
-        """The next event, or None when `timeout` seconds have passed."""
+        """Waits for the next event and takes it; None after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._check(_wait(self._open, _piece(until))) > 0:
@@ -510,10 +515,10 @@ class Tie:
         while True:
             yield self.wait()
 
-    # ---- who is there ----
+    # ---- nodes and services ----
 
     def nodes(self):
-        """Every node by its name, as of the last dispatch."""
+        """A dict of all nodes by name, as of the last dispatch."""
         found, at = {}, _next_node(self._open, None)
         while at:
             node = Node(at.contents)
@@ -522,7 +527,7 @@ class Tie:
         return found
 
     def services(self, name):
-        """Every instance of a service, as of the last dispatch."""
+        """A list of all instances of a service, as of the last dispatch."""
         found, at = [], _next_service(self._open, _name(name), None)
         while at:
             found.append(Service(at.contents))
@@ -530,12 +535,12 @@ class Tie:
         return found
 
     def synced(self, timeout=10):
-        """Waits until all that is there has been reported; what it was is in nodes() and services(). Other events that come
-        meanwhile are dropped."""
+        """Waits until everything that exists was reported; nodes() and services() return it then. Events that come meanwhile
+        are dropped."""
         until = time.monotonic() + timeout
         while not self._synced:
             if time.monotonic() >= until:
-                raise Error(errno.ETIMEDOUT, _text(_error(self._open)) or f"no replica has reported who is there within {timeout} s")
+                raise Error(errno.ETIMEDOUT, _text(_error(self._open)) or f"no replica has reported the nodes and services within {timeout} s")
             self.wait(max(0, until - time.monotonic()))
         return self
 
@@ -551,11 +556,11 @@ class Tie:
 
     @property
     def deadline(self):
-        """In seconds of time.CLOCK_BOOTTIME; 0: nothing is held."""
+        """The holder's deadline in seconds of time.CLOCK_BOOTTIME; 0: nothing is held."""
         return _deadline(self._handle) / 1e6 if self._handle else 0
 
     def held(self, timeout=10):
-        """Waits until the place or the lease is held. Events that come meanwhile are dropped."""
+        """Waits until the place or the lease is held, and returns the tie. Events that come meanwhile are dropped."""
         until = time.monotonic() + timeout
         while not self.may_act:
             if time.monotonic() >= until:
@@ -564,12 +569,13 @@ class Tie:
         return self
 
     def leave(self):
+        """Gives a lease of the tie's own back. With the agent's place, only this tie stops acting by it."""
         if self.lease:
             self._going.add("lease")
         self._ask(_leave(self._open))
 
     def register(self, name, *, instance="", address="", port=0, tags=None):
-        """This program as a service of this host, while the place or the lease is held."""
+        """Publishes this program as a service while the place or the lease is held."""
         text = ",".join(f"{k}={v}" for k, v in (tags or {}).items())
         self._ask(_register(self._open, ctypes.byref(_Service(
             name=_name(name), instance=_name(instance), address=_name(address),
@@ -602,7 +608,7 @@ class Tie:
         return call
 
     def range(self, key, *, end=None, prefix=False, limit=0, revision=0, keys_only=False, serializable=False, timeout=10):
-        """A list of Kv."""
+        """The keys of a range, as a list of Kv."""
         k, e = _bytes(key), _bytes(end)
         q = _Range(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix, limit=_fits(_L, limit, "limit"),
                    revision=_fits(_L, revision, "revision"), keys_only=keys_only, serializable=serializable)
@@ -610,29 +616,30 @@ class Tie:
                             lambda c: [Kv(_call_kv(c, 0, i).contents) for i in range(_call_n_kvs(c, 0))])
 
     def get(self, key, **options):
-        """Its Kv, or None."""
+        """The Kv of one key; None if there is no such key."""
         return next(iter(self.range(key, **options)), None)
 
     def put(self, key, value, *, lease=0, timeout=10):
-        """Returns the revision. `lease`: an id, or a name."""
+        """Writes a key, and returns the revision. `lease` is the id or the name of a lease, with which the key ends."""
         k, v = _bytes(key), _bytes(value)
         if isinstance(lease, (str, bytes)):
             return self._answer(self._begin(_put_named, k, len(k), v, len(v), _name(lease)), timeout, _call_revision)
         return self._answer(self._begin(_put, k, len(k), v, len(v), _fits(_L, lease, "lease")), timeout, _call_revision)
 
     def put_held(self, key, value, *, timeout=10):
-        """As put(), but takes effect only while the place or the lease is held: else Refused. The core decides."""
+        """As put(), but takes effect only while the place or the lease is held, which the core decides; otherwise raises
+        Refused."""
         k, v = _bytes(key), _bytes(value)
         return self._answer(self._begin(_put_held, k, len(k), v, len(v)), timeout, _call_revision)
 
     def delete(self, key, *, end=None, prefix=False, timeout=10):
-        """Returns how many keys it has deleted."""
+        """Deletes a key or a range of keys, and returns how many were deleted."""
         k, e = _bytes(key), _bytes(end)
         q = _Range(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix)
         return self._answer(self._begin(_delete, ctypes.byref(q)), timeout, lambda c: _call_count(c, 0))
 
     def watch(self, key, *, end=None, prefix=False, revision=0, before=False):
-        """Events of type PUT and DELETE follow, each change once and in order."""
+        """Reports each change once and in order, as events of type PUT and DELETE."""
         k, e, handle = _bytes(key), _bytes(end), ctypes.c_void_p()
         o = _WatchOptions(key=k, key_len=len(k), end=e, end_len=len(e or b""), prefix=prefix,
                           revision=_fits(_L, revision, "revision"), before=before)
@@ -643,7 +650,7 @@ class Tie:
     # ---- leases ----
 
     def lease_grant(self, ttl, *, name=None, timeout=10):
-        """A new Lease that ends `ttl` seconds after it was last renewed. At most one lease has a name at a time."""
+        """Grants a Lease that ends `ttl` seconds after its last renewal. At most one lease has a given name at a time."""
         lease = self._answer(self._begin(_lease_grant, _ms(ctypes.c_uint64, ttl, "ttl"), _name(name)), timeout, Lease)
         lease.name = _text(_bytes(name))
         return lease
@@ -656,22 +663,22 @@ class Tie:
         return self._answer(self._begin(by_id, _fits(_L, id, "lease")), timeout, read)
 
     def lease_renew(self, lease, *, timeout=10):
-        """Renews it once, by its id or by its name."""
+        """Renews a lease once, by its id or by its name."""
         return self._of_lease(_lease_renew, lease, timeout, Lease)
 
     def lease_revoke(self, lease, *, timeout=10):
-        """Ends it, and deletes its keys."""
+        """Ends a lease, and deletes its keys."""
         return self._of_lease(_lease_revoke, lease, timeout, lambda call: None)
 
     def lease_look(self, lease, *, keys=False, timeout=10):
-        """The Lease of an id or of a name, which may be a node's; else an Error with ENOENT."""
+        """Looks a Lease up by its id or by its name, which may be the name of a node. No such lease: an Error with ENOENT."""
         return self._of_lease(_lease_keys if keys else _lease_look, lease, timeout, Lease)
 
     # ---- locks ----
 
     def lock(self, name, value=None, *, timeout=None):
-        """Waits for a lock, in the order of asking, and returns it; a `with` gives it back. Events that come meanwhile
-        are dropped: who needs them begins with lock_begin() and waits for LOCKED."""
+        """Waits for a lock, which is granted in the order of requests, and returns it; leaving a `with` gives it back. Events
+        that come meanwhile are dropped: a program that needs them calls lock_begin() and waits for LOCKED."""
         lock = self.lock_begin(name, value)
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -680,19 +687,20 @@ class Tie:
                 if event and event.lock is lock and event.type == Type.UNLOCKED:
                     raise Error(-event.error or errno.ESTALE, event.reason)
                 if until is not None and time.monotonic() >= until and not lock.held:
-                    raise Error(errno.ETIMEDOUT, f"the lock '{name}' is somebody else's")
+                    raise Error(errno.ETIMEDOUT, f"the lock '{name}' is held by somebody else")
         except BaseException:
             lock.release()
             raise
         return lock
 
     def switchover(self, lock, to=None, *, within=30):
-        """Has the holder of a lock stop, within that many seconds, and hand it over to a node or a session that waits for
-        it, or to the next in line. Returns a Switched."""
+        """Asks the holder of a lock to stop, within `within` seconds, and to hand the lock over to the node or session `to`,
+        which must wait for it; None: to the next in line. Returns a Switched."""
         call = self._begin(_switchover, _name(lock), _name(to), _ms(_L, within, "within"))
         return self._answer(call, within + 120, lambda c: Switched(_switched(c).contents))
 
     def lock_begin(self, name, value=None):
+        """Begins to wait for a lock, and returns it at once; the events LOCKED and UNLOCKED follow."""
         handle = ctypes.c_void_p()
         self._check(_lock(self._open, _name(name), _name(value), ctypes.byref(handle)))
         self._locks[handle.value] = lock = Lock(self, handle, name)
@@ -701,8 +709,9 @@ class Tie:
     # ---- shared work ----
 
     def work(self, group, tasks, *, weight=0, settle=0):
-        """Joins a group, by the lease of `hold=SECONDS` under its `name`. tasks: how many, called "1", "2" and so on, or their
-        names. settle: how many seconds nobody must have joined before tasks move to who has [1]."""
+        """Joins a group, which needs a tie with `hold=SECONDS`; the member is called as its `name`. tasks: a list of names,
+        or a number of tasks, which are then named "1", "2" and so on. weight: this member's share relative to the others [100].
+        settle: tasks move to new members once nobody has joined for this many seconds [1]."""
         names = None if isinstance(tasks, int) else [_name(name) for name in tasks]
         array = None if names is None else (ctypes.c_char_p * len(names))(*names)
         o = _WorkOptions(tasks=array, n_tasks=_fits(_N, tasks, "tasks") if names is None else len(names),
