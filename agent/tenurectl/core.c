@@ -309,10 +309,13 @@ int core_main(const struct core_options *o, int argc, char **argv)
         }
         fprintf(stderr,
                 "usage: tenurectl [--endpoints=URLS] core COMMAND\n  members                   "
-                " the replicas, their roles and URLs\n  add PEER-URL [--voter]     as a "
-                "learner, or at once as a voter\n  promote NAME|ID            a learner that "
-                "is in sync\n  remove NAME|ID\n  move-leader NAME|ID\n  leases                 "
-                "    all leases, with the time that they have left\n  snapshot save FILE\n  "
+                " list the replicas, their roles and URLs\n  add PEER-URL [--voter]     add "
+                "a learner, or at once a voter\n  promote NAME|ID            make a learner "
+                "that "
+                "is in sync a voter\n  remove NAME|ID\n  move-leader NAME|ID\n  leases         "
+                "        "
+                "    list all leases, with the time that they have left\n  snapshot save "
+                "FILE\n  "
                 "snapshot restore FILE [OPTIONS of tenure-core...]\n");
         return 1;
 }

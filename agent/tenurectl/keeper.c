@@ -131,8 +131,7 @@ static void kill_all(struct keeper *k, struct boot_time now)
                 return;
         k->late_logged = true;
         keeper_say("tenurectl: %zu process(es) of the command were killed and have not exited "
-                   "yet; "
-                   "waiting for them.\n",
+                   "yet; waiting for them.\n",
                    n);
 }
 
@@ -144,7 +143,7 @@ static void decide(struct keeper *k, struct boot_time now)
         const char *why = gone         ? "the place is lost"
                           : t->leaving ? "this host gives its place back"
                           : !boot_before(now, term_at(t))
-                                  ? "no renewal was reported, and the place may be lost"
+                                  ? "no renewal was reported, so the place may be lost soon"
                                   : NULL;
         bool end = why && k->child && !k->ending;
 

@@ -108,8 +108,8 @@ static bool is_sane(const struct which *w)
         if (w->name ? *w->name && strlen(w->name) <= NAME_BYTES_MAX : w->id > 0)
                 return true;
         fprintf(stderr,
-                w->name ? "tenurectl: a lease's name has 1 to 1024 bytes, which '%s' has not.\n"
-                        : "tenurectl: '%s' is the id of no lease: one is positive.\n",
+                w->name ? "tenurectl: a lease's name has 1 to 1024 bytes; '%s' is not one.\n"
+                        : "tenurectl: the id of a lease is positive; '%s' is not one.\n",
                 w->text);
         return false;
 }
@@ -155,7 +155,7 @@ static int want_names(struct asking *a)
 static int is_gone(const struct which *w)
 {
         if (w->name)
-                fprintf(stderr, "tenurectl: there is no lease of the name '%s'.\n", w->name);
+                fprintf(stderr, "tenurectl: there is no lease with the name '%s'.\n", w->name);
         else
                 fprintf(stderr,
                         "tenurectl: there is no lease %s: it has ended, or was revoked.\n",
@@ -170,7 +170,7 @@ static int check_name(const struct talk *t, const struct which *w,
         if (!w->name || name->len > 0)
                 return 0;
         fprintf(stderr,
-                "tenurectl: the core at %s finds no lease by its name; use the lease's id.\n",
+                "tenurectl: the core at %s cannot find leases by name; use the lease's id.\n",
                 t->url);
         return -EOPNOTSUPP;
 }
@@ -487,11 +487,12 @@ static const struct {
         int (*fn)(struct asking *a, int argc, char **argv);
 } verbs[] = {
         {"list", "leases", 0, 0, "", "all leases, with the time that they have left", list},
-        {"grant", NULL, 1, 2, "TTL [NAME]", "a new one: 60, 10s, 500ms", grant},
-        {"revoke", NULL, 1, INT_MAX, "NAME|ID...", "end it, and delete its keys", revoke_all},
-        {"keep-alive", "keepalive", 1, 1, "NAME|ID [--once]", "renew it, until interrupted",
+        {"grant", NULL, 1, 2, "TTL [NAME]", "grant a lease; TTL: 60, 10s, 500ms", grant},
+        {"revoke", NULL, 1, INT_MAX, "NAME|ID...", "end leases, and delete their keys",
+         revoke_all},
+        {"keep-alive", "keepalive", 1, 1, "NAME|ID [--once]", "renew a lease until interrupted",
          keep_alive},
-        {"ttl", "timetolive", 1, 1, "NAME|ID [--keys]", "the time that it has left", ttl},
+        {"ttl", "timetolive", 1, 1, "NAME|ID [--keys]", "the time that a lease has left", ttl},
 };
 
 static int usage(void)
@@ -501,7 +502,7 @@ static int usage(void)
                 fprintf(stderr, "  %-11s %-17s %s\n", verbs[i].verb, verbs[i].args,
                         verbs[i].help);
         fprintf(stderr, "A lease's id has 16 hexadecimal digits, or begins with 0x; a name "
-                        "that looks like that is name=NAME.\n");
+                        "that looks like an id is given as name=NAME.\n");
         return 1;
 }
 

@@ -96,9 +96,9 @@ int ctl_open_tenancy(struct ctl *c)
         if (r >= 0)
                 r = sd_bus_message_read(m, "h", &fd);
         if (r < 0)
-                return ctl_fail("cannot learn until when the place is held", r, &error);
+                return ctl_fail("cannot get the deadline of this host's place", r, &error);
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-        return fd < 0 ? ctl_fail("cannot learn until when the place is held", -errno, NULL)
+        return fd < 0 ? ctl_fail("cannot get the deadline of this host's place", -errno, NULL)
                       : fd;
 }
 
@@ -113,7 +113,7 @@ static int open_tenancy(struct locking *l)
         l->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         snprintf(path, sizeof(path), "/proc/self/fd/%d", l->tenancy);
         if (l->watch < 0 || inotify_add_watch(l->watch, path, IN_MODIFY) < 0)
-                return ctl_fail("cannot follow until when the place is held", -errno, NULL);
+                return ctl_fail("cannot watch the deadline of this host's place", -errno, NULL);
         return 0;
 }
 
@@ -530,7 +530,7 @@ static void hand_over(struct locking *l)
         if (l->news == NEWS_DONE)
                 keeper_say("tenurectl: the lock '%s' was handed over to %s.\n", l->name, to);
         else if (l->news == NEWS_KEPT)
-                keeper_say("tenurectl: %s waits no more for the lock '%s', which stays here.\n",
+                keeper_say("tenurectl: %s no longer waits for the lock '%s'; it stays here.\n",
                            to, l->name);
 }
 
@@ -656,14 +656,15 @@ static int begin(struct locking *l, bool endpoints_given)
                 return EXIT_PLACE_LOST;
         }
         if (boot_diff(t.deadline, boot_now()) > t.ttl) {
-                fprintf(stderr, "tenurectl: the agent's clock is not the one of this program; "
-                                "run it in the agent's time namespace.\n");
+                fprintf(stderr,
+                        "tenurectl: the agent uses another clock than this program; run "
+                        "the program in the agent's time namespace.\n");
                 return -1;
         }
         l->lease = t.lease;
         l->follow = !endpoints_given;
         if (l->follow && !*l->endpoint)
-                return ctl_fail("the agent reaches no core", -EHOSTUNREACH, NULL);
+                return ctl_fail("the agent cannot reach a core", -EHOSTUNREACH, NULL);
         if (l->follow)
                 l->core.endpoints = l->endpoint;
         sigemptyset(&l->signals);

@@ -95,15 +95,17 @@ static int status(struct ctl *c, int argc, char **argv)
         if (*ctl_text(o, "Degraded"))
                 printf("  Degraded: %s\n", ctl_text(o, "Degraded"));
         if (ctl_number(o, "RestUntilUSec") > usec_now())
-                printf("Suppressed: %.0f s more, since it flapped; tenurectl join ends that\n",
+                printf("Suppressed: for %.0f s more, because it flapped; tenurectl join ends "
+                       "this\n",
                        (double) (ctl_number(o, "RestUntilUSec") - usec_now()) / 1e6);
         if (*ctl_text(o, "Maintenance"))
-                printf("  Stays out: %s; tenurectl join ends that\n",
+                printf("  Stays out: %s; tenurectl join ends this\n",
                        strcmp(ctl_text(o, "Maintenance"), "persistent") == 0
-                               ? "over boots"
+                               ? "also after the next boot"
                                : "until the next boot");
         if (json_object_get_boolean(json_object_object_get(o, "MassFailure")))
-                printf("   Failure: most of the nodes are gone at once; what moves work should "
+                printf("   Failure: most nodes have gone at once; software that moves work "
+                       "should "
                        "wait\n");
         printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint") ? ctl_text(o, "CoreEndpoint")
                                                                 : "no endpoint answers");
@@ -124,7 +126,8 @@ static int check(struct ctl *c, int argc, char **argv)
         if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
                 return -1;
         list = json_object_object_get(o, "FenceWarnings");
-        if (!json_object_is_type(list, json_type_array)) { /* no word of it is no promise */
+        if (!json_object_is_type(
+                    list, json_type_array)) { /* an older agent; nothing can be promised */
                 json_object_put(o);
                 return ctl_fail("the agent does not report what can be fenced; restart it if "
                                 "it is still an earlier version",
@@ -359,10 +362,10 @@ static const struct {
         int (*fn)(struct ctl *c, int argc, char **argv);
 } verbs[] = {
         {"status", "", "this host's place in the cluster (the default)", status},
-        {"check", "", "whether everything that is bound to the place can be fenced in time",
-         check},
+        {"check", "",
+         "check whether everything that is bound to the place can be fenced in time", check},
         {"nodes", "[NODE...]", "the nodes in the cluster", nodes},
-        {"services", "[SERVICE...]", "the services, and the nodes that have them",
+        {"services", "[SERVICE...]", "the services, and the nodes that provide them",
          verb_services},
         {"register", "SERVICE [SETTING...]",
          "register a service of this host until interrupted; Port=, Address=, tags",
@@ -370,12 +373,13 @@ static const struct {
         {"set-tags", "NAME=VALUE...", "set attributes of this node; NAME= removes one",
          verb_set_tags},
         {"wait-revision", "REVISION [SECONDS]",
-         "wait until the agent has announced everything up to it", verb_wait_revision},
+         "wait until the agent has announced everything up to REVISION", verb_wait_revision},
         {"describe", "", "print everything that the agent knows as JSON", verb_describe},
         {"leave", "", "give this host's place back, and stay out until join", leave},
         {"join", "", "end a leave: take a place again", join},
         {"watch", "", "the nodes, then what changes, until interrupted", watch},
-        {"ttl", "advise", "which TTL the renewals of the last day speak for", verb_ttl},
+        {"ttl", "advise", "recommend a TTL on the evidence of the last day's renewals",
+         verb_ttl},
 };
 
 static void help(const struct args_program *p, FILE *f)
@@ -387,7 +391,7 @@ static void help(const struct args_program *p, FILE *f)
         fprintf(f, "  %-13s %-20s %s\n", "top", "",
                 "the members, the core's replicas and the last events, live");
         fprintf(f, "  %-13s %-20s %s\n", "metrics", "",
-                "what the agent counts, as Prometheus reads it");
+                "the agent's counters, in the format of Prometheus");
         fprintf(f, "  %-13s %-20s %s\n", "core", "COMMAND",
                 "the lease core: members, snapshots");
         fprintf(f, "  %-13s %-20s %s\n", "lease", "COMMAND",
@@ -397,18 +401,19 @@ static void help(const struct args_program *p, FILE *f)
         fprintf(f, "  %-13s %-20s %s\n", "unlock", "NAME",
                 "give back a lock whose command was killed");
         fprintf(f, "  %-13s %-20s %s\n", "work", "GROUP [-- COMMAND]",
-                "run a command for each task of a group that is this member's, or list them");
+                "run a command for each task that this member gets, or list the tasks");
         fprintf(f, "  %-13s %-20s %s\n", "switchover", "NAME [NODE]",
-                "have the holder of a lock hand it over to a node that waits for it");
+                "ask the holder of a lock to hand it over to a node that waits for it");
         fprintf(f, "  %-13s %-20s %s\n", "put", "KEY VALUE",
-                "write a key of the core, only while the place or a lock is held");
+                "write a key of the core, but only while the place or a lock is held");
         fprintf(f, "  %-13s %-20s %s\n", "cache", "KEY",
-                "keep a key of the core cached, and show it each time that it has changed");
+                "cache a key of the core, and print it each time that it changes");
         fprintf(f, "\nOptions:\n");
         args_help(p, f);
-        fprintf(f, "\nExit status: 0 fine, 1 an error, 2 (status) the host does not hold its "
-                   "place, (switchover) it is not possible;\n(lock, unlock, put) 123 it lost "
-                   "it, 124 somebody else has the lock; (lock, unlock, work) 125 an error.\n"
+        fprintf(f, "\nExit status: 0 success; 1 error; 2 (status) the host does not hold its "
+                   "place, "
+                   "(switchover) it is not possible;\n(lock, unlock, put) 123 the place was "
+                   "lost, 124 somebody else has the lock; (lock, unlock, work) 125 error.\n"
                    "See tenurectl(1).\n");
 }
 
@@ -455,35 +460,35 @@ static int arguments_parse(struct arguments *a, int argc, char **argv, struct co
         const struct args_option own[] = {
                 {0, "endpoints", "URLS", "(core, lease, lock, put, work, cache, top) the core's URLs [$TENURE_ENDPOINTS, http://127.0.0.1:2379]", .value = &a->core.endpoints},
                 {0, "cacert", "FILE", "(core, lease, lock, put, work, cache, top) the CA for https:// URLs", .value = &a->core.cacert},
-                {0, "cert", "FILE", "(core, lease, lock, put, work, cache, top) our certificate", .value = &a->core.cert},
-                {0, "key", "FILE", "(core, lease, lock, put, work, cache, top) its key", .value = &a->core.key},
+                {0, "cert", "FILE", "(core, lease, lock, put, work, cache, top) the client's certificate", .value = &a->core.cert},
+                {0, "key", "FILE", "(core, lease, lock, put, work, cache, top) the key of the client's certificate", .value = &a->core.key},
                 {0, "user", "NAME[:PASSWORD]", "(core, lease, lock, put, work, cache, top) log in as this user; the password is asked for unless it is given here", .value = &a->core.user},
-                {0, "password-file", "FILE", "(core, lease, lock, put, work, cache, top) or in this file", .value = &a->core.password_file},
-                {0, "voter", NULL, "(core add) as a voter at once, not as a learner", .flag = &a->core.voter},
-                {0, "once", NULL, "(lease keep-alive) renew it once; (cache, top) show it once", .flag = &a->core.once},
-                {0, "keys", NULL, "(lease ttl) the keys that are attached to it, too", .flag = &a->core.keys},
+                {0, "password-file", "FILE", "(core, lease, lock, put, work, cache, top) read the password from this file", .value = &a->core.password_file},
+                {0, "voter", NULL, "(core add) add it as a voter at once, not as a learner", .flag = &a->core.voter},
+                {0, "once", NULL, "(lease keep-alive) renew once; (cache, top) print once", .flag = &a->core.once},
+                {0, "keys", NULL, "(lease ttl) also print the keys that are attached to the lease", .flag = &a->core.keys},
                 {0, "prefix", NULL, "(cache) all keys that begin with KEY", .flag = &a->prefix},
-                {0, "wait", "TIME", "(lock) give up after it [never]; (switchover) what the holder has to stop [30s]", .value = &a->wait},
-                {0, "while-held", NULL, "(put) only while this host holds its place, as the core sees it", .flag = &a->put.while_held},
-                {0, "lock", "NAME", "(put) and only while this host has that lock", .value = &a->put.lock},
-                {0, "file", "FILE", "(put) the value is in it; -: standard input", .value = &a->put.file},
-                {0, "tasks", "N|NAMES|@FILE", "(work) the tasks: 1 to N, names with commas, or a file of them", .value = &a->work.tasks},
+                {0, "wait", "TIME", "(lock) give up after this time [never]; (switchover) the time that the holder has to stop [30s]", .value = &a->wait},
+                {0, "while-held", NULL, "(put) write only if the core finds that this host holds its place", .flag = &a->put.while_held},
+                {0, "lock", "NAME", "(put) write only if, in addition, this host has that lock", .value = &a->put.lock},
+                {0, "file", "FILE", "(put) read the value from this file; -: standard input", .value = &a->put.file},
+                {0, "tasks", "N|NAMES|@FILE", "(work) the tasks: 1 to N, names separated by commas, or a file of names", .value = &a->work.tasks},
                 {0, "name", "NAME", "(work) the member's name [the host's]", .value = &a->work.name},
-                {0, "weight", "N", "(work) how much this member takes of what others do [100]", .value = &a->work.weight},
-                {0, "ttl", "TIME", "(work) of the member's lease [10s]", .value = &a->work.ttl},
+                {0, "weight", "N", "(work) this member's share relative to the others [100]", .value = &a->work.weight},
+                {0, "ttl", "TIME", "(work) the TTL of the member's lease [10s]", .value = &a->work.ttl},
                 {0, "grace", "TIME", "(work) kill a command that takes longer to end [10s]", .value = &a->work.grace},
                 {0, "cluster", "NAME", "(work, top) the cluster [the agent's]", .value = &a->work.cluster},
-                {0, "iterations", "N", "(top) print so many tables; 0: without end", .value = &a->top.iterations},
-                {0, "interval", "TIME", "(top) ask and show it that often [1s]", .value = &a->top.interval},
-                {0, "filter", "WORDS", "(top) only members in which all words are; !WORD: is not", .value = &a->top.filter},
-                {0, "sort", "[-]COLUMN", "(top) by node, state, left, ttl, age, address, zone or services [node]", .value = &a->top.sort},
-                {0, "output", "FILE", "(metrics) into this file, for node_exporter", .value = &a->metrics.output},
+                {0, "iterations", "N", "(top) print this many tables; 0: until interrupted", .value = &a->top.iterations},
+                {0, "interval", "TIME", "(top) the time between updates [1s]", .value = &a->top.interval},
+                {0, "filter", "WORDS", "(top) only members that have all these words; !WORD: that do not have it", .value = &a->top.filter},
+                {0, "sort", "[-]COLUMN", "(top) sort by node, state, left, ttl, age, address, zone or services [node]", .value = &a->top.sort},
+                {0, "output", "FILE", "(metrics) write to this file, for node_exporter", .value = &a->metrics.output},
                 {0, "http", NULL, "(metrics) answer one request on standard input", .flag = &a->metrics.http},
                 {0, "json", "short|pretty|off", "print JSON [off]", .value = &a->json, .bare = "pretty"},
                 {0, "no-legend", NULL, "omit headings and totals", .flag = &a->no_legend},
-                {0, "persistent", NULL, "(leave) after a boot, too", .flag = &a->persistent},
+                {0, "persistent", NULL, "(leave) stay out after a boot, too", .flag = &a->persistent},
                 {0, "no-ask-password", NULL, "do not ask for a password", .flag = &a->no_ask},
-                {0, "no-pager", NULL, "accepted; there is no pager", .flag = &a->no_pager},
+                {0, "no-pager", NULL, "accepted and ignored; there is no pager", .flag = &a->no_pager},
                 {0, "bus", "ADDRESS", "use this bus, not the system bus", .value = &a->address},
         };
         /* clang-format on */

@@ -83,7 +83,7 @@ static int read_place(struct ctl *c, struct guard *g)
         r = keeper_look(fd, &t);
         close(fd);
         if (r < 0)
-                return ctl_fail("cannot learn until when the place is held", r, NULL);
+                return ctl_fail("cannot get the deadline of this host's place", r, NULL);
         if (t.lease == 0)
                 return place_lost("this host does not hold its place now");
         if (g->lease != 0 && g->lease != t.lease)
@@ -113,10 +113,10 @@ static int look_at_lock(const struct core_options *core, struct guard *g)
         if (r < 0)
                 return -1; /* which was said */
         if (p->n_kvs == 0)
-                return not_mine(g, "is nobody's");
+                return not_mine(g, "is held by nobody");
         if (p->kvs[0]->key.len != strlen(g->lock_key) ||
             memcmp(p->kvs[0]->key.data, g->lock_key, p->kvs[0]->key.len) != 0)
-                return not_mine(g, "is somebody else's");
+                return not_mine(g, "is held by somebody else");
         g->token = p->kvs[0]->create_revision;
         return 0;
 }
@@ -168,7 +168,7 @@ static int refused(const struct guard *g, const Pb__TxnResponse *p)
         if (found->n_kvs == 1 && found->kvs[0]->lease == g->lease)
                 return not_mine(g, "has been given up or lost since");
         snprintf(why, sizeof(why),
-                 "the core refused it, since the lease %016" PRIx64
+                 "the core refused the write, because the lease %016" PRIx64
                  " of this host's place has ended",
                  (uint64_t) g->lease);
         return place_lost(why);
@@ -223,8 +223,8 @@ static int write_guarded(struct ctl *c, const struct core_options *core, const s
         p = t.reply;
         if (r < 0 && t.sent && !is_refusal(t.code))
                 fprintf(stderr,
-                        "tenurectl: '%s' may have been written or not; read it before you "
-                        "write it again.\n",
+                        "tenurectl: '%s' may or may not have been written; read it before "
+                        "you write it again.\n",
                         key);
         if (r < 0)
                 r = -1;
@@ -265,7 +265,7 @@ static int settle(struct ctl *c, struct core_options *core, bool endpoints_given
         snprintf(endpoint, 320, "%s", ctl_text(o, "CoreEndpoint"));
         json_object_put(o);
         if (!endpoints_given && !*endpoint)
-                return ctl_fail("the agent reaches no core", -EHOSTUNREACH, NULL);
+                return ctl_fail("the agent cannot reach a core", -EHOSTUNREACH, NULL);
         if (!endpoints_given)
                 core->endpoints = endpoint;
         if (talk_log_in_once(core, login) < 0)
@@ -291,8 +291,8 @@ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_give
                         "put wants KEY VALUE, KEY - for standard input, or KEY --file=FILE",
                         -EINVAL, NULL);
         if (!o->while_held && !o->lock)
-                return ctl_fail("put wants --while-held or --lock=NAME; to write whatever this "
-                                "host holds there is etcdctl put",
+                return ctl_fail("put wants --while-held or --lock=NAME; to write without a "
+                                "condition, use etcdctl put",
                                 -EINVAL, NULL);
         if (o->lock && (!*o->lock || strlen(o->lock) > 900))
                 return ctl_fail("the name of a lock has 1 to 900 bytes", -EINVAL, NULL);

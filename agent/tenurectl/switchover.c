@@ -37,7 +37,7 @@ static void print(const char *name, const struct tenure_switched *s)
                utf8_shown(s->from, strlen(s->from), from, sizeof(from)), name,
                (double) s->stop_us / 1e3, utf8_shown(s->to, strlen(s->to), to, sizeof(to)));
         if (s->pause_us < 0)
-                printf("now (token %" PRId64 "); it does not say since when.\n", s->token);
+                printf("now (token %" PRId64 "), but does not report since when.\n", s->token);
         else
                 printf("%.1f ms later (token %" PRId64 ").\n", (double) s->pause_us / 1e3,
                        s->token);

@@ -92,13 +92,14 @@ static void print_advice(struct json_object *o, struct json_object *list)
                         left = ctl_number(row, "MinutesTooLong");
         }
         if (ctl_number(o, "Renewals") == 0)
-                printf("No renewal was acknowledged yet: there is nothing to go by.\n");
+                printf("No renewal was acknowledged yet, so nothing can be recommended.\n");
         else if (recommended == 0)
-                printf("That is too little to recommend a TTL by: an hour and 100 renewals are "
-                       "the least.\n");
+                printf("That is too little to recommend a TTL; it takes an hour and 100 "
+                       "renewals "
+                       "at least.\n");
         else if (left > 0)
-                printf("Recommended: TTL=%gs. What lasted longer, in %" PRId64
-                       " min, is not for a TTL to bridge.\n",
+                printf("Recommended: TTL=%gs. The stalls of %" PRId64
+                       " min were longer than a TTL should bridge.\n",
                        (double) recommended / 1e6, left);
         else
                 printf("Recommended: TTL=%gs. The shortest that would have held: %s.\n",

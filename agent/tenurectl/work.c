@@ -91,7 +91,9 @@ static int open_page(struct working *w)
         w->page = memfd_create("tenancy", MFD_CLOEXEC);
         tenancy_write(&w->tenancy, bytes);
         if (w->page < 0 || pwrite(w->page, bytes, sizeof(bytes), 0) != sizeof(bytes))
-                return ctl_fail("cannot make the page for the keepers", -errno, NULL);
+                return ctl_fail(
+                        "cannot share the lease's deadline with the commands' supervisors",
+                        -errno, NULL);
         return 0;
 }
 
@@ -252,9 +254,8 @@ static void end_all(struct working *w, const struct kept *first)
         struct job *j, *next;
         size_t n = 0;
 
-        say("tenurectl: a process that supervised a command was killed; all commands are "
-            "ended, "
-            "and begun anew.\n");
+        say("tenurectl: a process that supervised a command was killed; ending all commands "
+            "and starting them again.\n");
         if (kept)
                 kept[n++] = *first;
         LIST_FOREACH (j, &w->jobs, entry)
@@ -362,7 +363,7 @@ static int on_event(struct working *w, const struct tenure_event *e)
                 else
                         say("tenurectl: %s%s.\n",
                             e->error == -EEXIST ? ""
-                                                : "the lease is lost, and asked for again: ",
+                                                : "the lease is lost; asking for another one: ",
                             e->reason);
                 return 0;
         default:
@@ -534,8 +535,8 @@ static int list(struct ctl *c, struct tenure *t, const char *cluster, const char
 
         if (!node_name_is_valid(group)) {
                 fprintf(stderr,
-                        "tenurectl: a group's name has letters, digits and . _ - : alone, not "
-                        "'%s'.\n",
+                        "tenurectl: a group's name has 1 to 255 letters, digits and . _ - :, "
+                        "without a leading dot; '%s' is not one.\n",
                         group);
                 return EXIT_FAILED;
         }
@@ -563,7 +564,7 @@ int work_main(struct ctl *c, const struct core_options *core, const struct work_
         if (argc < 1 || (argc == 1 && o->tasks) || (argc > 1 && !o->tasks)) {
                 (void) ctl_fail(
                         "work wants GROUP --tasks=TASKS -- COMMAND, or GROUP alone to list "
-                        "who has what",
+                        "its tasks",
                         -EINVAL, NULL);
                 return EXIT_FAILED;
         }

@@ -102,7 +102,7 @@ static void print_rows(const struct ctl *c, const struct rows *rows)
         if (all)
                 ctl_print(c, all);
         else if (c->legend)
-                printf("\n%zu task(s), of which nobody has %zu.\n", rows->n, free_ones);
+                printf("\n%zu task(s), %zu of them unassigned.\n", rows->n, free_ones);
 }
 
 /* What is under members/ and tasks/ of the group. */

@@ -37,7 +37,7 @@ static int read_file(const char *path, char **ret)
                 fclose(f);
         if (!whole || memchr(text, '\0', n)) {
                 fprintf(stderr,
-                        "tenurectl: %s has no list of tasks, one a line, of at most %d "
+                        "tenurectl: %s is not a list of tasks, one per line, of at most %d "
                         "bytes.\n",
                         path, WORK_RECORD_MAX);
                 return -1;
@@ -78,7 +78,7 @@ int work_names_parse(struct work_names *ret, const char *text)
                 if (w.n < 1 || w.n > WORK_TASKS_MAX) {
                         fprintf(stderr,
                                 "tenurectl: --tasks wants a number from 1 to %d, @FILE or "
-                                "names with commas between them, not '%s'.\n",
+                                "names separated by commas, not '%s'.\n",
                                 WORK_TASKS_MAX, text);
                         return -1;
                 }

@@ -109,7 +109,7 @@ static int on_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error unu
         struct agent_tie *a = &t->agent;
         int fd, r;
 
-        if (!answered(t, m, "learn from the agent until when the place is held"))
+        if (!answered(t, m, "get the deadline of the place from the agent"))
                 return 0;
         r = sd_bus_message_read(m, "h", &fd);
         if (r >= 0)
@@ -121,7 +121,7 @@ static int on_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error unu
         if (r >= 0)
                 r = page_open(&a->page, fd);
         if (r < 0) {
-                (void) !tenure_fail(t, r, "cannot read until when the place is held: %s",
+                (void) !tenure_fail(t, r, "cannot read the deadline of the place: %s",
                                     strerror(-r));
                 try_again(t);
                 return 0;
@@ -205,7 +205,7 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
 {
         struct tenure *t = userdata;
 
-        if (!answered(t, m, "learn from the agent where the core is"))
+        if (!answered(t, m, "get the core's endpoint from the agent"))
                 return 0;
         t->agent.pause = 0;
         read_properties(t, m);

@@ -246,7 +246,8 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
                 calls_log_in_later(t->calls, v->stream.endpoint);
         else if (code == RPC_UNIMPLEMENTED)
                 end_all(v, -EOPNOTSUPP,
-                        "the core gives no cache leases, as an etcd, or by CacheTerm=0: read "
+                        "the core gives no cache leases: it is an etcd, or has CacheTerm=0; "
+                        "read "
                         "with tenure_get()");
         else if (code == RPC_PERMISSION_DENIED || code == RPC_UNAUTHENTICATED ||
                  code == RPC_INVALID_ARGUMENT)
@@ -358,8 +359,8 @@ int tenure_cache(struct tenure *t, const struct tenure_range *q, struct tenure_c
         if (r == 0 && (q->revision != 0 || q->limit != 0 || q->keys_only || q->count_only ||
                        q->serializable))
                 r = tenure_fail(t, -EINVAL,
-                                "a cache has a key, or a range of keys, as they are now, and "
-                                "all of it");
+                                "a cache takes a key, an end and a prefix; leave revision, "
+                                "limit and the like 0");
         if (r < 0)
                 return r;
         c = calloc(1, sizeof(*c));

@@ -146,8 +146,8 @@ static void back_off(struct calls *k)
 static void in_doubt(struct tenure_call *c, const char *why)
 {
         call_says(c,
-                  "It may have happened: the core at %s was given it and has not confirmed "
-                  "it (%s)",
+                  "It may have happened: it was sent to the core at %s, which has not "
+                  "confirmed it (%s)",
                   calls_endpoint_name(c->calls, c->endpoint), why);
         finish(c, -EREMOTEIO);
 }
@@ -206,7 +206,7 @@ static void take_answer(struct tenure_call *c)
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says && c->changes)
                 return in_doubt(c, "the answer makes no sense");
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says)
-                call_says(c, "What the core at %s answers makes no sense",
+                call_says(c, "The answer of the core at %s makes no sense",
                           calls_endpoint_name(k, c->endpoint));
         finish(c, r);
 }

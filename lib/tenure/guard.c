@@ -13,8 +13,8 @@ void tenure_txn_if_held(struct tenure_txn *x)
         lease = hold_key(t, &key);
         if (lease == 0)
                 return txn_fail(x, tenure_fail(t, -ESTALE,
-                                               "no place and no lease is held now, and nothing "
-                                               "is written without"));
+                                               "this tie holds no place and no lease now, so "
+                                               "nothing is written"));
         if (buf_error(&key) < 0)
                 return txn_fail(x, tenure_fail(t, -ENOMEM, "out of memory"));
         txn_guard(x, buf_head(&key), buf_len(&key), lease);

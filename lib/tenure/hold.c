@@ -65,7 +65,7 @@ static void have(struct tenure *t, int64_t lease, enum tenure_event_type type, c
         struct hold *h = &t->hold;
 
         if (lease != h->lease) {
-                lose(t, "another life of the place has begun");
+                lose(t, "the place was lost and taken again");
                 h->lease = lease;
                 h->announced = TENURE_HELD;
                 announce(t, TENURE_HELD, lease, 0, "");
@@ -103,10 +103,10 @@ static const char *why_not(const struct hold *h, const struct tenancy *p, int r,
         if (h->given_back)
                 return "given back";
         if (r == -EXDEV || (r == 0 && p->lease != 0 && !makes_sense(p, now)))
-                return "the agent goes by another clock; run this program in its time "
-                       "namespace";
+                return "the agent uses another clock; run this program in the agent's "
+                       "time namespace";
         if (r < 0)
-                return "what the agent tells of the place cannot be read";
+                return "what the agent publishes about the place cannot be read";
         if (p->lease != 0 && p->leaving)
                 return "this host gives its place back";
         if (p->lease == 0 || p->lease != h->lease)
@@ -293,11 +293,12 @@ int64_t tenure_lease(const struct tenure *t)
 static int begin(struct tenure *t)
 {
         if (t->started)
-                return tenure_fail(t, -EBUSY,
-                                   "what a tie holds is said before tenure_start(), not after");
+                return tenure_fail(
+                        t, -EBUSY,
+                        "what a tie holds is chosen before tenure_start(), not after it");
         if (t->hold.kind != HOLD_NONE)
                 return tenure_fail(t, -EBUSY,
-                                   "a tie holds one thing; make another one for the other");
+                                   "this tie holds something already; make another tie");
         return 0;
 }
 
@@ -326,7 +327,8 @@ int tenure_hold_own(struct tenure *t, uint64_t ttl_ms, const char *name)
         if (name && !node_name_is_valid(name))
                 return tenure_fail(
                         t, -EINVAL,
-                        "a session's name has letters, digits and . _ - : alone, not '%s'",
+                        "a session's name has 1 to 255 letters, digits and . _ - :, without a "
+                        "leading dot; '%s' is not one",
                         name);
         if (name)
                 snprintf(h->name, sizeof(h->name), "%s", name);

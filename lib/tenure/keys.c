@@ -8,11 +8,11 @@ int range_of(struct tenure *t, const void *key, size_t key_len, const void *end,
         size_t n = key_len;
 
         if (prefix && end)
-                return tenure_fail(t, -EINVAL, "a range has a prefix or an end, and not both");
+                return tenure_fail(t, -EINVAL, "a range has a prefix or an end, not both");
         if (key_len == 0 && !prefix && !end)
                 return tenure_fail(t, -EINVAL,
-                                   "a key has at least one byte; for all keys ask for the "
-                                   "prefix that is empty");
+                                   "a key has at least one byte; for all keys, use an empty "
+                                   "prefix");
         *ret = key_len > 0 ? pb_bytes(key, key_len) : pb_bytes(all, 1);
         *ret_end = pb_bytes(end, end ? end_len : 0);
         if (!prefix)
@@ -57,7 +57,7 @@ int lease_of(struct tenure *t, int64_t lease, int64_t *ret)
                 return 0;
         }
         if (lease == 0)
-                return tenure_fail(t, -ESTALE, "no lease of ours is held now");
+                return tenure_fail(t, -ESTALE, "this tie holds no lease now");
         *ret = lease;
         return 0;
 }
@@ -271,8 +271,8 @@ int delete_request(struct tenure *t, const struct tenure_range *q, uint8_t *room
         if (q->revision != 0 || q->limit != 0 || q->keys_only || q->count_only ||
             q->serializable)
                 return tenure_fail(t, -EINVAL,
-                                   "what is deleted is a key or a range of them, as they are "
-                                   "now: without revision, limit and the like");
+                                   "a deletion takes a key, an end and a prefix; leave "
+                                   "revision, limit and the like 0");
         r = range_of(t, q->key, q->key_len, q->end, q->end_len, q->prefix, room, &p.key,
                      &p.range_end);
         if (r == 0)

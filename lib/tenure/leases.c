@@ -26,7 +26,7 @@ int lease_name_check(struct tenure *t, const char *name)
 static int is_gone(struct tenure_call *c)
 {
         if (c->name)
-                call_says(c, "There is no lease of the name '%s'", c->name);
+                call_says(c, "There is no lease with the name '%s'", c->name);
         else
                 call_says(c, "There is no lease %016llx; it has ended, or was revoked",
                           (unsigned long long) c->lease);
@@ -39,7 +39,7 @@ static int take_name(struct tenure_call *c, const ProtobufCBinaryData *name)
         char *copy;
 
         if (c->named && name->len == 0) {
-                call_says(c, "The core at %s finds no lease by its name; ask with its id",
+                call_says(c, "The core at %s cannot find leases by name; use the lease's id",
                           calls_endpoint_name(c->calls, c->endpoint));
                 return -EOPNOTSUPP;
         }

@@ -625,8 +625,8 @@ int tenure_lock(struct tenure *t, const char *name, const char *value, struct te
 
         if (t->hold.kind == HOLD_NONE)
                 return tenure_fail(t, -EINVAL,
-                                   "a lock hangs on a place or a lease; call "
-                                   "tenure_hold_with_agent() or tenure_hold_own() before");
+                                   "a lock needs a place or a lease; call "
+                                   "tenure_hold_with_agent() or tenure_hold_own() first");
         if (!name || !*name || strlen(name) > NAME_MOST)
                 return tenure_fail(t, -EINVAL, "a lock's name has 1 to %d bytes", NAME_MOST);
         LIST_FOREACH (l, &t->locks, entry)

@@ -35,16 +35,18 @@ static int read_service(struct tenure *t, const struct tenure_service *s,
         *ret = (struct service_record){.port = s->port};
         if (!service_name_is_valid(name) || (*instance && !service_name_is_valid(instance)))
                 return tenure_fail(t, -EINVAL,
-                                   "the name of a service, or of an instance, has letters, "
-                                   "digits and . _ - : alone, at most %d, not '%s'",
+                                   "the name of a service, or of an instance, has 1 to %d "
+                                   "letters, digits and . _ - :, without a leading dot; '%s' "
+                                   "is not one",
                                    SERVICE_NAME_MAX,
                                    service_name_is_valid(name) ? instance : name);
         if (strlen(address) >= sizeof(ret->address) || strpbrk(address, " \t\n,"))
-                return tenure_fail(t, -EINVAL, "the address of service '%s' is none: '%s'",
-                                   name, address);
+                return tenure_fail(t, -EINVAL,
+                                   "the address of the service '%s' is not valid: '%s'", name,
+                                   address);
         if (tags_set_list(ret->tags, or_nothing(s->tags)) < 0)
                 return tenure_fail(t, -EINVAL,
-                                   "tags are name=value with commas between them, at most %d "
+                                   "tags are name=value pairs separated by commas, at most %d "
                                    "bytes, not '%s'",
                                    TAGS_MAX - 1, s->tags);
         strcpy(ret->name, name);
@@ -83,8 +85,8 @@ int tenure_register(struct tenure *t, const struct tenure_service *s)
 
         if (t->hold.kind == HOLD_NONE)
                 return tenure_fail(t, -EINVAL,
-                                   "a service hangs on a place or a lease; call "
-                                   "tenure_hold_with_agent() or tenure_hold_own() before");
+                                   "a service needs a place or a lease; call "
+                                   "tenure_hold_with_agent() or tenure_hold_own() first");
         r = read_service(t, s, &record);
         if (r < 0)
                 return r;

@@ -188,8 +188,8 @@ static void act(struct switching *s, struct boot_time now)
         if (!has_asked(s) && !boot_before(now, s->until)) {
                 call_says(s->call, "Nobody could be asked in time: %s",
                           *tenure_cluster(s->tenure)
-                                  ? "the lock changes hands all the time"
-                                  : "the agent does not tell which cluster this is");
+                                  ? "the lock keeps changing hands"
+                                  : "the agent does not report which cluster this is");
                 return switching_end(s, -ETIMEDOUT);
         }
         if (s->state == SWITCH_WAIT)
@@ -268,11 +268,11 @@ int tenure_switchover(struct tenure *t, const char *lock, const char *to, int64_
                 return tenure_fail(t, -EINVAL, "a lock's name has 1 to %d bytes",
                                    LOCK_NAME_MOST);
         if (to && !node_name_is_valid(to))
-                return tenure_fail(t, -EINVAL, "'%s' is no name of a node or a session", to);
+                return tenure_fail(t, -EINVAL,
+                                   "'%s' is not a valid name of a node or a session", to);
         if (within_ms <= 0 || within_ms > WITHIN_MAX_MS)
                 return tenure_fail(t, -EINVAL,
-                                   "the holder has 1 ms to a day to stop, and not %" PRId64
-                                   " ms",
+                                   "the time to stop is from 1 ms to a day, not %" PRId64 " ms",
                                    within_ms);
         s = calloc(1, sizeof(*s));
         if (s)

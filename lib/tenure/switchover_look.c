@@ -96,7 +96,7 @@ static bool is_busy(struct switching *s, const struct tenure_kv *kv)
                 return false;
         if (switchover_read(&other, kv->value, kv->value_len) < 0)
                 call_says(s->call,
-                          "The key %s.switchover is in the way; who wrote it is to "
+                          "The key %s.switchover is in the way, and is not a request; "
                           "delete it",
                           s->name);
         else

@@ -154,8 +154,8 @@ void switching_make_request(struct switching *s)
 
 static void is_gone(struct switching *s)
 {
-        call_says(s->call, "%s waits no more; the lock '%s' stays with %s", s->request.to,
-                  s->name, s->holder_gone ? "who is next" : s->request.from);
+        call_says(s->call, "%s no longer waits; the lock '%s' stays with %s", s->request.to,
+                  s->name, s->holder_gone ? "the next in line" : s->request.from);
         switching_end(s, -ENOENT);
 }
 
@@ -243,7 +243,8 @@ void switching_wait(struct switching *s, struct boot_time now)
         if (!s->accepted)
                 return switching_go_to(s, SWITCH_WITHDRAW);
         call_says(s->call,
-                  "%s has accepted, and has not stopped in time: it goes on, and %s is next",
+                  "%s has accepted, but did not stop in time: it goes on stopping, and %s is "
+                  "next",
                   s->request.from, s->request.to);
         switching_end(s, -ETIMEDOUT);
 }

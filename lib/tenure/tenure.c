@@ -82,10 +82,10 @@ int tenure_dispatch(struct tenure *t)
         if (!tenure_is_ours(t))
                 return tenure_fail(t, -ECHILD,
                                    "this process is a child of the one that made the tie, and "
-                                   "has no part in it");
+                                   "cannot use it");
         if (t->broken < 0)
                 return tenure_fail(t, t->broken,
-                                   "out of memory: changes are missing; free this tie and make "
+                                   "out of memory: changes were lost; free this tie and make "
                                    "another one");
         hold_came_back(t);
         if (loop_dispatch(t->loop))
@@ -128,7 +128,7 @@ static int set(struct tenure *t, char **field, const char *value)
         if (t->started)
                 return tenure_fail(
                         t, -EBUSY,
-                        "what a tie is to comes before tenure_start(), not after it");
+                        "what a tie connects to is set before tenure_start(), not after it");
         if (value) {
                 copy = strdup(value);
                 if (!copy)
@@ -149,7 +149,8 @@ int tenure_set_cluster(struct tenure *t, const char *name)
         if (name && !node_name_is_valid(name))
                 return tenure_fail(
                         t, -EINVAL,
-                        "a cluster's name has letters, digits and . _ - : alone, not '%s'",
+                        "a cluster's name has 1 to 255 letters, digits and . _ - :, without a "
+                        "leading dot; '%s' is not one",
                         name);
         return set(t, &t->cluster, name);
 }
@@ -225,7 +226,7 @@ int tenure_start(struct tenure *t)
         int r;
 
         if (t->started)
-                return tenure_fail(t, -EBUSY, "it is started already");
+                return tenure_fail(t, -EBUSY, "this tie is started already");
         t->agent.core = endpoints != given;
         r = hold_configure(t, &cfg);
         if (r == 0)

@@ -308,13 +308,13 @@ static int read_refusal(struct tenure_call *c, const Pb__TxnResponse *p)
         found = op->response_range;
         if (found->n_kvs == 0)
                 call_says(c,
-                          "The lease %016llx that it was guarded by has ended: its key is "
-                          "gone; nothing was changed",
+                          "The lease %016llx that guarded it has ended: its key is gone; "
+                          "nothing was changed",
                           (unsigned long long) c->guard);
         else
                 call_says(c,
-                          "The lease %016llx that it was guarded by is held no more: its "
-                          "key is on the lease %016llx; nothing was changed",
+                          "The lease %016llx that guarded it is not held any more: its key "
+                          "is on the lease %016llx; nothing was changed",
                           (unsigned long long) c->guard,
                           (unsigned long long) found->kvs[0]->lease);
         return -ESTALE;

@@ -420,23 +420,24 @@ static int check(struct tenure *t, const char *group, const struct tenure_work_o
 
         if (t->hold.kind != HOLD_OWN)
                 return tenure_fail(t, -EINVAL,
-                                   "shared work hangs on a lease that ends with its program; "
-                                   "call tenure_hold_own() before");
+                                   "shared work needs a lease that ends with the program; "
+                                   "call tenure_hold_own() first");
         if (!group || !node_name_is_valid(group))
                 return tenure_fail(
                         t, -EINVAL,
-                        "a group's name has letters, digits and . _ - : alone, not '%s'",
+                        "a group's name has 1 to 255 letters, digits and . _ - :, without a "
+                        "leading dot; '%s' is not one",
                         group ? group : "");
         if (o->weight > RENDEZVOUS_WEIGHT_MAX)
                 return tenure_fail(t, -EINVAL, "a weight is from 1 to %d, not %u",
                                    RENDEZVOUS_WEIGHT_MAX, o->weight);
         if (o->settle_ms > SETTLE_MS_MOST)
-                return tenure_fail(t, -EINVAL, "to settle takes up to %d ms, not %u",
+                return tenure_fail(t, -EINVAL, "settle_ms is at most %d, not %u",
                                    SETTLE_MS_MOST, o->settle_ms);
         LIST_FOREACH (w, &t->works, entry)
                 if (strcmp(w->group, group) == 0)
                         return tenure_fail(t, -EALREADY,
-                                           "this tie is in the group '%s', or leaves it",
+                                           "this tie is in the group '%s', or is leaving it",
                                            group);
         return 0;
 }
@@ -452,12 +453,15 @@ static int make_record(struct tenure *t, const struct tenure_work_options *o,
                 return tenure_fail(t, r, "the task '%s' is named twice", bad);
         if (r == -EINVAL)
                 return tenure_fail(
-                        t, r, "a task's name has letters, digits and . _ - : alone, not '%s'",
+                        t, r,
+                        "a task's name has 1 to 255 letters, digits and . _ - :, without a "
+                        "leading dot; '%s' is not one",
                         bad);
         if (r == -EMSGSIZE)
-                return tenure_fail(t, r,
-                                   "a member has %d tasks at most, whose names take %d bytes",
-                                   WORK_TASKS_MAX, WORK_RECORD_MAX);
+                return tenure_fail(
+                        t, r,
+                        "a member has at most %d tasks, whose names take at most %d bytes",
+                        WORK_TASKS_MAX, WORK_RECORD_MAX);
         return r < 0 ? tenure_fail(t, r, "out of memory") : 0;
 }
 
@@ -500,8 +504,8 @@ int tenure_task_ended(struct tenure_work *w, const char *task)
         struct work_task *k = work_find(&w->work, task);
 
         if (!k || k->run != WORK_STOPS)
-                return tenure_fail(w->tenure, -EINVAL,
-                                   "the task '%s' was not told to end, so it has not", task);
+                return tenure_fail(w->tenure, -EINVAL, "the task '%s' was not told to end",
+                                   task);
         work_ended(k);
         works_soon(w->tenure);
         return 0;

@@ -320,7 +320,7 @@ agent; until_ok 5 ctl status
 printf '[Steadiness]\nFlapLimit=2\nFlapWindow=1min\nFlapRest=1h\n' >>"$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q "FlapLimit= has changed" "$DIR/agent.log"
 lose() { local l; l=$(lease); etcdctl --endpoints "127.0.0.1:$c" lease revoke "$l" >/dev/null; }
 L=$(lease); lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status --json=short | jq '.State == \"held\" and .LeaseId != \"$L\"' | grep -q true" && ok "it loses its place, and joins again" || not_ok "it loses its place"
-lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed: 3[56].. s more, since it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
+lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed: 3[56].. s more, because it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
 has "the log says so" "$(cat "$DIR/agent.log")" "2 times by now, so it stays out for 3600 s"
 kill -USR1 $AGENT; wait $AGENT; agent
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Suppressed" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
@@ -333,7 +333,7 @@ for i in 1 2 3 4 5; do etcdctl --endpoints "127.0.0.1:$c" put --lease "$G" /tenu
 mass() { [ "$(call get-property $M MassFailure)" = "b $1" ]; }
 until_ok 5 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS nodes --no-legend | grep -c '^[^ ]') = 6 ]"; mass false && ok "many nodes, no failure" || not_ok "many nodes"
 until_ok 5 mass true && ok "most expire: MassFailure" || not_ok "MassFailure" "$(ctl nodes)"
-has "tenurectl status tells" "$(ctl status)" "most of the nodes are gone at once"
+has "tenurectl status tells" "$(ctl status)" "most nodes have gone at once"
 is "and they are gone all the same" "$(ctl nodes --no-legend | grep -c '^[^ ]')" 1
 
 # A thousand nodes, and a hundred programs that ask for all of them without end: no heartbeat waits for them.

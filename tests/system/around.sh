@@ -50,7 +50,7 @@ on h4 tenurectl join; back "tenurectl join"
 on h4 tenurectl leave --persistent
 reboot() { rig kill h4; rig start h4 >/dev/null; }
 stays_out "out for good, and the host boots" reboot
-has "and it says so" "$(on h4 tenurectl status)" "Stays out: over boots"
+has "and it says so" "$(on h4 tenurectl status)" "Stays out: also after the next boot"
 on h4 tenurectl join; back "tenurectl join, after a boot"
 
 # ---- another target in the settings: the old one goes first

@@ -30,9 +30,9 @@ is "keep-alive --once by name, at another replica" "$(at 3 keep-alive jobs --onc
 is "keep-alive --once by id" "$(at 3 keepalive "0x$ID" --once)" "lease $ID keepalived with TTL(60s)"
 is "revoke by name" "$(at 2 revoke jobs)" "lease jobs revoked"
 is "and its keys are gone" "$(E get jobs/ --prefix --keys-only | grep -c .)" 0
-is "revoke: nobody has it" "$(L revoke jobs)" "tenurectl: there is no lease of the name 'jobs'."
-is "ttl: nobody has it" "$(L ttl jobs)" "tenurectl: there is no lease of the name 'jobs'."
-is "keep-alive: nobody has it" "$(L keep-alive jobs)" "tenurectl: there is no lease of the name 'jobs'."
+is "revoke: nobody has it" "$(L revoke jobs)" "tenurectl: there is no lease with the name 'jobs'."
+is "ttl: nobody has it" "$(L ttl jobs)" "tenurectl: there is no lease with the name 'jobs'."
+is "keep-alive: nobody has it" "$(L keep-alive jobs)" "tenurectl: there is no lease with the name 'jobs'."
 is "revoke: an id that is gone" "$(L revoke "$ID")" "tenurectl: there is no lease $ID: it has ended, or was revoked."
 L revoke jobs >/dev/null; is "and that is an error" $? 1
 has "grant without a name" "$(L grant 90)" '^lease [0-9a-f]{16} granted with TTL\(90s\)$'
@@ -57,13 +57,13 @@ until_ok 20 more && ok "keep-alive goes on elsewhere when a replica is frozen" |
 kill -CONT "${CORE[1]}"
 is "and the lease lives" "$(at 2 ttl kept --json=short | jq -r .name)" kept
 kill -INT "$KEPT"; wait "$KEPT" 2>/dev/null; is "an interrupt ends it" $? 130
-until_ok 10 sh -c "'$BIN/tenurectl' lease ttl kept 2>&1 | grep -q 'there is no lease of the name'" && ok "and then the lease" || not_ok "and then the lease" "$(L ttl kept)"
+until_ok 10 sh -c "'$BIN/tenurectl' lease ttl kept 2>&1 | grep -q 'there is no lease with the name'" && ok "and then the lease" || not_ok "and then the lease" "$(L ttl kept)"
 start gone "$BIN/tenurectl" lease keep-alive short; wait "$PID"; is "keep-alive of nobody's name fails" $? 1
 L grant 9 short >/dev/null; start gone "$BIN/tenurectl" lease keep-alive short; GONE=$PID
 until_ok 10 grep -q keepalived "$DIR/gone.log"; L revoke short >/dev/null; L grant 60 short >/dev/null
 is "keep-alive by name renews who has it then" "$(L keep-alive short --once --json=short | jq -r .name)" short
 L revoke short >/dev/null
-until_ok 30 sh -c "! kill -0 $GONE 2>/dev/null"; has "revoked under it: told" "$(cat "$DIR/gone.log")" "there is no lease of the name 'short'"
+until_ok 30 sh -c "! kill -0 $GONE 2>/dev/null"; has "revoked under it: told" "$(cat "$DIR/gone.log")" "there is no lease with the name 'short'"
 
 # ---- the name of a node ----
 dbus_conf=$DIR/bus.conf BUS=unix:path=$DIR/bus.socket

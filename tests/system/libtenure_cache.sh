@@ -17,7 +17,7 @@ if [ "$ENGINE" = etcd ]; then
 	wants_etcd "caches on a real etcd"
 	start_etcd etcd "$c1" "$p1"
 	start lone env TENURE_ENDPOINTS="$A:$c1" "$DIR/cache" hold k
-	has "tenurectl cache says so, too" "$(timeout 10 "$BIN/tenurectl" --endpoints="$A:$c1" cache k 2>&1)" "tenurectl: the core gives no cache leases, as an etcd"
+	has "tenurectl cache says so, too" "$(timeout 10 "$BIN/tenurectl" --endpoints="$A:$c1" cache k 2>&1)" "tenurectl: the core gives no cache leases: it is an etcd"
 	until_ok 20 more lone 'uncached .*etcd.*: -95$' 0 && ok "an etcd has no cache leases, which is said" || not_ok "an etcd has no cache leases" "$(tail -n 2 "$DIR/lone.log")"
 	finish
 	exit

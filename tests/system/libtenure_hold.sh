@@ -368,7 +368,7 @@ case_late() {
 		for ((i = 0; i < n; i++)); do
 			if [ "${on[i]}" = 1 ]; then
 				until_ok 20 since_has p$i-${who[i]} '^put: '
-				since_has p$i-${who[i]} '^put: Stale .*that it was guarded by .*nothing was changed' && refused=$((refused + 1))
+				since_has p$i-${who[i]} '^put: Stale .*that guarded it .*nothing was changed' && refused=$((refused + 1))
 				# A call that was held up for 10 s is not sent any more.
 				since_has p$i-${who[i]} '^put: Connection timed out No answer came within' && unsent=$((unsent + 1))
 			fi

@@ -39,9 +39,9 @@ is "what was refused has not been written" "$(value /p/a)" two
 # ---- a lock ----
 waits() { [ "$(E get job/ --prefix --keys-only | grep -c job)" = "$1" ]; }
 locker() { local n=$1; shift; start "lock.$n" "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-$n" lock job -- "$@"; LOCKER=$PID; }
-is "a lock that nobody has" "$(put h1 /p/a three --lock=job)" 124; has "whose it is" "$(said)" "the lock 'job' is nobody's; nothing was written"
+is "a lock that nobody has" "$(put h1 /p/a three --lock=job)" 124; has "whose it is" "$(said)" "the lock 'job' is held by nobody; nothing was written"
 locker h2 sleep 60; until_ok 5 waits 1
-is "a lock that another host has" "$(put h1 /p/a three --lock=job)" 124; has "whose it is" "$(said)" "the lock 'job' is somebody else's"
+is "a lock that another host has" "$(put h1 /p/a three --lock=job)" 124; has "whose it is" "$(said)" "the lock 'job' is held by somebody else"
 is "the host that has it, from outside of the command" "$(put h2 /p/a by-h2 --lock=job)" 0
 is "and it is written" "$(value /p/a)" by-h2
 kill "$LOCKER"; wait "$LOCKER" 2>/dev/null; until_ok 5 waits 0
@@ -71,7 +71,7 @@ E put /p/late before >/dev/null
 begin in-time h1 /p/in-time - --while-held; ended in-time "in time" 0 "Written at revision"
 L=$(lease h1); begin revoked h1 /p/late - --while-held
 E lease revoke "$L" >/dev/null; until_ok 10 holds_again h1 "$L" || not_ok "h1 holds a place again"
-ended revoked "its lease has ended, and the host holds another place" 123 "the core refused it, since the lease $L of this host's place has ended; nothing was written"
+ended revoked "its lease has ended, and the host holds another place" 123 "the core refused the write, because the lease $L of this host's place has ended; nothing was written"
 L=$(lease h1); begin frozen h1 /p/late - --while-held
 kill -STOP $H1; until_ok 10 sh -c "! ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:$a get /tenure/default/nodes/h1 --print-value-only | grep -q ." || not_ok "the core gives the place up"
 is "once the place has expired" "$(timeout 5 "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" put /p/late by-h2 --while-held >/dev/null; echo $?)" 0
@@ -137,7 +137,7 @@ exec 7>&-
 kill -CONT $H1 $SCRIPT
 until_ok 15 test -s "$DIR/script.end"
 is "a script under a lock that was stopped beyond the TTL cannot write" "$(cat "$DIR/script.end")" "ended 123"
-has "and says why" "$(cat "$DIR/lock.h1.log")" "the core refused it, since the lease [0-9a-f]* of this host's place has ended"
+has "and says why" "$(cat "$DIR/lock.h1.log")" "the core refused the write, because the lease [0-9a-f]* of this host's place has ended"
 is "what the next holder has written is there" "$(value /p/late)" next
 kill -CONT "$KEEPER" "$LOCKER"; wait "$LOCKER" 2>/dev/null
 

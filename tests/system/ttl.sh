@@ -15,9 +15,9 @@ between() { if [ "$2" -ge "$3" ] && [ "$2" -lt "$4" ]; then ok "$1: $2"; else no
 
 agent h1 TTL=10s; H1=$PID; agent h2 TTL=10s; H2=$PID
 until_ok 10 held h1 || not_ok "h1 holds its place"
-has "before the first renewal there is nothing to go by" "$(ctl h1 ttl advise)" "^No renewal was acknowledged yet: there is nothing to go by\.$"
+has "before the first renewal there is nothing to go by" "$(ctl h1 ttl advise)" "^No renewal was acknowledged yet, so nothing can be recommended\.$"
 n_renewals h1 1 || not_ok "h1 renews"
-has "after one there is too little" "$(ctl h1 ttl advise)" "^That is too little to recommend a TTL by: an hour and 100 renewals are the least\.$"
+has "after one there is too little" "$(ctl h1 ttl advise)" "^That is too little to recommend a TTL; it takes an hour and 100 renewals at least\.$"
 is "and nothing is recommended" "$(figure h1 RecommendedUSec)" 0
 is "what is in use" "$(figure h1 TTLUSec)" 10000000
 is "it is in the table" "$(ctl h1 ttl advise --no-legend | grep -c '^ *10 s .*  in use$')" 1

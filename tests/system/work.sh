@@ -146,7 +146,7 @@ case_commands() {
 	listed() { [ "$(E get /tenure/default/work/w/members/ --prefix --keys-only | grep -c members)" = 3 ]; }
 	until_ok 30 listed; until_ok 30 all_run && ok "work: three divide them" || not_ok "work: three divide them" "$(owners w | tr '\n' ' ')"
 	until_ok 5 has_n w w:a "$(processes a)" && ok "work: what runs is what the core says" || not_ok "work: what runs is what the core says" "$(processes a) $(owners w)"
-	has "work: the list says who has what" "$(ctl work w --cluster=default | tr '\n' '|')" "^TASK +MEMBER +TOKEN\|alpha +w:[abc] +[0-9]+\|.*8 task\(s\), of which nobody has 0\.\|$"
+	has "work: the list says who has what" "$(ctl work w --cluster=default | tr '\n' '|')" "^TASK +MEMBER +TOKEN\|alpha +w:[abc] +[0-9]+\|.*8 task\(s\), 0 of them unassigned\.\|$"
 	is "work: as JSON, too" "$(ctl work w --cluster=default --json=short | jq -r '[.[].task] | join(",")')" "alpha,beta,delta,epsilon,eta,gamma,theta,zeta"
 
 	# tenurectl is killed: its commands end at once, and run elsewhere when its lease has ended.
@@ -161,7 +161,7 @@ case_commands() {
 	kill -CONT "${pids[2]}"
 	back() { ! gone b && [ "$(processes b)" -gt 0 ] && all_run; }
 	until_ok 30 back && ok "work: when it goes on, it joins again" || not_ok "work: when it goes on, it joins again" "$(tail -n 2 "$DIR/w.b.log")"
-	has "work: and has said what was lost" "$(cat "$DIR/w.b.log")" "the lease is lost, and asked for again"
+	has "work: and has said what was lost" "$(cat "$DIR/w.b.log")" "the lease is lost; asking for another one"
 	# A keeper is killed: nothing of its command is left, and all run again.
 	kill -9 "$(pgrep -P "${pids[3]}" | head -n 1)"
 	until_ok 5 grep -q "a process that supervised a command was killed" "$DIR/w.c.log" && until_ok 30 all_run && ok "work: a keeper is killed: its member's commands begin anew" ||
@@ -213,10 +213,10 @@ case_commands() {
 	wrong() { local what=$1 want=$2 got; shift 2; got=$(timeout 5 "$BIN/tenurectl" work "$@" 2>&1); is "work: $what: 125" $? 125; has "work: $what: it says so" "$got" "$want"; }
 	wrong "a command without tasks" "work wants GROUP --tasks=TASKS -- COMMAND" g -- true
 	wrong "a task twice" "the task 'a' is named twice" g --tasks=a,b,a -- true
-	wrong "a name that is none" "a task's name has letters, digits and . _ - : alone, not 'a/b'" g --tasks=a/b -- true
+	wrong "a name that is none" "a task's name has 1 to 255 letters, digits and . _ - :, without a leading dot; 'a/b' is not one" g --tasks=a/b -- true
 	wrong "no number of tasks" "--tasks wants a number from 1 to 10000" g --tasks=10001 -- true
 	wrong "a weight that is none" "--weight wants a number from 1 to 10000, not '0'" g --tasks=1 --weight=0 -- true
-	wrong "to list a group whose name is none" "a group's name has letters, digits and . _ - : alone, not 'xxx" "$(printf 'x%.0s' {1..5000})"
+	wrong "to list a group whose name is none" "a group's name has 1 to 255 letters, digits and . _ - :, without a leading dot; 'xxx" "$(printf 'x%.0s' {1..5000})"
 	wrong "a file that is not there" "cannot read tasks from /nowhere: No such file" g --tasks=@/nowhere -- true
 }
 

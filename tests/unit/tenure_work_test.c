@@ -30,7 +30,7 @@ TEST(shared_work_wants_a_lease_that_ends_with_its_program)
         struct tenure *t = begin(0);
 
         CHECK_EQ(tenure_work_join(t, "g", &o, &w), -EINVAL);
-        CHECK(strstr(tenure_error(t), "call tenure_hold_own() before") != NULL);
+        CHECK(strstr(tenure_error(t), "call tenure_hold_own() first") != NULL);
         CHECK_EQ(tenure_hold_with_agent(t), 0);
         CHECK_EQ(tenure_work_join(t, "g", &o, &w), -EINVAL);
         CHECK(w == NULL);
