@@ -79,6 +79,19 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 
 /* ---- the keeper's process ---- */
 
+/* What SIGPIPE did before keeper_ignore_pipe(). */
+static struct {
+        bool changed;
+        struct sigaction was;
+} sigpipe;
+
+void keeper_ignore_pipe(void)
+{
+        const struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+        sigpipe.changed = sigaction(SIGPIPE, &ignore, &sigpipe.was) == 0;
+}
+
 static void read_nothing(void)
 {
         int fd = open("/dev/null", O_RDONLY);
@@ -99,6 +112,8 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
                 _exit(EXIT_NO_KEEPER);
+        if (sigpipe.changed)
+                sigaction(SIGPIPE, &sigpipe.was, NULL);
         sigprocmask(SIG_SETMASK, k->job->mask, NULL);
         if (k->job->in_command)
                 k->job->in_command();
@@ -289,7 +304,6 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
         }
         /* From here on no terminal means us, and where we may, nobody makes us wait. */
         setsid();
-        signal(SIGPIPE, SIG_IGN);
         sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
                            &(struct sched_param){.sched_priority = 1});
         attend(&k);

@@ -51,6 +51,10 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 /* Prints a line, where somebody reads: nobody else may make us wait. */
 void keeper_say(const char *fmt, ...) printf_(1, 2);
 
+/* For who calls the functions below: that nobody reads standard error any more ends neither us
+ * nor a keeper, which would kill the command. The command itself gets SIGPIPE as it was. */
+void keeper_ignore_pipe(void);
+
 /* Runs the command, and returns when nothing of it is left; 0, or a negative errno: there was
  * no command, or its end is not known. */
 must_check_ int keeper_run(const struct keeper_job *j, struct keeper_end *ret);

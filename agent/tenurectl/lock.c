@@ -646,6 +646,7 @@ static int begin(struct locking *l, bool endpoints_given)
         struct tenancy t;
         sigset_t waiting;
 
+        keeper_ignore_pipe();
         l->began = boot_now();
         /* Nobody is asked for a password for each call. */
         if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||

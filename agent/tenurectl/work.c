@@ -496,6 +496,7 @@ static int listen_to_signals(struct working *w)
         static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
                                       SIGQUIT, SIGUSR1, SIGUSR2};
 
+        keeper_ignore_pipe();
         sigemptyset(&w->signals);
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
                 sigaddset(&w->signals, signals[i]);

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""tenurectl lock and work as jobs: signals at each stage, a standard error that nobody reads, keys of a
+terminal.
+
+usage: job.py BIN BUS-1 BUS-2 CORE-PID PORT DIR; prints a line "ok ..." or "not ok ..." for each.
+"""
+import os, pty, re, select, signal, subprocess, sys, time
+
+BIN, BUS, BUS2, CORE, PORT, DIR = sys.argv[1:7]
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+PASSED_ON = TERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+NO_END = signal.SIGPIPE, signal.SIGWINCH, signal.SIGCONT, signal.SIGURG
+for s in signal.SIGINT, signal.SIGQUIT:  # a shell that began us with & ignores them
+    signal.signal(s, signal.SIG_DFL)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+
+
+def case(what, good, why=""):
+    print(("ok " if good else "not ok ") + what, "" if good else f"({why})", flush=True)
+
+
+def until(f, seconds=10):
+    end = time.monotonic() + seconds
+    while not f() and time.monotonic() < end:
+        select.select([], [], [], 0.01)
+    return f()
+
+
+def requests(lock="job"):
+    """Who has the lock, and who waits for it."""
+    said = subprocess.run(["etcdctl", "--endpoints", "127.0.0.1:" + PORT, "get", lock + "/", "--prefix", "--keys-only"],
+                          capture_output=True, text=True, timeout=10).stdout
+    return len(said.split())
+
+
+class Job:
+    """A tenurectl in a session of its own, and all that it starts, known by a mark in the environment."""
+    n = 0
+
+    def __init__(self, *words, bus=BUS, stderr=None):
+        Job.n += 1
+        self.mark, self.path = f"job.{os.getpid()}.{Job.n}", f"{DIR}/job.{Job.n}"
+        os.mkfifo(self.path + ".never")
+        words = [w.replace("NEVER", self.path + ".never").replace("GO", self.path + ".go") for w in words]
+        with open(self.path + ".out", "w") as out:
+            self.p = subprocess.Popen([BIN + "/tenurectl", "--bus=" + bus, *words], env={**os.environ, "JOB_MARK": self.mark},
+                                      start_new_session=True, stdin=subprocess.DEVNULL, stdout=out,
+                                      stderr=out if stderr is None else stderr)
+
+    def out(self):
+        return open(self.path + ".out").read()
+
+    def says(self, text, seconds=10):
+        return until(lambda: text in self.out(), seconds)
+
+    def left(self):
+        n = []
+        for p in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if f"JOB_MARK={self.mark}".encode() in open(f"/proc/{p}/environ", "rb").read().split(b"\0"):
+                    n.append(int(p))
+            except OSError:
+                pass
+        return n
+
+    def send(self, signo, to="process", times=1):
+        for _ in range(times):
+            try:
+                (os.killpg if to == "group" else os.kill)(self.p.pid, signo)
+            except ProcessLookupError:  # who waits for its end says so
+                pass
+
+    def end(self, seconds=15):
+        """Its exit status, as of Popen."""
+        if not until(lambda: self.p.poll() is not None, seconds):
+            for p in self.left():
+                os.kill(p, KILL)
+            self.p.wait()
+            return "does not end"
+        return self.p.returncode
+
+    def ends(self, what, status, lock="job", left=0, rest=True):
+        r = self.end()
+        gone = until(lambda: not self.left(), 5)
+        there = until(lambda: requests(lock) == left, 5)
+        case(what, r == status and gone and there and rest,
+             f"{r} and not {status}, left {self.left()}, {requests(lock)} request(s), said {self.out()!r}")
+
+
+def unlock():
+    subprocess.run([BIN + "/tenurectl", "--bus=" + BUS, "unlock", "job"], timeout=20)
+
+
+# Says which signal it got, and ends by itself.
+TOLD = "for s in TERM INT HUP QUIT USR1 USR2; do trap \"echo got-$s; exit 7\" $s; done; echo ready; while :; do read -rt 0.05 <>NEVER; done"
+# Goes on until it may end, whatever it is told.
+SLOW = "for s in TERM INT HUP QUIT USR1 USR2; do trap \"echo got-$s\" $s; done; echo ready; until [ -e GO ]; do read -rt 0.05 <>NEVER; done; exit 9"
+
+# ---- while it waits for the lock ----
+holder = Job("lock", "job", "--", "sleep", "1000", bus=BUS2)
+until(lambda: requests() == 1)
+for to in "process", "group":
+    for s in (*PASSED_ON, KILL):
+        j = Job("lock", "job", "--", "true")
+        until(lambda: requests() == 2)
+        j.send(s, to, 3)
+        j.ends(f"waiting, {s.name} to the {to}: ends by it, and its request is withdrawn", -s, left=1)
+    j = Job("lock", "job", "--", "true")
+    until(lambda: requests() == 2)
+    for s in NO_END + (signal.SIGSTOP, signal.SIGCONT):
+        j.send(s, to, 3)
+    case(f"waiting, what ends nobody, to the {to}: it waits on", not until(lambda: j.p.poll() is not None, 0.3) and requests() == 2, j.out())
+    j.send(TERM)
+    j.ends("until SIGTERM", -TERM, left=1)
+# Stopped, it gets the lock; and goes on.
+j = Job("lock", "job", "--", "sh", "-c", "echo ran; exit 5")
+until(lambda: requests() == 2)
+j.send(signal.SIGSTOP)
+holder.send(TERM)
+holder.end()
+until(lambda: requests() == 1)
+j.send(signal.SIGCONT)
+j.ends("it gets the lock while it is stopped, and runs once it is continued", 5, rest=j.says("ran"))
+
+# ---- while the command runs ----
+for to in "process", "group":
+    for s in PASSED_ON:
+        j = Job("lock", "job", "--", "bash", "-c", TOLD)
+        j.says("ready")
+        j.send(s, to, 3)
+        j.ends(f"running, {s.name} to the {to}: the command's own end", 7, rest=j.says("got-" + s.name[3:]))
+    j = Job("lock", "job", "--", "bash", "-c", "trap '' PIPE; " + TOLD)
+    j.says("ready")
+    for s in NO_END + (signal.SIGSTOP, signal.SIGCONT):
+        j.send(s, to, 3)
+    case(f"running, what ends nobody, to the {to}: it runs on", not until(lambda: j.p.poll() is not None, 0.3), j.out())
+    j.send(TERM)
+    j.ends("until SIGTERM", 7)
+j = Job("lock", "job", "--", "sh", "-c", "echo ready; exec sleep 1000")
+j.says("ready")
+j.send(TERM)
+j.ends("a command that knows nothing of signals: ends by it", -TERM)
+
+# ---- while the command takes its time to end ----
+for s in PASSED_ON[1:]:
+    j = Job("lock", "job", "--", "bash", "-c", SLOW)
+    j.says("ready")
+    j.send(TERM)
+    j.says("got-TERM")
+    j.send(s, "process", 3)
+    told = j.says("got-" + s.name[3:])
+    open(j.path + ".go", "w").close()
+    j.ends(f"ending, {s.name}: passed on, and it may take its time", 9, rest=told)
+j = Job("lock", "job", "--", "bash", "-c", SLOW)
+j.says("ready")
+j.send(TERM)
+j.says("got-TERM")
+j.send(KILL)
+j.ends("ending, tenurectl is killed: nothing of the command is left", -KILL, left=1)
+unlock()
+
+# ---- while it gives the lock back, to a core that does not answer ----
+for s in (*PASSED_ON, KILL):
+    j = Job("lock", "job", "--", "sh", "-c", "echo ready; until [ -e GO ]; do sleep 0.05; done")
+    j.says("ready")
+    os.kill(int(CORE), signal.SIGSTOP)
+    open(j.path + ".go", "w").close()
+    until(lambda: len(j.left()) == 1)  # nothing but tenurectl
+    j.send(s)
+    r = j.end(5)
+    os.kill(int(CORE), signal.SIGCONT)
+    said = s == KILL or "could not be given back" in j.out()
+    case(f"giving back, {s.name}: it waits no longer, and says what it leaves behind", r == (-KILL if s == KILL else 0) and said, f"{r}: {j.out()!r}")
+    unlock()
+    until(lambda: requests() == 0)
+
+# ---- nobody reads what it says ----
+def broken():
+    r, w = os.pipe()
+    os.close(r)
+    return w
+
+
+w = broken()
+j = Job("lock", "job", "--", "bash", "-c", "exec 2>/dev/null; " + TOLD, stderr=w)
+j.says("ready")
+n = Job("lock", "job", "--", "true", bus=BUS2)
+until(lambda: requests() == 2)
+r = subprocess.run(["timeout", "20", BIN + "/tenurectl", "--bus=" + BUS, "switchover", "job", "h2"], capture_output=True, text=True)
+case("nobody reads what lock says, and it is handed over: the command is told, not killed", r.returncode == 0 and j.says("got-TERM", 1), r.stderr + j.out())
+j.ends("and it hands the lock over", 123)
+n.ends("to who was named", 0)
+j = Job("lock", "job", "--", "sh", "-c", "kill -PIPE $$; exit 3", stderr=w)
+j.ends("the command gets SIGPIPE as ever", -signal.SIGPIPE)
+j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo run; exit 1", stderr=w)
+case("nobody reads what work says of commands that end: they are run again", until(lambda: j.out().count("run") >= 6, 10) and j.p.poll() is None, f"{j.p.poll()}: {j.out()!r}")
+j.send(TERM)
+j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
+os.close(w)
+
+
+# ---- a terminal ----
+class Shell:
+    def __init__(self):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update(PS1="ready> ", HISTFILE="/dev/null", TERM="dumb", JOB_MARK=f"shell.{os.getppid()}")
+            os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+        self.seen = ""
+        self.expect("ready> ")
+
+    def expect(self, pattern, seconds=10):
+        end = time.monotonic() + seconds
+        while True:
+            m = re.search(pattern, self.seen)
+            if m:
+                self.seen = self.seen[m.end():]
+                return True
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                return False
+            try:
+                self.seen += os.read(self.fd, 4096).decode(errors="replace")
+            except OSError:
+                return False
+
+    def say(self, text):
+        os.write(self.fd, text.encode())
+
+
+T = f"{BIN}/tenurectl --bus={BUS} "
+holder = Job("lock", "job", "--", "sleep", "1000", bus=BUS2)
+until(lambda: requests() == 1)
+t = Shell()
+for key, name, status in ("\x03", "^C", 130), ("\x1c", "^\\", 131):
+    t.say(T + "lock job -- true\n")
+    until(lambda: requests() == 2)
+    t.say(key)
+    back = t.expect("ready> ")
+    t.say("echo st-$?\n")
+    case(f"waiting for a lock, {name} ends it", back and t.expect(rf"st-{status}\b") and until(lambda: requests() == 1), t.seen)
+    t.expect("ready> ")
+t.say(T + "lock job -- sh -c 'echo r''an'\n")
+until(lambda: requests() == 2)
+t.say("\x1a")
+case("^Z stops it", t.expect("Stopped") and t.expect("ready> "), t.seen)
+holder.send(TERM)
+holder.end()
+t.say("fg\n")
+case("fg, and it runs, since its turn has come", t.expect(r"\nran") and t.expect("ready> ") and until(lambda: requests() == 0), t.seen)
+for key, name in ("\x03", "^C"), ("\x1c", "^\\"):
+    t.say(T + "work g --tasks=2 --ttl=2s -- sh -c 'echo be''gun; exec sleep 1000'\n")
+    t.expect("begun")
+    t.say(key)
+    back = t.expect("ready> ")
+    t.say("echo st-$?\n")
+    case(f"{name} ends work, and it gives its tasks back", back and t.expect(r"st-0\b") and requests("/tenure/default/work/g/tasks") == 0, t.seen)
+    t.expect("ready> ")
+os.kill(t.pid, signal.SIGHUP)
