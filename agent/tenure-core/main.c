@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/std_fds.h"
 #include "bus/journal.h"
 #include "bus/messages.h"
 #include "bus/notify.h"
@@ -765,6 +766,7 @@ int main(int argc, char **argv)
         struct conf_error err = {""};
         int r;
 
+        std_fds_reserve();
         give_memory_back();
         signal(SIGPIPE, SIG_IGN);
         r = arguments_parse(&p.args, argc, argv, &err);

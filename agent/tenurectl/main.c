@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/conf.h"
+#include "base/std_fds.h"
 #include "base/utf8.h"
 #include "core.h"
 #include "ctl.h"
@@ -620,6 +621,7 @@ int main(int argc, char **argv)
         struct ctl c = {0};
         int failed = 1, r;
 
+        std_fds_reserve();
         r = arguments_parse(&a, argc, argv, &err);
         if (a.all.n_operands > 0 &&
             (is_locking(a.all.operands[0]) || strcmp(a.all.operands[0], "work") == 0))

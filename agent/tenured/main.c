@@ -9,6 +9,7 @@
 #include "agent.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "base/std_fds.h"
 #include "boots.h"
 #include "bus/journal.h"
 #include "bus/notify.h"
@@ -418,6 +419,7 @@ int main(int argc, char **argv)
         struct conf_error err = {""};
         int r;
 
+        std_fds_reserve();
         signal(SIGPIPE, SIG_IGN);
         r = arguments_parse(&a.args, argc, argv, &err);
         if (r < 0) {

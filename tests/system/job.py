@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tenurectl lock and work as jobs: signals at each stage, a standard error that nobody reads, keys of a
-terminal.
+"""tenurectl lock and work as jobs: signals at each stage, a standard error that nobody reads, descriptors that are
+closed, a terminal that goes.
 
 usage: job.py BIN BUS-1 BUS-2 CORE-PID PORT DIR; prints a line "ok ..." or "not ok ..." for each.
 """
@@ -197,6 +197,24 @@ case("nobody reads what work says of commands that end: they are run again", unt
 j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 os.close(w)
+
+
+# ---- what is closed ----
+def closed(*words):
+    """The status, and what its three descriptors were to the command."""
+    path = f"{DIR}/closed"
+    text = f"exec <&- >&- 2>&-; JOB_PATH={path} exec {BIN}/tenurectl --bus={BUS} " + " ".join(words)
+    r = subprocess.run(["sh", "-c", text], timeout=30).returncode
+    return r, open(path).read() if os.path.exists(path) else None
+
+
+LOOK = """bash -c 'for f in 0 1 2; do [ -e /proc/$$/fd/$f ] && n="$n $f:$(readlink /proc/$$/fd/$f)"; done; echo "open:$n" >$JOB_PATH'"""
+r = closed("lock", "job", "--", LOOK)
+case("what was closed to lock is closed to its command", r == (0, "open:\n"), r)
+case("and what cannot be said is an error", closed("nodes")[0] == 1)
+files = subprocess.run(["sh", "-c", f"exec {BIN}/tenurectl --bus={BUS} watch <&- >&- 2>&- & P=$!; sleep 0.3; ls -l /proc/$P/fd; kill $P; wait $P"],
+                       capture_output=True, text=True, timeout=20).stdout
+case("and no socket comes in its place", re.search(r" 0 -> /dev/null\n(.*\n)?.* 1 -> /dev/null", files) is not None and re.search(r" 2 -> /dev/null", files) is not None, files)
 
 
 # ---- a terminal ----
