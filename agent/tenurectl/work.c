@@ -7,6 +7,7 @@
  * does, whatever becomes of us: by a page that is like the agent's, and that we write.
  */
 #include <bsd/sys/queue.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
@@ -63,6 +64,7 @@ struct working {
         struct tenancy tenancy;
         sigset_t signals, mask;
         int sfd;
+        bool on_terminal; /* when we began */
         bool leaving, left;
         struct boot_time leave_by; /* the lease is given back, or will end by itself */
         int failed;                /* an exit status */
@@ -309,6 +311,23 @@ static void leave(struct working *w)
         tenure_work_leave(w->work); /* the handle is good until TENURE_WORK_LEFT */
 }
 
+static bool has_terminal(void)
+{
+        int fd = open("/dev/tty", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+        if (fd >= 0)
+                close(fd);
+        return fd >= 0;
+}
+
+/* A terminal that is gone ends us. Of that the kernel tells, or the shell, which is told first.
+ */
+static bool is_hangup(const struct working *w, const struct signalfd_siginfo *si)
+{
+        return si->ssi_signo == SIGHUP &&
+               (si->ssi_code == SI_KERNEL || (w->on_terminal && !has_terminal()));
+}
+
 static void on_signals(struct working *w)
 {
         struct signalfd_siginfo si;
@@ -320,7 +339,7 @@ static void on_signals(struct working *w)
                 int signo = (int) si.ssi_signo;
 
                 if (signo == SIGTERM || signo == SIGINT || signo == SIGQUIT ||
-                    (signo == SIGHUP && si.ssi_code == SI_KERNEL)) /* the terminal is gone */
+                    is_hangup(w, &si))
                         leave(w);
                 else if (signo != SIGCHLD)
                         LIST_FOREACH (j, &w->jobs, entry)
@@ -497,6 +516,7 @@ static int listen_to_signals(struct working *w)
                                       SIGQUIT, SIGUSR1, SIGUSR2};
 
         keeper_ignore_pipe();
+        w->on_terminal = has_terminal();
         sigemptyset(&w->signals);
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
                 sigaddset(&w->signals, signals[i]);
