@@ -22,6 +22,7 @@
 #include "ctl.h"
 #include "host_lock.h"
 #include "keeper.h"
+#include "lock_env.h"
 #include "loop/loop.h"
 #include "talk.h"
 #include "tenure/handover.h"
@@ -547,16 +548,14 @@ static int run(struct locking *l, char **argv, int64_t token)
                                  .on_fd = on_tie,
                                  .arg = l};
         struct keeper_end end;
-        char text[32];
         int r;
 
         l->ran = true;
         if (signalfd(l->sfd, &l->signals, 0) < 0) /* with SIGCHLD */
                 return ctl_fail("cannot wait for signals", -errno, NULL);
-        snprintf(text, sizeof(text), "%" PRId64, token);
-        setenv("TENURE_LOCK_KEY", l->key, 1);
-        setenv("TENURE_TOKEN", text, 1);
-        setenv("TENURE_LOCK_REVISION", text, 1); /* the same, whatever runs below sets */
+        r = lock_env_set(l->key, token);
+        if (r < 0)
+                return ctl_fail("cannot tell the command of its lock", r, NULL);
         do {
                 r = keeper_run(&job, &end);
                 if (r < 0)

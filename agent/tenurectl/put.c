@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "ctl.h"
 #include "keeper.h"
+#include "lock_env.h"
 #include "talk.h"
 #include "text.h"
 
@@ -21,7 +22,7 @@
 #define VALUE_MOST (64 << 20) /* more than any core takes */
 
 struct guard {
-        int64_t lease; /* of the place */
+        int64_t lease; /* of the place; below `tenurectl lock` of that it was taken with */
         char place[1024];
         const char *lock; /* NULL: none */
         char lock_key[1024];
@@ -41,35 +42,6 @@ static int not_mine(const struct guard *g, const char *why)
 }
 
 /* ---- what it is guarded by ---- */
-
-/* Below `tenurectl lock`: the place that the lock was taken with, and that lock's token. In a
- * task of `tenurectl work` below it $TENURE_TOKEN is the task's; the lock's own variables are
- * still of one lock. Who passes on what has always been documented has no revision. */
-static int read_environment(struct guard *g)
-{
-        const char *key = getenv("TENURE_LOCK_KEY"), *revision = getenv("TENURE_LOCK_REVISION");
-        const char *token = revision ? revision : getenv("TENURE_TOKEN");
-        const char *slash = key ? strrchr(key, '/') : NULL;
-        char *end = NULL;
-
-        if (!key)
-                return 0;
-        if (slash)
-                g->lease = (int64_t) strtoull(slash + 1, &end, 16);
-        if (!slash || *end || g->lease == 0)
-                return ctl_fail("$TENURE_LOCK_KEY is not NAME/LEASE, as tenurectl lock sets it",
-                                -EINVAL, NULL);
-        if (!g->lock || strlen(g->lock) != (size_t) (slash - key) ||
-            memcmp(g->lock, key, strlen(g->lock)) != 0)
-                return 0;
-        g->token = token ? strtoll(token, &end, 10) : 0;
-        if (g->token <= 0 || *end)
-                return ctl_fail(revision ? "$TENURE_LOCK_REVISION is not the token of "
-                                           "$TENURE_LOCK_KEY"
-                                         : "$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY",
-                                -EINVAL, NULL);
-        return 0;
-}
 
 /* The place that is held now; whether it still is when the write comes is for the core to say.
  * Returns 0, -1, or an exit status. */
@@ -251,8 +223,10 @@ static int settle(struct ctl *c, struct core_options *core, bool endpoints_given
                   struct guard *g, char endpoint[static 320], char login[static TALK_LOGIN_MAX])
 {
         struct json_object *o;
-        int r = read_environment(g);
+        int r = lock_env_read(g->lock, &g->lease, &g->token);
 
+        if (r == -ESTALE)
+                return place_lost("the place with which the lock was taken has ended");
         if (r == 0)
                 r = read_place(c, g);
         if (r != 0)
