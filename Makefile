@@ -181,7 +181,7 @@ install: deps-there
 	install -D -m 644 -t $(DESTDIR)$(LIBDIR)/pkgconfig $(O)/so/libtenure.pc
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include lib/tenure/tenure.h
 	install -d $(DESTDIR)$(UNITDIR)
-	for u in tenured tenure-guard tenure-reboot tenure-core tenured-metrics@ tenured-metrics-file; do \
+	for u in tenured tenure-guard tenure-reboot tenure-core tenured-metrics tenured-metrics-file; do \
 		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(UNITDIR)/$$u.service && \
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$u.service || exit 1; done
 	install -D -m 644 -t $(DESTDIR)$(UNITDIR) units/tenure-held.target units/tenure-held.slice units/tenured-metrics.socket units/tenured-metrics-file.timer

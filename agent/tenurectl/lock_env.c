@@ -23,7 +23,8 @@ int lock_env_set(const char *key, int64_t token)
         buf_printf(&all, "%s:%zu:%s,%s", text, strlen(key), key, around ? around : "");
         buf_add(&all, "", 1);
         if (buf_error(&all) < 0 || setenv(KEY, key, 1) < 0 || setenv(TOKEN, text, 1) < 0 ||
-            setenv(REVISION, text, 1) < 0 || setenv(LOCKS, (const char *) buf_head(&all), 1) < 0)
+            setenv(REVISION, text, 1) < 0 ||
+            setenv(LOCKS, (const char *) buf_head(&all), 1) < 0)
                 return -ENOMEM;
         return 0;
 }
@@ -65,8 +66,8 @@ static int look_around(const char *name, int64_t *ret_lease, int64_t *ret_token)
 
         while (p && *p) {
                 if (!read_number(p, ':', &token, &p) || !read_number(p, ':', &length, &p) ||
-                    strnlen(p, (size_t) length + 1) <= (size_t) length ||
-                    p[length] != ',' || !read_key(p, (size_t) length, &name_len, &lease))
+                    strnlen(p, (size_t) length + 1) <= (size_t) length || p[length] != ',' ||
+                    !read_key(p, (size_t) length, &name_len, &lease))
                         return ctl_fail("$" LOCKS " is not as tenurectl lock sets it", -EINVAL,
                                         NULL);
                 if (is_name(p, name_len, name)) {

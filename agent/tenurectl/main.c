@@ -16,6 +16,7 @@
 #include "ctl.h"
 #include "lease.h"
 #include "metrics.h"
+#include "metrics_accept.h"
 #include "text.h"
 #include "top.h"
 #include "work.h"
@@ -563,6 +564,8 @@ static int run(struct ctl *c, struct arguments *a, bool endpoints_given, int fai
                 return finish(cache_main(c, &a->core, endpoints_given, a->prefix, n, rest),
                               failed);
         if (strcmp(verb, "metrics") == 0) {
+                if (a->metrics.http && metrics_accept() < 0)
+                        return failed;
                 if (open_bus(c, a->address) < 0)
                         c->bus = sd_bus_flush_close_unref(c->bus);
                 r = metrics_main(c, &a->metrics, n, rest);

@@ -3,7 +3,7 @@
 # usage: BIN=build/release/bin DIR=build/agent-metrics-test tests/system/agent_metrics.sh
 . "$(dirname "$0")/lib.sh"
 BIN=$(realpath "$BIN")
-read -r c1 h1 < <(free_ports 2)
+read -r c1 h1 h2 < <(free_ports 3)
 URL=http://127.0.0.1:$c1
 start core "$BIN/tenure-core" --name x1 --data-dir "$DIR/core" --listen-client-urls "$URL"
 CORE=$PID
@@ -59,6 +59,33 @@ mkfifo "$DIR/silent"
 sleep 30 >"$DIR/silent" & PIDS+=($!)
 timeout 20 "$BIN/tenurectl" --bus="$BUS" metrics --http <"$DIR/silent" >"$DIR/silent.out" 2>&1 &
 SILENT=$!
+
+# ---- one that accepts for itself, as behind tenured-metrics.socket ----
+start accepts env DBUS_SYSTEM_BUS_ADDRESS="$BUS" systemd-socket-activate -l "127.0.0.1:$h2" -E DBUS_SYSTEM_BUS_ADDRESS "$BIN/tenurectl" metrics --http; ACCEPTS=$PID
+until_ok 10 curl -sf -o /dev/null "http://127.0.0.1:$h2/metrics" || not_ok "it accepts" "$(tail -n 3 "$DIR/accepts.log")"
+is "again and again" "$(for _ in 1 2 3 4 5 6; do get "http://127.0.0.1:$h2/metrics" | cut -d' ' -f1; done | sort | uniq -c | xargs)" "6 200"
+/usr/bin/python3 - "$h2" "$DIR" >"$DIR/many.log" 2>&1 <<'END' &
+import select, socket, sys
+port, all = int(sys.argv[1]), []
+for n in range(300):
+    all.append(socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(f"127.0.0.{n % 3 + 2}", 0)))
+    all[-1].send(b"GET /metr")
+closed = lambda: len(select.select(all, [], [], 0.1)[0])
+for _ in range(50):
+    if closed() == 288:
+        break
+print("closed", closed(), flush=True)
+open(sys.argv[2] + "/many", "w").close()
+while closed() < 300:  # the others have said nothing for 5 s
+    pass
+END
+MANY=$!
+until_ok 20 test -e "$DIR/many"; is "of 300 connections of three addresses four of each stay" "$(cat "$DIR/many.log")" "closed 288"
+is "each with its process" "$(pgrep -P "$ACCEPTS" | wc -l)" 12
+is "another address is answered" "$(get --interface 127.0.0.9 "http://127.0.0.1:$h2/metrics" | cut -d' ' -f1)" 200
+wait $MANY; is "who says nothing is closed" $? 0
+no_child() { [ -z "$(pgrep -P "$ACCEPTS")" ]; }; until_ok 5 no_child && ok "and no process is left" || not_ok "processes are left" "$(ps --ppid "$ACCEPTS")"
+is "it is said once" "$(grep -c "^<4>tenurectl: too many requests at a time; closed unanswered: 1, the last one of 127.0.0." "$DIR/accepts.log")" 1
 
 # ---- a file ----
 ctl metrics --output="$DIR/tenured.prom"; is "into a file" "$? $(stat -c %a "$DIR/tenured.prom") $(promtool check metrics <"$DIR/tenured.prom" 2>&1)" "0 644 "

@@ -89,8 +89,32 @@ n=$(metric fences_total); on h4 tenurectl leave; on h4 tenurectl join; back "met
 is "metrics: what was bound has been stopped once more, and in time" "$(($(metric fences_total) - n)) $(metric fence_seconds_count) $(metric fences_late_total)" "1 $((n + 1)) 0"
 on h4 sh -c 'mkdir -p /var/lib/prometheus/node-exporter; systemctl start tenured-metrics-file.timer'
 until_ok 20 on h4 grep -q '^tenure_agent_up 1$' /var/lib/prometheus/node-exporter/tenured.prom && ok "metrics: by the file" || not_ok "metrics: by the file" "$(on h4 systemctl status tenured-metrics-file.service --no-pager)"
-is "metrics: systemd-analyze security says 1.8 at most" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured-metrics@x.service >"$DIR/exposure.metrics" 2>&1; echo $?)" 0
+is "metrics: systemd-analyze security says 1.8 at most" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured-metrics.service >"$DIR/exposure.metrics" 2>&1; echo $?)" 0
+# A thousand connections at once, half a request on each: more than four of an address are closed, and others are answered. Nothing
+# of it disables the socket.
+on h1 /usr/bin/python3 - 10.77.0.4 >"$DIR/flood.log" 2>&1 <<'END'
+import socket, sys
+all = []
+for _ in range(1000):
+    all.append(socket.create_connection((sys.argv[1], 9479), timeout=10))
+    all[-1].send(b"GET /metr")
+for s in all:
+    s.settimeout(10)
+ends = 0
+for s in all:
+    try:
+        ends += s.recv(1) == b""
+    except OSError:
+        ends += 1
+print("ended", ends)
+END
+is "metrics: a thousand connections of one host" "$(cat "$DIR/flood.log")" "ended 1000"
+is "metrics: are the log's one line" "$(on h4 journalctl -u tenured-metrics -p warning -o cat --no-pager | grep -c "too many requests at a time; closed unanswered: [0-9]*, the last one of 10.77.0.1")" 1
+is "metrics: and the socket still answers" "$(metric up) $(prop h4 tenured-metrics.socket ActiveState)" "1 active"
+on h4 systemctl kill --signal=KILL tenured-metrics.service
+answers() { [ "$(metric up)" = 1 ]; }; until_ok 10 answers && ok "metrics: and when its process was killed" || not_ok "metrics: its process was killed" "$(on h4 systemctl status tenured-metrics.service --no-pager)"
 on h4 systemctl stop tenured-metrics.socket tenured-metrics-file.timer
+is "metrics: the port is closed with the socket" "$(metrics; echo $?) $(prop h4 tenured-metrics.service ActiveState)" "7 inactive"
 
 # ---- a boot without a core ends, and what is bound starts once there is a place
 on h4 sh -c 'sed -i "s|^Endpoints=.*|&\nReadyAfter=1s|; s|10.77.0.[123]:|10.77.0.99:|g" /etc/tenure/tenured.conf'; rig kill h4
