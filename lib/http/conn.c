@@ -64,6 +64,7 @@ struct http_conn {
         struct exchange x;
         struct buf pending; /* what came and has not been parsed */
         struct buf body;    /* of the answer, made and not sent */
+        size_t left_out;    /* bytes of bodies, by HEAD, in this output */
         struct body rest;   /* of the request, behind its head */
         bool reading;       /* a request has begun */
         bool headed;        /* its head has ended */
@@ -614,7 +615,9 @@ static void add_whole(struct http_conn *c, struct buf *out, unsigned status, con
                       const void *p, size_t n)
 {
         add_head(c, out, status, type, true, n);
-        if (!c->x.head)
+        if (c->x.head)
+                c->left_out += n;
+        else
                 buf_add(out, p, n);
         c->x.over = true;
 }
@@ -625,6 +628,10 @@ static void flush_body(struct http_conn *c, struct buf *out)
 
         if (n == 0)
                 return;
+        if (c->x.head) {
+                c->left_out += n;
+                return buf_clear(&c->body);
+        }
         if (c->x.chunked) {
                 buf_add_number(out, n, 16);
                 buf_add(out, "\r\n", 2);
@@ -687,8 +694,7 @@ static void end_begun(struct http_conn *c, struct buf *out, enum rpc_code code,
         x->over = true;
         if (code != RPC_OK)
                 gateway_error(x, code, message, &c->body);
-        if (!x->head)
-                flush_body(c, out);
+        flush_body(c, out);
         if (x->chunked && !x->head)
                 buf_add(out, "0\r\n\r\n", 5);
 }
@@ -702,7 +708,7 @@ static void answer(struct http_conn *c, struct buf *out, size_t max)
         const char *message = "";
         bool over;
 
-        while ((x->begun ? buf_len(out) + buf_len(&c->body) < max
+        while ((x->begun ? buf_len(out) + c->left_out + buf_len(&c->body) < max
                          : buf_len(&c->body) < WHOLE_MAX) &&
                make(c))
                 ;
@@ -720,8 +726,6 @@ static void answer(struct http_conn *c, struct buf *out, size_t max)
                 return;
         if (over)
                 end_begun(c, out, code, message);
-        else if (x->head)
-                buf_clear(&c->body);
         else
                 flush_body(c, out);
 }
@@ -790,8 +794,10 @@ int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
 {
         struct exchange *x = &c->x;
 
+        c->left_out = 0;
         rpc_conn_run(c->rpc);
-        for (int i = 0; i < REQUESTS_A_TURN && buf_len(out) < max; i++) {
+        /* What is left out of an answer has been made all the same. */
+        for (int i = 0; i < REQUESTS_A_TURN && buf_len(out) + c->left_out < max; i++) {
                 if (parse(c) < 0 || c->nomem)
                         return -ENOMEM;
                 if (c->all && !is_to_be_answered(c))
@@ -825,7 +831,10 @@ bool http_conn_end(struct http_conn *c)
 
 bool http_conn_can_go_on(const struct http_conn *c)
 {
-        return rpc_conn_can_go_on(c->rpc) ||
+        /* Nothing of it goes out, after which it would go on. */
+        bool is_left_out = c->x.head && is_half_told(&c->x) && rpc_call_left(c->x.call) > 0;
+
+        return rpc_conn_can_go_on(c->rpc) || is_left_out ||
                (buf_len(&c->pending) > 0 && !waits(c) && !c->ends);
 }
 

@@ -11,7 +11,8 @@ static struct {
         nsec_t timeout;
         bool want_leader, half;
         char query[64], accept[64];
-        size_t large; /* bytes that "/large" has */
+        size_t large;   /* bytes that "/large" has */
+        unsigned pages; /* answers of "/page" */
 } seen;
 
 static void on_close(struct rpc_call *call)
@@ -95,6 +96,16 @@ static void accept_resource(struct rpc_call *call)
                 http_set_answer(call, 200, "text/plain");
                 CHECK_EQ(rpc_call_begin(call, seen.large), 0);
                 send_more(call);
+        } else if (strcmp(r->path, "/page") == 0 || strcmp(r->path, "/whole") == 0) {
+                char page[300000];
+                size_t n = strcmp(r->path, "/page") == 0 ? 30000 : sizeof(page);
+
+                memset(page, 'x', sizeof(page));
+                seen.pages++;
+                call->handler = &waiting;
+                http_set_answer(call, 200, "text/plain");
+                CHECK_EQ(rpc_call_send(call, page, n), 0);
+                rpc_call_finish(call, RPC_OK, "");
         } else if (strcmp(r->path, "/cut") == 0) {
                 static const char half[100000];
 
@@ -313,6 +324,42 @@ TEST(one_that_waits_keeps_those_behind_it)
         CHECK(drain(c, &more, 65536));
         CHECK_STR(text_of(&more), "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" ILL "\r\nill");
         CHECK(!http_conn_is_full(c));
+}
+
+/* A turn is bounded by what is made in it: what HEAD leaves out costs the same. */
+TEST(of_many_requests_a_few_are_answered_at_a_time)
+{
+        static const char *const asked[] = {"GET", "HEAD"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
+                cleanup_(http_conn_freep) struct http_conn *c = begin();
+                cleanup_(buf_fini) struct buf out = {0}, all = {0}, in = {0};
+                unsigned n = 0;
+
+                for (int k = 0; k < 60; k++)
+                        buf_printf(&in, "%s /page HTTP/1.1\r\nHost: x\r\n\r\n", asked[i]);
+                CHECK_EQ(http_conn_input(c, buf_head(&in), buf_len(&in)), 0);
+                CHECK_EQ(http_conn_output(c, &out, 65536), 0);
+                CHECK(seen.pages >= 2 && seen.pages <= 4);
+                CHECK(http_conn_can_go_on(c));
+                CHECK(drain(c, &all, 65536));
+                buf_add(&out, buf_head(&all), buf_len(&all));
+                for (const char *p = text_of(&out); (p = strstr(p, " 200 OK\r\n")); p++)
+                        n++;
+                CHECK_EQ(n, 60);
+        }
+}
+
+TEST(head_of_a_large_answer)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        const char *in = "HEAD /whole HTTP/1.1\r\nHost: x\r\n\r\n" GET("/ill");
+
+        CHECK_EQ(http_conn_input(c, in, strlen(in)), 0);
+        CHECK(drain(c, &out, 65536));
+        CHECK_STR(text_of(&out), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+                                 "Transfer-Encoding: chunked\r\n\r\n" ILL "\r\nill");
 }
 
 TEST(a_large_answer_goes_in_chunks)
