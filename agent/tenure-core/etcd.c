@@ -82,7 +82,6 @@ const struct args_foreign etcd_settings[] = {
         /* refused, except for values with which etcd does nothing either */
         {"auth-token", false, true, "simple", "tokens are good at every replica and signed with a key of the cluster; leave it out"},
         {"debug", true, true, "false", "use --log-level=debug"},
-        {"host-whitelist", false, true, "*", "any name is answered; let none but a proxy that checks them reach the port, or use TLS with client certificates"},
         {"enable-v2", true, true, "false", V3},
         {"unsafe-no-fsync", true, true, "false", "what is acknowledged is on disk; use a faster one"},
         {"peer-skip-client-san-verification", true, true, "false", "give --peer-cert-allowed-cn or --peer-cert-allowed-hostname what all replicas' certificates have in common"},

@@ -566,6 +566,7 @@ static int make_port(struct program *p)
                                    .urls = p->opt.listen_client_urls,
                                    .probe_urls = p->opt.listen_metrics_urls,
                                    .tls = p->tls.clients,
+                                   .hosts = p->opt.host_whitelist,
                                    .request_max = p->opt.max_request_bytes,
                                    .connections_max = p->opt.max_connections,
                                    .connections_of_address = p->opt.max_connections_per_address,

@@ -24,6 +24,7 @@ struct options {
         char *compaction_retention, *etcd_version;
         int64_t compact_keep; /* what the two say */
         nsec_t compact_age;
+        char *host_whitelist;
         char *cert_file, *key_file, *trusted_ca_file;
         bool client_cert_auth, auto_tls, status_page;
         char *client_crl_file, *client_cert_allowed_cn, *client_cert_allowed_hostname;

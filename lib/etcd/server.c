@@ -115,6 +115,7 @@ struct server {
         struct loop *loop;
         struct api *api;
         struct server_config cfg;
+        struct http_site site; /* of ports without TLS */
         struct listener *listeners[PORTS_MAX];
         struct port ports[PORTS_MAX];
         size_t n_listeners;
@@ -453,7 +454,7 @@ static int speak_http2(struct conn *c)
         return r;
 }
 
-static const struct http_site site = {
+static const struct http_site secure_site = {
         .method_of = gateway_method_of, .has = resource_is, .date = date_http};
 
 /* A port for probes has no methods. */
@@ -468,9 +469,12 @@ static const struct http_site probe_site = {
 static int speak_http1(struct conn *c)
 {
         struct rpc_limits limits = limits_of(c);
-        bool probes = c->port->probes;
-        int r = http_conn_new(&c->http, &limits, probes ? &probe_site : &site,
-                              probes ? api_accept_probe : api_accept, c->server->api);
+        const struct port *port = c->port;
+        int r = http_conn_new(&c->http, &limits,
+                              port->probes ? &probe_site
+                              : port->tls  ? &secure_site
+                                           : &c->server->site,
+                              port->probes ? api_accept_probe : api_accept, c->server->api);
 
         if (r < 0)
                 return r;
@@ -876,6 +880,8 @@ int server_new(struct server **ret, struct loop *l, struct api *api,
         s->loop = l;
         s->api = api;
         s->cfg = *cfg;
+        s->site = secure_site;
+        s->site.hosts = cfg->hosts;
         s->account.max = s->account.kept_max = cfg->memory_max;
         s->crowds[CLIENT].max = cfg->connections_max;
         s->crowds[PROBE].max = SERVER_PROBES_MAX;

@@ -23,7 +23,9 @@ struct server_config {
         /* The same, for those who ask how this replica is, and can ask for nothing else:
          * metrics and probes, over HTTP/1.1. */
         const char *probe_urls;
-        struct tls *tls; /* for the https:// ones, borrowed */
+        struct tls *tls;   /* for the https:// ones, borrowed */
+        const char *hosts; /* that requests of HTTP/1.1 without TLS may be for, joined by
+                            * commas; "", and "*" among them: any */
         size_t request_max;
         /* Of all clients, and of those of one address. */
         size_t connections_max, connections_of_address;

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "http/framing.h"
+#include "http/host.h"
 #include "http/internal.h"
 #include "http/status.h"
 
@@ -268,16 +269,39 @@ static void refuse(struct http_conn *c, unsigned status)
         c->last = true;
 }
 
-/* The path of "http://example.com/health", as clients of proxies have it, is "/health" (RFC
- * 9112, 3.2.2). */
-static const char *path_of(const char *target)
+/* Of "http://example.com/health", as clients of proxies have it, the path is "/health", and the
+ * host what is before it (RFC 9112, 3.2.2). */
+static const char *authority_of(const char *target)
 {
         const char *at = *target == '/' ? NULL : strstr(target, "://");
 
+        return at ? at + 3 : NULL;
+}
+
+static const char *path_of(const char *target)
+{
+        const char *at = authority_of(target);
+
         if (!at)
                 return target;
-        at = strchr(at + 3, '/');
+        at = strchr(at, '/');
         return at ? at : "/";
+}
+
+static const char *text_or_empty(const struct buf *header)
+{
+        return buf_len(header) > 0 ? (const char *) buf_head(header) : "";
+}
+
+/* A page of somebody else's may give its own name our address (DNS rebinding): for the browser
+ * we are that page's host then. Only the name tells. */
+static bool is_for_us(const struct http_conn *c)
+{
+        const char *at = authority_of(c->x.path), *host = at ? at : text_or_empty(&c->host);
+
+        return !c->site->hosts ||
+               host_is_listed(c->site->hosts,
+                              (struct view){(const uint8_t *) host, strcspn(host, "/")});
 }
 
 static void refuse_method(struct http_conn *c)
@@ -297,8 +321,7 @@ static void refuse_method(struct http_conn *c)
 static bool is_of_other_page(const struct http_conn *c)
 {
         const char *origin = buf_len(&c->origin) > 0 ? (char *) buf_head(&c->origin) : NULL,
-                   *host = buf_len(&c->host) > 0 ? (char *) buf_head(&c->host) : "",
-                   *at = origin ? strstr(origin, "://") : NULL;
+                   *host = text_or_empty(&c->host), *at = origin ? strstr(origin, "://") : NULL;
 
         if (c->page != PAGE_UNKNOWN || !origin)
                 return c->page == PAGE_OTHER;
@@ -317,11 +340,13 @@ static void begin(struct http_conn *c)
                 *query = '\0';
         x->pub.path = path_of(x->path);
         x->pub.query = query ? query + 1 : "";
-        x->pub.accept = buf_len(&c->accept) > 0 ? (char *) buf_head(&c->accept) : "";
+        x->pub.accept = text_or_empty(&c->accept);
         c->md.token = buf_len(&c->token) > 0 ? (char *) buf_head(&c->token) : NULL;
         x->method = c->site->method_of(x->pub.path);
         x->status = 200;
         x->type = x->method ? "application/json" : NULL;
+        if (!is_for_us(c))
+                return refuse(c, 421);
         if (x->method ? asked != HTTP_POST : asked != HTTP_GET && asked != HTTP_HEAD)
                 return refuse_method(c);
         if (x->method && is_of_other_page(c))
@@ -734,7 +759,8 @@ static void answer_refused(struct http_conn *c, struct buf *out)
 {
         char text[128];
 
-        snprintf(text, sizeof(text), "%s\n", http_status_text(c->refused));
+        snprintf(text, sizeof(text), "%s%s\n", http_status_text(c->refused),
+                 c->refused == 421 ? ": this name is not in --host-whitelist" : "");
         add_whole(c, out, c->refused, "text/plain; charset=utf-8", text, strlen(text));
 }
 

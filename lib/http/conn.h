@@ -37,6 +37,8 @@ struct http_site {
         /* The time, for the header Date: "Sun, 06 Nov 1994 08:49:37 GMT"; NULL: it is left out.
          */
         const char *(*date)(void);
+        /* The hosts that a request may be for, see host_is_listed(); borrowed; NULL: any. */
+        const char *hosts;
 };
 
 /* @accept gets the calls of methods, and those of resources, which have call->resource set.

@@ -75,7 +75,6 @@ values() {
 	refuses "--unsafe-no-fsync=true is not supported: what is acknowledged is on disk" --unsafe-no-fsync
 	refuses "--auth-token=jwt,.* is not supported" --auth-token=jwt,pub-key=x
 	refuses "use --log-level=debug" --debug
-	refuses "--host-whitelist=core.example is not supported: any name is answered" --host-whitelist core.example
 	refuses "gateway is not supported" gateway start
 	refuses "grpc-proxy is not supported" grpc-proxy
 	refuses "--peer-client-cert-file=x is not supported: issue --peer-cert-file for clients and servers" --peer-client-cert-file x
@@ -182,7 +181,7 @@ sample() {
 # ---- a unit file of etcd's ----
 # Debian's: its command line and its environment, as its unit gives them, on ports of our own.
 unit() {
-	local p c m line unit_file=/lib/systemd/system/etcd.service
+	local p c m e ep host named line unit_file=/lib/systemd/system/etcd.service
 	read -r p c < <(free_ports 2)
 	mkdir -p var/etcd
 	line=$(sed -n 's/^ExecStart=//p' "$unit_file")
@@ -219,6 +218,27 @@ c.request("GET", "/livez")
 print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 	has "--listen-client-http-urls" "$(curl -s --unix-socket "$DIR/h.sock" -d '{"key":"aw=="}' http://x/v3/kv/range)" '"revision":"1"'
 	kill "$PID" && wait "$PID"
+
+	# Names by which it is asked, as etcd takes them; by TLS, by gRPC and at a port for probes every one is good.
+	read -r e ep < <(free_ports 2)
+	start named "$CORE" --data-dir named --listen-client-urls "$A:$c,https://127.0.0.1:$m" --listen-peer-urls "$A:$p" --listen-metrics-urls "unix://$DIR/m.sock" --auto-tls --host-whitelist core.example,::1
+	named=$PID
+	until_ok 10 curl -sf -o here "$A:$c/health" -H 'Host: core.example' || not_ok "--host-whitelist" "$(said named)"
+	as() { curl -s -o "$1.said" -w '%{http_code}' -m 5 -H "Host: $2" "${@:3}"; }
+	is "a page that gave its name our address is refused" "$(as 421 evil.example:2379 -H 'Origin: http://evil.example:2379' -d '{"key":"aw=="}' "$A:$c/v3/kv/range")$(cat 421.said)" \
+		"421Misdirected Request: this name is not in --host-whitelist"
+	is "by TLS, by gRPC and at a port for probes any name is good" "$(as tls evil.example -k "https://127.0.0.1:$m/health") $(as probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
+	if command -v etcd >/dev/null; then
+		start_etcd rebound "$e" "$ep" --host-whitelist core.example,::1
+		until_ok 20 curl -sf -o here "$A:$e/health" -H 'Host: core.example' || not_ok "an etcd with --host-whitelist" "$(said rebound)"
+		for host in core.example core.example:2379 core.example.:1 x.core.example core.example:1:2 ::1 '[::1]' '[::1]:2379' 127.0.0.1 '*'; do
+			is "--host-whitelist and Host: $host" "$(as ours "$host" "$A:$c/version")" "$(as etcds "$host" "$A:$e/version")"
+		done
+		kill "$PID" && wait "$PID"
+	else
+		skip "--host-whitelist beside etcd's" "no etcd here"
+	fi
+	kill "$named" && wait "$named"
 
 	# A directory in which an etcd was is not begun anew in.
 	mkdir -p old/member/wal

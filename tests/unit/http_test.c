@@ -1,6 +1,7 @@
 /* HTTP/1.1 in pieces of any size, and what it is answered with. */
 #include "http/conn.h"
 #include "http/framing.h"
+#include "http/host.h"
 #include "test.h"
 #include "wire/pb.h"
 
@@ -167,7 +168,7 @@ static bool has(const char *path)
         return strcmp(path, "/ill") == 0;
 }
 
-static const struct http_site site = {.method_of = method_of, .has = has};
+static struct http_site site = {.method_of = method_of, .has = has};
 static struct rpc_limits limits = {.message_max = 1024, .too_large = "too large"};
 
 static struct http_conn *begin(void)
@@ -734,6 +735,64 @@ TEST(one_host)
         talk("GET /ill HTTP/1.1\r\nHost:\r\n\r\n" GET("/ill"), ILL "\r\nill" ILL "\r\nill",
              false);
         talk("GET /ill HTTP/1.0\r\n\r\n", ILL "Connection: close\r\n\r\nill", true);
+}
+
+static bool is_listed(const char *names, const char *host)
+{
+        return host_is_listed(names, (struct view){(const uint8_t *) host, strlen(host)});
+}
+
+TEST(names_of_a_host)
+{
+        static const char *const of_a[] = {"a", "A", "a:2379", "a:", "a:x"},
+                                 *const of_none[] = {"",     ":",     ":2379", "b",    "a.b",
+                                                     "ab",   "a:1:2", "u@a",   "[a",   "[a]",
+                                                     "a]:1", "*",     "a,b",   "b,a:1"};
+
+        for (size_t i = 0; i < ARRAY_SIZE(of_a); i++) {
+                CHECK(is_listed("a", of_a[i]));
+                CHECK(is_listed("c,a,d", of_a[i]));
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(of_none); i++) {
+                CHECK(!is_listed("a", of_none[i]));
+                CHECK(!is_listed("c,a,d", of_none[i]));
+                CHECK(is_listed("*", of_none[i]));
+                CHECK(is_listed("a,*", of_none[i]));
+                CHECK(is_listed("", of_none[i]));
+        }
+        CHECK(is_listed("::1", "[::1]:2379"));
+        CHECK(!is_listed("::1", "[::1]"));
+        CHECK(is_listed("[::1]", "[::1]"));
+        CHECK(is_listed("10.0.0.1", "10.0.0.1:2379"));
+}
+
+#define MISDIRECTED                                                                       \
+        "HTTP/1.1 421 Misdirected Request\r\nContent-Type: text/plain; charset=utf-8\r\n" \
+        "Content-Length: 58\r\nConnection: close\r\n\r\n"                                 \
+        "Misdirected Request: this name is not in --host-whitelist\n"
+
+/* What a page has a browser ask whose name its owner has given our address. */
+TEST(a_request_is_for_us)
+{
+        site.hosts = "x,core.example";
+        talk(GET("/ill"), ILL "\r\nill", false);
+        talk("GET /ill HTTP/1.1\r\nHost: Core.Example:2379\r\n\r\n", ILL "\r\nill", false);
+        talk("GET /ill HTTP/1.1\r\nHost: evil:2379\r\n\r\n", MISDIRECTED, true);
+        talk("GET /none HTTP/1.1\r\nHost:\r\n\r\n", MISDIRECTED, true);
+        talk("GET /ill HTTP/1.0\r\n\r\n", MISDIRECTED, true);
+        talk("POST /v3/put HTTP/1.1\r\nHost: evil\r\nOrigin: http://evil\r\n"
+             "Content-Length: 2\r\n\r\n{}",
+             MISDIRECTED, true);
+        talk("POST http://x:1/v3/fail HTTP/1.1\r\nHost: evil\r\nContent-Length: 2\r\n\r\n{}",
+             "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+             "Content-Length: 58\r\n\r\n"
+             "{\"error\":\"not \\\"here\\\"\",\"message\":\"not \\\"here\\\"\",\"code\":5}",
+             false);
+        talk("GET http://evil/ill HTTP/1.1\r\nHost: x\r\n\r\n", MISDIRECTED, true);
+        talk("GET http://evil HTTP/1.1\r\nHost: x\r\n\r\n", MISDIRECTED, true);
+        site.hosts = "*";
+        talk("GET /ill HTTP/1.1\r\nHost: evil:2379\r\n\r\n", ILL "\r\nill", false);
+        site.hosts = NULL;
 }
 
 TEST(heads_in_one_form)

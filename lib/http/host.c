@@ -1,0 +1,33 @@
+#include "http/host.h"
+
+#include <strings.h>
+
+/* Without a port, and an IPv6 address that has one without its brackets, as etcd does it. */
+static struct view name_of(struct view host)
+{
+        const uint8_t *p = host.p, *colon = memrchr(p, ':', host.len);
+
+        if (!colon || colon == p)
+                return host;
+        if (*p == '[' && colon[-1] == ']')
+                return (struct view){p + 1, (size_t) (colon - 2 - p)};
+        if (*p == '[' || memchr(p, ':', (size_t) (colon - p)))
+                return host;
+        return (struct view){p, (size_t) (colon - p)};
+}
+
+bool host_is_listed(const char *names, struct view host)
+{
+        struct view name = name_of(host);
+        size_t n;
+
+        if (!*names)
+                return true;
+        for (const char *p = names; *p; p += n + (p[n] == ',')) {
+                n = strcspn(p, ",");
+                if ((n == 1 && *p == '*') ||
+                    (n == name.len && strncasecmp(p, (const char *) name.p, n) == 0))
+                        return true;
+        }
+        return false;
+}
