@@ -97,6 +97,7 @@ struct http_conn {
         enum header token_of;            /* which header it came in */
         struct buf host, origin;         /* the same of these */
         enum page page;
+        char bad_timeout[64]; /* what is said of a Grpc-Timeout that is none; or "" */
         struct rpc_metadata md;
         unsigned refused; /* a status, instead of anything else */
 };
@@ -164,6 +165,20 @@ static void take_token(struct http_conn *c, const char *text)
         c->token_of = c->header;
 }
 
+/* As in etcd, none at all and none of any unit are no bound. */
+static void take_timeout(struct http_conn *c, const char *text)
+{
+        size_t len = strlen(text);
+
+        c->bad_timeout[0] = '\0';
+        c->md.timeout = rpc_timeout_parse(text, len);
+        if (c->md.timeout == 0 && len > 0)
+                snprintf(c->bad_timeout, sizeof(c->bad_timeout), "invalid grpc-timeout: %.40s",
+                         text);
+        else if (strspn(text, "0") + 1 == len)
+                c->md.timeout = 0;
+}
+
 /* White space behind a value is none of it (RFC 9110, 5.5); that before it the parser skips. */
 static void trim(struct buf *value)
 {
@@ -191,7 +206,7 @@ static void end_header(struct http_conn *c)
         } else if (c->header == HEADER_ACCEPT) {
                 keep(&c->accept, text);
         } else if (c->header == HEADER_TIMEOUT)
-                c->md.timeout = rpc_timeout_parse(text, strlen(text));
+                take_timeout(c, text);
         else if (c->header == HEADER_LEADER)
                 c->md.want_leader = strcmp(text, "true") == 0;
         else if (c->header == HEADER_EXPECT && strcasecmp(text, "100-continue") == 0)
@@ -200,7 +215,7 @@ static void end_header(struct http_conn *c)
                 c->encodings++;
                 if (strcasecmp(text, "chunked") != 0 && !c->refused)
                         c->refused = 501; /* it may be ours to undo, and is not known */
-        } else if (c->header == HEADER_SITE)
+        } else if (c->header == HEADER_SITE && c->page != PAGE_OTHER)
                 c->page = strcmp(text, "same-origin") == 0 || strcmp(text, "none") == 0
                                   ? PAGE_OWN
                                   : PAGE_OTHER;
@@ -365,6 +380,8 @@ static void begin(struct http_conn *c)
                             &x->call);
         if (r < 0)
                 c->nomem = true;
+        else if (x->method && c->bad_timeout[0])
+                gateway_refuse(x, RPC_INVALID_ARGUMENT, c->bad_timeout);
 }
 
 /* The parser gets heads alone: where a body ends is in framing.h. */
@@ -780,6 +797,7 @@ static void forget(struct http_conn *c)
         buf_reuse(&c->host, KEPT);
         buf_reuse(&c->origin, KEPT);
         c->page = PAGE_UNKNOWN;
+        c->bad_timeout[0] = '\0';
         buf_reuse(&c->body, 0);
         c->md = (struct rpc_metadata){0};
         c->head_len = c->name_len = 0;

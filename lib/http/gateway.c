@@ -4,12 +4,16 @@
 
 #define ANSWER_EXPECTED 512 /* bytes of most, as JSON */
 
+void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why)
+{
+        x->deaf = x->unread = true;
+        rpc_call_finish(x->call, code, why);
+}
+
 /* etcd's gateway knows no code for what it cannot read of a stream. */
 static void refuse(struct exchange *x, const char *why)
 {
-        x->deaf = x->unread = true;
-        rpc_call_finish(x->call, x->method->client_streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT,
-                        why);
+        gateway_refuse(x, x->method->client_streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT, why);
 }
 
 int gateway_input(struct exchange *x, const void *p, size_t n)

@@ -43,6 +43,8 @@ struct exchange {
 /* gateway.c: the request's body, and its end. Errors end the call; -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
+/* Ends the call: what came of it is not taken for a request. */
+void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why);
 /* Appends some @max bytes of the answer that have been made, as JSON. Returns false when there
  * are none. */
 bool gateway_output(struct exchange *x, struct buf *json, size_t max);

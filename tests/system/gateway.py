@@ -46,13 +46,13 @@ class Engine:
     """One connection, kept; a new one where the other side has closed it."""
 
     def __init__(self, name):
-        self.name, self.token, self.kept = name, None, None
+        self.name, self.token, self.kept, self.more = name, None, None, {}
 
     def connection(self):
         return http.client.HTTPConnection(TARGETS[self.name], timeout=WAIT)
 
     def headers(self):
-        return {"Authorization": self.token} if self.token else {}
+        return {**self.more, **({"Authorization": self.token} if self.token else {})}
 
     def ask(self, method, path, body):
         for again in (True, False):
@@ -385,6 +385,15 @@ def wrong():
         for minor in (0, 1):
             said = {n: with_hosts(e, minor, hosts) for n, e in ENGINES.items()}
             report(said["tenure"] == said["etcd"], f"HTTP/1.{minor} and the hosts {hosts}", str(said))
+    for text in ("1X", "1", "S", "5 S", "1S, 2S", "x", "", "0S", "5S", "99999S"):
+        for path, body in ((r, '{"key":"YQ=="}'), ("/v3/lease/keepalive", '{"ID":"88"}')):
+            for e in ENGINES.values():
+                e.more = {"Grpc-Timeout": text}
+            said = each(path, body)
+            bad = text in ("1X", "1", "S", "5 S", "1S, 2S", "x")
+            report(said["tenure"] == said["etcd"] and (said["etcd"][0] == 400) == bad, f"Grpc-Timeout: {text} at {path}", str(said))
+    for e in ENGINES.values():
+        e.more = {}
     both("a query that means nothing", r + "?key=YQ==", json.dumps({"key": b64("a")}), status=200)
     for text in ("", " \n", "null", "{}", "[]", "1", '"x"', "true", "{", '{"key":', '{"key":"YQ=="}x', '{"key":"YQ=="} {bad',
                  '{"key":"YQ==",}', "{key:1}", '{"key":1}', '{"key":"Z"}', '{"key":"Z!=="}', '{"key":{}}', '{"key":true}',

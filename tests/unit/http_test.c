@@ -737,6 +737,23 @@ TEST(one_host)
         talk("GET /ill HTTP/1.0\r\n\r\n", ILL "Connection: close\r\n\r\nill", true);
 }
 
+TEST(a_timeout_that_is_none)
+{
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nGrpc-Timeout: 5s\r\n"
+             "Content-Length: 2\r\n\r\n{}" GET("/ill"),
+             "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+             "Content-Length: 82\r\n\r\n"
+             "{\"error\":\"invalid grpc-timeout: 5s\",\"message\":\"invalid grpc-timeout: 5s\","
+             "\"code\":3}" ILL "\r\nill",
+             false);
+        CHECK_EQ(seen.closed, 2);
+        talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nGrpc-Timeout: 0S\r\n"
+             "Content-Length: 2\r\n\r\n{}",
+             OK_HEAD("58") "{" HEADER ",\"kvs\":[{}]}", false);
+        CHECK_EQ(seen.timeout, 0);
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nGrpc-Timeout: 5s\r\n\r\n", ILL "\r\nill", false);
+}
+
 static bool is_listed(const char *names, const char *host)
 {
         return host_is_listed(names, (struct view){(const uint8_t *) host, strlen(host)});
