@@ -135,17 +135,18 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         keepalive_unref(ka);
 }
 
-/* Who the stream's client is was asked when it began; whose the lease is never changes. One
- * that is not known here yet is looked at with its next renewal. */
+/* Who the stream's client is was asked when it began, and may have been deleted since; whose
+ * the lease is never changes. One that is not known here yet is looked at with its next
+ * renewal. */
 static struct status may_renew(const struct keepalive *ka, int64_t id,
                                const ProtobufCBinaryData *name)
 {
         const struct state *s = core_state(ka->api->core);
-        enum state_outcome o = STATE_OK;
+        enum state_outcome o = permit_name(s, &ka->who.user);
         const struct lease *l;
 
-        if (!s->auth.enabled)
-                return status_ok;
+        if (!s->auth.enabled || o != STATE_OK)
+                return status_of(o);
         l = name->len > 0 ? names_find(s, name) : leases_find(&s->leases, id);
         if (!l)
                 return status_ok;
@@ -244,8 +245,8 @@ static const struct rpc_handler keepalive_handler = {
         .on_close = keepalive_close,
 };
 
-/* Who may renew is asked once, when the stream begins: a lease in use never ends for a token's
- * sake (A17). */
+/* Who it is that renews is asked once, when the stream begins: a lease in use never ends for a
+ * token's sake (A17). */
 static void keepalive_accept(struct api *a, struct rpc_call *call)
 {
         struct identity who = {0};

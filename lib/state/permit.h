@@ -27,6 +27,9 @@ enum state_outcome permit_user(const struct state *s, const struct cmd_user *who
 /* One with the role root. */
 enum state_outcome permit_root(const struct state *s, const struct cmd_user *who);
 
+/* The same, whatever became of the login; and nobody, where who they are is not known. */
+enum state_outcome permit_name(const struct state *s, const struct cmd_user *who);
+
 /* All of the range, by one role or by several together. */
 enum state_outcome permit_range(const struct state *s, const struct cmd_user *who,
                                 const ProtobufCBinaryData *key,

@@ -253,6 +253,31 @@ def taken_away():
     mine("a login in another's name", KV + "Range", pb.RangeRequest(key=b"r5"), pb.RangeResponse, BAD_TOKEN)
 
 
+def sent_away():
+    """A stream of renewals outlives the login that it began with, and not its user."""
+    log_in("root logs in", "root", "secret")
+    auth("kim", "UserAdd", name="kim", password="kim's")
+    both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=601, TTL=600), pb.LeaseGrantResponse)
+    log_in("kim logs in", "kim", "kim's")
+    s = Stream(ENGINES["tenure"], LEASE + "LeaseKeepAlive", pb.LeaseKeepAliveResponse)
+
+    def renewed():
+        s.send(pb.LeaseKeepAliveRequest(ID=601))
+        m = s.next()
+        return m if isinstance(m, str) else m.TTL
+
+    report(renewed() == 600, "kim renews a lease")
+    log_in("root logs in", "root", "secret")
+    auth("kim's password is another", "UserChangePassword", name="kim", password="new")
+    got = renewed()
+    report(got == 600, "A17: her renewals go on", f"{got}")
+    auth("kim is deleted", "UserDelete", name="kim")
+    got = renewed()
+    report(got == DENIED, "and end with her", f"{got}")
+    s.close()
+    both(None, LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=601), pb.LeaseRevokeResponse)
+
+
 def like_etcd(m):
     """Takes out where etcd 3.4 is looser - in a txn a put may attach to any lease, and be told what was there - and ranges
     that hold nothing."""
@@ -318,6 +343,7 @@ switched_off()
 switched_on()
 stricter()
 taken_away()
+sent_away()
 random_permissions(random.Random(args.seed), 8, 1500)
 log_in("root logs in", "root", "secret")
 auth("off", "AuthDisable")
