@@ -204,9 +204,6 @@ member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessag
 must_check_ enum world_word member_hear(struct member *m, struct peer *p,
                                         const Pb__ResponseHeader *h);
 
-/* Every answer has one, of a revision that can be. */
-bool member_header_is_sane(const Pb__ResponseHeader *h);
-
 /* It is known to be of another cluster, and not listened to. */
 bool member_is_foreign(const struct member *m, const struct peer *p);
 

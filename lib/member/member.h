@@ -184,6 +184,8 @@ bool member_pick(struct member *m, size_t from, size_t *ret);
 /* Such a call was answered there, with this header, which may be NULL. False: by another
  * cluster, whose word does not count. */
 must_check_ bool member_answered(struct member *m, size_t i, const Pb__ResponseHeader *h);
+/* Every answer has one, of a revision that can be. */
+bool member_header_is_sane(const Pb__ResponseHeader *h);
 /* How often ours has begun anew, and all that was known of it was void: see world.h. */
 unsigned member_worlds(const struct member *m);
 

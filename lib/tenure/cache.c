@@ -129,7 +129,6 @@ static struct boot_time end_of(struct boot_time asked_at, int64_t term_ms)
 /* Returns 0, -ENOMEM, or -EBADMSG. */
 static int given(struct tenure_cache *c, const Pb__CacheResponse *p)
 {
-        struct boot_time until = end_of(c->asked_at, p->term_ms);
         struct found fresh = {0};
         int r;
 
@@ -153,8 +152,9 @@ static int given(struct tenure_cache *c, const Pb__CacheResponse *p)
                 notify(c, TENURE_CACHED, 0, "");
         }
         c->there = true;
-        c->until = boot_max(c->until, until);
-        c->ask_at = boot_add(c->asked_at, p->term_ms * NSEC_PER_MSEC / 2);
+        c->until = boot_max(c->until, end_of(c->asked_at, p->term_ms));
+        /* However short it is. */
+        c->ask_at = boot_add(c->asked_at, max_of(p->term_ms * NSEC_PER_MSEC / 2, RETRY_MIN));
         c->backoff = RETRY_MIN;
         call_stream_works(&c->caches->stream);
         return 0;

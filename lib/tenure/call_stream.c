@@ -44,7 +44,7 @@ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h)
         struct member *m = client_member(s->tenure->client);
         unsigned worlds = member_worlds(m);
 
-        if (!h || h->revision < 0)
+        if (!member_header_is_sane(h))
                 return -EBADMSG;
         if (!member_answered(m, s->endpoint, h) || worlds != member_worlds(m))
                 return -EXDEV; /* of another core: calls_run() sees to it */
@@ -66,7 +66,11 @@ void call_stream_leave(struct call_stream *s)
 
 void call_stream_try_again(struct call_stream *s)
 {
-        s->retry_at = boot_add(loop_now(s->tenure->loop), s->backoff);
+        struct boot_time now = loop_now(s->tenure->loop);
+
+        if (boot_diff(now, s->retry_at) >= RETRY_MAX) /* the last time it went well */
+                s->backoff = RETRY_MIN;
+        s->retry_at = boot_add(now, s->backoff);
         s->backoff = min_of(2 * s->backoff, RETRY_MAX);
         calls_soon(s->tenure);
 }

@@ -186,7 +186,7 @@ static void take_answer(struct tenure_call *c)
         const Pb__ResponseHeader *h = c->answer ? header_of(c) : NULL;
         int r = c->unread;
 
-        if (r == 0 && !h)
+        if (r == 0 && !member_header_is_sane(h))
                 r = -EBADMSG;
         if (r == 0 && !member_answered(client_member(k->tenure->client), c->endpoint, h)) {
                 calls_trouble(k, c->endpoint, "it is of another cluster");

@@ -165,12 +165,11 @@ static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
 {
         struct watches *v = w->watches;
 
-        call_stream_works(&v->stream);
         w->refused = false;
         w->made = true;
         if (!w->anchored) {
                 w->anchored = true;
-                w->whole = p->header->revision;
+                w->whole = w->last = p->header->revision;
         } else if (p->header->revision < w->whole && w->whole <= v->seen) {
                 doubt(w);
         }
@@ -204,7 +203,9 @@ static int take(struct watches *v, const Pb__WatchResponse *p)
         }
         if (p->created)
                 on_created(w, p);
-        else if (p->n_events == 0 && w->reported == 0)
+        else
+                call_stream_works(&v->stream);
+        if (!p->created && p->n_events == 0 && w->reported == 0)
                 w->whole = max_of(w->whole, p->header->revision);
         return watch_report(w, p);
 }
@@ -266,6 +267,7 @@ static int make(struct tenure_watch *w)
         watch_set_fresh(w, false);
         watch_set_id(w, ++v->id);
         w->made = false;
+        w->last = w->whole;
         w->skip = w->reported;
         w->skipped = HASH_START;
         create.key = pb_bytes(buf_head(&w->key), buf_len(&w->key));

@@ -21,6 +21,8 @@ struct tenure_watch {
         bool made;     /* the core has said that it is on this stream */
         bool refused;  /* once, by a login that may have ended */
         int64_t whole; /* up to here all has been reported */
+        int64_t last;  /* the revision of the last change that came on this stream, or, before
+                          one has, from which on they are to come */
         /* Of a revision of which more may come in another message: which, how many changes have
          * been reported, and of what keys, so as to go on behind them. */
         int64_t part;
@@ -56,8 +58,8 @@ void watch_set_fresh(struct tenure_watch *w, bool fresh);
 
 /* ---- watch_report.c ---- */
 
-/* The events of @p that have not been reported. Returns 0 or -ENOMEM: what follows the last one
- * that was put in line is to be had again. */
+/* The events of @p that have not been reported. Returns 0, or -ENOMEM, or -EBADMSG where there
+ * is no sense in one: what follows the last one that was put in line is to be had again. */
 must_check_ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p);
 /* The last event of it, once. */
 void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *why);

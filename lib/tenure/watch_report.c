@@ -71,10 +71,36 @@ void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *
 
 /* ---- what it reports ---- */
 
+/* Is there sense in it, and is it of a key that was asked for? */
+static bool is_asked_for(const struct tenure_watch *w, const Pb__KeyValue *kv)
+{
+        struct view key = {buf_head(&w->key), buf_len(&w->key)},
+                    end = {buf_head(&w->end), buf_len(&w->end)};
+        int c = bytes_cmp(kv->key.data, kv->key.len, key.p, key.len);
+
+        if (kv->mod_revision <= 0 || kv->mod_revision == INT64_MAX)
+                return false;
+        if (end.len == 0)
+                return c == 0;
+        return c >= 0 && ((end.len == 1 && *end.p == '\0') ||
+                          bytes_cmp(kv->key.data, kv->key.len, end.p, end.len) < 0);
+}
+
 /* Of a revision that has been reported in part, whether this has been reported. */
 static bool is_reported(struct tenure_watch *w, const Pb__KeyValue *kv)
 {
-        if (kv->mod_revision <= w->whole || kv->mod_revision < w->part)
+        int64_t last = w->last;
+
+        w->last = max_of(last, kv->mod_revision);
+        if (kv->mod_revision <= w->whole) {
+                /* Twice is no harm. Others like it may be missing. */
+                if (kv->mod_revision > last)
+                        watch_end(w, -EIO, kv->mod_revision,
+                                  "the core reports a change after it has said that it had "
+                                  "reported all up to a later one");
+                return true;
+        }
+        if (kv->mod_revision < w->part)
                 return true;
         if (kv->mod_revision > w->part) {
                 w->part = kv->mod_revision;
@@ -126,14 +152,16 @@ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p)
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
 
-                if (!e->kv || is_reported(w, e->kv))
+                if (!e->kv || !is_asked_for(w, e->kv))
+                        return -EBADMSG;
+                if (is_reported(w, e->kv))
                         continue;
                 if (w->over)
                         return 0;
                 if (report(w, e) < 0)
                         return -ENOMEM;
         }
-        if (p->n_events > 0 && p->events[p->n_events - 1]->kv && !p->fragment) {
+        if (p->n_events > 0 && !p->fragment) {
                 /* It had whole revisions. */
                 w->whole = max_of(w->whole, p->events[p->n_events - 1]->kv->mod_revision);
                 if (w->whole >= w->part)

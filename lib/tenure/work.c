@@ -25,7 +25,7 @@ static void forget(struct tenure_work *w)
         w->takes.call = tenure_call_free(w->takes.call);
         w->gives.call = tenure_call_free(w->gives.call);
         w->watch = tenure_watch_free(w->watch);
-        w->look_again = false;
+        w->look_again = w->untold = false;
         w->backoff = 0;
         w->retry_at = (struct boot_time){0};
 }
@@ -277,6 +277,9 @@ static void on_looked(struct tenure_call *c, void *arg)
                 see(w, tenure_call_kv(c, 0, i));
         if (!w->look_again)
                 work_looked(&w->work);
+        /* What is still there can be asked for again: it is deleted as it is, or not at all. */
+        for (size_t i = 0; !w->gives.call && i < w->work.n; i++)
+                work_refused(&w->work.tasks[i], WORK_GIVE);
         if (w->look_again || follow(w, tenure_call_revision(c) + 1) < 0)
                 work_again(w);
         else
@@ -284,13 +287,18 @@ static void on_looked(struct tenure_call *c, void *arg)
         tenure_call_free(c);
 }
 
-static void look(struct tenure_work *w)
+static void look(struct tenure_work *w, struct boot_time now)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
         struct tenure_range all = {
                 .key = buf_head(&w->prefix), .key_len = buf_len(&w->prefix), .prefix = true};
         cleanup_(freep) uint8_t *room = malloc(all.key_len + 1);
 
+        /* A watch may end as soon as it is there, each time. */
+        w->look_gap = boot_diff(now, w->look_at) >= RETRY_MAX
+                              ? RETRY_MIN
+                              : min_of(2 * w->look_gap, RETRY_MAX);
+        w->look_at = boot_add(now, w->look_gap);
         w->watch = tenure_watch_free(w->watch);
         if (!room || range_request(w->tenure, &all, room, &q) < 0)
                 return work_again(w);
@@ -324,7 +332,7 @@ static void step(struct tenure_work *w, struct boot_time now)
                 return;
         if (w->state == WORK_OUT)
                 begin(w);
-        if (w->state == WORK_FOLLOW && w->look_again)
+        if (w->state == WORK_FOLLOW && w->look_again && !boot_before(now, w->look_at))
                 w->state = WORK_LOOK;
         if (w->state == WORK_FOLLOW && w->work.unlisted && !w->leaving)
                 w->state = WORK_JOIN;
@@ -333,7 +341,7 @@ static void step(struct tenure_work *w, struct boot_time now)
         if (w->state == WORK_JOIN)
                 join(w);
         else if (w->state == WORK_LOOK)
-                look(w);
+                look(w, now);
 }
 
 /* A replica that was cut off tells of nobody's death, and keeps its connections: so that it is
@@ -371,6 +379,10 @@ static struct boot_time next_of(const struct tenure_work *w, struct boot_time no
 
         if (w->state == WORK_FOLLOW)
                 next = boot_min(next, w->probe_at);
+        if (w->state == WORK_FOLLOW && w->look_again && boot_before(now, w->look_at))
+                next = boot_min(next, w->look_at);
+        if (w->state == WORK_FOLLOW && w->untold)
+                next = boot_min(next, w->tell_by);
         return boot_before(now, w->retry_at) ? boot_min(next, w->retry_at) : next;
 }
 

@@ -48,6 +48,10 @@ struct tenure_work {
         struct boot_time probe_at; /* the endpoint of the watch */
         struct boot_time retry_at;
         nsec_t backoff;
+        struct boot_time look_at; /* not before */
+        nsec_t look_gap;
+        bool untold; /* what was asked for has its answer, and the watch has not told of it: */
+        struct boot_time tell_by;
 };
 
 /* ---- work.c ---- */

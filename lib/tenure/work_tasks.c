@@ -1,6 +1,8 @@
 /* Shared work: tasks are taken and given back, many in one transaction. */
 #include "tenure/work_internal.h"
 
+#define TELLS_WITHIN (5 * NSEC_PER_SEC)
+
 static void if_created(Pb__Compare *c, ProtobufCBinaryData key, int64_t created)
 {
         pb__compare__init(c);
@@ -153,6 +155,20 @@ static void send_batch(struct tenure_work *w, struct batch *b, enum work_step wh
                 work_refused(b->tasks[i], what);
 }
 
+/* A watch that has kept something to itself is not believed: what is there is looked at. */
+static void wait_for_watch(struct tenure_work *w, bool untold, struct boot_time now)
+{
+        if (w->takes.call || w->gives.call || !untold) {
+                w->untold = false;
+        } else if (!w->untold) {
+                w->untold = true;
+                w->tell_by = boot_add(now, TELLS_WITHIN);
+        } else if (!boot_before(now, w->tell_by)) {
+                w->untold = false;
+                w->look_again = true;
+        }
+}
+
 static void put_into(struct batch *b, struct work_task *task)
 {
         if (!b->call && b->n < WORK_BATCH)
@@ -161,7 +177,7 @@ static void put_into(struct batch *b, struct work_task *task)
 
 void work_do_tasks(struct tenure_work *w, struct boot_time now)
 {
-        bool may_act = tenure_may_act(w->tenure);
+        bool may_act = tenure_may_act(w->tenure), untold = false;
 
         if (!w->takes.call)
                 w->takes.n = 0;
@@ -192,9 +208,11 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
                         put_into(&w->gives, task);
                         break;
                 case WORK_NOTHING:
+                        untold |= task->asked != WORK_NOTHING;
                         break;
                 }
         }
+        wait_for_watch(w, untold, now);
         if (boot_before(now, w->retry_at))
                 return;
         if (!w->gives.call && w->gives.n > 0)

@@ -7,14 +7,10 @@ Whatever it gets as an answer, the agent lives, believes in its place no longer 
 sentences, and holds a place again soon after the core is good. Cases by name; none: all, then N random ones.
 """
 import argparse
-import contextlib
-import copy
 import os
 import random
 import re
-import socket
 import stat
-import struct
 import subprocess
 import sys
 import threading
@@ -33,6 +29,7 @@ ap.add_argument("cases", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
+from liar_core import ON_WIRE, Core, Refuse, Wire, keep_alive_says, lies, lose, other, random_lies, refusing, serve, until, without_header  # noqa: E402
 
 TTL = 2.0
 BACK = 60  # s within which it holds again, on a busy machine
@@ -44,288 +41,6 @@ def report(ok, what, why=""):
     global PASSED, FAILED
     PASSED, FAILED = PASSED + ok, FAILED + (not ok)
     print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
-
-
-class Core:
-    """As much of a core as an agent needs, in memory. lie(method, request, answer, core) may change each answer: returns what is
-    sent, a list of answers, or None for silence; or raises Refuse."""
-
-    def __init__(self):
-        self.lock = threading.Condition()
-        self.cluster, self.revision, self.next_lease = 0xC0, 1, 100
-        self.keys, self.leases, self.events = {}, {}, []
-        self.lie = None
-        self.calls = {}
-        self.opened = {"Watch": 0, "LeaseKeepAlive": 0}
-        self.over = False
-        self.tokens = None  # that are good: until when; None: nobody has to log in
-
-    def header(self):
-        return pb.ResponseHeader(cluster_id=self.cluster, member_id=1, revision=self.revision, raft_term=1)
-
-    def put(self, key, value, lease=0):
-        old = self.keys.get(key)
-        kv = pb.KeyValue(key=key, value=value, lease=lease, mod_revision=self.revision,
-                         create_revision=old.create_revision if old else self.revision, version=old.version + 1 if old else 1)
-        self.keys[key] = kv
-        self.events.append(pb.Event(type=pb.Event.PUT, kv=kv))
-
-    def delete(self, key):
-        if self.keys.pop(key, None):
-            self.events.append(pb.Event(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=self.revision)))
-
-    def drop(self, lease):
-        if self.leases.pop(lease, None):
-            self.revision += 1
-            for key in [k for k, v in self.keys.items() if v.lease == lease]:
-                self.delete(key)
-
-    def expire(self):
-        with self.lock:
-            for lease in [i for i, (ttl, at) in self.leases.items() if time.monotonic() > at + ttl]:
-                self.drop(lease)
-            self.lock.notify_all()
-
-    def at(self, revision):
-        """The keys as they were at @revision; 0: as they are."""
-        if not 0 < revision < self.revision:
-            return self.keys
-        keys = {k: v for k, v in self.keys.items() if v.mod_revision <= revision}
-        later = {e.kv.key for e in self.events if e.kv.mod_revision > revision}
-        for e in self.events:
-            if e.kv.key in later and e.kv.mod_revision <= revision:
-                keys.pop(e.kv.key, None)
-                if e.type == pb.Event.PUT:
-                    keys[e.kv.key] = e.kv
-        return keys
-
-    def range(self, q):
-        keys = self.at(q.revision)
-        found = sorted(k for k in keys if k == q.key or q.range_end and q.key <= k < q.range_end)
-        a = pb.RangeResponse(header=self.header(), count=len(found), more=bool(q.limit) and len(found) > q.limit)
-        if not q.count_only:
-            a.kvs.extend(keys[k] for k in (found[:q.limit] if q.limit else found))
-        return a
-
-    # ---- the methods
-
-    def LeaseGrant(self, q):
-        ttl = q.ttl_ms / 1000 or q.TTL
-        self.next_lease += 1
-        self.leases[self.next_lease] = (ttl, time.monotonic())
-        return pb.LeaseGrantResponse(header=self.header(), ID=self.next_lease, TTL=int(ttl + .999), ttl_ms=int(ttl * 1000))
-
-    def LeaseRevoke(self, q):
-        self.drop(q.ID)
-        return pb.LeaseRevokeResponse(header=self.header())
-
-    def LeaseTimeToLive(self, q):
-        ttl, at = self.leases.get(q.ID, (0, 0))
-        left = int((at + ttl - time.monotonic()) * 1000) if ttl else -1000
-        return pb.LeaseTimeToLiveResponse(header=self.header(), ID=q.ID, TTL=left // 1000, ttl_ms=left, grantedTTL=int(ttl), granted_ttl_ms=int(ttl * 1000))
-
-    def LeaseKeepAlive(self, q):
-        ttl = self.leases.get(q.ID, (0, 0))[0]
-        if ttl:
-            self.leases[q.ID] = (ttl, time.monotonic())
-        return pb.LeaseKeepAliveResponse(header=self.header(), ID=q.ID, TTL=int(ttl + .999), ttl_ms=int(ttl * 1000))
-
-    def Range(self, q):
-        return self.range(q)
-
-    def Put(self, q):
-        self.revision += 1
-        self.put(q.key, q.value, q.lease)
-        return pb.PutResponse(header=self.header())
-
-    def Txn(self, q):
-        def is_so(c):
-            kv = self.keys.get(c.key, pb.KeyValue())
-            if c.target == pb.Compare.MOD:
-                return kv.mod_revision == c.mod_revision
-            return kv.lease == c.lease if c.target == pb.Compare.LEASE else kv.create_revision == c.create_revision
-        yes = all(is_so(c) for c in q.compare)
-        ops = q.success if yes else q.failure
-        if any(o.HasField("request_put") and o.request_put.lease not in self.leases for o in ops):
-            raise Refuse(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
-        a = pb.TxnResponse(succeeded=yes)
-        if any(not o.HasField("request_range") for o in ops):
-            self.revision += 1
-        for o in ops:
-            r = a.responses.add()
-            if o.HasField("request_put"):
-                self.put(o.request_put.key, o.request_put.value, o.request_put.lease)
-                r.response_put.SetInParent()
-            elif o.HasField("request_delete_range"):
-                self.delete(o.request_delete_range.key)
-                r.response_delete_range.SetInParent()
-            else:
-                r.response_range.CopyFrom(self.range(o.request_range))
-        a.header.CopyFrom(self.header())
-        return a
-
-    def Authenticate(self, q):
-        token = f"{q.name}.{len(self.tokens)}"
-        self.tokens[token] = time.monotonic() + self.token_s
-        return pb.AuthenticateResponse(header=self.header(), token=token)
-
-    # ---- and how they are called
-
-    def check(self, method, context):
-        if self.tokens is None or method == "Authenticate":
-            return
-        if self.tokens.get(dict(context.invocation_metadata()).get("token"), 0) < time.monotonic():
-            raise Refuse(grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token")
-
-    def answers(self, method, q, honest):
-        """What goes to the client for @honest, as a list."""
-        self.calls[method] = self.calls.get(method, 0) + 1
-        lie = self.lie
-        if not lie:
-            return [honest]
-        a = lie(method, q, copy.deepcopy(honest), self)
-        return [] if a is None else a if isinstance(a, list) else [a]
-
-    def unary(self, method, q, context):
-        try:
-            with self.lock:
-                self.check(method, context)
-                out = self.answers(method, q, getattr(self, method)(q))
-                self.lock.notify_all()
-            if out:
-                return out[0]
-            while not self.over and context.is_active():
-                time.sleep(0.02)
-            return b""
-        except Refuse as e:
-            context.abort(*e.args)
-
-    def keep_alive(self, requests, context):
-        self.opened["LeaseKeepAlive"] += 1
-        number = self.opened["LeaseKeepAlive"]
-        try:
-            for q in requests:
-                with self.lock:
-                    self.check("LeaseKeepAlive", context)
-                    self.stream = number
-                    out = self.answers("LeaseKeepAlive", q, self.LeaseKeepAlive(q))
-                yield from out
-        except Refuse as e:
-            context.abort(*e.args)
-
-    def watch(self, requests, context):
-        self.opened["Watch"] += 1
-        first = next(requests)
-        begin = first.create_request.start_revision
-        closed = threading.Event()
-        context.add_callback(closed.set)
-        asked = [0]
-
-        def read():
-            try:
-                for _ in requests:
-                    asked[0] += 1
-            except Exception:
-                pass
-        threading.Thread(target=read, daemon=True).start()
-        try:
-            with self.lock:
-                self.check("Watch", context)
-                yield from self.answers("Watch", first, pb.WatchResponse(header=self.header(), created=True))
-                seen = 0
-                while not closed.is_set() and not self.over:
-                    fresh = [e for e in self.events[seen:] if e.kv.mod_revision >= begin]
-                    seen = len(self.events)
-                    if fresh:
-                        yield from self.answers("Watch", first, pb.WatchResponse(header=self.header(), events=fresh))
-                    elif asked[0]:
-                        asked[0] -= 1
-                        yield from self.answers("Watch", first, pb.WatchResponse(header=self.header()))
-                    self.lock.wait(0.05)
-        except Refuse as e:
-            context.abort(*e.args)
-
-
-class Refuse(Exception):
-    pass
-
-
-def encoded(m):
-    return m if isinstance(m, bytes) else m.SerializeToString()
-
-
-def serve(core, port=0):
-    s = grpc.server(futures.ThreadPoolExecutor(64), options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
-    for service, methods in {"Lease": ["LeaseGrant", "LeaseRevoke", "LeaseTimeToLive"], "KV": ["Range", "Put", "Txn"], "Auth": ["Authenticate"]}.items():
-        h = {m: grpc.unary_unary_rpc_method_handler(lambda q, c, m=m: core.unary(m, q, c), getattr(pb, m + "Request").FromString, encoded)
-             for m in methods}
-        if service == "Lease":
-            h["LeaseKeepAlive"] = grpc.stream_stream_rpc_method_handler(core.keep_alive, pb.LeaseKeepAliveRequest.FromString, encoded)
-        s.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("etcdserverpb." + service, h),))
-    s.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("etcdserverpb.Watch", {
-        "Watch": grpc.stream_stream_rpc_method_handler(core.watch, pb.WatchRequest.FromString, encoded)}),))
-    port = s.add_insecure_port(f"127.0.0.1:{port}")
-    s.start()
-    return s, port
-
-
-class Wire:
-    """Between an agent and a core: passes on what comes, or lies on the level below messages. lie(back) is called for each connection
-    while there is one, instead of passing on: back(bytes) sends to the agent."""
-
-    def __init__(self, to):
-        self.to, self.lie, self.over, self.pairs = to, None, False, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port, self.accepted = self.listener.getsockname()[1], 0
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while not self.over:
-            try:
-                s = self.listener.accept()[0]
-            except OSError:
-                return
-            self.accepted += 1
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self.serve, args=(s, self.lie), daemon=True).start()
-
-    def serve(self, s, lie):
-        try:
-            if lie:
-                def back(data):
-                    s.sendall(data)
-                    if self.lie is not lie:
-                        raise ConnectionError
-                lie(back)
-            else:
-                with socket.create_connection(("127.0.0.1", self.to)) as core:
-                    self.pairs.append((s, core))
-                    threading.Thread(target=self.pump, args=(s, core), daemon=True).start()
-                    self.pump(core, s)
-        except OSError:
-            pass
-        finally:
-            s.close()
-
-    @staticmethod
-    def pump(a, b):
-        try:
-            while data := a.recv(65536):
-                b.sendall(data)
-            b.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def begin(self, lie):
-        self.lie = lie
-        self.cut()
-
-    def cut(self):
-        for pair in self.pairs:
-            for s in pair:
-                with contextlib.suppress(OSError):
-                    s.shutdown(socket.SHUT_RDWR)
-        self.pairs = []
 
 
 class Agent:
@@ -372,15 +87,6 @@ class Agent:
                 self.p.kill()
                 self.p.wait()
         return self.p.returncode
-
-
-def until(seconds, what):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 CASES = {}
@@ -467,46 +173,11 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
         server.stop(0)
 
 
-def lies(agent_core, change, *methods):
-    """change(answer, core) on the answers of those methods, of all if none."""
-    def lie(method, q, a, core):
-        return change(a, core) if not methods or method in methods else a
-    with agent_core.lock:
-        agent_core.lie = lie
-
-
-def refusing(code, text):
-    def change(a, core):
-        raise Refuse(code, text)
-    return change
-
-
-def lose(core):
-    """The place goes, so that the agent asks for another one."""
-    with core.lock:
-        for lease in list(core.leases):
-            core.drop(lease)
-        core.lock.notify_all()
-
-
-def without_header(a, core):
-    a.ClearField("header")
-    return a
-
-
 @case
 def no_header(core, agent):
     """answers without a header"""
     lies(core, without_header)
     lose(core)
-
-
-def other(field, value):
-    def change(a, core):
-        if a.HasField("header"):
-            setattr(a.header, field, value)
-        return a
-    return change
 
 
 @case
@@ -571,13 +242,6 @@ def nothing_to_read(core, agent):
     """renewals go on, and every range and watch is refused"""
     core.wire.cut()
     lies(core, refusing(grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied"), "Range", "Watch")
-
-
-def keep_alive_says(seconds, ms):
-    def change(a, core):
-        a.TTL, a.ttl_ms = seconds, ms
-        return a
-    return change
 
 
 @case
@@ -835,54 +499,10 @@ def events_of_others(core, agent):
     lose(core)
 
 
-def frame(kind, flags=0, stream=0, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-HEADERS, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = 1, 3, 4, 5, 6, 7, 8, 9
-HELLO = frame(SETTINGS) + frame(SETTINGS, 1)
-
-
-def on_wire(what, first, more=None, pause=0.0, cpu=.5, memory=256):
-    """Bytes instead of a core: some, then more of them without end."""
-    def lie(back):
-        back(first() if callable(first) else first)
-        while True:
-            if more is not None:
-                back(more() if callable(more) else more)
-            if pause:
-                time.sleep(pause)
-
-    def f(core, agent):
-        core.wire.begin(lie if more is not None or pause else lambda back: back(first() if callable(first) else first))
-        return lambda: f"{core.wire.accepted} connections" if core.wire.accepted > 30 else None
-    f.__doc__ = what
-    CASES["wire_" + what.replace(" ", "_").replace(",", "")] = f
-    OF_ITS_OWN["wire_" + what.replace(" ", "_").replace(",", "")] = {"cpu": cpu, "memory": memory}
-
-
 OF_ITS_OWN = {"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
               "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
-
-on_wire("closed at once", b"")
-on_wire("silence", b"", pause=.05)
-on_wire("garbage", lambda: os.urandom(1000))
-on_wire("http 1", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789", pause=.05)
-on_wire("a hello and silence", HELLO, pause=.05)
-on_wire("goodbye at once", HELLO + frame(GOAWAY, payload=bytes(8)), pause=.05)
-on_wire("a byte at a time", b"", HELLO[:1], pause=.01)
-on_wire("every stream reset", HELLO, b"".join(frame(RST, 0, n, struct.pack(">I", 7)) for n in range(1, 40, 2)), pause=.01)
-on_wire("answers without an end", HELLO, lambda: frame(0, 0, 1, bytes(16000)), pause=.001, cpu=1)
-on_wire("headers without end", HELLO + frame(HEADERS, 0, 1, b"\x88"), frame(CONTINUATION, 0, 1, b"\x00\x04name\x7f\x81\x7e" + b"v" * 253) * 20, pause=.001, cpu=1)
-on_wire("pings without end", HELLO, frame(PING, payload=bytes(8)) * 50, pause=.001, cpu=1)
-on_wire("settings without end", HELLO, frame(SETTINGS) * 50, pause=.001, cpu=1)
-on_wire("empty frames without end", HELLO, frame(0, 0, 1) * 100, pause=.001, cpu=1)
-on_wire("no window", frame(SETTINGS, payload=struct.pack(">HI", 4, 0)) + frame(SETTINGS, 1), pause=.05)
-on_wire("pushes", HELLO, frame(PUSH, 4, 1, struct.pack(">I", 2) + b"\x82\x86\x84"), pause=.01)
-on_wire("messages of 2 GiB", HELLO + frame(HEADERS, 4, 1, b"\x88\x5f\x10application/grpc"), frame(0, 0, 1, b"\0\x7f\xff\xff\xff" + bytes(16000)), pause=.001, cpu=1)
-on_wire("a compressed message", HELLO + frame(HEADERS, 4, 1, b"\x88") + frame(0, 0, 1, b"\1\0\0\0\1x"), pause=.05)
-on_wire("a status that is none", HELLO + frame(HEADERS, 5, 1, b"\x88\x00\x0bgrpc-status\x02-5\x00\x0cgrpc-message\x04%zz%"), pause=.05)
-
+for name, (f, own) in ON_WIRE.items():
+    CASES[name], OF_ITS_OWN[name] = f, own
 
 ODD_VALUES = [b"", b"null", b"[", b"{" * 5000, b"[" * 100000, b'{"id":' * 2000, b'{"id":1,"tags":[1,{}],"addresses":{"a":1},"ttl_ms":"x"}',
               b'{"id":"\xff\xfe\xc0","since":"\\u0000\\ud800","degraded":"\xed\xa0\x80"}', b'{"ttl_ms":1e999}', b'{"ttl_ms":99999999999999999999}',
@@ -940,44 +560,6 @@ def busy_values(core, agent):
                 core.lock.notify_all()
             time.sleep(.05)
     threading.Thread(target=change, daemon=True).start()
-
-
-def random_lies(r, core):
-    """Changes of all kinds, each for a part of the answers."""
-    share, what = r.random(), [r.randrange(12) for _ in range(4)]
-
-    def lie(method, q, a, core):
-        if r.random() > share:
-            return a
-        k = r.choice(what)
-        if k == 0:
-            return None if method in ("LeaseKeepAlive", "Watch") else a
-        if k == 1 and method in ("LeaseKeepAlive", "Watch"):
-            return [a] * r.randrange(5)
-        if k == 2:
-            raise Refuse(r.choice(list(grpc.StatusCode)[1:]), "x" * r.randrange(300))
-        if k == 3:
-            raw = bytearray(a.SerializeToString())
-            for _ in range(r.randrange(1, 8)):
-                if raw:
-                    raw[r.randrange(len(raw))] = r.randrange(256)
-            return bytes(raw)
-        if k == 4:
-            raw = a.SerializeToString()
-            return raw[:r.randrange(len(raw) + 1)]
-        fields = [f for f in a.DESCRIPTOR.fields]
-        if k < 8 and fields:
-            a.ClearField(r.choice(fields).name)
-        elif k < 10 and a.HasField("header"):
-            f = r.choice(["cluster_id", "revision", "member_id"])
-            setattr(a.header, f, r.choice([0, 1, r.randrange(1 << 62), core.revision - 1 if core.revision > 1 else 1]))
-        else:
-            for f in fields:
-                if f.cpp_type == f.CPPTYPE_INT64 and f.label != f.LABEL_REPEATED and r.random() < .5:
-                    setattr(a, f.name, r.choice([0, -1, 1, (1 << 63) - 1, -(1 << 63), r.randrange(1 << 40)]))
-        return a
-    with core.lock:
-        core.lie = lie
 
 
 def main():

@@ -27,11 +27,13 @@ static struct tenure_watch *begin_watch(struct tenure *t, int64_t revision)
         return w;
 }
 
-/* Tells of a put of each key, "1" to "9", at that revision: "5a5b6a". */
+/* Tells of a put of each key, which begins with k, at that revision, of one digit: "5a5b6a" are
+ * ka and kb at 5, and ka at 6. */
 static void tell(const char *what, bool fragment)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         Pb__KeyValue kv[8];
+        char key[8][2];
         Pb__Event e[8], *events[8];
 
         for (; what[2 * p.n_events]; p.n_events++) {
@@ -40,7 +42,9 @@ static void tell(const char *what, bool fragment)
                 pb__key_value__init(&kv[i]);
                 pb__event__init(&e[i]);
                 kv[i].mod_revision = what[2 * i] - '0';
-                kv[i].key = pb_bytes(what + 2 * i + 1, 1);
+                key[i][0] = 'k';
+                key[i][1] = what[2 * i + 1];
+                kv[i].key = pb_bytes(key[i], 2);
                 kv[i].value = pb_bytes("v", 1);
                 e[i].kv = &kv[i];
                 events[i] = &e[i];
@@ -64,7 +68,7 @@ static const char *heard(struct tenure *t)
         while ((e = tenure_pop_event(t)) && n + 3 < sizeof(text))
                 n += (size_t) (e->type == TENURE_PUT
                                        ? sprintf(text + n, "%d%s", (int) e->revision,
-                                                 (const char *) e->kv->key)
+                                                 (const char *) e->kv->key + 1)
                                        : sprintf(text + n, "W"));
         return text;
 }
@@ -125,6 +129,102 @@ TEST(replicas_that_tell_a_revision_in_another_order_end_a_watch)
         break_stream(t);
         tell("7e7f7d", false);
         CHECK_STR(heard(t), "W");
+        tenure_free(t);
+        fake_end();
+}
+
+/* A change of @key, at @revision. */
+static void tell_one(const char *key, int64_t revision)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+        Pb__Event e = PB__EVENT__INIT, *events[] = {&e};
+
+        kv.mod_revision = revision;
+        kv.key = pb_bytes(key, strlen(key));
+        e.kv = &kv;
+        p.events = events;
+        p.n_events = 1;
+        p.watch_id = fake.id;
+        fake_tell(&p);
+}
+
+/* What follows the last change that makes sense is asked for again. */
+TEST(changes_that_nobody_asked_for_are_not_reported)
+{
+        static const struct {
+                const char *key;
+                int64_t revision;
+        } odd[] = {{"j", 6}, {"l", 6}, {"", 6}, {"k", 0}, {"k", -1}, {"k", INT64_MAX}};
+        struct tenure *t;
+        unsigned n;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+                n = fake.creates + 1;
+                tell_one(odd[i].key, odd[i].revision);
+                fake_until(t, asked_for, &n);
+                CHECK_EQ(fake.start, 6);
+                CHECK_STR(heard(t), "");
+        }
+        tell("6b", false);
+        CHECK_STR(heard(t), "6b");
+        tenure_free(t);
+        fake_end();
+}
+
+/* Once it has said that there was none, it may have kept others to itself. */
+TEST(a_change_before_what_was_all_ends_a_watch)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+
+        fake_begin();
+        fake.extended = true;
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        fake.revision = 9;
+        p.watch_id = -1;
+        fake_tell(&p);
+        tell("5a", false); /* that once more is no harm */
+        CHECK_STR(heard(t), "");
+        tell("8b", false);
+        CHECK_STR(heard(t), "W");
+        tenure_free(t);
+        fake_end();
+}
+
+static bool has_asked_often(void *arg)
+{
+        unsigned *n = arg;
+
+        return fake.creates >= *n;
+}
+
+/* A core that says so each time is asked again a second later, not at once. */
+TEST(a_watch_that_ends_each_time_is_not_asked_for_without_pause)
+{
+        struct boot_time begin = boot_now();
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        for (unsigned n = 2; n <= 6; n++) {
+                pb__watch_response__init(&p);
+                p.watch_id = fake.id;
+                p.canceled = true;
+                fake_tell(&p);
+                fake_until(t, has_asked_often, &n);
+        }
+        CHECK(boot_diff(boot_now(), begin) >= (20 + 40 + 80 + 160) * NSEC_PER_MSEC);
         tenure_free(t);
         fake_end();
 }
