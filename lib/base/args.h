@@ -3,11 +3,10 @@
  * (conf.h), and operands.
  *
  * Options are written --name=value or --name value, a few have a letter, and all may stand
- * anywhere; what follows `--` are operands, and so is a `-` alone. An option that is repeated
- * replaces its earlier value. Settings are collected rather than set, since the file that an
- * option may name comes first: args_apply() puts them over it, as often as the file is read. No
- * I/O but --help and
- * --version. Not thread-safe.
+ * anywhere. The arguments after `--` are operands, and so is a `-` alone. An option that is
+ * repeated replaces its earlier value. Settings are collected rather than set, since the file
+ * that an option may name has to be read first: args_apply() sets them over the file's, each
+ * time the file is read. No I/O but --help and --version. Not thread-safe.
  */
 #pragma once
 
@@ -30,14 +29,14 @@ struct args_option {
         bool alone;    /* no other argument goes with it */
 };
 
-/* A setting of the program that ours stands in for, which we do not have. */
+/* A setting of the program that ours replaces (etcd), which ours does not have. */
 struct args_foreign {
         const char *name;
         bool is_flag;     /* it has a value only after a `=` */
         bool refused;     /* else it is accepted, without effect */
-        const char *fine; /* refused: but not these values, separated by spaces, nor an empty
-                             one; NULL: whatever its value */
-        const char *why;  /* it has no effect; or what to do instead */
+        const char *fine; /* if refused: values that are accepted, separated by spaces, besides
+                             an empty one; NULL: none is */
+        const char *why;  /* why it has no effect, or what to do instead */
 };
 
 struct args_program {
@@ -57,7 +56,7 @@ struct args_program {
         bool (*rest)(char *const operands[], size_t n);
 };
 
-/* What was said; zeroed before. */
+/* What the arguments say; zeroed before. */
 struct args {
         struct args_setting *settings; /* in the order in which they came */
         size_t n_settings;
@@ -73,8 +72,8 @@ enum {
 };
 
 /* Reads the arguments, and keeps pointers into @argv and @p->table. Returns 0, ARGS_E_SHOWN,
- * -ENOMEM, or -EINVAL with *@err about the first that cannot be; *@ret has the operands then,
- * too. */
+ * -ENOMEM, or -EINVAL with *@err about the first invalid one; *@ret has the operands even
+ * then. */
 must_check_ int args_parse(struct args *ret, const struct args_program *p, int argc,
                            char **argv, struct conf_error *err);
 
@@ -82,8 +81,8 @@ must_check_ int args_parse(struct args *ret, const struct args_program *p, int a
 const struct args_foreign *args_find_foreign(const struct args_foreign *f, size_t n_f,
                                              const char *name, size_t len);
 
-/* Whether @f may be set to @value. Returns 0, or -EINVAL with *@err, which says @shown, as it
- * was written. */
+/* Whether @f may be set to @value. Returns 0, or -EINVAL with *@err, which names the setting as
+ * it was written, @shown. */
 must_check_ int args_check_foreign(const struct args_foreign *f, const char *shown,
                                    const char *value, struct conf_error *err);
 

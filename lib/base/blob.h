@@ -26,8 +26,8 @@ struct blob *blob_hold(struct blob *b);
 struct blob *blob_free(struct blob *b); /* drops a reference; accepts NULL; returns NULL */
 DEFINE_CLEANUP(struct blob *, blob_free)
 
-/* Gives back @n bytes at the end, or what there is, where nobody else holds it, and returns how
- * many are left: the kernel takes 10 ms to take 200 MB back at once. */
+/* If nobody else holds the blob, frees @n bytes at its end, or all that are left; returns how
+ * many are left. The kernel needs 10 ms to take back 200 MB at once. */
 size_t blob_shrink(struct blob *b, size_t n);
 
 static inline struct view blob_view(const struct blob *b)

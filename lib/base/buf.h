@@ -51,8 +51,8 @@ static inline uint8_t *buf_head(const struct buf *b)
  * memory. */
 uint8_t *buf_reserve(struct buf *b, size_t n);
 
-/* Makes room for @n more bytes, if there is so much: a large one that grows on its way may be
- * copied each time. */
+/* Makes room for @n more bytes, if there is enough memory: a large buffer that grows step by
+ * step may be copied at each step. */
 void buf_expect(struct buf *b, size_t n);
 
 /* Counts @n bytes, written to the place that buf_reserve() lent, as content. */
@@ -61,8 +61,8 @@ void buf_commit(struct buf *b, size_t n);
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_add_text(struct buf *b, const char *text);            /* without its end */
 void buf_add_number(struct buf *b, uint64_t v, unsigned base); /* of 10 or 16, as text */
-/* The same before @end, where there is room for DIGITS_OF_U64 characters. Returns where it
- * begins. Inline: to divide by a base that is known is a fraction of the work. */
+/* The same, ending before @end, where there is room for DIGITS_OF_U64 characters. Returns where
+ * the text begins. Inline, since division by a constant base is much cheaper. */
 #define DIGITS_OF_U64 20
 static inline char *number_put(char *end, uint64_t v, unsigned base)
 {
@@ -85,7 +85,7 @@ void buf_printf(struct buf *b, const char *fmt, ...) printf_(2, 3);
 /* Drops @n bytes at the front. */
 void buf_consume(struct buf *b, size_t n);
 
-/* Gives back what the dropped ones took, where that is half or more of it. */
+/* Frees the memory of dropped bytes if that is at least half of the buffer. */
 void buf_trim(struct buf *b);
 
 /* 0, or -ENOMEM when an append since the last buf_clear() failed. */

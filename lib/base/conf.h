@@ -28,7 +28,7 @@ enum conf_type {
         CONF_ENUM,   /* int: the value of one of the words */
 };
 
-/* One that an enum may be; the list ends with a word that is NULL. */
+/* A value of an enum; the list ends with a word that is NULL. */
 struct conf_word {
         const char *word;
         int value;
@@ -46,7 +46,7 @@ struct conf_option {
         const char *def;  /* as it would be written; NULL: unset */
         const char *help; /* one line */
         int64_t min, max;
-        bool live;                     /* a reload brings it in force; else a restart does */
+        bool live;                     /* a reload applies a change; else a restart does */
         const struct conf_word *words; /* of an enum; else NULL */
 };
 
@@ -62,13 +62,13 @@ must_check_ int conf_defaults(const struct conf_option *o, size_t n_o, void *tar
 void conf_clear(const struct conf_option *o, size_t n_o, void *target);
 
 /* Reads @path over @target. Returns 0; -ENOENT when there is no such file; -EINVAL, with *@err
- * naming file, line and reason; or another negative errno, reported too. */
+ * naming file, line and reason; or another negative errno, also with *@err. */
 must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *target,
                                const char *path, struct conf_error *err);
 
 /* Reads the NAME.conf files of @folders, which NULL ends, over @target, in the order of their
- * names: of two of one name the one in the earlier folder counts, and one that is empty, such
- * as a link to /dev/null, hides the others. A folder that is not there has none. Returns 0 or a
+ * names. Of several files with the same name the one in the first folder counts; an empty file,
+ * such as a link to /dev/null, hides the others. A folder need not exist. Returns 0 or a
  * negative errno with *@err. */
 must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
                                   const char *const folders[], struct conf_error *err);
@@ -77,8 +77,8 @@ must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void 
 const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o,
                                          const char *flag, size_t len);
 
-/* Sets one option, a list to nothing but @value. An error says @name, which is how the option
- * was written. Returns 0, -EINVAL with *@err, or -ENOMEM. */
+/* Sets one option; a list then contains only @value. An error names the option as it was
+ * written, @name. Returns 0, -EINVAL with *@err, or -ENOMEM. */
 must_check_ int conf_set(const struct conf_option *o, void *target, const char *value,
                          const char *name, struct conf_error *err);
 
@@ -86,8 +86,8 @@ must_check_ int conf_set(const struct conf_option *o, void *target, const char *
 must_check_ int conf_set_flag(const struct conf_option *o, void *target, const char *value,
                               struct conf_error *err);
 
-/* Whether one setting is another one in @b than in @a; and puts that of @b, a struct of the
- * same table, in the place of @a's, which @b gets. */
+/* conf_differs(): whether the setting differs between @a and @b, structs of the same table.
+ * conf_swap() exchanges the two values. */
 bool conf_differs(const struct conf_option *o, const void *a, const void *b);
 void conf_swap(const struct conf_option *o, void *a, void *b);
 

@@ -1,9 +1,9 @@
 /*
- * How often something came, by how large it was: a histogram as Prometheus has it.
+ * How often values of each size occurred: a histogram as Prometheus has it.
  *
  * All zero bytes are an empty one. Its shape, which says where the buckets end, is a constant
- * that whoever counts and whoever shows the histogram name. The buckets are few and fixed, so
- * that counting takes no memory, and time only for the small ones. Pure.
+ * that both the code that counts and the code that shows the histogram name. The buckets are
+ * few and fixed, so counting allocates nothing, and costs time only for small values. Pure.
  */
 #pragma once
 

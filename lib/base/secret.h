@@ -8,13 +8,12 @@
 
 #define SECRET_PATH_MAX 4096
 
-/* Where @path is: a name that does not begin with '/' is one in $CREDENTIALS_DIRECTORY, where
- * there is one (systemd.exec(5), LoadCredential=). Returns @out. */
+/* The file for @path: a name that does not begin with '/' is a file in $CREDENTIALS_DIRECTORY,
+ * if that is set (systemd.exec(5), LoadCredential=). Returns @out. */
 const char *secret_path(const char *path, char out[static SECRET_PATH_MAX]);
 
-/* Reads the first line of the file, without its end, as a string; @path is as above.
- * Returns 0, -ENODATA when it is empty, -E2BIG, or what open(2) and read(2)
- * say. */
+/* Reads the first line of the file, without its end, as a string; @path is as above. Returns 0,
+ * -ENODATA when it is empty, -E2BIG, or an errno of open(2) or read(2). */
 must_check_ int secret_read(const char *path, char *out, size_t size);
 
 /* Wipes it, and frees it; NULL is none. Returns NULL. */

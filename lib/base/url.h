@@ -19,10 +19,10 @@ struct url {
  * scheme, a path where there should be none, or one that is too long. */
 must_check_ int url_parse(const char *s, struct url *ret);
 
-/* srv://example.org stands for what the SRV records of _etcd-client._tcp.example.org name, and
- * srvs:// for those of _etcd-client-ssl._tcp, with TLS: the names that etcd's clients look for
- * (RFC 2782). A name that begins with '_' is taken as it is. Returns 0 and the name to ask for,
- * -ENOENT for another kind of URL, or -EINVAL. */
+/* srv://example.org stands for the hosts that the SRV records of _etcd-client._tcp.example.org
+ * name, and srvs:// for those of _etcd-client-ssl._tcp, with TLS: the names that etcd's clients
+ * look up (RFC 2782). A name that begins with '_' is used as it is. Returns 0 and the name to
+ * look up, -ENOENT for another kind of URL, or -EINVAL. */
 must_check_ int url_parse_srv(const char *s, char name[static 256], bool *ret_tls);
 
 /* Writes scheme://host:port; returns @out. */
@@ -39,5 +39,5 @@ bool url_is_loopback(const struct url *u);
  * socket, or too many. */
 must_check_ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX]);
 
-/* Whether joined URLs have one of @other's, or all the same. */
+/* Whether the joined URLs @joined and @other have a URL in common. */
 bool urls_meet(const char *joined, const char *other);

@@ -1,9 +1,10 @@
-/* UTF-8 (RFC 3629), and what may stand in a line of text, or in JSON, as it is. */
+/* UTF-8 (RFC 3629), and which characters may stand unescaped in a line of text or in JSON. */
 #pragma once
 
 #include "base/base.h"
 
-/* The length of the character that begins at @p, of @n bytes and 1 at least; 0: it is none. */
+/* The length of the character that begins at @p, where there are @n bytes, at least 1; 0: it is
+ * not valid. */
 static inline size_t utf8_char(const uint8_t *p, size_t n)
 {
         size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
@@ -38,8 +39,8 @@ static inline size_t utf8_printable(const uint8_t *p, size_t n)
         return len;
 }
 
-/* Writes the @n bytes at @text, which somebody else chose, to @out so that they can stand in a
- * line: control characters and what is no UTF-8 as \\xHH, and "..." for what does not fit.
- * @size is at least 8. Returns @out. The log does this to each line as a whole; a part that
- * may be long is cut with it first. */
+/* Writes the @n bytes at @text, which come from outside, to @out so that they can stand in a
+ * line: control characters and invalid UTF-8 become \\xHH, and "..." replaces the part that
+ * does not fit. @size is at least 8. Returns @out. The log does this to each line as a whole;
+ * use this to shorten a part that may be long. */
 const char *utf8_shown(const void *text, size_t n, char *out, size_t size);

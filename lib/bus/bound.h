@@ -24,21 +24,22 @@ struct bound_unit {
         nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
 };
 
-/* @changed: another set is known. @root, a unit's name, is borrowed. Asks nothing before the
- * first order, look, or bound_follow(). -ENOENT where systemd does not run. */
+/* @changed: another set is known. @root, a unit's name, is borrowed. Sends nothing to the
+ * service manager before the first order, look, or bound_follow(). -ENOENT where systemd does
+ * not run. */
 must_check_ int bound_new(struct bound **ret, struct loop *l, const char *root,
                           void (*changed)(void *userdata), void *userdata);
 struct bound *bound_free(struct bound *b);
 DEFINE_CLEANUP(struct bound *, bound_free)
 
-/* Asks at once, and each time that something may be bound that was not. */
+/* Queries the set at once, and each time that another unit may have become bound. */
 void bound_follow(struct bound *b);
 
 const char *bound_root(const struct bound *b);
 bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
 
-/* What an earlier life knew, the root first; counts until the service manager has reported all
- * of it. @group: NULL if it has none. */
+/* Adds a unit that an earlier life of the process knew, the root first; used until the service
+ * manager has reported the whole set. @group: NULL if the unit has none. */
 void bound_remember(struct bound *b, const char *name, const char *group);
 
 /* The root is the first. Valid until the loop goes on. */
@@ -51,12 +52,13 @@ const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
 void bound_start(struct bound *b);
 void bound_stop(struct bound *b, void (*accepted)(void *userdata), void *userdata);
 
-/* Asks how all of them are; of several calls before the answer the last one counts. */
+/* Queries the states of all units; of several calls before the answer only the last one is
+ * answered. */
 enum bound_sight {
         BOUND_UNKNOWN, /* nobody answers */
         BOUND_ACTIVE,  /* the root is active */
         BOUND_SOME,    /* something is not down; bound_units() has what */
-        BOUND_NONE,    /* all is down, in a set that was asked for after the question */
+        BOUND_NONE,    /* all is down, in a set that was queried after the call */
 };
 void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s),
                 void *userdata);

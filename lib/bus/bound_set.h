@@ -28,8 +28,8 @@ void bound_set_order(struct bound_set *s);
 bool bound_set_is_other(const struct bound_set *a, const struct bound_set *b);
 enum bound_sight bound_set_sight(const struct bound_set *s);
 
-/* A process that fences does not fence itself, nor what it is in, nor the service manager.
- * @own: our own control group. */
+/* True for groups that a process must not fence: its own, those that contain it, and the
+ * service manager's. @own: our own control group. */
 bool bound_is_ours(const char *group, const char *own);
 
 bool bound_is_down_state(const char *state);

@@ -16,9 +16,9 @@ struct logind {
 void logind_init(struct logind *l, void (*sleep)(void *userdata, bool begins), void *userdata);
 void logind_fini(struct logind *l);
 
-/* On this connection from now on; NULL: it is gone. An inhibitor outlives its connection. What
- * was said while there was none is made up for: sleep() is called with what is so now, again
- * where nothing has changed. */
+/* Uses this connection from now on; NULL: it is gone. An inhibitor outlives its connection.
+ * Signals that were missed while there was no connection are made up for: sleep() is called
+ * with the present state, even if it has not changed. */
 void logind_attach(struct logind *l, sd_bus *sd);
 
 /* Asks for time before the next sleep; lets a sleep go on that waits for us. */

@@ -1,7 +1,7 @@
 /*
  * The service's messages to systemd: readiness, status and watchdog, as sd_notify(3) sends
  * them, but without ever waiting: a service manager that does not read must not delay a
- * heartbeat. What it does not take now is kept, the newest of each kind, and sent by
+ * heartbeat. Messages that it does not take now are kept, the newest of each kind, and sent by
  * notify_flush().
  */
 #pragma once
@@ -29,11 +29,11 @@ bool notify_is_unit(const char *prefix);
  * sd_notify(3)). @fd is borrowed, and stays open. */
 void notify_keep_fd(const char *name, int fd);
 
-/* What it kept of each name, now ours; -1 for nothing. Once, early: it closes what else there
- * is. */
+/* The descriptor that it kept under each name, now ours; -1: none. Call it once, early: it
+ * closes all other kept descriptors. */
 void notify_kept_fds(const char *const names[], size_t n_names, int ret[]);
 
-/* Whether a service manager listens, who may keep descriptors. */
+/* Whether there is a service manager that listens, and so may keep descriptors. */
 bool notify_listens(void);
 
 /* The watchdog's period from WATCHDOG_USEC; 0 when there is none. Another one may be asked for.

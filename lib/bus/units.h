@@ -23,7 +23,7 @@ must_check_ int units_new(struct units **ret, struct loop *l, unit_changed_fn ch
 struct units *units_free(struct units *u);
 DEFINE_CLEANUP(struct units *, units_free)
 
-/* As often as it is followed, it has to be left. Returns 0 or -ENOMEM. */
+/* Each units_follow() of a unit needs a units_leave(). Returns 0 or -ENOMEM. */
 must_check_ int units_follow(struct units *u, const char *unit);
 void units_leave(struct units *u, const char *unit);
 

@@ -1,11 +1,12 @@
 /*
  * One HTTP/1.1 connection of a server (RFC 9112): bytes in and bytes out.
  *
- * Requests are served one after the other, each as a call of a connection of rpc's that is
- * carried by hand: so it is accounted, made to wait and ended like any of gRPC's. What its
- * owner names as a gRPC method has a body of JSON, and is answered in JSON, as grpc-gateway
- * does it; everything else that is read with GET is a resource, whose bytes go as they are.
- * Owns the parser, the rpc connection and the call. Opens no socket and reads no clock.
+ * Requests are served one after the other, each as a call on an rpc connection without HTTP/2
+ * (rpc_conn_new_bare()): so they are accounted, made to wait and ended like calls of gRPC. A
+ * path that the owner maps to a gRPC method takes a body of JSON and is answered in JSON, as
+ * grpc-gateway does it; every other path is a resource, which is read with GET and whose bytes
+ * are sent unchanged. Owns the parser, the rpc connection and the call. Opens no socket and
+ * reads no clock.
  */
 #pragma once
 
@@ -23,7 +24,7 @@ struct gateway_method {
         bool waits; /* for others, as long as it takes: a lock */
 };
 
-/* A resource that is asked for. The call behind it carries one message, its body. */
+/* A request for a resource. The call behind it carries one message, the resource's body. */
 struct http_request {
         const char *path, *query; /* "/health", "serializable=true"; borrowed from the call */
         const char *accept;       /* "": none */
@@ -49,7 +50,7 @@ must_check_ int http_conn_new(struct http_conn **ret, const struct rpc_limits *l
 struct http_conn *http_conn_free(struct http_conn *c);
 DEFINE_CLEANUP(struct http_conn *, http_conn_free)
 
-/* Where its call is, for all that counts calls; borrowed. */
+/* The rpc connection that has its call, for code that counts calls; borrowed. */
 struct rpc_conn *http_conn_rpc(struct http_conn *c);
 
 /* As rpc_conn_input() and rpc_conn_output(); the latter also returns -ECONNABORTED for -EPIPE
@@ -58,25 +59,26 @@ must_check_ int http_conn_input(struct http_conn *c, const void *p, size_t n);
 must_check_ int http_conn_output(struct http_conn *c, struct buf *out, size_t max);
 bool http_conn_can_go_on(const struct http_conn *c);
 
-/* The other side sends no more. Returns whether answers are still to come: those to requests
- * that are there, but for what would wait or go on without an end, since who has gone looks the
- * same. */
+/* The other side sends no more. Returns whether answers are still to be sent: to the requests
+ * that have arrived, except to those that would wait or go on without end, since a client that
+ * is gone looks the same. */
 bool http_conn_end(struct http_conn *c);
 
 /* True while no more is to be read: a request waits behind the one that is answered. */
 bool http_conn_is_full(const struct http_conn *c);
 
-/* Some time has passed. Returns false for one that has sent half a request, or nothing, for the
- * whole of it, or keeps more than one behind an answer: it is to be ended. */
+/* Some time has passed. Returns false if the connection is to be ended: during that time it has
+ * sent nothing but half a request, or nothing at all, or has kept more than one request waiting
+ * behind an answer. */
 bool http_conn_look(struct http_conn *c);
-/* Then: what it did, for a person; NULL: nothing, it was idle. */
+/* After that, what it did, for a person; NULL: it was idle. */
 const char *http_conn_complaint(const struct http_conn *c);
 
-/* Bytes of memory that it has beside its call's; of one that is idle, none. */
+/* Bytes of memory that it holds besides its call's; 0 while it is idle. */
 size_t http_conn_held(const struct http_conn *c);
 
-/* What a resource's call asks for; and its status and type, before its body is sent. The type
- * is borrowed for good. */
+/* http_request_of(): the request of a resource's call. http_set_answer() sets its status and
+ * type, before its body is sent; the type is borrowed for good. */
 const struct http_request *http_request_of(const struct rpc_call *call);
 void http_set_answer(struct rpc_call *call, unsigned status, const char *type);
 /* Another header of it, "Name: value"; borrowed for good. */

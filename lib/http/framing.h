@@ -1,10 +1,10 @@
 /*
  * Where a request and its parts end.
  *
- * Who stands between clients and us may have many of them on one connection. Then the end of
- * one client's request is where another's begins, and both of us have to see it at the same
- * place; so heads and chunks are taken in the one form that everybody reads alike. Trailers are
- * dropped.
+ * A proxy between clients and us may have many clients on one connection. Then the end of one
+ * client's request is where another's begins, and both the proxy and we have to see it at the
+ * same place; so heads and chunks are accepted only in the one form that every reader
+ * understands alike. Trailers are dropped.
  */
 #pragma once
 
@@ -24,11 +24,12 @@ struct head {
         uint64_t seen; /* the bytes that came last, the latest lowest */
 };
 
-/* Whether it goes on as everybody reads it (RFC 9112, 2.2, 3 and 5.2; RFC 9110, 5.5), where the
- * parser takes it. That one, as Debian builds it, takes any byte for the LF behind a CR, any
- * four for "TTP/", a request line with more spaces or without a version, fields that go on in
- * the next line, and control characters in them: a NUL would end what is read as text. Who
- * passed them on may have seen other lines, or more of a field. */
+/* Whether the next bytes of the head have a form that every reader understands alike (RFC 9112,
+ * 2.2, 3 and 5.2; RFC 9110, 5.5). The parser, as Debian builds it, is no such check: it accepts
+ * any byte for the LF after a CR, any four for "TTP/", a request line with more spaces or
+ * without a version, fields that continue on the next line, and control characters in them; a
+ * NUL would end a field that is read as text. A proxy that passed these on may have seen other
+ * lines, or more of a field. */
 bool head_is_plain(struct head *h, const char *p, size_t n);
 
 enum body_at {
@@ -46,7 +47,7 @@ enum body_at {
         LAST_LF,
 };
 
-/* Of a body: after so many bytes, or with its last chunk (RFC 9112, 6.3). */
+/* Where a body ends: after so many bytes, or with its last chunk (RFC 9112, 6.3). */
 struct body {
         enum body_at at;
         uint64_t left;   /* bytes of content: of the body, or of the chunk */
@@ -61,8 +62,8 @@ static inline bool body_is_over(const struct body *b)
         return b->at == BODY_OVER;
 }
 
-/* Reads of @p up to the end of the body, or to the end of the next content, which is
- * *ret_content then; else that is empty. *ret_n: so many bytes were read. Returns 0, or
- * -EBADMSG: nobody can say where it ends. */
+/* Reads from @p up to the end of the body, or to the end of the next piece of content, which
+ * goes to *ret_content; else that is empty. *ret_n: how many bytes were read. Returns 0, or
+ * -EBADMSG: where the body ends is ambiguous. */
 must_check_ int body_read(struct body *b, struct view p, size_t *ret_n,
                           struct view *ret_content);

@@ -10,7 +10,7 @@
 #define NAME_MAX_ 32  /* of a header's name that means anything to us */
 #define HEADERS_MAX 8
 
-/* A request on its way, and what its answer has come to. */
+/* A request under way, and how far its answer has come. */
 struct exchange {
         struct rpc_call *call; /* NULL: its headers are not whole yet, or there is none */
         const struct gateway_method *method; /* NULL: a resource */
@@ -43,12 +43,12 @@ struct exchange {
 /* gateway.c: the request's body, and its end. Errors end the call; -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
-/* Ends the call: what came of it is not taken for a request. */
+/* Ends the call. What came of it is not taken for a request. */
 void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why);
-/* Appends some @max bytes of the answer that have been made, as JSON. Returns false when there
- * are none. */
+/* Appends about @max bytes of the part of the answer that has been made, as JSON. Returns false
+ * when there are none. */
 bool gateway_output(struct exchange *x, struct buf *json, size_t max);
-/* What is told instead of an answer, or after a part of it. */
+/* The error that is sent instead of an answer, or after a part of it. */
 void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,
                    struct buf *json);
 void gateway_fini(struct exchange *x);

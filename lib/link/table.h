@@ -50,8 +50,8 @@ void link_table_fini(struct link_table *t);
  * as above, 0 for what is of no interest, or -EBADMSG. */
 must_check_ int link_table_feed(struct link_table *t, const void *message, size_t len);
 
-/* Around a dump of all links, or of all addresses: what it does not have any more, goes.
- * Returns whether something went. */
+/* Around a dump of all links and all addresses: entries that the dump does not contain are
+ * removed. Returns whether any was. */
 void link_table_dump_begin(struct link_table *t);
 bool link_table_dump_end(struct link_table *t);
 

@@ -2,10 +2,10 @@
  * Users, their roles, and what the roles permit: a part of the replicated state (state.h).
  *
  * A role permits ranges of keys to be read or written; a user has roles; the role root permits
- * everything. Pure, and the same on every replica: whether a command may run is decided where
- * it is applied, with the users and the leases' keys of that moment, so that nothing slips
- * through between check and act. What the core does by itself - expiry, renewals - is not
- * checked (A17, A19).
+ * everything. Pure, and the same on every replica: permissions are checked where a command is
+ * applied, with the users and the leases' keys of that moment, so that nothing slips through
+ * between check and act. The core's own commands - expiry, renewals - are not checked (A17,
+ * A19).
  *
  * Passwords are stored as crypt(5) made them; etcd/auth_methods.c checks them, and handles
  * tokens.
@@ -20,7 +20,7 @@
 #define AUTH_ROOT "root" /* the name of the user and of the role */
 #define AUTH_SECRET_LEN 32
 
-/* As many as there may be, looked at where a change is applied. */
+/* Limits, which are checked where a change is applied. */
 #define AUTH_NAME_MAX 255
 #define AUTH_USERS_MAX 10000
 #define AUTH_ROLES_MAX 10000
@@ -42,10 +42,12 @@ struct auth_user {
         char *name; /* owned */
         char *hash; /* owned; "": no password fits */
         bool no_password;
-        uint64_t login; /* what a token of theirs must carry: another with each password */
+        uint64_t login; /* the number that the user's tokens must carry; it changes with the
+                           password */
         char **roles;   /* owned, ascending */
         size_t n_roles, roles_cap;
-        struct reach *reach; /* what they give; owned; NULL: nobody asked since a change */
+        struct reach *reach; /* what the roles permit; owned; NULL: not computed since the last
+                                change */
 };
 
 struct auth {
@@ -57,15 +59,15 @@ struct auth {
         struct auth_role *roles; /* owned, ascending by name */
         size_t n_roles, roles_cap;
         size_t bytes;      /* what they cost in memory, roughly */
-        unsigned n_missed; /* snapshots one after the other that a change came in between of:
-                              not of the state */
+        unsigned n_missed; /* how many encodings in a row were interrupted by a change; not part
+                              of the state */
 };
 
 void auth_init(struct auth *a);
 void auth_fini(struct auth *a);
 
-/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns
- * false when that did not last. Only the same call may follow. */
+/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns false if
+ * that was not enough; then only the same call may follow. */
 must_check_ bool auth_free_some(struct auth *a, size_t *left);
 
 /* NULL: none. Borrowed until the next change. */
@@ -73,15 +75,15 @@ const struct auth_user *auth_user_find(const struct auth *a, const char *name);
 const struct auth_role *auth_role_find(const struct auth *a, const char *name);
 bool auth_user_has(const struct auth_user *u, const char *role);
 
-/* Makes a change; a mistake of the client's is an outcome. Returns 0 or -ENOMEM. */
+/* Makes a change; a mistake of the client's is reported as an outcome. Returns 0 or -ENOMEM. */
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);
 
-/* The part of a snapshot: what comes before the users, then each of them, then each role, after
- * the number of these. Returns 0, -EBADMSG or -ENOMEM. */
+/* The part of a snapshot: auth_save() writes what comes before the users; then come each user,
+ * the number of roles, and each role. Returns 0, -EBADMSG or -ENOMEM. */
 void auth_save(const struct auth *a, struct buf *out);
-/* Goes on with the users and roles, from the *@at-th on, until there are @until bytes in @out.
- * Returns false when there are more: as long as `revision` is the same they go on. */
+/* Appends users and roles, from number *@at on, until there are @until bytes in @out. Returns
+ * false when there are more; the next call may go on as long as `revision` has not changed. */
 bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out);
 must_check_ int auth_load(struct auth *a, struct view *in);
 must_check_ int auth_load_user(struct auth *a, struct view *in);

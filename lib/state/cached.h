@@ -1,19 +1,18 @@
 /*
- * Keys that clients may answer reads of by themselves: cache leases (Gray and Cheriton,
- * "Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency",
- * 1989).
+ * Cache leases: ranges of keys that clients may read from a cache of their own (Gray and
+ * Cheriton, "Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache
+ * Consistency", 1989).
  *
- * A cache lease promises its holder that nothing changes in a range of keys for a term. Of the
- * holders nothing is kept here: only the end of the longest term that each issuer has given. An
- * issuer is one life of one replica, which knows its holders; after a crash nobody does, and
- * what it has given ends with its term. A command that would change such a range before all
- * terms have ended, or were given back, is refused, and from then on no term is given for it,
- * so that a writer never waits for longer than the longest one. Where one ended by time that a
- * write waited for, or that it gave up for, none is given for a while: who does not answer, or
- * does not mean to, does not make each write wait.
+ * A cache lease promises its holder that nothing changes in a range of keys for a term (I11).
+ * The holders are not stored here, only the end of the longest term that each issuer has given.
+ * An issuer is one life of one replica, which knows its holders; after a crash nobody does, and
+ * the terms that it has given end by time. A command that would change such a range before all
+ * terms have ended, or were given back, is refused; from then on no term is given for the
+ * range, so that a writer never waits for longer than the longest term. If the term that a
+ * write waited for ended by time, or the write gave up, no term is given for a while: a holder
+ * that does not answer does not make every write wait.
  *
- * Part of the replicated state: the log decides what comes first, the change or the term.
- * Pure.
+ * Part of the replicated state: the log decides what comes first, the change or the term. Pure.
  */
 #pragma once
 
@@ -24,7 +23,7 @@
 #define CACHED_RANGES_MAX 256
 #define CACHED_ISSUERS_MAX 16
 #define CACHED_KEYS_MAX 1000 /* in one range */
-#define CACHED_SPAN_MAX 4096 /* bytes that name one */
+#define CACHED_SPAN_MAX 4096 /* bytes of a range's two keys */
 #define CACHED_TERM_MAX_MS 3000
 #define CACHED_TERM_MIN_MS 20
 
@@ -34,7 +33,7 @@ struct cached_issuer {
 };
 
 struct cached_range {
-        uint64_t serial;               /* its own, and no other's ever */
+        uint64_t serial;               /* never used for another range */
         struct kv_span span;           /* shows `bytes` */
         bool awaited;                  /* a change was refused... */
         struct lease_time awaited_at;  /* ...the last time then */
@@ -49,8 +48,8 @@ struct cached {
         size_t n, cap;
         size_t bytes; /* what they cost in memory, roughly */
         uint64_t last_serial;
-        /* Not of the state: other numbers when a range begins to be awaited, or a term ends
-         * before its time. */
+        /* Not part of the state: they change when a write begins to wait for a range, or a term
+         * is given back. */
         uint64_t n_awaited, n_returned;
 };
 
@@ -64,28 +63,30 @@ void cached_fini(struct cached *c);
 
 struct cached_range *cached_find(const struct cached *c, uint64_t serial);
 
-/* Whether any term of @r runs at @now; of @issuer, until when, or 0. */
+/* cached_is_live(): whether any term of @r runs at @now. cached_until(): the end of @issuer's
+ * term, or 0. */
 bool cached_is_live(const struct cached_range *r, struct lease_time now);
 struct lease_time cached_until(const struct cached_range *r, uint64_t issuer);
 
-/* Gives @issuer a term on @span up to @until. False: a change waits there, or just did, and
- * none is given. Returns 0, -ENOSPC when there are too many ranges or issuers, or -ENOMEM. */
+/* Gives @issuer a term on @span up to @until; none may be given while cached_is_awaited(),
+ * which is when a change waits there or did so just before. Returns 0, -ENOSPC when there are
+ * too many ranges or issuers, or -ENOMEM. */
 must_check_ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer,
                                struct lease_time now, struct lease_time until,
                                struct cached_range **ret);
 bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
                        struct lease_time now);
 
-/* All holders of @issuer have given theirs back, up to the term that ends at @until. */
+/* All holders of @issuer have given back their terms, up to the one that ends at @until. */
 void cached_return(struct cached *c, uint64_t serial, uint64_t issuer, struct lease_time until);
 
-/* @span is about to be changed. What stands in the way is awaited from now on, and added to
- * @wait; what does not any more goes. */
+/* @span is about to be changed. Ranges with running terms are awaited from now on, and added to
+ * @wait; ranges whose terms have ended are removed. */
 void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
                    struct cached_wait *wait);
-/* The same of range @i alone, which is found to be touched; it may be gone then. */
+/* The same for range @i alone, which the change touches; the range may be removed. */
 void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cached_wait *wait);
 
-/* saver.h, loader.h: nothing where there is none. */
+/* For saver.h and loader.h; nothing is written if there are no ranges. */
 void cached_save(const struct cached *c, struct buf *out);
 must_check_ int cached_load(struct cached *c, struct view *in);

@@ -1,12 +1,12 @@
 /*
- * What a compaction has dropped and somebody still reads.
+ * Versions that a compaction has dropped and a reader still needs.
  *
- * A reader that looks at the keys in slices pins a revision; versions that are visible at it
- * and are dropped meanwhile are kept aside until no pin needs them. A reader of the history,
- * such as a snapshot, pins everything up to that revision, deletions as well. None of this is
- * part of the state: not of its hash, its snapshots or its quota (I4). Bounded in bytes: when
- * there is too much, the reader of the oldest revision loses its pin, and what only that reader
- * could see is freed in slices. Pure.
+ * A reader that reads the keys in slices pins a revision; versions that are visible at that
+ * revision and are dropped meanwhile are kept aside until no pin needs them. A reader of the
+ * history, such as a snapshot, pins everything up to that revision, deletions as well. None of
+ * this is part of the state: not of its hash, its snapshots or its quota (I4). Bounded in
+ * bytes: when there are too many, the reader of the oldest revision loses its pin, and versions
+ * that only that reader could see are freed in slices. Pure.
  */
 #pragma once
 
@@ -41,44 +41,45 @@ struct kept {
 void kept_init(struct kept *k);
 /* Every pin is lost. */
 void kept_unpin_all(struct kept *k);
-/* Then what was kept may go, in slices: takes from *@left what it costs, in steps of roughly
- * 0.3 us. Returns false when that did not last. */
+/* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
+ * 0.3 us. Returns false if that was not enough. */
 must_check_ bool kept_free_some(struct kept *k, size_t *left);
 
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
-/* The same with all history up to @revision, of what was compacted up to @compacted. */
+/* The same for all history up to @revision, given that everything up to @compacted was
+ * compacted. */
 void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted);
-/* It may be lost, or never have been one. */
+/* The pin may have been lost, or never been set. */
 void kept_unpin(struct kept_pin *p);
 
-/* @v goes, behind which a version of revision @until came, as all is compacted to @compacted:
- * takes it over, with a key of its own as v->key, if a pin needs it; v->newer stays. False: it
- * is the caller's to free. */
+/* A compaction to @compacted drops @v, which was followed by a version of revision @until. If a
+ * pin needs @v, takes it over, with a key of its own as v->key; v->newer stays. False: the
+ * caller frees it. */
 bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted);
 
-/* The oldest version of the key with these bytes that was dropped since all was compacted to
- * @compacted; NULL: none. While its history is pinned that is there. */
+/* The oldest version of the key with these bytes that was dropped since the compaction to
+ * @compacted; NULL: none. It exists while the key's history is pinned. */
 const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
                                      int64_t compacted);
-/* The first key behind that one that has any; NULL: none. */
+/* The first key after that one that has dropped versions; NULL: none. */
 struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
-/* The revision of what came after @v, which was taken. */
+/* The revision of the version that followed @v, which was taken. */
 int64_t kept_until(const struct kept *k, const struct kv_version *v);
 
-/* Of those whose key is in @span the first; @down: the last. NULL: none. Good until the next
- * compaction or sweep. */
+/* The first dropped version whose key is in @span; @down: the last. NULL: none. Valid until the
+ * next compaction or sweep. */
 const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
                                       bool down);
 const struct kv_key *kept_key(const struct kept_version *at);
-/* Looks at all of that key: what could be seen of it at @revision, or NULL, goes to *@ret,
- * borrowed while it is pinned. Returns the first of the next key in @span - @down: the last of
- * the one before - or NULL; *@steps is counted down. */
+/* Looks at all dropped versions of that key: the one that is visible at @revision, or NULL,
+ * goes to *@ret, borrowed while it is pinned. Returns the first one of the next key in @span -
+ * @down: the last one of the key before - or NULL; counts *@steps down. */
 const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
                                      bool down, int64_t revision, const struct kv_version **ret,
                                      int64_t *steps);
 
-/* Gives back what nobody can see any more, after a look at @n. Returns whether there is more to
- * look at. */
+/* Looks at @n versions and frees those that no reader can see any more. Returns whether there
+ * are more to look at. */
 bool kept_sweep(struct kept *k, size_t n);
 static inline bool kept_wants_sweep(const struct kept *k)
 {

@@ -34,18 +34,18 @@ struct kv_version {
 struct kv_key {
         RB_ENTRY(kv_key) by_key;
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
-        struct lease *lease;       /* borrowed; the lease that the live value hangs on */
+        struct lease *lease;       /* borrowed; the lease to which the live value is attached */
         RB_ENTRY(kv_key) of_lease;
         int64_t eldest; /* the least create_revision of the live keys in the subtree of `by_key`
                            that begins here; 0: none */
         uint32_t n_live; /* how many these are */
         uint32_t len;
-        uint32_t n_held; /* by whom it is in the tree, and by kv_key_hold() */
+        uint32_t n_held; /* references: one by the tree, others by kv_key_hold() */
         bool gone;       /* from the tree */
         uint8_t bytes[];
 };
 
-/* Its bytes stay until it is released, though the key itself may go. */
+/* The key's bytes stay until it is released, although the key may be removed from the tree. */
 static inline struct kv_key *kv_key_hold(struct kv_key *k)
 {
         k->n_held++;
@@ -66,7 +66,8 @@ struct kv {
         int64_t compacted; /* revisions below are gone; 0: never compacted */
         size_t n_keys;     /* live ones */
         size_t n_all;      /* and those that are kept for their history */
-        uint64_t n_gone;   /* so many went: while it stays the same every key is there */
+        uint64_t n_gone;   /* how many keys were removed: while this stays the same, every key
+                              still exists */
         size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
         struct kept kept;  /* what was dropped and is still read; not of the state */
 };
@@ -80,15 +81,15 @@ struct kv_span {
 
 struct kv_span kv_span(const ProtobufCBinaryData *key, const ProtobufCBinaryData *range_end);
 bool kv_span_has(const struct kv_span *span, const void *key, size_t key_len);
-/* True of [from, end) where the end is not behind the beginning. */
+/* True for [from, end) if the end is not after the beginning. */
 bool kv_span_is_empty(const struct kv_span *span);
 bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 
 void kv_init(struct kv *kv);
 void kv_fini(struct kv *kv);
 
-/* The same in slices, once all pins are lost: takes from *@left what it costs, in steps of
- * roughly 0.3 us. Returns false when that did not last. Only the same call may follow. */
+/* The same in slices, once all pins are lost: takes its cost off *@left, in steps of roughly
+ * 0.3 us. Returns false if that was not enough; then only the same call may follow. */
 must_check_ bool kv_free_some(struct kv *kv, size_t *left);
 
 /* The key with exactly these bytes, live or deleted; NULL when it never was or is compacted
@@ -103,7 +104,8 @@ struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
 struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k);
 
-/* The same of the keys that live now. Those that do not cost nothing, however many they are. */
+/* The same for the keys that are live now. Deleted keys cost nothing, however many there
+ * are. */
 struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
 struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span);
@@ -116,7 +118,7 @@ size_t kv_span_count(const struct kv *kv, const struct kv_span *span);
  * none is live. O(log keys) too. */
 struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span);
 
-/* True when nothing has changed after @revision (0: now): what was then, is so still. */
+/* True when nothing has changed after @revision (0: now). */
 bool kv_is_newest(const struct kv *kv, int64_t revision);
 
 /* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
@@ -128,8 +130,8 @@ static inline bool kv_live(const struct kv_key *k)
         return k->newest->version > 0;
 }
 
-/* Adds a version; @lease may be NULL. Attaching to a lease is the caller's. Returns 0 or
- * -ENOMEM, and then nothing changed. */
+/* Adds a version; the caller attaches the key to its lease. Returns 0 or -ENOMEM, and then
+ * nothing changed. */
 must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void *key,
                        size_t key_len, const void *value, size_t value_len, int64_t lease,
                        struct kv_key **ret);
@@ -137,13 +139,13 @@ must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void
 /* Adds a deletion of a live key. Returns 0 or -ENOMEM. */
 must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k);
 
-/* Forgets what lies below @revision; events at @revision itself stay, deletions too (A40). What
- * somebody has pinned in `kept` goes there. */
+/* Drops the history below @revision; events at @revision itself stay, deletions too (A40).
+ * Versions that a reader has pinned go to `kept`. */
 void kv_compact(struct kv *kv, int64_t revision);
 
-/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns
- * false when that did not last: nothing else may change the keys until the same call has gone
- * on with it. What can be read at @revision or later can be read meanwhile. */
+/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns false if
+ * that was not enough: then nothing else may change the keys until the same call has finished.
+ * Reads at @revision or later are possible meanwhile. */
 must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds, unless one
@@ -158,10 +160,9 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision);
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
                            struct kv_version *v);
 
-/* Puts the history in order after the last kv_restore(), in slices: takes from *@left what it
- * costs, in steps of roughly 0.3 us. Returns 1 when that did not last, 0 or -ENOMEM. @o is
- * zeroed at first, and the history is in no order until this has returned 0. kv_order_fini()
- * follows. */
+/* Sorts the history after the last kv_restore(), in slices: takes its cost off *@left, in steps
+ * of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at first; the
+ * history is not in order until this has returned 0. kv_order_fini() follows. */
 struct kv_order {
         struct kv_version **to; /* owned; of the runs in the history, two and two together */
         size_t width;           /* of these runs; 0: they are being made */

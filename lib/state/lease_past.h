@@ -1,11 +1,11 @@
 /*
  * All leases as of one moment, in slices, while commands go on.
  *
- * Slot after slot. Leases change in place; so while there is a reader, a lease that is about to
- * change is first copied as it was: one copy for all readers that began before, and only until
- * the last of them has passed it. While nobody reads, a change costs one comparison. The copies
- * are not part of the state: not of its hash, its snapshots or its quota (I4). Pure; borrows
- * the state.
+ * The leases are read slot by slot. Leases change in place; so while there is a reader, a lease
+ * that is about to change is copied first: one copy for all readers that began before, kept
+ * only until the last of them has passed it. While nobody reads, a change costs one comparison.
+ * The copies are not part of the state: not of its hash, its snapshots or its quota (I4). Pure;
+ * borrows the state.
  */
 #pragma once
 
@@ -29,13 +29,15 @@ struct lease_past {
         size_t slot, n_slots;
 };
 
-/* Of what there is now. @pin: changes may come in between. lease_past_fini() follows. */
+/* Begins to read the present leases. @pin: they may change meanwhile. lease_past_fini()
+ * follows. */
 void lease_past_begin(struct lease_past *p, struct state *s, bool pin);
 void lease_past_fini(struct lease_past *p);
 
-/* The next lease. Goes on for about *@steps of 50 ns, and takes off those it has used. Returns
- * 1 with one; 0 at the end, where it is finished; -EAGAIN where the steps did not last; or
- * -ESTALE when it was lost: another state was loaded, or more changed than could be kept. */
+/* Reads the next lease. Works for about *@steps of 50 ns, and takes the used ones off. Returns
+ * 1 with a lease; 0 at the end, when the reader is finished; -EAGAIN if the steps were not
+ * enough; or -ESTALE if the reader was lost: another state was loaded, or more changed than
+ * could be kept. */
 must_check_ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret);
 
 /* ---- for code that changes leases ---- */
@@ -50,6 +52,6 @@ static inline void lease_past_keep(struct state *s, uint32_t slot)
 
 /* All leases go: readers lose them. */
 void lease_past_drop_readers(struct leases *t);
-/* Then what was kept goes, in slices: takes from *@left what it costs, in steps of roughly
- * 0.3 us. Returns false when that did not last. */
+/* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
+ * 0.3 us. Returns false if that was not enough. */
 must_check_ bool lease_past_free_some(struct leases *t, size_t *left);

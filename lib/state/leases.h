@@ -58,9 +58,9 @@ struct leases {
 void leases_init(struct leases *t);
 void leases_fini(struct leases *t);
 
-/* The same in slices, when nobody looks at them any more (lease_past.h): takes from *@left
- * what it costs, in steps of roughly 0.3 us. Returns false when that did not last. Only the
- * same call may follow. */
+/* The same in slices, when there are no readers any more (lease_past.h): takes its cost off
+ * *@left, in steps of roughly 0.3 us. Returns false if that was not enough; then only the same
+ * call may follow. */
 must_check_ bool leases_free_some(struct leases *t, size_t *left);
 
 struct lease *leases_find(const struct leases *t, int64_t id);
@@ -81,7 +81,7 @@ must_check_ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_
                            const void *name, size_t name_len, const uint32_t *at_slot,
                            struct lease **ret);
 
-/* Once, soon after it was added. Returns 0 or -ENOMEM. */
+/* To be called once, soon after the lease was added. Returns 0 or -ENOMEM. */
 must_check_ int leases_set_owner(struct leases *t, struct lease *l, struct view owner);
 
 /* Removes and frees a lease without keys. */
@@ -90,5 +90,5 @@ void leases_remove(struct leases *t, struct lease *l);
 /* The first key of @l at @key or after it; NULL: none. */
 struct kv_key *lease_key_from(const struct lease *l, struct view key);
 
-/* Hangs @k on @l (NULL: on none), off the one that it hung on. */
+/* Attaches @k to @l (NULL: to none) instead of its present lease. */
 void leases_attach(struct kv_key *k, struct lease *l);

@@ -1,7 +1,7 @@
 /*
  * Loads a snapshot in slices, beside the present state.
  *
- * What was loaded is not a state before all of it was: a caller that gives up frees it. Pure.
+ * A partly loaded state must not be used: a caller that gives up frees it. Pure.
  */
 #pragma once
 
@@ -17,12 +17,12 @@ struct state_loader {
         struct kv_order order;
 };
 
-/* Begins to read @snapshot in. @s is not there yet, and the caller's to free, whatever comes.
+/* Begins to load @snapshot. @s is uninitialized; the caller frees it in any case.
  */
 void state_load_start(struct state_loader *l, struct state *s, struct view snapshot);
 
-/* Goes on: takes from *@left what it costs, in steps of roughly 0.3 us. Returns 1 when that did
- * not last; 0 when all of it was read; -EBADMSG or -ENOMEM. */
+/* Goes on: takes its cost off *@left, in steps of roughly 0.3 us. Returns 1 if that was not
+ * enough; 0 when everything was loaded; -EBADMSG or -ENOMEM. */
 must_check_ int state_load_some(struct state_loader *l, size_t *left);
 
 void state_loader_fini(struct state_loader *l);

@@ -1,14 +1,14 @@
 /*
  * Names of leases: at most one lease that lives has a name, and a lease has at most one.
  *
- * A lease has the name that it was granted with. One that was granted without, and holds the
- * key of a node, has the node's name: NODE in the cluster "default", CLUSTER/nodes/NODE in
- * another one. That name follows the key: a host that takes its place over from an earlier life
- * has the name of the place in the same command, and needs no free one to begin with. Where a
- * lease was granted with such a name before, the node's has none.
+ * A lease has the name that it was granted with. A lease that was granted without a name, and
+ * to which the key of a node is attached, has the node's name: NODE in the cluster "default",
+ * CLUSTER/nodes/NODE in another one. That name follows the key: a host that takes its place
+ * over from an earlier life gets the name of the place in the same command, and does not need
+ * the name to be free. If another lease was granted with such a name before, the node's lease
+ * has none.
  *
- * Pure functions of the replicated state: what a command finds by a name is decided where it is
- * applied.
+ * Pure functions of the replicated state: a name is looked up where a command is applied.
  */
 #pragma once
 
@@ -20,14 +20,14 @@ struct lease *names_find(const struct state *s, const ProtobufCBinaryData *name)
 /* Its name; empty: it has none. Borrowed until the state changes. */
 struct view names_of(const struct state *s, const struct lease *l);
 
-/* What a request says of its lease, by id and by name: is it one of the two? */
+/* Checks that a request does not give its lease both by id and by name. */
 enum state_outcome names_check(int64_t id, const ProtobufCBinaryData *name);
 
-/* The lease that a put is to hang on; NULL: none. STATE_E_LEASE_NOT_FOUND or
- * STATE_E_LEASE_NAME_NOT_FOUND: the one that it says is not there. */
+/* The lease to which a put attaches its key; NULL: none. STATE_E_LEASE_NOT_FOUND or
+ * STATE_E_LEASE_NAME_NOT_FOUND: that lease does not exist. */
 enum state_outcome names_put_lease(const struct state *s, const Pb__PutRequest *q,
                                    struct lease **ret);
 
-/* Gives the puts of a txn that was checked the ids of the leases that they name: as it is
- * before the txn, which may itself move the key that such a name comes of. */
+/* In a txn that was checked, replaces the names of leases in puts by ids, as they are before
+ * the txn, since the txn may itself move the key from which a name comes. */
 void names_settle(const struct state *s, Pb__TxnRequest *q);

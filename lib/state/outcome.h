@@ -18,13 +18,13 @@ enum state_outcome {
         STATE_E_LEASE_EXISTS,
         STATE_E_TTL_TOO_LARGE,
         STATE_E_LEASES_FULL,          /* as many as there may be */
-        STATE_E_LEASE_KEYS,           /* as many keys hang on it as may */
+        STATE_E_LEASE_KEYS,           /* the most keys are attached to it */
         STATE_E_LEASE_NAME,           /* longer than one may be */
         STATE_E_LEASE_NAME_USED,      /* a lease that lives has it */
         STATE_E_LEASE_NAME_NOT_FOUND, /* none has it */
         STATE_E_LEASE_TWICE,          /* given by its id and by its name */
         STATE_E_NOSPACE,
-        STATE_E_MALFORMED, /* not what its command type says: the edge lets no such thing in */
+        STATE_E_MALFORMED, /* not of its command type; refused where requests come in */
         /* Permissions: state/auth.h. */
         STATE_E_ROOT_USER, /* there is none, and so no way back */
         STATE_E_ROOT_ROLE, /* the user root has not the role root */
@@ -43,7 +43,7 @@ enum state_outcome {
         STATE_E_AUTH_NAME, /* of a user or a role: longer than one may be */
         STATE_E_AUTH_FULL, /* as many users, roles or permissions as there may be */
         /* Cache leases: state/cached.h. */
-        STATE_E_CACHED,          /* somebody may read from a cache what would be changed */
+        STATE_E_CACHED,          /* a client may have in a cache what would be changed */
         STATE_E_CACHE_TOO_LARGE, /* more keys than may be cached together */
         STATE_E_CACHE_FULL,      /* as many ranges are cached as may be */
         STATE_E_LAST_ = STATE_E_CACHE_FULL,

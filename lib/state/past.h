@@ -1,16 +1,17 @@
 /*
  * All versions of all keys as of one moment, in slices, while commands go on.
  *
- * Key after key, and of each key the oldest version first. What a compaction drops meanwhile is
- * kept aside (kept.h) for readers that have pinned it: of every key, dropped versions come
- * before those that still exist, so that a version may be dropped at any time and is found all
- * the same. Pure; borrows the keys. Needs no memory of its own, however many there are.
+ * They are read key by key, and of each key the oldest version first. Versions that a
+ * compaction drops meanwhile are kept aside (kept.h) for readers that have pinned them: of
+ * every key, dropped versions come before those that still exist, so that a version may be
+ * dropped at any time and is found all the same. Pure; borrows the keys. Needs no memory of its
+ * own, however many keys there are.
  */
 #pragma once
 
 #include "state/kv.h"
 
-/* What past_next() has come to. */
+/* What past_next() has reached. */
 enum {
         PAST_PAUSE = 1, /* the steps did not last */
         PAST_KEY,       /* `named`, which has `n` versions */
@@ -27,36 +28,36 @@ struct past {
         struct kv_key *key;          /* the one in the tree; NULL: it is there no more */
         uint64_t n;
         const struct kv_version *version;
-        /* Where it has come to with the key. Up to `revision` versions stay while it is
+        /* How far it has come with the key. Versions up to `revision` stay while it is
          * pinned. */
         enum { PAST_SEEK, PAST_COUNT, PAST_TELL, PAST_LEAVE } doing;
         const struct kv_version *oldest, *at;
         int64_t at_revision; /* of `at`, which may have gone */
 };
 
-/* Up to @revision, of what there is now. @pin: compactions may come in between. past_fini()
- * follows. */
+/* Begins to read the present keys, up to @revision. @pin: compactions may happen meanwhile.
+ * past_fini() follows. */
 void past_begin(struct past *p, struct kv *kv, int64_t revision, bool pin);
 void past_fini(struct past *p);
 
 /* The same again from the first key on; the pin stays. */
 void past_rewind(struct past *p);
 
-/* Goes on for about *@steps of 50 ns, and takes off those it has used. Returns what it has come
- * to; 0 at the end; or -ESTALE when a compaction came in between, and it has no pin or has lost
- * it. */
+/* Works for about *@steps of 50 ns, and takes the used ones off. Returns what it has reached; 0
+ * at the end; or -ESTALE if a compaction happened meanwhile and the reader has no pin or has
+ * lost it. */
 must_check_ int past_next(struct past *p, int64_t *steps);
 
-/* True while what it returned last is there; else past_next() is -ESTALE. */
+/* True while the item returned last exists; else past_next() returns -ESTALE. */
 bool past_is_good(const struct past *p);
 
-/* Of all that: equal on every replica (I4). */
+/* A hash of all that: equal on every replica (I4). */
 struct kv_hasher {
         struct past past;
         uint64_t hash;
 };
 void kv_hash_start(struct kv_hasher *h, struct kv *kv, int64_t revision);
 void kv_hash_fini(struct kv_hasher *h);
-/* Goes on for about @bytes. Returns 1 when there is more, 0 with the hash, -ESTALE when what
- * was compacted in between could not be kept, or -ENOMEM. */
+/* Goes on for about @bytes. Returns 1 when there is more, 0 with the hash, -ESTALE if versions
+ * that were compacted meanwhile could not be kept, or -ENOMEM. */
 must_check_ int kv_hash_more(struct kv_hasher *h, size_t bytes, uint32_t *ret);

@@ -21,10 +21,10 @@ enum permit {
         PERMIT_WRITE = 2,
 };
 
-/* Somebody we know. */
+/* Any known user. */
 enum state_outcome permit_user(const struct state *s, const struct cmd_user *who);
 
-/* One with the role root. */
+/* A user with the role root. */
 enum state_outcome permit_root(const struct state *s, const struct cmd_user *who);
 
 /* The same, whatever became of the login; and nobody, where who they are is not known. */
@@ -35,20 +35,20 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
                                 const ProtobufCBinaryData *key,
                                 const ProtobufCBinaryData *range_end, enum permit what);
 
-/* Every key of the lease: whoever renews nothing but the keys they may write cannot be made to
- * lose others' (A43). A lease that is not there is anybody's. */
+/* Every key of the lease, so that no user can affect keys that they may not read or write by
+ * way of a lease (A43). A lease that does not exist permits everybody. */
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
                                 enum permit what);
 
-/* Whether they may renew or revoke @l, depending on the user that granted it. Beside that one
- * the role root may, and anybody where nobody is known. A login that is over still renews
- * (A17): only the name counts.
+/* Whether @who may renew or revoke @l: the user that granted it may, users with the role root
+ * may, and everybody if no user is recorded. A login that has expired still renews (A17): only
+ * the name counts.
  */
 enum state_outcome permit_owner(const struct state *s, const struct cmd_user *who,
                                 const struct lease *l, enum lease_tie tie);
 
-/* With what they do on the way: to attach to a lease is to write its keys, to be sent what was
- * there is to read it. */
+/* Including side effects: attaching to a lease requires permission to write its keys, and
+ * returning previous values requires permission to read them. */
 enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
                               const Pb__PutRequest *q);
 enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,

@@ -1,6 +1,6 @@
-/* What a user may read and write: the permissions of all his roles combined, in as few ranges
- * as possible, in their order. So a check takes log n, whatever they are; they are combined
- * when they are first needed after a change. Not part of the state (I4). */
+/* What a user may read and write: the permissions of all their roles, combined into as few
+ * ranges as possible, sorted. So a check takes log n, whatever the permissions are; they are
+ * combined when they are first needed after a change. Not part of the state (I4). */
 #pragma once
 
 #include "state/auth.h"
@@ -13,11 +13,12 @@ struct place {
         bool behind, at_end;
 };
 
-/* As they are in the order of keys. */
+/* Compares in the order of keys. */
 int place_cmp(const struct place *a, const struct place *b);
 struct place place_end_of(const struct kv_span *span);
 
-/* Moves *@at over what @u may do there without a gap. Returns false when that is nothing. */
+/* Moves *@at to the end of the range, without gaps, in which @u may do @what. Returns false if
+ * the user may not do it at *@at at all. */
 bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
                  struct place *at);
 

@@ -15,7 +15,7 @@
 #include "state/state.h"
 
 struct state_saver {
-        struct buf out;  /* what there is; the caller may take away what he has read */
+        struct buf out;  /* what was encoded; the caller may consume what it has read */
         struct buf tail; /* what follows the keys */
         struct state *state;
         uint64_t auth_revision; /* as users and roles were when it began... */
@@ -37,14 +37,15 @@ struct state_saver {
 /* Begins. @sv is zeroed or finished. */
 void state_save_start(struct state_saver *sv, struct state *s);
 
-/* Before the first state_save_more(), if at all: goes on for about @bytes to find out how many
- * there will be. The leases are in `out` then. Returns 1 when there is more to count, 0 when
- * `size` is known, or as below. */
+/* Optional, before the first state_save_more(): counts about @bytes more, to find out the size
+ * of the whole. The leases are in `out` after that. Returns 1 when there is more to count, 0
+ * when `size` is known, or an error as below. */
 must_check_ int state_save_count(struct state_saver *sv, size_t bytes);
 
 /* Encodes about @bytes more. Returns 1 when there is more to come; 0 when the last of it is in
  * `out`; -ESTALE when more was compacted in between than could be kept, a user or a role
- * changed too soon, or another state was loaded; or -ENOMEM. Where it is negative, begin again.
+ * changed too soon, or another state was loaded; or -ENOMEM. After a negative result, begin
+ * again.
  */
 must_check_ int state_save_more(struct state_saver *sv, size_t bytes);
 

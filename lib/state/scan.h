@@ -1,12 +1,12 @@
 /*
  * Reads a range in slices, one key after the other.
  *
- * What a range held at one revision stays visible while commands go on, until a compaction goes
- * beyond it, and then too if it was pinned: so reading very many keys may be interrupted at any
- * key, and at any version of one, and only the position is remembered. Only a range that is
- * sorted by something else than keys needs a list. That holds no more than the caller allows:
- * the first entries of what is left to answer; when they have been taken, the keys are read
- * again for those that follow. Pure; borrows the state and the request.
+ * The content of a range at one revision stays visible while commands go on, until a compaction
+ * goes beyond that revision, and even then if it was pinned. So reading very many keys may be
+ * interrupted at any key, and at any version of one, and only the position is remembered. Only
+ * a range that is not sorted by key needs a list. The list holds no more than the caller
+ * allows: the first entries of the rest of the answer; when they have been taken, the keys are
+ * read again for the next ones. Pure; borrows the state and the request.
  */
 #pragma once
 
@@ -44,31 +44,33 @@ struct state_scan {
         bool beyond; /* more than there was room for */
 };
 
-/* Of a live state at @revision, or, with INT64_MAX, of all that is there, what a txn has just
- * written too. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; then scan_fini() follows. */
+/* Begins to read a live state at @revision or, with INT64_MAX, everything that exists,
+ * including what a txn has just written. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; then
+ * scan_fini() follows. */
 enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
                               const Pb__RangeRequest *q, int64_t revision);
 void scan_fini(struct state_scan *sc);
 
-/* Keeps what it looks at from compactions, until scan_fini(); @kv is the one it looks at. */
+/* Protects the versions that it reads from compactions, until scan_fini(); @kv is the store
+ * that it reads. */
 void scan_pin(struct state_scan *sc, struct kv *kv);
 
-/* Gives the next that the range answers, or NULL after the last; then `count` and `more` hold.
- * Goes on for about *@steps of 50 ns, and takes off those it has used. Returns 0; 1 where they
- * did not last; -ESTALE when a compaction has gone beyond the revision, and it was not pinned
- * or has lost that; or -ENOMEM. Whether the state itself was replaced is for the caller to
- * know. *@ret is borrowed while scan_is_good(). */
+/* Returns the next version of the answer, or NULL after the last one; then `count` and `more`
+ * are valid. Works for about *@steps of 50 ns, and takes the used ones off. Returns 0; 1 if the
+ * steps were not enough; -ESTALE if a compaction has gone beyond the revision and the scan was
+ * not pinned or has lost its pin; or -ENOMEM. The caller has to know whether the state itself
+ * was replaced. *@ret is borrowed while scan_is_good(). */
 must_check_ int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret);
 
-/* Before anything else happens to the state, unless scan_next() has said 1: remembers where it
- * stands. Returns 0 or -ENOMEM. */
+/* To be called before anything else happens to the state, unless scan_next() has returned 1:
+ * remembers the position. Returns 0 or -ENOMEM. */
 must_check_ int scan_pause(struct state_scan *sc);
 
-/* At the end: back to the first that it answers. */
+/* At the end: goes back to the first version of the answer. */
 void scan_rewind(struct state_scan *sc);
 
 /* Bytes that it takes itself. */
 size_t scan_bytes(const struct state_scan *sc);
 
-/* True while what it looks at is there. */
+/* True while the version that it points to exists. */
 bool scan_is_good(const struct state_scan *sc);

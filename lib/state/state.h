@@ -26,33 +26,33 @@
 
 #define STATE_TTL_MAX_S INT64_C(9000000000)
 
-/* Bounds of what is kept, the same on every replica, looked at where a command is applied: what
- * got in can always be saved, loaded and installed. A name is sent with every list of leases
- * and looked up with each grant: 1024 bytes are a path, not a document. */
+/* Limits of the state, the same on every replica, checked where a command is applied: every
+ * accepted state can be saved, loaded and installed. A name is sent with every list of leases
+ * and looked up with each grant: 1024 bytes are enough for a path, not for a document. */
 #define STATE_LEASES_MAX (1u << 22)
 #define STATE_LEASE_NAME_MAX 1024
 #define STATE_ALARMS_MAX 64
 
-/* What one command may look at, known before anything is done: a txn is done in one turn of the
- * loop, in which nothing else is. So it takes no more steps, as weigh.c counts them, than go
- * into some 7 ms; 1,000 keys that are looked for do. */
+/* How much one command may read, which is known before anything is written: a txn is applied in
+ * one turn of the loop, in which nothing else happens. So it may take only as many steps, as
+ * weigh.c counts them, as fit into some 7 ms: enough to look up 1,000 keys. */
 #define STATE_TXN_OPS_MAX 1000
 #define STATE_TXN_STEPS_MAX 10000
 #define STATE_DELETE_MAX 100000
 #define STATE_DELETE_PREV_MAX \
-        10000 /* of which the old values are answered: these are added up at once */
+        10000 /* with old values in the answer, whose sizes are added up in one turn */
 #define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of these */
 #define STATE_LEASE_KEYS_MAX 100000 /* attached to one lease, which ends at once */
 #define STATE_EXPIRE_KEYS 20000     /* in one EXPIRE, or those of one lease */
 
-/* What a replica said of itself. */
+/* What a replica has published about itself. */
 struct member {
         uint64_t id;
         char *name;        /* owned */
         char *client_urls; /* owned; joined by commas */
 };
 
-/* Why an alarm stands; it goes with the last reason. */
+/* Why an alarm is raised; it ends with its last reason. */
 enum {
         ALARM_STANDS = 1,    /* the quota, or a person: until it is disarmed */
         ALARM_FULL_DISK = 2, /* the member itself takes it back when there is room again */
@@ -64,16 +64,16 @@ struct alarm {
         uint8_t why;
 };
 
-/* A command that removes many keys, or compacts many changes, does so in slices: where it has
- * come to. A reader of the state would meanwhile see half of it. */
+/* How far a command has come that removes many keys, or compacts many changes, in slices. A
+ * reader of the state would see half of it meanwhile. */
 struct removal {
         bool on;
         uint32_t sub;        /* keys removed, at the next revision */
         struct lease *lease; /* that ends; its name may be gone with the keys */
 };
 
-/* What this replica has applied since its start, for people who look after it. Not of the
- * state: neither saved nor compared, and nothing that is replicated may depend on it (I4). */
+/* What this replica has applied since its start, for metrics. Not part of the state: neither
+ * saved nor compared, and nothing that is replicated may depend on it (I4). */
 struct state_counts {
         struct lease_time now; /* the caller's, before it applies: how late an expiry is */
         uint64_t puts, put_bytes, deletes, txns, ranges;
@@ -99,7 +99,8 @@ struct state {
         struct removal removal; /* what is left of it to do */
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
-        struct lease_time time; /* when its leader appended it, or a later one before it */
+        struct lease_time
+                time; /* lease time of that entry, or of an earlier entry if that was later */
         struct state_counts counts;
 };
 
@@ -114,28 +115,29 @@ struct state_reply {
 void state_init(struct state *s);
 void state_fini(struct state *s);
 
-/* The same in slices. First all readers in slices lose it (-ESTALE), after which it
- * may be moved; then it goes: takes from *@left what that costs, in steps of roughly 0.3 us,
- * and returns false when it did not last. Only the same call may follow. */
+/* The same in slices. state_drop_readers(): all readers in slices lose the state (-ESTALE),
+ * after which it may be moved. Then state_free_some() frees it: it takes its cost off *@left,
+ * in steps of roughly 0.3 us, and returns false if that was not enough; then only the same call
+ * may follow. */
 void state_drop_readers(struct state *s);
 must_check_ bool state_free_some(struct state *s, size_t *left);
 
-/* Takes up the entry at @index, which was appended at lease time @at; its commands follow. */
+/* Begins the entry at @index, which was appended at lease time @at; its commands follow. */
 void state_begin(struct state *s, uint64_t index, struct lease_time at);
 
 /* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
  * errno means that this replica cannot go on: -ENOMEM. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
 
-/* The same in slices: takes from *@left what it costs, in steps of roughly 0.3 us. Returns 1
- * when that did not last: the same call with the same command and answer goes on with it, and
- * no other command comes before. What becomes of a command does not depend on its slices. */
+/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns 1 if that
+ * was not enough: then the same call with the same command and reply goes on, and no other
+ * command may come before it. The result of a command does not depend on its slices. */
 must_check_ int state_apply_some(struct state *s, const struct cmd *c,
                                  struct state_reply *reply, size_t *left);
 
 /* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
- * again at @again unless it went by then. Returns how many; none may only mean that there is
- * more to put right before (deadlines.h): deadlines_next() is in the past then. */
+ * again at @again if it still exists then. Returns how many. 0 may also mean that deadlines are
+ * to be corrected first (deadlines.h): then deadlines_next() is in the past. */
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
@@ -149,16 +151,19 @@ enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
 must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
                                 enum state_outcome *ret);
 
-/* With the state as it is: does it look at too much? Where it is applied it is asked again. */
+/* Whether the request reads too much, with the present state. This is checked again where it is
+ * applied. */
 enum state_outcome
 state_check_delete_now(const struct state *s, const Pb__DeleteRangeRequest *q,
                        size_t *ret_answer); /* bytes of the old values in it, or so */
-/* What it takes to apply it, as it is now, in steps of STATE_TXN_STEPS_MAX. */
+/* What it costs to apply the request to the present state, in the steps of
+ * STATE_TXN_STEPS_MAX. */
 size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q);
 size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q);
 struct txn_weight {
-        size_t put, answer; /* bytes: what is put; old values and ranges in the answer, or so */
-        size_t steps;       /* what it looks at, of STATE_TXN_STEPS_MAX */
+        size_t put, answer; /* bytes: of the puts; roughly, of old values and ranges in the
+                               answer */
+        size_t steps;       /* its cost, of STATE_TXN_STEPS_MAX */
 };
 /* Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
@@ -166,7 +171,7 @@ must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest 
 /* The bytes of the old value in the answer to a put, or so. */
 size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
-/* Of a range that somebody would cache. */
+/* For a range that a client wants to cache. */
 enum state_outcome state_check_cache(const Pb__CacheTerm *q);
 enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q);
 
@@ -193,17 +198,17 @@ int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 /* The snapshot, equal on every replica that applied as much (I4). */
 void state_save(const struct state *s, struct buf *out);
 
-/* Fills a fresh @s, at once (loader.h: in slices). Returns 0, -EBADMSG or -ENOMEM; on failure
+/* Fills a fresh @s, in one go (in slices: loader.h). Returns 0, -EBADMSG or -ENOMEM; on failure
  * @s is empty. */
 must_check_ int state_load(struct state *s, struct view snapshot);
 
 /* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
 uint64_t state_hash(const struct state *s);
 
-/* What all of it costs in memory, roughly: what the quota counts. */
+/* Roughly the memory that the state takes, as the quota counts it. */
 size_t state_bytes(const struct state *s);
 
-/* May so many bytes be added to it? */
+/* Whether @bytes more stay within the quota. */
 bool state_fits(const struct state *s, uint64_t quota, size_t bytes);
 
 /* What a put, a grant or a change of users adds, at most. */
@@ -224,7 +229,8 @@ must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
                                    size_t *left);
-/* What is left of what a command may look at; false when it is not enough. weigh.c. */
+/* What a command may still read; the functions return false when that is not enough. In
+ * weigh.c. */
 struct budget {
         size_t steps;
         size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
@@ -246,7 +252,8 @@ must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType 
 must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
                             struct state_reply *reply);
 
-/* caching.c: STATE_E_CACHED where something in the way of a change is awaited from now on. */
+/* In caching.c: STATE_E_CACHED if running terms prevent a change, which is awaited from now
+ * on. */
 enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
                                        const ProtobufCBinaryData *end,
                                        struct state_reply *reply);

@@ -9,6 +9,6 @@
 /* Writes the BASE64_LEN(@n) characters for @n bytes at @p to @to. */
 void base64_write(uint8_t *to, const uint8_t *p, size_t n);
 
-/* Writes the bytes that @text stands for to @to, where there is room for 3 of each 4 characters
- * begun. Returns 0, or -EBADMSG, with the place of the first character that does not fit. */
+/* Decodes @text to @to, where there is room for 3 bytes for each 4 characters begun. Returns 0,
+ * or -EBADMSG with the position of the first invalid character. */
 must_check_ int base64_read(struct view text, uint8_t *to, size_t *ret_len, size_t *ret_bad);

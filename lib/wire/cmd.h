@@ -4,10 +4,10 @@
  *     command = type:u8  origin:varint  seq:varint  [user:bytes login:varint]  [quota:varint]
  *               body:bytes
  *
- * With bit 7 of `type` set the command names the user who asks; without it the core itself
- * asks, and is permitted everything. With bit 6 set it may be applied only if everything that
- * is kept stays below `quota` bytes: the quota of the origin, so that it is the same on all
- * replicas whatever their own settings. `origin` is the replica that took the request and
+ * With bit 7 of `type` set the command names the user that requested it; without it the command
+ * is the core's own, which is permitted everything. With bit 6 set it may be applied only if
+ * the state stays below `quota` bytes: the quota of the origin, so that all replicas apply the
+ * same one whatever their own settings. `origin` is the replica that took the request and
  * answers it when the command is applied there; `seq` is that replica's number for it. Requests
  * of clients travel as their own protobuf bytes, so that every replica applies exactly what was
  * asked. RENEW and EXPIRE name leases by their dense slot, delta-coded: 10,000 renewals are 10
@@ -35,10 +35,10 @@ enum cmd_type {
         CMD_LAST_ = CMD_UNCACHE,
 };
 
-/* The user who asks, as the replica that took the request knows it. Whether they may is decided
+/* The user that made the request, as the replica that took it knows. Permissions are checked
  * where the command is applied. */
 struct cmd_user {
-        struct view name; /* empty: a client that does not say */
+        struct view name; /* empty: a client that is not logged in */
         uint64_t login;   /* struct auth_user; 0: by certificate, which ends by itself */
 };
 
@@ -63,9 +63,9 @@ must_check_ int cmd_next(struct view *entry, struct cmd *ret);
 /*
  * RENEW = as_of:varint, then for each lease a varint: slot delta * 64 + age. The slots must
  * ascend. `as_of` is the log index that the origin had applied when it looked the slots up: a
- * slot given to another lease later than that is skipped at apply. `age` is for how many
- * milliseconds, rounded down, the renewal had waited for its batch: so much earlier the term
- * begins.
+ * slot given to another lease later than that is skipped at apply. `age` is how many
+ * milliseconds, rounded down, the renewal had waited for its batch: the term begins that much
+ * earlier.
  */
 #define CMD_AGE_MAX 63
 
@@ -85,7 +85,7 @@ void cmd_expire_add(struct buf *b, struct cmd_slots *s, uint32_t slot, uint64_t 
 must_check_ int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t *ret_slot,
                                 uint64_t *ret_renewed); /* -ENODATA: end */
 
-/* UNCACHE = which cached range, of which issuer, and the end of the term that is given back
+/* UNCACHE = the cached range, the issuer, and the end of the term that is given back
  * (state/cached.h). */
 void cmd_uncache(struct buf *b, uint64_t serial, uint64_t issuer, uint64_t until);
 must_check_ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issuer,

@@ -2,10 +2,10 @@
  * protobuf's messages as JSON and back, by their descriptors, with no code for each message: as
  * etcd's gateway has them, whose Go library is the model for names, numbers and errors.
  *
- * Both directions work on bytes in pieces of any size and between the text and the wire, with
- * no tree and no struct in between: what a message takes here is its bytes, or for an answer
- * nothing at all, however large it is. Pure; not thread-safe; the cost is linear in the bytes,
- * however they are cut.
+ * Both directions work on bytes, in pieces of any size, directly between text and wire format,
+ * with no tree and no struct in between: a message takes as much memory as its bytes, and an
+ * answer none at all, however large it is. Pure; not thread-safe; the cost is linear in the
+ * bytes, however they are cut.
  *
  * Not here: float, double, maps and the well-known types, which no message of ours has.
  */
@@ -16,7 +16,7 @@
 /* Room for what is wrong with a text, in one sentence. */
 #define JSON_WHY_SIZE 160
 
-/* How deep texts nest, with what is skipped: as much as Go's reader takes. */
+/* How deep texts may nest, including skipped parts: as deep as Go's reader allows. */
 #define JSON_DEPTH_MAX 10000
 
 /*
@@ -26,7 +26,7 @@
  * Names are taken as they are in the .proto or in lowerCamelCase; unknown ones are skipped with
  * whatever they have; null is as if it were not there. 64-bit integers are numbers or strings;
  * enums names or numbers; bytes base64 of either alphabet, padded or not. A field that comes
- * twice is an error: whoever looked at the request before us may have read the other one.
+ * twice is an error: a proxy that checked the request before us may have read the other one.
  */
 struct json_reader;
 
@@ -34,25 +34,25 @@ enum {
         JSON_READER_MESSAGE = 1, /* one is whole */
 };
 
-/* For messages of @type, which may have @max bytes on the wire, and eight times as many as
+/* For messages of @type, which may have @max bytes in wire format and eight times as many as
  * text. Returns 0 or -ENOMEM. */
 must_check_ int json_reader_new(struct json_reader **ret,
                                 const ProtobufCMessageDescriptor *type, size_t max);
 struct json_reader *json_reader_free(struct json_reader *r);
 DEFINE_CLEANUP(struct json_reader *, json_reader_free)
 
-/* Takes bytes off @text, up to the end of one object at most. Returns 0: all were taken, and no
- * object is whole yet; JSON_READER_MESSAGE: @ret is a message in wire format, borrowed until
- * the next call; -EBADMSG: this is no JSON, or no such message; -E2BIG; or -ENOMEM. After a
- * negative result all others are the same. The message was not unpacked: pb_unpack() may still
- * refuse it. */
+/* Takes bytes off @text, at most up to the end of one object. Returns 0: all were taken, and no
+ * object is complete yet; JSON_READER_MESSAGE: @ret is a message in wire format, borrowed until
+ * the next call; -EBADMSG: the text is not JSON, or not such a message; -E2BIG; or -ENOMEM.
+ * After a negative result all further calls return the same. The message was not unpacked:
+ * pb_unpack() may still refuse it. */
 must_check_ int json_reader_put(struct json_reader *r, struct view *text, struct view *ret);
 
-/* Bytes of memory that it has for a message that has begun and is not whole; 0: none has. */
+/* Bytes of memory that it holds for a message that is not complete; 0: none has begun. */
 size_t json_reader_held(const struct json_reader *r);
 
-/* The text ends here. Returns 0: between two objects, or before the first; else -EBADMSG, or
- * what came before. */
+/* The text ends here. Returns 0 if that is between two objects or before the first; else
+ * -EBADMSG, or the earlier error. */
 must_check_ int json_reader_end(struct json_reader *r);
 
 /* What was wrong, in one sentence, after -EBADMSG or -E2BIG: "unexpected EOF". Go's text where
@@ -62,11 +62,11 @@ const char *json_reader_why(const struct json_reader *r);
 /*
  * Writes one message, whose wire format comes in pieces, as a JSON object.
  *
- * Names are those of the .proto; 64-bit integers are strings; enums names; bytes base64. What
- * has its default is left out, but for members of a oneof; so are unknown fields.
+ * Names are those of the .proto; 64-bit integers are strings; enums names; bytes base64. Fields
+ * with their default value are left out, except for members of a oneof; so are unknown fields.
  *
  * A repeated field must come in one run and any other at most once, which is how protobuf-c and
- * all of ours write: other orders are protobuf too, but would need the whole message first.
+ * all our code write. Other orders are valid protobuf, but would need the whole message first.
  */
 struct json_frame;
 
@@ -90,15 +90,15 @@ struct json_writer {
 void json_writer_init(struct json_writer *w, const ProtobufCMessageDescriptor *type);
 void json_writer_fini(struct json_writer *w);
 
-/* Appends to @out what can be written by now. Returns 0, -EBADMSG: not this message, or not in
- * order; or -ENOMEM. After a negative result all others are the same, and what was written is
- * no JSON. */
+/* Appends to @out the JSON that can be written by now. Returns 0; -EBADMSG: not such a message,
+ * or not in order; or -ENOMEM. After a negative result all further calls return the same, and
+ * the text written so far is not valid JSON. */
 must_check_ int json_writer_put(struct json_writer *w, struct view wire, struct buf *out);
 
 /* The message ends here: the rest of its text. Results as above; the writer may not be used
  * again before json_writer_init(). */
 must_check_ int json_writer_end(struct json_writer *w, struct buf *out);
 
-/* Appends @text in quotes, as JSON has it: what is no UTF-8 is replaced. Allocation failure
+/* Appends @text as a JSON string, in quotes; invalid UTF-8 is replaced. Allocation failure
  * shows in buf_error(). */
 void json_append_string(struct buf *out, struct view text);

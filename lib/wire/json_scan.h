@@ -1,10 +1,10 @@
 /*
- * JSON text (RFC 8259) as a row of events, from pieces of any size. For the files of wire/
+ * JSON text (RFC 8259) as a sequence of events, from pieces of any size. For the files of wire/
  * only.
  *
- * What it takes and refuses, and the words for that, are those of Go's encoding/json, which are
- * what clients of etcd's gateway know: the tests hold it to that. Each byte is looked at once;
- * memory is the longest string that is wanted and lies across two pieces.
+ * It accepts and refuses what Go's encoding/json does, with the same error messages, which
+ * clients of etcd's gateway know; the tests compare the two. Each byte is read once; memory is
+ * needed for the longest wanted string that lies across two pieces.
  */
 #pragma once
 
@@ -50,12 +50,12 @@ enum {
         JSON_SCAN_EVENT = 1,
 };
 
-/* Takes bytes off @text up to the end of an event. Returns 0: all were taken, and it is not
- * over yet; JSON_SCAN_EVENT; -EBADMSG with `why`; or -ENOMEM. Where an event leaves `depth` at
- * 0, a value has ended, and another may follow. */
+/* Takes bytes off @text up to the end of an event. Returns 0: all were taken, and the event has
+ * not ended yet; JSON_SCAN_EVENT; -EBADMSG with `why`; or -ENOMEM. When `depth` is 0 after an
+ * event, a value has ended, and another may follow. */
 must_check_ int json_scan_next(struct json_scan *s, struct view *text, struct json_event *ret);
 
-/* Whether no value has begun that is not over; of a single one, whether it is over. */
+/* Whether the text is between two values; with `single`, whether the value has ended. */
 bool json_scan_is_between(const struct json_scan *s);
 
 /* The text ends here. Go reads on as if a space followed, and `why` may be that space. Returns

@@ -2,10 +2,10 @@
  * The generated protobuf-c messages (rpc.proto), without their warnings, and the only way to
  * unpack one.
  *
- * protobuf-c recurses as deep as a message nests, and expands two bytes to a hundred: so the
+ * protobuf-c recurses as deep as a message nests, and expands two bytes to a hundred, so the
  * sender would choose how much stack and memory we need. pb_unpack() walks over the bytes
- * first, with a stack of its own, and refuses what is too much; nobody else calls protobuf-c's
- * unpack (.ci/layers enforces it). Pure; the cost is a pass over the bytes.
+ * first, with a stack of its own, and refuses a message that would need too much; no other code
+ * calls protobuf-c's unpack (.ci/layers enforces it). Pure; the cost is a pass over the bytes.
  */
 #pragma once
 
@@ -13,22 +13,22 @@
 #include "base/buf.h"
 #include "wire/rpc.pb-c.h"
 
-/* How deep messages nest: 128 transactions, each in an operation of the next, which is what
- * etcd's own limit of operations lets through, and their puts. */
+/* How deep messages may nest: 128 transactions, each in an operation of the next, which etcd's
+ * own limit of operations allows, and their puts. */
 #define PB_DEPTH_MAX 300
 
-/* The lease of a put that says its lease by name: no lease has it. So a core that skips the
- * name, as etcd does, refuses the put instead of hanging the key on none. */
+/* The lease id in a put that names its lease; no lease has this id. So a core that ignores the
+ * name, as etcd does, refuses the put instead of attaching the key to no lease. */
 #define PB_LEASE_BY_NAME INT64_C(-1)
 
-/* Makes a message of @type of @bytes, which are copied; @ret is a pointer to a pointer to its
- * struct, and the caller's to end with pb_free(). Returns 0; -EBADMSG: that is no such message;
- * -E2BIG: it nests deeper than PB_DEPTH_MAX, or would take far more memory than bytes; or
- * -ENOMEM. What is refused is the same everywhere, by the bytes alone (I4). */
+/* Unpacks @bytes, which are copied, into a message of @type. @ret is a pointer to a pointer to
+ * its struct, which the caller frees with pb_free(). Returns 0; -EBADMSG: the bytes are not
+ * such a message; -E2BIG: it nests deeper than PB_DEPTH_MAX, or would take far more memory than
+ * bytes; or -ENOMEM. Every replica refuses the same messages, by the bytes alone (I4). */
 must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
 
-/* The same of at most @max messages, all levels together; -E2BIG tells of more. @ret_cost: the
- * memory that it takes, or so. */
+/* The same for at most @max messages, on all levels together; -E2BIG if there are more.
+ * @ret_cost: roughly the memory that it takes. */
 must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes,
                               size_t max, size_t *ret_cost, void *ret);
 
@@ -36,7 +36,8 @@ must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct vie
 must_check_ int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type,
                              struct view bytes, void *ret);
 
-/* Only the look before: 0, -EBADMSG or -E2BIG. What it lets through need not unpack. */
+/* Only the check before unpacking: 0, -EBADMSG or -E2BIG. Bytes that pass it may still fail to
+ * unpack. */
 must_check_ int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes);
 
 /* Appends @m, packed. Allocation failure shows in buf_error(). */

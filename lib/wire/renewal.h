@@ -1,19 +1,19 @@
 /*
- * Renewals as bytes: LeaseKeepAliveRequest and LeaseKeepAliveResponse, of which there are more
- * than of all other messages together, without protobuf-c, whose tables cost twenty times as
- * much as these few numbers; and the header, which all answers begin with. The bytes are the
- * same; what looks unusual is left to pb_unpack(). Pure.
+ * Encodes and decodes LeaseKeepAliveRequest and LeaseKeepAliveResponse, which are more frequent
+ * than all other messages together, and the header that all answers begin with, without
+ * protobuf-c, whose tables cost twenty times as much for these few numbers. The bytes are the
+ * same; unusual encodings are left to pb_unpack(). Pure.
  */
 #pragma once
 
 #include "wire/pb.h"
 
-/* A request that is its lease's number and nothing else. */
+/* Reads a request that contains only the lease's id; false: it contains something else. */
 bool renewal_read(struct view m, int64_t *ret_lease);
 
-/* Appends @p, packed, as pb_append() would; its header is there. Allocation failure shows in
+/* Appends @p, packed, as pb_append() would; its header must be set. Allocation failure shows in
  * buf_error(). */
 void renewal_answer_append(struct buf *b, const Pb__LeaseKeepAliveResponse *p);
 
-/* Appends @h as field 1, which it is of each answer. Allocation failure as above. */
+/* Appends @h as field 1, which is the header in every answer. Allocation failure as above. */
 void header_append(struct buf *b, const Pb__ResponseHeader *h);
