@@ -3,11 +3,11 @@
  *
  * With TLS, a peer that calls or answers as a member must show a certificate that is for the
  * host of one of that member's peer URLs, as the configuration of the replicas has them, and
- * that is a server's: an agent's certificate of the same authority is not. A site with other
- * certificates configures the common name, or a host, that all of them have. Without TLS
+ * that is valid for a server: an agent's certificate of the same authority is not. A site with
+ * other certificates configures the common name, or a host, that all of them have. Without TLS
  * nothing is known of the peer, and only a member whose URLs are plaintext is accepted. With
- * certificates that replicas make themselves nothing is known either, and who may listen on the
- * way learns nothing.
+ * certificates that replicas make themselves nothing is known either, but eavesdroppers learn
+ * nothing.
  *
  * A refusal is logged once a minute for each cause, and for a few causes at a time.
  */
@@ -18,11 +18,10 @@
 #include "loop/stream.h"
 
 struct admission {
-        const char *cn,
-                *host;  /* instead of the rule, joined by commas; NULL: the rule; borrowed
-                         */
-        bool anybody;   /* certificates say nothing of whose they are (--peer-auto-tls) */
-        bool plaintext; /* also to other machines */
+        const char *cn, *host; /* instead of the rule above, joined by commas; NULL: the rule;
+                                  borrowed */
+        bool anybody;          /* certificates do not identify anybody (--peer-auto-tls) */
+        bool plaintext;        /* also to other machines */
         struct {
                 uint64_t cause;
                 struct boot_time at;
@@ -35,9 +34,9 @@ struct admission {
 bool admission_check(const struct admission *a, struct stream *s, const char *urls,
                      char why[static 512]);
 
-/* Whether what goes to @u may go, for all that is known of who is there. */
+/* Whether data may be sent to @u, given what is known of the host there. */
 bool admission_plaintext(const struct admission *a, const struct url *u);
 
-/* Whether a refusal may be logged now; refusals that are the same to a person have the same
+/* Whether a refusal may be logged now; refusals that look the same to a person have the same
  * @cause. */
 bool admission_tell(struct admission *a, uint64_t cause, struct boot_time now);

@@ -1,7 +1,7 @@
 /*
  * What the files of consensus/ share of a replica. Not for others.
  *
- *     replica.c   the conversation with raft_step(), and with peers and the store
+ *     replica.c the exchange with raft_step(), with peers and with the store
  *     start.c     from a directory to a replica that takes part
  *     snapshot.c  the state to the disk, and to a replica that lags
  *     install.c   and what that does with it
@@ -36,7 +36,8 @@ struct batch {
         struct buf bytes;
 };
 
-/* Which frames of a life of a sender have come: the highest, and those of the 64 up to it. */
+/* Which frames of one life of a sender have arrived: the highest, and which of the 64 up to
+ * it. */
 #define WINDOW 64
 struct window {
         uint64_t life; /* 0: nobody's */
@@ -45,8 +46,8 @@ struct window {
         bool full;        /* no room for the last */
 };
 
-/* Of one sender: its last lives, as they were first heard of. A late frame of an earlier one
- * may be heard of after that of the next, and must not shut it out. */
+/* The last lives of one sender, in the order in which they were first seen. A late frame of an
+ * earlier life may arrive after one of the next, and must not shut that out. */
 struct windows {
         uint64_t peer; /* whose; 0: nobody's */
         struct window lives[5];
@@ -60,7 +61,7 @@ struct forwarded {
         struct buf frame;
 };
 
-/* Leader: what a follower is to be sent: entries behind @prev up to @upto wait for room. */
+/* Leader: what is to be sent to a follower: entries after @prev up to @upto wait for room. */
 struct pipe {
         uint64_t peer; /* 0: none */
         uint64_t term, prev, upto;
@@ -90,22 +91,23 @@ struct configured {
 /* Leader: the change that is under way, and the replica that asked for it (0: this one). */
 struct changing {
         uint64_t request, peer, index;
-        /* The voters before it, where it makes one more: what a majority of them has cannot be
-         * lost. */
+        /* The voters before the change, if it adds one: entries that a majority of them has
+         * cannot be lost. */
         unsigned n_before;
         uint64_t before[REPLICA_PEERS_MAX];
 };
 
-/* How the way from a peer is: when it was last heard of, and since when without a break. */
+/* The state of the path from a peer: when it was last heard from, and since when without a
+ * break. */
 struct health {
         uint64_t id; /* 0: nobody's */
         struct boot_time heard, since;
         bool broken;
-        unsigned n_lacks;  /* leader: so often, and nothing else, it said that it lacks what it
-                              has acknowledged */
+        unsigned n_lacks;  /* leader: how often in a row it reported that it lacks entries that
+                              it has acknowledged */
         uint64_t lacks_of; /* the term of that */
-        raft_index installs; /* up to where a snapshot is on its way, or on its way to the disk:
-                                meanwhile raft answers as if the log were gone; 0: none */
+        raft_index installs; /* the index of a snapshot that is on its way to it, or to its
+                                disk: meanwhile raft answers as if the log were gone; 0: none */
         struct boot_time lacks_logged_at;
 };
 
@@ -142,7 +144,7 @@ struct incoming {
         struct boot_time refused_at; /* when the refusal of one was last logged */
 };
 
-/* queue.c: commands on their way to the leader, and into entries. */
+/* queue.c: commands under way to the leader, and into entries. */
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
@@ -180,7 +182,7 @@ struct snapshots {
         struct incoming incoming;
 };
 
-/* reads.c: a round asks all peers; reads that come meanwhile wait for the next. */
+/* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. */
 struct reading {
         struct reads waiting, in_round, spare;
         unsigned n_spare;
@@ -190,14 +192,14 @@ struct reading {
         bool round_on;
         struct boot_time round_at;
         struct reads_asked asked; /* follower: sent to the leader, which answers in any order,
-                                     and each as often as it was asked */
+                                     and as often as it was asked */
         struct boot_time asked_at;
 };
 
 /* beacons.c: lease time. */
 struct timekeeping {
         struct lease_clock clock;
-        bool asking; /* leader: what time did the others hear of? */
+        bool asking; /* leader: it has asked which lease time the others know */
         struct boot_time asked_at;
         uint64_t reported;                  /* bit per peer that has */
         struct boot_time beacon_at;         /* leader: when the last beacon went out... */
@@ -208,7 +210,7 @@ struct timekeeping {
         struct boot_time moved_at;
 };
 
-/* A part of this belongs to each file; raft, its log and what is applied to replica.c. */
+/* Each file owns a part of this; replica.c owns raft, its log and the applied entries. */
 struct replica {
         struct replica_config cfg;
         char *address;
@@ -221,7 +223,7 @@ struct replica {
         struct raft raft;
         bool raft_up;
         struct log log;
-        uint64_t committed; /* [libraft] a heartbeat may take its own back to what is stored */
+        uint64_t committed; /* [libraft] a heartbeat may set its own back to what is stored */
         uint64_t applied;
         size_t apply_left;      /* what more may be applied in this turn */
         bool applying;          /* the entry behind `applied` is half applied */
@@ -249,7 +251,7 @@ struct replica {
         struct changing changing;
         struct health health[2 * REPLICA_PEERS_MAX];
 
-        /* start.c: what the disk said, until replica_start() hands it to raft. */
+        /* start.c: what was on the disk, until replica_start() hands it to raft. */
         struct {
                 struct raft_snapshot_metadata meta;
                 uint64_t term, vote;
@@ -268,38 +270,39 @@ int replica_position(const struct replica *r, uint64_t id);
 bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
 void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame);
-/* Of member @id; where there is no room for one more, of somebody who is none any more. */
+/* The counts of member @id; if there is no room for another one, those of a former member are
+ * reused. */
 struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id);
 /* Sends a frame of @n numbers. */
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,
                   size_t n);
 void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n);
-/* Brings an event to raft, and does what it answers. */
+/* Passes an event to raft, and carries out its answer. */
 void replica_step(struct replica *r, struct raft_event *ev);
 /* The lease time at which an entry of commands was appended: it begins with that. */
 struct lease_time replica_stamp(const void *data, size_t len);
 uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: not known */
 /* Takes over what @m points to. */
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
-/* What was loaded, of @term, becomes the state. */
+/* The state that was loaded, of @term, becomes the present one. */
 void replica_adopt(struct replica *r, uint64_t term);
 extern const struct store_ops replica_store_ops;
 
 /* ---- snapshot.c ---- */
 
-/* Raft wants @peer to get one, of @index at least. */
+/* Raft wants @peer to get a snapshot, of @index at least. */
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
 void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
-/* What was on its way is lost. */
+/* There is a new link: what was under way is lost. */
 void snapshot_link_up(struct replica *r, uint64_t peer);
-/* Takes one when it is due, and goes on with what is under way. */
+/* Takes a snapshot when one is due, and goes on with those under way. */
 void snapshot_run(struct replica *r);
-/* As much of the log is committed and not applied yet as may be kept of it. */
+/* Whether as much of the log is committed and not yet applied as may be kept in memory. */
 bool snapshot_log_is_full(const struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
-/* Raft has, or is about to have, compacted the log up to this one. Returns 0 or -ENOMEM. */
+/* Raft has compacted the log up to this snapshot, or is about to. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
-/* Writes @data, of what is `pending`. Returns 0 or -ENOMEM. */
+/* Writes @data, the state of the snapshot in `pending`. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_to_store(struct replica *r, struct blob *data, bool install);
 /* Takes over the caller's hold on @data: once nobody else has one, it is freed, in slices. */
 void snapshot_release(struct replica *r, struct blob *data);
@@ -323,18 +326,21 @@ void install_fini(struct replica *r);
 
 /* ---- queue.c ---- */
 
-/* What waits was proposed in a term that is over. */
+/* The term is over: drops the commands that wait. */
 void queue_drop(struct replica *r);
 must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
-/* Leader: whether an entry may be appended now; appends one of what waits. */
+/* Leader: whether an entry may be appended now; queue_submit() appends one with the waiting
+ * commands. */
 bool queue_may_submit(const struct replica *r);
 bool queue_submit(struct replica *r);
-/* Leader: the first time that it is one in this term. */
+/* Leader: called once when its term begins. */
 void queue_term_begins(struct replica *r);
-/* Leader: acknowledges forwarded frames to their senders; behind all else that a flush sends.
+/* Leader: acknowledges forwarded frames to their senders; after everything else that a flush
+ * sends.
  */
 void queue_acknowledge(struct replica *r);
-/* Follower: hands to the leader what waits; hears what it has, and sends the rest again. */
+/* Follower: hands waiting commands to the leader; learns what it has, and sends the rest
+ * again. */
 void queue_forward(struct replica *r);
 void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
                         bool full);
@@ -350,7 +356,7 @@ size_t replica_room(const struct replica *r, uint64_t peer);
 void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n);
 void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev);
 void append_link_up(struct replica *r, uint64_t peer);
-/* Sends what had to wait and need not any more. */
+/* Sends entries that waited for room, if there is some now. */
 void append_run(struct replica *r);
 
 /* ---- reads.c ---- */
@@ -376,10 +382,10 @@ void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t tim
 /* After each step: has the configuration changed, or a change come to its end? */
 void members_step(struct replica *r);
 void members_appended(struct replica *r, uint64_t first);
-/* [libraft] A replica that is no voter as far as it knows refuses to vote. But it may be one
- * already, and its vote the one that is needed to tell it so; who counts it is the candidate's
- * affair (Raft thesis, 4.2.2). For this event it is alone in its configuration, and a voter.
- * Returns true when it is to be taken back. */
+/* [libraft] A replica that is not a voter as far as it knows refuses to vote. But it may have
+ * become one, and the cluster may need its vote before it can learn that; the candidate decides
+ * which votes count (Raft thesis, 4.2.2). For this event the replica is the only voter of its
+ * configuration. Returns true when that is to be taken back. */
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
                        struct raft_configuration *ret_own);
 void members_take_back(struct replica *r, const struct raft_configuration *own);
@@ -390,11 +396,11 @@ void members_heard(struct replica *r, uint64_t peer);
 void members_broke(struct replica *r, uint64_t peer);
 /* Leader: a snapshot up to @index is sent to it. */
 void members_restores(struct replica *r, uint64_t peer, raft_index index);
-/* Leader: what a follower has answered, whether raft gets it or not. */
+/* Leader: a follower has answered, whether raft gets the answer or not. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 uint64_t members_forgetful(const struct replica *r); /* see struct replica_status */
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);
-/* The leader says that we have acknowledged entries up to @index. */
+/* The leader reports that we have acknowledged entries up to @index. */
 void members_lack(struct replica *r, uint64_t index);

@@ -2,7 +2,7 @@
  * Lets a replica that others have added learn its id: it asks any of them, on their peer port,
  * which member has its URL.
  *
- * Goes round the given URLs until one knows. On the caller's loop.
+ * Tries the given URLs in turn until one replica knows. On the caller's loop.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ struct join_config {
         const struct admission *admission; /* borrowed */
 };
 
-/* Called once, with what is known, or again and again, with NULL and why not, while it goes on.
+/* Called once with the result; before that, for each failed attempt, with NULL and the reason.
  * May call join_free(). */
 typedef void (*join_fn)(void *userdata, const struct joined *who, const char *why);
 

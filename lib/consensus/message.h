@@ -59,14 +59,14 @@ must_check_ int message_encode(const struct raft_message *m, message_entry_fn en
  * -ENOMEM. */
 must_check_ int message_decode(struct view in, struct raft_message *ret);
 
-/* The same of an InstallSnapshot, which comes in a frame of its own. @ret says nothing of the
- * state, which raft need not see: *@ret_state, at the end of @in, borrowed. */
+/* The same for an InstallSnapshot, which comes in a frame of its own. @ret does not contain the
+ * state, which raft need not see: that is *@ret_state, at the end of @in, borrowed. */
 must_check_ int message_decode_snapshot(struct view in, struct raft_message *ret,
                                         struct view *ret_state);
 
-/* Frees what these made, for a message that raft does not get to see. */
+/* Frees what these functions allocated, for a message that is not passed to raft. */
 void message_discard(struct raft_message *m);
 
-/* Whether this is a configuration as raft encodes it. [libraft] It decodes without asking where
- * the bytes end, and gives up for good on one with a server twice: ask first. */
+/* Whether this is a configuration as raft encodes it. [libraft] raft decodes without checking
+ * where the bytes end, and aborts if a server is in it twice: check first. */
 bool message_conf_is_sound(struct view conf);

@@ -2,11 +2,11 @@
  * The links between replicas: one connection out to each peer, for what we send, and one in
  * from each, for what it sends.
  *
- * Frames with a length in front, after a greeting that names the cluster and the member; TLS,
- * always mutual. A link that cannot be made is retried, at the member's next URL and at
- * intervals that grow to half a second, and at once when that peer calls; frames for it are
- * lost meanwhile, as raft allows. A connection that does not begin with a greeting is closed
- * after a few seconds.
+ * After a greeting that names the cluster and the member, each link carries frames, each
+ * preceded by its length; TLS is always mutual. A link that cannot be made is retried, at the
+ * member's next URL and at intervals that grow to half a second, and at once when that peer
+ * calls; frames for it are lost meanwhile, as raft allows. A connection that does not begin
+ * with a greeting is closed after a few seconds.
  *
  * Only members are accepted (peers_add()), each as itself (admission.h); a peer that is no
  * longer a member is notified of that on the link that it made.
@@ -25,15 +25,16 @@ struct peers;
 struct peers_ops {
         /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
-        /* There is a new link to member @id: what was sent on the one before may be lost. */
+        /* There is a new link to member @id: frames sent on the one before may be lost. */
         void (*up)(void *userdata, uint64_t id);
         /* Member @id called: the link from it is there; it broke. */
         void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
-        /* One called as @id that is no member as far as we know. Returns as of which entry of
-         * the log it is none for good, to tell it; or 0. */
+        /* A peer called as @id, which is not a member as far as we know. Returns the entry of
+         * the log as of which it is removed for good, so that it is told; or 0. */
         uint64_t (*strange)(void *userdata, uint64_t id);
-        /* One that wants to join asks which member has @url, and who the others are (join.h).
+        /* A replica that wants to join asks which member has @url, and who the others are
+         * (join.h).
          */
         void (*who)(void *userdata, const char *url, struct joined *ret);
 };
@@ -51,14 +52,13 @@ must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *r
 struct peers *peers_free(struct peers *p);
 DEFINE_CLEANUP(struct peers *, peers_free)
 
-/* Listens, or stops to: a replica without peers opens no port. Returns 0, or a negative errno
- * with
- * *@err. */
+/* Listens, or stops listening: a replica without peers opens no port. Returns 0, or a negative
+ * errno with *@err. */
 must_check_ int peers_listen(struct peers *p, bool on, char *err, size_t err_size);
 
-/* Member @id is there, at one of @urls (joined by commas): keeps a link to it, and hears it.
- * Returns 0, -EPERM: in plaintext, to another machine, and that is not allowed; or another
- * negative errno. */
+/* Member @id is at one of @urls (joined by commas): keeps a link to it, and accepts links from
+ * it. Returns 0; -EPERM: the link would be in plaintext to another machine, which is not
+ * allowed; or another negative errno. */
 must_check_ int peers_add(struct peers *p, uint64_t id, const char *urls);
 
 /* Ends the links to and from those for which @wanted is false. */
@@ -67,7 +67,7 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 /* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
 void peers_send(struct peers *p, uint64_t id, struct view frame);
 
-/* What is sent there has a way to go, as far as is known. */
+/* Whether there is a link to @id, as far as is known. */
 bool peers_linked(const struct peers *p, uint64_t id);
 
 /* How often links to it broke, and frames were dropped. */
@@ -79,7 +79,7 @@ struct peers_losses peers_losses(const struct peers *p, uint64_t id);
 /* How many bytes more should be queued for that link now; 0: there is none, or much waits. */
 size_t peers_room(const struct peers *p, uint64_t id);
 
-/* Ends all links, for good, and listens no more: the replica behind them stops. This, as all
- * above and peers_free(), may be called from inside of a frame: what is left of what that link
- * has read is dropped. */
+/* Ends all links, for good, and stops listening: the replica stops. Like all functions above
+ * and peers_free(), this may be called from inside of frame(): the rest of what that link has
+ * read is dropped. */
 void peers_stop(struct peers *p);

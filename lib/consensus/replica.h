@@ -32,9 +32,9 @@ struct replica_config {
         uint64_t cluster_id;
         const struct replica_peer *peers; /* all, us included; of a new cluster */
         size_t n_peers;
-        bool join; /* a fresh directory is one of a member that others have added: it waits to
-                      be sent everything */
-        bool any_change; /* members may be changed though that may cost the majority */
+        bool join; /* a fresh directory belongs to a member that others have added: it waits
+                      until everything is sent to it */
+        bool any_change; /* members may be changed even if that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
@@ -48,23 +48,23 @@ struct replica_config {
         size_t apply_slice;   /* what entries may cost in one turn; 0: the default */
 };
 
-/* What the programs show of us. */
+/* What the programs show of a replica. */
 struct replica_status {
         bool leader, learner;
         bool ready; /* leader, and an entry of our own term is committed: the state is current
                      */
         uint64_t leader_id; /* 0: none known */
         uint64_t term, last, commit, applied;
-        bool waits_for_room; /* nothing becomes durable here until there is some */
-        bool short_of_room;  /* the disk is full: what was kept aside is used now, and nothing
-                                that grows should be added */
-        size_t log_bytes;    /* of the log in memory */
-        nsec_t way;          /* to a majority and back, where heartbeats are too short for it */
-        uint64_t forgetful;  /* leader: a member that lacks what it has acknowledged, and takes
-                                nothing any more; 0: none */
+        bool waits_for_room; /* nothing becomes durable here until there is room */
+        bool short_of_room; /* the disk is full: the room kept aside is in use, and nothing that
+                               grows should be added */
+        size_t log_bytes;   /* of the log in memory */
+        nsec_t way;         /* round trip to a majority, if heartbeats are too short for it */
+        uint64_t forgetful; /* leader: a member that lacks entries that it has acknowledged, and
+                               gets no more; 0: none */
 };
 
-/* What has happened here since the start, for people who look after it. */
+/* For metrics: what has happened here since the start. */
 struct replica_peer_counts {
         uint64_t id;             /* 0: nobody's */
         uint64_t sent, received; /* bytes */
@@ -72,7 +72,7 @@ struct replica_peer_counts {
 };
 
 struct replica_counts {
-        uint64_t leader_changes;  /* how often another leader, or one at last, was seen */
+        uint64_t leader_changes;  /* how often a new leader was seen */
         uint64_t slow_applies;    /* entries that took longer than 100 ms */
         uint64_t slow_reads;      /* confirmations of leadership that were asked for again */
         uint64_t late_heartbeats; /* leader: sent more than two intervals after the last */
@@ -85,47 +85,48 @@ struct replica_ops {
         /* Send a frame; losing it is allowed. @frame is borrowed. */
         void (*send)(void *u, uint64_t peer, struct view frame);
         /* How many bytes more the link to @peer takes now; 0: it is down, or enough waits for
-         * it. What is large waits here then, until a replica_flush() that finds room. NULL:
-         * as much as you like. */
+         * it. Large frames then wait here, until a replica_flush() that finds room. NULL: no
+         * limit. */
         size_t (*room)(void *u, uint64_t peer);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
-         * borrowed. Takes from *@left what it costs, in steps of roughly 0.3 us, and
-         * returns 1 when that did not last: the same call comes again in the next turn, unless
-         * a snapshot is loaded first. Returns 0, or a negative errno that ends the process. */
+         * borrowed. Takes its cost off *@left, in steps of roughly 0.3 us, and returns 1 if
+         * that was not enough: the same call comes again in the next turn, unless a snapshot is
+         * loaded first. Returns 0, or a negative errno that ends the process. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands, size_t *left);
-        /* Begin to encode the state as of the last entry that was applied whole, with nothing
-         * of another one; encode about @bytes more of it, while
-         * more is applied: 1 when there is more to come, 0 when @out has it whole, -ESTALE when
-         * it must begin again, -ENOMEM. */
+        /* save() begins to encode the state as of the last entry that was applied completely.
+         * save_more() encodes about @bytes more of it, while entries are applied: 1 when there
+         * is more to come, 0 when @out has all of it, -ESTALE when it must begin again,
+         * -ENOMEM. */
         void (*save)(void *u);
         int (*save_more)(void *u, size_t bytes, struct buf *out);
-        /* Begin to read such a state in, beside the one that there is; @snapshot is borrowed
-         * until that has come to an end, or is dropped. Returns 0 or -ENOMEM. */
+        /* Begins to load such a state, beside the present one; @snapshot is borrowed until that
+         * has ended, or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);
-        /* Goes on with it: takes from *@left what that costs, in steps as above. Returns 1 when
-         * that did not last, 0 when all was read; -ENOMEM, or another errno where it is no
-         * such state: it has come to an end then. */
+        /* Goes on with it: takes its cost off *@left, in steps as above. Returns 1 if that was
+         * not enough, 0 when all was loaded; -ENOMEM, or another errno if it is not such a
+         * state: then loading has ended. */
         int (*load_more)(void *u, size_t *left);
-        /* What was read in last takes the place of the state, and tells the lease time it had
-         * come to. None is being saved. */
+        /* The state that was loaded last replaces the present one. Returns the lease time that
+         * it had reached. No state is being saved. */
         struct lease_time (*adopt)(void *u);
-        /* What is, or was, read in is not needed. */
+        /* The state that is being loaded, or was, is not needed. */
         void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
-        /* replica_read() @id: what is read once `applied` has reached @index is linearizable
-         * (I8). */
+        /* Answers replica_read() @id: a read made once `applied` has reached @index is
+         * linearizable (I8). */
         void (*read_at)(void *u, uint64_t id, uint64_t index);
-        /* A snapshot of another replica was installed: commands of ours may have been applied
-         * in it unseen. */
+        /* A snapshot of another replica was installed: it may contain commands of ours, without
+         * `apply`. */
         void (*skipped)(void *u);
-        /* replica_change_members() @request came to its end: 0, or an outcome below. */
+        /* replica_change_members() @request has ended: 0, or an outcome below. */
         void (*changed_members)(void *u, uint64_t request, int outcome);
-        /* Whether member @id has ever identified itself: it has started once. NULL: all have.
+        /* Whether member @id has ever published itself, that is, has started once. NULL: all
+         * have.
          */
         bool (*started)(void *u, uint64_t id);
-        /* The set of replicas is another one; may be NULL. */
+        /* The set of replicas has changed; may be NULL. */
         void (*configured)(void *u);
         /* We are no member any more; may be NULL. */
         void (*removed)(void *u);
@@ -133,28 +134,28 @@ struct replica_ops {
         void (*fatal)(void *u, const char *why);
 };
 
-/* [libraft] It goes on after an allocation of its own that failed, with what it has of its log
- * by then; and frees what is ours when that happens at start. From now on the process ends
- * instead. For programs, once. */
+/* [libraft] After a failed allocation of its own, libraft goes on with what it has of its log
+ * by then; and at start it frees what is ours. From now on the process ends instead. For
+ * programs, once. */
 void replica_end_without_memory(void);
 
 /* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
  * the configured cluster. Returns 0; -EBADMSG or -EINVAL with the reason in *@err; or another
- * negative errno, reported too. */
+ * negative errno, also with *@err. */
 must_check_ int replica_new(struct replica **ret, const struct replica_config *cfg,
                             struct disk *d, const struct replica_ops *ops, void *userdata,
                             struct boot_time now, struct store_error *err);
 
-/* Fills a new directory, opened as @s, with a state that had come to @index, for a replica of
- * the configured cluster; the store's `snapshot_done` follows, and then replica_restored() is
- * called, which makes it that replica's: cut short before its end, there is none. Both return 0
- * or a negative errno. */
+/* Fills a new directory, opened as @s, with a state as of @index, for a replica of the
+ * configured cluster. The store's `snapshot_done` follows; then call replica_restored(), which
+ * makes the directory that replica's: if the restore is cut short before that, there is no
+ * replica. Both return 0 or a negative errno. */
 must_check_ int replica_restore(struct store *s, const struct replica_config *cfg,
                                 uint64_t index, struct view state);
 must_check_ int replica_restored(struct store *s, const struct replica_config *cfg);
 
 /* Makes the replica whose directory is opened as @s the only member of its cluster, by one more
- * entry of its log: what it has counts as committed, whatever the others had. For when a
+ * entry of its log: its entries count as committed, whatever the others had. For use when a
  * majority is lost for good. The store's `persisted` follows. Returns 0 or a negative errno. */
 must_check_ int replica_leave_alone(struct store *s, const struct replica_config *cfg,
                                     uint64_t *ret_index);
@@ -168,22 +169,23 @@ DEFINE_CLEANUP(struct replica *, replica_free)
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
-/* The link from @peer broke. A leader whose link stays down for some
- * heartbeats has most likely died: we stand for election then, rather than wait for the whole
- * timeout. It is only a hint: the others vote by their own lights (pre-vote). */
+/* The link from @peer broke. A leader whose link stays down for some heartbeats has most likely
+ * died: we then stand for election, instead of waiting for the whole timeout. It is only a
+ * hint: the others decide by themselves whether to vote (pre-vote). */
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
-/* There is a new link to @peer: what was under way on the one before is lost, and goes again.
+/* There is a new link to @peer: frames under way on the one before are lost, and are sent
+ * again.
  */
 void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 
-/* Lets time pass; to be called no later than replica_next(), and whenever before acting on a
+/* Lets time pass; to be called no later than replica_next(), and always before acting on a
  * deadline. */
 void replica_run(struct replica *r, struct boot_time now);
 struct boot_time replica_next(const struct replica *r);
 
-/* Sends and writes what gathered; at the end of each iteration of the loop. */
+/* Sends and writes what has gathered; at the end of each iteration of the loop. */
 void replica_flush(struct replica *r, struct boot_time now);
 
 /* The time as the last call brought it. */
@@ -196,37 +198,37 @@ enum replica_priority {
         REPLICA_URGENT,
 };
 
-/* Bytes of commands that may wait, here or for the leader's word. */
+/* Bytes of commands that may wait, here or for the leader's acknowledgement. */
 #define REPLICA_QUEUED_MAX ((size_t) 64 << 20)
 
-/* Hands commands to the leader's next entry. They come back through `apply`, or never: a
+/* Proposes commands for the leader's next entry. They come back through `apply`, or never: a
  * proposal made in term T that was not applied before the first entry of a later term never
- * will be; while its term lasts it is sent until the leader has it. Returns 0; -ENOTCONN: no
+ * will be. While its term lasts, it is sent until the leader has it. Returns 0; -ENOTCONN: no
  * leader is known; -ENOBUFS: too much waits, here or at the leader; -ENOMEM. */
 must_check_ int replica_propose(struct replica *r, const void *commands, size_t n,
                                 enum replica_priority priority);
 
-/* Asks for a linearizable read; read_at() follows, perhaps at once, or never when the leader is
- * lost: ask again after `changed`. */
+/* Requests a linearizable read; read_at() follows, perhaps at once, or never if the leader is
+ * lost: then request again after `changed`. */
 void replica_read(struct replica *r, uint64_t id);
 
-/* Forgets those of our reads that are not @wanted any more: without a leader none is answered.
+/* Drops our reads that are not @wanted any more; without a leader none is answered.
  */
 void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg);
 
-/* Counts the reads that are not answered, those of others too; walks them. */
+/* Counts the unanswered reads, including those of others; walks them. */
 size_t replica_n_reads(const struct replica *r);
 
-/* Lease time (base/clock.h), as this replica knows it; on followers a guess of tens of
- * milliseconds. */
+/* Lease time (base/clock.h), as this replica knows it; on followers an estimate that is
+ * accurate to tens of milliseconds. */
 struct lease_time replica_lease_time(const struct replica *r, struct boot_time now);
 
 /* Leader: when it will be @t if all goes well; others: BOOT_TIME_NEVER. */
 struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
                                     struct boot_time now);
 
-/* Leader only: can the core accept renewals right now, so that a deadline that has passed is
- * the holder's doing? */
+/* Leader only: whether the core can accept renewals right now, so that a deadline that has
+ * passed is the holder's fault. */
 bool replica_healthy(const struct replica *r, struct boot_time now);
 
 /* Leader only: asks another replica to take over, for a quick stop. Returns whether one was
@@ -257,21 +259,20 @@ enum {
         REPLICA_E_NOT_STARTED, /* too few voters have ever started */
 };
 
-/* Asks the leader, whoever that is, for a change of the members; changed_members() follows,
- * unless the question or the answer is lost. @request is not 0; @address is for those that need
- * one. */
+/* Requests a change of the members from the leader; changed_members() follows, unless the
+ * request or the answer is lost. @request is not 0; @address is for changes that need one. */
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
 
-/* As of which entry, committed, @id is no member: it may be notified. 0: it is one, or we are
- * none ourselves. */
+/* The committed entry as of which @id is not a member, so that it may be notified. 0: it is
+ * one, or we are not one ourselves. */
 uint64_t replica_removed(const struct replica *r, uint64_t id);
 
 /* Takes a snapshot soon, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);
 
 struct replica_status replica_status(const struct replica *r);
-/* Of that, what is asked with each request. */
+/* Parts of that, for code that needs them with each request. */
 uint64_t replica_term(const struct replica *r);
 uint64_t replica_applied(const struct replica *r);
 bool replica_learns(const struct replica *r);
@@ -287,7 +288,7 @@ uint64_t replica_lag(const struct replica *r, uint64_t id);
 /* A snapshot of another replica is on its way into our state. */
 bool replica_installs(const struct replica *r);
 
-/* What log and snapshot take on the disk; adds up every file of the log. */
+/* The size of log and snapshot on the disk; adds up every file of the log. */
 uint64_t replica_disk_bytes(const struct replica *r);
 
 /* The replicas as configured now: calls @fn for each. */

@@ -36,8 +36,8 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
                  nsec_t timeout);
 /* The replica's answer. */
 void changes_answered(struct changes *c, uint64_t request, int outcome);
-/* Member @id, we, was removed: whoever asked us for it is answered; no other replica will
- * notify us. */
+/* Member @id, this replica, was removed: answers the requests for that, since no other replica
+ * will notify us. */
 void changes_removed(struct changes *c, uint64_t id);
 void changes_run(struct changes *c, struct boot_time now);
 struct boot_time changes_next(const struct changes *c);

@@ -26,7 +26,7 @@ struct core;
 struct core_config {
         uint64_t cluster_id, member_id;
         nsec_t min_ttl; /* shorter TTLs are raised to it */
-        nsec_t timeout; /* of a request that cannot be brought through */
+        nsec_t timeout; /* of a request that cannot be committed */
         size_t max_txn_ops;
         enum lease_tie lease_tie;
         uint64_t quota;       /* bytes of keys and values; past it NOSPACE is raised; 0: none */
@@ -42,9 +42,9 @@ struct core_config {
 /* A command on its way through the log. */
 struct core_write {
         void (*done)(struct core_write *w, struct status st, struct view reply);
-        /* Who has to know how it ended, also when nobody waits any more: called at the deadline
-         * instead, once, where it may still be applied. `done` follows when that is known.
-         * NULL: a deadline is the end. */
+        /* For owners that have to know the outcome even when nobody waits any more: called once
+         * at the deadline, instead of `done`, if the command may still be applied. `done`
+         * follows when the outcome is known. NULL: `done` is called at the deadline. */
         void (*overdue)(struct core_write *w);
         /* The core's own. */
         RB_ENTRY(core_write) by_seq;
@@ -54,10 +54,10 @@ struct core_write {
         const struct cmd_user *user; /* borrowed until `done`; NULL: the core itself */
         struct buf body;
         struct boot_time deadline;
-        /* Refused while somebody may read from a cache what it changes: it waits. */
+        /* Refused while clients may have in a cache what it changes: it waits. */
         TAILQ_ENTRY(core_write) next_waiting;
-        uint64_t waits_for;        /* the range of which the terms end last; 0: for none */
-        struct boot_time again_at; /* these have ended by then */
+        uint64_t waits_for;        /* the range whose terms end last; 0: none */
+        struct boot_time again_at; /* the terms have ended by then */
 };
 
 /* A wait for the moment from which a local read is linearizable. */
@@ -75,10 +75,11 @@ struct core_renewal {
         void (*done)(struct core_renewal *rn, struct status st, int64_t ttl_ms);
         STAILQ_ENTRY(core_renewal) next;
         int64_t lease;
-        /* Instead of the id, which is then the core's; empty: none. The caller's, until `done`.
+        /* Instead of the id, which the core then fills in; empty: none. Owned by the caller
+         * until `done`.
          */
         ProtobufCBinaryData name;
-        uint32_t slot;            /* a guess of where the lease is; where it was when it came */
+        uint32_t slot;            /* where the lease was when the renewal came; a hint */
         struct boot_time came_at; /* its term begins no earlier */
         struct core_read read;    /* for a lease that this replica does not know (yet) */
         struct core *core;
@@ -115,8 +116,8 @@ struct core_owner {
 void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata);
 void core_attach(struct core *c, struct replica *r);
 
-/* What this replica says of itself in MemberList; proposed once there is a leader, and again if
- * it changed. */
+/* What this replica publishes about itself in MemberList; proposed once there is a leader, and
+ * again if it has changed. */
 must_check_ int core_set_member(struct core *c, const char *name, const char *client_urls);
 
 struct state *core_state(struct core *c);
@@ -130,22 +131,21 @@ void core_each_peer(const struct core *c,
                     void *arg);
 /* A random lease id that is free as far as this replica knows. */
 int64_t core_new_lease_id(struct core *c);
-/* True while a command that removes many keys is half done: nobody may be shown the state, and
- * nobody's request be taken. Between two commands of an entry all is well. Borrowed, as long as
- * the core. */
+/* True while a command that removes many keys is half applied: then nobody may be shown the
+ * state, and no request may be taken. Between two commands of an entry it is false. Borrowed,
+ * as long as the core. */
 const bool *core_busy(const struct core *c);
 
 struct boot_time core_now(const struct core *c); /* as the last call brought it */
-/* Where that is kept; borrowed, as long as the core. */
+/* A pointer to it; borrowed, as long as the core. */
 const struct boot_time *core_clock(const struct core *c);
 
-/* What has happened here since the start, for people who look after it. */
+/* For metrics: what has happened here since the start. */
 struct core_counts {
-        uint64_t writes_failed; /* commands that were not brought through, or may not have been
-                                 */
-        uint64_t reads_failed;  /* that did not become linearizable in time */
+        uint64_t writes_failed;   /* commands that were not applied, or may not have been */
+        uint64_t reads_failed;    /* that did not become linearizable in time */
         struct histogram batches; /* renewals in one command (histogram_sizes) */
-        /* What was left of the term when a renewal came, in thousandths of its TTL. */
+        /* How much of the term was left when a renewal came, in thousandths of its TTL. */
         struct histogram left; /* (core_left_shape) */
 };
 extern const struct histogram_shape core_left_shape;
@@ -164,10 +164,10 @@ size_t core_n_writes(const struct core *c);
  * itself and elsewhere 0. */
 uint64_t core_peer_lag(const struct core *c, uint64_t id);
 
-/* Nothing where the owner does not say. */
+/* Zeroes if the owner does not provide it. */
 struct core_link core_link(const struct core *c, uint64_t peer);
 
-/* When the nearest deadline of a lease comes, as far as is known; LEASE_TIME_NEVER: none. */
+/* The nearest known deadline of a lease; LEASE_TIME_NEVER: none. */
 struct lease_time core_next_deadline(struct core *c);
 
 struct lease_time core_lease_time(const struct core *c);
@@ -179,8 +179,8 @@ void core_header(const struct core *c, Pb__ResponseHeader *h);
 #define CORE_WRITES_MAX 100000
 #define CORE_WRITE_BYTES_MAX ((size_t) 512 << 20)
 
-/* Sends a command; @body is copied, @user borrowed until `done`. A leader change is survived:
- * what provably was not applied is proposed again. @timeout 0: the default. Returns 0;
+/* Sends a command; @body is copied, @user borrowed until `done`. It survives a leader change: a
+ * command that provably was not applied is proposed again. @timeout 0: the default. Returns 0;
  * -ENOBUFS: too many requests; -ENOSPC: no room for what grows; or -ENOMEM. On failure `done`
  * is not called. */
 must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
@@ -190,33 +190,34 @@ must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type t
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
 void core_renew(struct core *c, struct core_renewal *rn);
 
-/* False until a first read of this life has been confirmed: what is here may be as old as the
- * moment in which the process before ended. */
+/* False until a first read of this life has been confirmed: until then the state may be as old
+ * as the end of the previous process. */
 bool core_caught_up(const struct core *c);
 
-/* Cache leases (state/cached.h). Asks for a term on [@q->key, @q->range_end) for this life of
- * this replica; the answer to @w is a CacheTerm, and the state is as it was given then. As
- * core_write(). */
+/* Cache leases (state/cached.h). Requests a term on [@q->key, @q->range_end) for this life of
+ * this replica; the answer to @w is a CacheTerm, and when it comes the state is that in which
+ * the term was given. As core_write(). */
 must_check_ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
                            Pb__CacheTerm *q, nsec_t timeout);
-/* Nobody has a term of this life on that range any more. Losing it is allowed. */
+/* No holder has a term of this life on that range any more. Losing this message is allowed. */
 void core_uncache(struct core *c, uint64_t serial);
-/* Until when this life has given terms on @r; 0: it has given none. */
+/* The end of the terms that this life has given on @r; 0: it has given none. */
 struct lease_time core_cached_until(const struct core *c, const struct cached_range *r);
 
-/* Takes a read back; `done` will not be called. */
+/* Withdraws a read; `done` will not be called. */
 void core_read_cancel(struct core *c, struct core_read *rd);
 
-/* Time: expiry, batch windows, timeouts. Call no later than core_next(), after replica_run().
+/* Does what is due: expiry, batch windows, timeouts. Call no later than core_next(), after
+ * replica_run().
  */
 void core_run(struct core *c, struct boot_time now);
 struct boot_time core_next(struct core *c);
 
-/* Changes the members; `done` comes, whatever happens. */
+/* Changes the members; `done` is called in any case. */
 void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
 
-/* May so many bytes be added? Where not, the alarm is raised: a look that saves the log's time,
- * as it is asked again where the command is applied. */
+/* Whether @bytes more may be added; if not, raises the alarm. This only spares the log, since
+ * it is checked again where the command is applied. */
 bool core_room(struct core *c, size_t bytes);
 
 /* An id for a new member. */
@@ -225,10 +226,11 @@ uint64_t core_new_member_id(struct core *c);
 /* Asks the named voter to lead. */
 struct status core_move_leader(struct core *c, uint64_t member);
 
-/* Another number whenever a snapshot replaced the state: what was borrowed from it is gone. */
+/* A number that changes whenever a snapshot replaces the state: anything borrowed from the old
+ * one is gone. */
 uint64_t core_installs(const struct core *c);
 
-/* Writes a snapshot now, which lets old parts of the log go. */
+/* Writes a snapshot now, so that old parts of the log can be removed. */
 void core_take_snapshot(struct core *c);
 
 /* Hands gathered renewals to the replica; before replica_flush(). */

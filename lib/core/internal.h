@@ -23,7 +23,7 @@
 RB_HEAD(core_writes, core_write);
 RB_HEAD(core_reads, core_read);
 
-/* A state beside ours: read in, or to be freed. */
+/* A state beside ours: being loaded, or to be freed. */
 struct aside {
         STAILQ_ENTRY(aside) next;
         struct state state;
@@ -111,22 +111,23 @@ uint64_t core_term(const struct core *c);
 
 void core_write_finish(struct core *c, struct core_write *w, struct status st,
                        struct view reply);
-/* It was not applied, or may not have been. */
+/* The command was not applied, or may not have been. */
 void core_write_fail(struct core *c, struct core_write *w, struct status st);
 /* The first of them, if there is one: the core ends. */
 void core_write_stop_first(struct core *c);
 /* NULL: nobody waits for it. */
 struct core_write *core_write_find(struct core *c, uint64_t seq);
-/* Once more, as if for the first time; what fails ends it. */
+/* Proposes it again, as if for the first time; a failure ends it. */
 void core_write_again(struct core *c, struct core_write *w);
-/* What was proposed in vain goes to the leader of today; from the first on. */
+/* Proposes to the present leader the commands that were proposed in vain; from the first one
+ * on. */
 void core_writes_repropose_all(struct core *c);
 void core_writes_repropose(struct core *c);
-/* Entries were skipped by a snapshot: tells of some of those that may have been in them. */
+/* A snapshot has skipped entries: ends some of the commands that may have been in them. */
 void core_writes_tell_lost(struct core *c);
 /* An entry of @term is applied. */
 void core_writes_term(struct core *c, uint64_t term);
-/* Ends those whose deadline has passed, *@left of them. */
+/* Ends commands whose deadline has passed, at most *@left of them. */
 void core_writes_time_out(struct core *c, size_t *left);
 
 /* ---- caches.c ---- */
@@ -134,7 +135,7 @@ void core_writes_time_out(struct core *c, size_t *left);
 /* @w was refused, because of @wait: it is proposed again. */
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait);
 void core_write_waits_no_more(struct core *c, struct core_write *w);
-/* Proposes again what need not wait any more. */
+/* Proposes again the commands that need not wait any more. */
 void core_waiting_run(struct core *c);
 
 /* ---- reads.c ---- */
@@ -146,28 +147,29 @@ void core_reads_serve(struct core *c, uint64_t applied);
 /* Read @id is linearizable once @index is applied. */
 void core_reads_at(void *core, uint64_t id, uint64_t index);
 void core_reads_time_out(struct core *c, size_t *left);
-/* The first read brings us as far as the others were at our start. */
+/* Starts the first read, which shows how far the others were when we started. */
 void core_reads_catch_up(struct core *c);
 
 /* ---- renewals.c ---- */
 
 /* It is @now at least. */
 void core_pass_time(struct core *c, struct boot_time now);
-/* Those that wait go to the log. */
+/* Proposes the waiting renewals. */
 void core_renewals_send(struct core *c);
 
 /* ---- expiry.c ---- */
 
-/* A command of our own, for whose end nobody waits. */
+/* Proposes a command of our own, whose outcome nobody waits for. */
 must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 void core_expire(struct core *c);
 void core_tell_time(struct core *c);
-/* Tells the owner what expires in @cmd. Returns false when *@left did not last. */
+/* Reports to the owner the leases that expire in @cmd. Returns false if *@left was not
+ * enough. */
 must_check_ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term,
                                      size_t *left);
 
 /* ---- apply.c ---- */
 
-/* Returns false when *@left did not last. */
+/* Returns false if *@left was not enough. */
 must_check_ bool core_free_gone(struct core *c, size_t *left);
 void core_drop_loaded(struct core *c);

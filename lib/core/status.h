@@ -16,8 +16,8 @@ const char *status_code_name(enum rpc_code code);
 
 #define STATUS_PRINTED 160
 
-/* As Go prints an error of gRPC: etcd tells so why a watch is canceled, and its clients look
- * for the very text, to log in again for example. */
+/* Formats a gRPC error as Go does: etcd reports in this form why a watch is canceled, and its
+ * clients look for exactly this text, for example to log in again. */
 void status_print(struct status st, char out[STATUS_PRINTED]);
 
 /* Of a negative pb_unpack(). */

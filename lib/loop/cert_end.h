@@ -17,8 +17,8 @@ struct cert_end {
         cert_end_fn fn;
 };
 
-/* Looks at once, then once a day. */
+/* Checks at once, then once a day. */
 void cert_end_start(struct cert_end *e, struct loop *l, const struct tls *tls, cert_end_fn fn);
 
-/* Looks now: it has been read again. */
+/* Checks now: the certificate has been reloaded. */
 void cert_end_run(struct cert_end *e);

@@ -7,8 +7,8 @@
  * still in suspend. CLOCK_BOOTTIME is CLOCK_MONOTONIC plus the time asleep, so the difference
  * of the two, which no slew changes, is what the raw clock lacks (clock_gettime(2)).
  *
- * This clock cannot be waited for (timerfd_create(2)), and other programs do not read it. For
- * both purposes there is CLOCK_BOOTTIME, by the functions below. Per thread: no lock, no shared
+ * Timers cannot wait on this clock (timerfd_create(2)), and other programs do not read it. For
+ * both purposes the functions below convert to CLOCK_BOOTTIME. Per thread: no lock, no shared
  * state.
  */
 #pragma once
@@ -20,36 +20,37 @@
 
 struct boot_time boot_now(void);
 
-/* The same for a third of the cost, for how long pieces of work take: what was slept since
- * boot_now() looked last, it does not see. */
+/* The same at a third of the cost, for measuring how long pieces of work take: it does not
+ * include time asleep since the last boot_now(). */
 struct boot_time boot_glance(void);
 
-/* Whether @t is ahead, for who asks a million times a second: true costs one clock for as long
- * as it would be at any rate at which CLOCK_BOOTTIME may go; the others are looked at when not.
- * After a suspend it is as right as boot_now(). Zeroed at first; of one thread at a time. */
+/* Whether @t is ahead, for callers that ask a million times a second: reads only one clock as
+ * long as the answer would be true at any rate at which CLOCK_BOOTTIME may run, and all of them
+ * otherwise. After a suspend it is as correct as boot_now(). Zeroed at first; for one thread at
+ * a time. */
 struct boot_ahead {
         struct boot_time of; /* what `until` is about */
         nsec_t until;        /* of CLOCK_BOOTTIME: true before that */
 };
 bool boot_is_ahead(struct boot_ahead *a, struct boot_time t);
 
-/* A descriptor that is readable from about @when on (timerfd_create(2)): rather
- * after than before, at the rate at which CLOCK_BOOTTIME goes now. If that changes, it is early
- * or late by as much; so code that waits long arms it again when boot_rate() has moved. Owned
- * by the caller; or a negative errno. BOOT_TIME_NEVER: disarmed. */
+/* A descriptor that is readable from about @when on (timerfd_create(2)): rather after than
+ * before, at the present rate of CLOCK_BOOTTIME. If the rate changes, it is early or late
+ * accordingly; so code that waits long arms it again when boot_rate() has changed. Owned by the
+ * caller; or a negative errno. BOOT_TIME_NEVER: disarmed. */
 must_check_ int boot_timer_new(void);
 void boot_timer_arm(int fd, struct boot_time when);
 
-/* CLOCK_BOOTTIME's rate by ours, of late; 1 where the date is not being mended. */
+/* The recent rate of CLOCK_BOOTTIME by this clock; 1 while the date is not being slewed. */
 double boot_rate(void);
 
-/* For other programs, which read CLOCK_BOOTTIME: what that was or will be at @t, in
- * microseconds. Where the rate is not 1, it is rather too early for what lies ahead. @t 0 stays
- * 0: there is none.
+/* For other programs, which read CLOCK_BOOTTIME: its value at @t, in microseconds. If the rate
+ * is not 1, the value for an instant that is ahead is rather too early. 0, for no instant,
+ * stays 0.
  */
 int64_t boot_usec(struct boot_time t);
 
-/* In which CLOCK_BOOTTIME is what it is here: the inode of /proc/self/ns/time
+/* The time namespace, which CLOCK_BOOTTIME depends on: the inode of /proc/self/ns/time
  * (time_namespaces(7)); 0: unknown. */
 uint64_t boot_namespace(void);
 
@@ -64,7 +65,7 @@ struct boot_clock {
         void (*read)(struct clock_reading *ret);
         bool started;
         nsec_t asleep;               /* since boot */
-        nsec_t last;                 /* what was said; it is never less afterwards */
+        nsec_t last;                 /* the latest value returned; it never goes back */
         struct clock_reading marked; /* where the rate is measured from */
         double rate;
 };

@@ -10,7 +10,7 @@ struct dial_ops {
         /* Connected, and TLS agreed; the stream is the owner's from now on, with ops of its
          * own, of which on_open is not called: this is it. */
         void (*connected)(struct stream *s, void *userdata);
-        /* None of them leads anywhere; @why is for a person, of the last one. */
+        /* No address could be connected; @why, for a person, is the reason of the last one. */
         void (*failed)(const char *why, void *userdata);
 };
 
@@ -41,11 +41,12 @@ void dial_init(struct dial *d, struct loop *l, struct resolver *rv, const struct
 void dial_start(struct dial *d, const struct url *u, struct tls *tls);
 void dial_stop(struct dial *d);
 bool dial_is_trying(const struct dial *d);
-/* Inside of failed(): the last one is there, and TLS could not be agreed on. */
+/* Inside of failed(): the last address accepted the connection, but the TLS handshake
+ * failed. */
 bool dial_was_refused(const struct dial *d);
-/* Somebody has accepted a connection, and TLS is being agreed on. */
+/* A connection was accepted, and the TLS handshake is under way. */
 bool dial_is_greeting(const struct dial *d);
 
-/* How long to wait for one of @n addresses before the next one is tried beside it: 250 ms
- * (RFC 8305, section 5), less where many are to be tried within a second. */
+/* How long to wait for one of @n addresses before the next one is tried, too: 250 ms (RFC 8305,
+ * section 5), less if there are many, so that all are tried within a second. */
 nsec_t dial_delay(size_t n);

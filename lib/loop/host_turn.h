@@ -1,8 +1,8 @@
 /*
- * Whose turn it is on this host: what programs that share one lease, which is the host's, do
- * one at a time. An address of the abstract namespace (unix(7)) is one program's until it lets
- * it go, or dies; those who wait are connected to it, and hear the end. It is one for all who
- * are in one network namespace (network_namespaces(7)), and for no others.
+ * Turns among the programs of this host that share the host's lease, for work that they do one
+ * at a time. A program binds an address of the abstract namespace (unix(7)) and has the turn
+ * until it closes it, or dies; programs that wait are connected to that address, and notice its
+ * end. Turns are per network namespace (network_namespaces(7)).
  */
 #pragma once
 
@@ -10,7 +10,8 @@
 
 #include "loop/loop.h"
 
-/* Two names of one hash wait for each other, which does no harm. Returns its length. */
+/* Two names with the same hash wait for each other, which does no harm. Returns the length of
+ * the address. */
 socklen_t host_turn_address(int64_t lease, const char *name, struct sockaddr_un *ret);
 
 /* Embedded. Zeroed, or after host_turn_end(), there is none. */
@@ -26,8 +27,8 @@ struct host_turn {
         void (*fn)(struct host_turn *h); /* it is ours */
 };
 
-/* Waits for it; @fn comes from the loop, never from in here. */
+/* Waits for the turn; @fn is called from the loop, never from in here. */
 void host_turn_begin(struct host_turn *h, struct loop *l, int64_t lease, const char *name,
                      void (*fn)(struct host_turn *h));
-/* Lets it go, or waits no more; may have ended already. */
+/* Gives the turn up, or stops waiting; may have ended already. */
 void host_turn_end(struct host_turn *h);

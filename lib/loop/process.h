@@ -1,8 +1,8 @@
 /*
  * What this process takes of the machine (proc(5)): some 20 us, however much that is.
  *
- * Only descriptors are counted one by one by kernels before Linux 6.2, at 2 us each. So of a
- * process that has very many, only those that are not clients are counted, and that rarely.
+ * Kernels before Linux 6.2 make us count descriptors one by one, at 2 us each. So in a process
+ * that has very many, only those that are not clients' are counted, and rarely.
  */
 #pragma once
 
@@ -23,6 +23,6 @@ struct process_look {
         uint64_t other_fds; /* that are not clients', as last counted */
 };
 
-/* Fills what can be found out; the rest is 0. @clients: how many descriptors are those of
+/* Fills in what can be found out; the rest is 0. @clients: how many descriptors are those of
  * clients. */
 void process_look(struct process_look *l, uint64_t clients, struct process_usage *ret);

@@ -1,8 +1,8 @@
 /*
  * Resolves names to addresses, without stopping the loop: numeric ones at once, others in a
  * worker's thread (getaddrinfo(3)). The last address of a name is kept, and is the answer when
- * DNS does not answer within a moment, or only with errors; a late answer of DNS counts from
- * the next question on.
+ * DNS does not answer within a moment, or only with errors; a late answer of DNS counts for the
+ * next query.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ struct inet_addresses {
         size_t n;
 };
 
-/* Where @u is, which stands for a socket of this host. */
+/* The address of @u, which stands for a socket of this host. */
 void inet_address_local(const struct url *u, struct inet_address *ret);
 
 bool inet_address_is(const struct inet_address *a, const struct inet_address *b);
@@ -48,8 +48,8 @@ DEFINE_CLEANUP(struct resolver *, resolver_free)
 must_check_ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
                         struct resolve_query **ret);
 
-/* Somebody knows where @u was: a numeric address, which is kept until DNS says something. What
- * is none is nothing. */
+/* Tells the resolver the last known numeric address of @u, which it keeps until DNS answers.
+ * Ignored if @at is not numeric. */
 void resolver_know(struct resolver *rv, const struct url *u, const struct url *at);
 
 /* @targets: host:port of each record, joined by commas, in the order in which RFC 2782 wants
@@ -60,5 +60,6 @@ typedef void (*resolve_srv_fn)(int r, const char *targets, void *userdata);
 must_check_ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn,
                             void *userdata, struct resolve_query **ret);
 
-/* @fn will not be called. Before the resolver goes. Accepts NULL; returns NULL. */
+/* @fn will not be called. Must be called before the resolver is freed. Accepts NULL; returns
+ * NULL. */
 struct resolve_query *resolve_cancel(struct resolve_query *q);

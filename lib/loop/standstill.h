@@ -7,8 +7,8 @@
  *     that finds it wrong (timerfd_create(2), TFD_TIMER_CANCEL_ON_SET);
  *   - the machine has another generation id: the kernel reports that in an event (Linux 6.10).
  *
- * Each may also happen without a pause, so it is a reason to ask, not an answer. Costs nothing
- * while nothing happens.
+ * Each may also happen without a pause, so it is a reason to ask the core, not an answer. Costs
+ * nothing while nothing happens.
  */
 #pragma once
 
@@ -19,10 +19,10 @@ struct standstill {
         struct loop_io date, machine; /* their descriptors are ours; -1: there is none */
 };
 
-/* Calls @fn at each sign. What cannot be listened to is gone without. */
+/* Calls @fn at each sign. A sign that cannot be listened to is left out. */
 void standstill_start(struct standstill *s, struct loop *l,
                       void (*fn)(struct standstill *s, const char *sign));
 void standstill_stop(struct standstill *s); /* may not have been started */
 
-/* Does a kernel event, as it comes, tell of another generation id? */
+/* Whether a kernel event, as received, reports another generation id. */
 bool standstill_is_sign(const char *event, size_t len);

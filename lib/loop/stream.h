@@ -1,10 +1,10 @@
 /*
  * Connections and listeners, plain or TLS, on the loop: of TCP, and of sockets of this host.
  *
- * A stream reads as the bytes come and writes at the end of the loop's iteration, in one go. It
- * ends by itself only through on_close; whoever owns it calls stream_free(), also from inside
- * its own callbacks. Peers that vanish without a word are noticed by TCP_USER_TIMEOUT and
- * keep-alive probes (tcp(7)).
+ * A stream reads as bytes arrive and writes at the end of the loop's iteration, in one go. It
+ * ends by itself only through on_close; its owner calls stream_free(), also from inside its own
+ * callbacks. Peers that vanish silently are noticed by TCP_USER_TIMEOUT and keep-alive probes
+ * (tcp(7)).
  */
 #pragma once
 
@@ -19,12 +19,13 @@
 struct stream;
 
 struct stream_ops {
-        /* One of many, which nothing waits for: it reads and writes a piece when its turn
-         * comes, see loop_share(). Else the loop serves it at once, and more of it at a time.
+        /* One of many, which nothing urgent waits for: it reads and writes a piece when its
+         * turn comes, see loop_share(). Otherwise the loop serves it at once, and in larger
+         * pieces.
          */
         bool patient;
-        /* What one of many, who speaks HTTP/1.1 without TLS where there is TLS, is sent as it
-         * is before it is closed; NULL: nothing. */
+        /* The text that a patient stream sends, before it is closed, to a client that speaks
+         * HTTP/1.1 without TLS on a TLS port; NULL: nothing. */
         const char *not_tls;
         /* For loop_lap(): what is at the other end, such as "a client"; NULL: "a stream". */
         const char *what;
@@ -32,12 +33,12 @@ struct stream_ops {
         void (*on_open)(struct stream *s);
         /* Bytes; borrowed for the call. */
         void (*on_data)(struct stream *s, struct view data);
-        /* May append to @tx, which is empty, what there is to send next, a few 100 KiB at most.
-         * NULL: stream_tx() is all. */
+        /* May append to @tx, which is empty, the next data to send, a few 100 KiB at most.
+         * NULL: there is only stream_tx(). */
         void (*on_fill)(struct stream *s, struct buf *tx);
-        /* The other side sends no more (shutdown(2), SHUT_WR), and may still read: true keeps
-         * the stream, to be written to and closed. Else, and with NULL, that is the end of it.
-         * Asked again when it is read from again. Not with TLS. */
+        /* The other side sends no more (shutdown(2), SHUT_WR), but may still read: true keeps
+         * the stream open for writing. Otherwise, and with NULL, the stream ends. Called again
+         * when the stream is read from again. Not with TLS. */
         bool (*on_end)(struct stream *s);
         /* The connection is gone; @why is for a person. Once, and not after stream_free(). */
         void (*on_close)(struct stream *s, const char *why);
@@ -65,28 +66,28 @@ void *stream_userdata(const struct stream *s);
 /* What waits to be sent; append, then stream_kick(). */
 struct buf *stream_tx(struct stream *s);
 
-/* How many bytes the other side has not acknowledged: those, and what the kernel has of them
- * (tcp(7), SIOCOUTQ). A system call. */
+/* How many bytes the other side has not acknowledged: those that wait here, and those in the
+ * kernel (tcp(7), SIOCOUTQ). Costs a system call. */
 size_t stream_unsent(const struct stream *s);
 
-/* A patient one shares the loop as one of these from now on, see loop_share(); borrowed. */
+/* A patient stream is a member of @group from now on, see loop_share(); borrowed. */
 void stream_set_group(struct stream *s, struct loop_group *group);
 
-/* Asks for a flush at the end of this iteration; on_fill is asked first. */
+/* Requests a flush at the end of this iteration; on_fill is called first. */
 void stream_kick(struct stream *s);
-/* At once, as far as it can be written now: for who does not return to the loop. Not from
+/* Writes at once as much as possible, for callers that do not return to the loop. Not from
  * inside a callback. */
 void stream_flush(struct stream *s);
 
-/* Reads no more, or goes on. Only while something waits to be sent: an end of the connection
- * that is not noticed by reading is noticed by writing. */
+/* Stops reading, or goes on. Use it only while data waits to be sent: then the end of the
+ * connection, which is not noticed by reading, is noticed by writing. */
 void stream_pause(struct stream *s, bool paused);
 bool stream_paused(const struct stream *s);
 
 /* Sends what waits, then closes (on_close is called). */
 void stream_close_after_tx(struct stream *s);
-/* The same where that is all there is to say: with TLS the other side is told so, and can tell
- * it from an end in the middle (close_notify, RFC 8446, 6.1). */
+/* The same when everything has been sent: with TLS the other side is told so, and can
+ * distinguish it from a truncation (close_notify, RFC 8446, 6.1). */
 void stream_end_after_tx(struct stream *s);
 
 /* "[::1]:2379", the other side; of a socket of this host "unix:4711", the process there, or
@@ -96,11 +97,11 @@ const char *stream_peer(const struct stream *s);
 /* The address, without a port, that we reach the other side from; "" while unknown. */
 void stream_source(const struct stream *s, char *out, size_t size);
 
-/* The other side has accepted it, and TLS is being agreed on. */
+/* The other side has accepted the connection, and the TLS handshake is under way. */
 bool stream_is_greeting(const struct stream *s);
 
-/* Inside of on_close: whether TLS could not be agreed on, for a reason; who merely went gave
- * none. */
+/* Inside of on_close: whether the TLS handshake failed for a stated reason, and not because the
+ * other side closed the connection. */
 bool stream_was_refused(const struct stream *s);
 
 /* Whether it is TLS. */
@@ -131,9 +132,9 @@ typedef void (*listener_fn)(int fd, void *userdata);
 must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
                              listener_fn fn, void *userdata);
 
-/* Leaves @n descriptors for others: a connection that would take one of the last is closed at
- * once. However that is: while no more can be accepted, the listener rests for a moment, and
- * says so in the log. */
+/* Leaves @n descriptors for others: a connection that would take one of the last @n is closed
+ * at once. In any case, while no more can be accepted, the listener pauses for a moment, and
+ * logs that. */
 void listener_set_reserve(struct listener *l, unsigned n);
 uint16_t listener_port(const struct listener *l); /* 0: it has none */
 struct listener *listener_free(struct listener *l);

@@ -19,20 +19,21 @@ struct tls_files {
         const char *ca;      /* PEM bundle; NULL: the system's */
         bool verify_clients; /* server: refuse a client without a certificate that `ca` signed
                               */
-        bool any_name;       /* client: whose certificate it is, is for the caller to look at */
+        bool any_name;       /* client: the caller checks whose certificate it is */
         bool http2;          /* ALPN "h2" */
-        const char *crl; /* PEM or DER; NULL: none. Then there must be one of whoever signed the
-                            other side's certificate; one that is out of date counts, too */
-        const char *names;  /* joined by commas: common names of which the other side's
-                               certificate has one; NULL: any */
-        const char *hosts;  /* the same of what it is issued for */
+        const char *crl;   /* PEM or DER; NULL: none. If set, it must have a list of the CA that
+                              signed the other side's certificate; a list that is out of date
+                              counts, too */
+        const char *names; /* joined by commas: common names of which the other side's
+                              certificate has one; NULL: any */
+        const char *hosts; /* the same for hosts: it must be issued for one */
         const char *suites; /* cipher suites, by their names in RFCs, joined by commas; NULL: as
                                OpenSSL has them */
         enum tls_version oldest, newest;
-        const char *made_for;    /* no cert: one that is made now, and signed by itself, for
-                                    these hosts, joined by commas; NULL: none */
+        const char *made_for; /* without `cert`: make a self-signed certificate for these hosts,
+                                 joined by commas; NULL: none */
         unsigned made_for_years; /* how long that is good */
-        bool anybody;            /* client: whoever it is that answers */
+        bool anybody;            /* client: accept any certificate */
 };
 
 struct tls_error {
@@ -48,7 +49,7 @@ must_check_ int tls_new_server(struct tls **ret, const struct tls_files *f,
 must_check_ int tls_new_client(struct tls **ret, const struct tls_files *f,
                                struct tls_error *err);
 
-/* Puts @fresh in the place of what @t was, for connections from now on; frees the rest. */
+/* Makes @t what @fresh is, for new connections; frees the old content. */
 void tls_replace(struct tls *t, struct tls *fresh);
 
 /* Whether the name in a server's certificate is left to the caller. */
@@ -67,17 +68,19 @@ const char *tls_end_text(const struct tls *t, int64_t now_s, int within_days,
 /* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
 struct ssl_st *tls_connection(const struct tls *t);
 
-/* The beginning of what a client says first: the head of a record, and of its ClientHello. */
+/* How many of a client's first bytes are needed: the head of a record, and of its
+ * ClientHello. */
 #define TLS_HELLO_HEAD 9
-/* Whether it is one of a size that a client may have: OpenSSL makes room for 128 KiB as soon as
- * one says that so much follows. What is no TLS is left for OpenSSL to name. */
+/* Whether the ClientHello has an acceptable size: OpenSSL allocates 128 KiB as soon as one
+ * announces as much. Bytes that are not TLS are left for OpenSSL to report. */
 bool tls_hello_fits(const uint8_t head[static TLS_HELLO_HEAD]);
-/* Whether its @n bytes are rather those of HTTP without TLS: the name of a method. */
+/* Whether the @n bytes look like HTTP without TLS: they begin with the name of a method. */
 bool tls_is_http(const uint8_t *head, size_t n);
 
 /* What OpenSSL says of its last failure, for a person; takes its errors. */
 const char *tls_reason(void);
-/* The same of a handshake: what is wrong with the other side's certificate, where that is it.
+/* The same for a handshake; if the other side's certificate is the reason, what is wrong with
+ * it.
  */
 const char *tls_why(const struct ssl_st *ssl);
 

@@ -23,8 +23,8 @@ struct worker_job {
 
 must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thread_name);
 
-/* Finishes the jobs that were submitted, joins the thread, and drops what was not handed back.
- * Accepts NULL; returns NULL. */
+/* Finishes the jobs that were submitted, joins the thread, and drops jobs that were not handed
+ * back. Accepts NULL; returns NULL. */
 struct worker *worker_free(struct worker *w);
 
 /* As worker_free(), for jobs that nobody waits for: a job that runs now is not waited for, and

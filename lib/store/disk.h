@@ -32,33 +32,32 @@ struct disk_ops {
         int (*list)(struct disk *d, disk_list_fn fn, void *arg);
         /* Appends the file to @out, but of a longer one no more than @most bytes. */
         int (*read)(struct disk *d, const char *name, size_t most, struct buf *out);
-        /* What others, which may have been killed before they could, have written to @name, or
-         * with NULL: what names there are, is durable from now on. To be believed, it must be:
+        /* Makes the content of @name durable or, with NULL, the names in the directory: other
+         * processes may have written them and been killed before they could sync. Without this,
          * a read would show what the next power loss takes away. */
         int (*sync)(struct disk *d, const char *name);
-        /* Makes a file of @size zero bytes. What an old one has is overwritten where it is, and
-         * needs no new room; a new one for which there is none is removed again. (job) */
+        /* Makes a file of @size zero bytes. An existing file is overwritten in place, and needs
+         * no new room; a new file for which there is no room is removed again. (job) */
         int (*create)(struct disk *d, const char *name, size_t size);
-        /* Makes a file, if it is not there, and room in it for @size bytes of whatever. (job)
+        /* Makes a file, if it does not exist, with room for @size bytes of any content. (job)
          */
         int (*reserve)(struct disk *d, const char *name, size_t size);
         /* Overwrites part of an existing file. (job) */
         int (*write)(struct disk *d, const char *name, uint64_t offset, const void *p,
                      size_t n);
-        /* Makes @name hold exactly these @n runs of bytes, or, if we die meanwhile, what it
-         * held before. They are written to @room first, into what there is of that, which is
-         * gone then; on failure it is as large as before. (job) */
+        /* Makes @name contain exactly these @n runs of bytes or, if the process dies meanwhile,
+         * its old content. They are written over the file @room first, which is then renamed;
+         * on failure that file is as large as before. (job) */
         int (*replace)(struct disk *d, const char *name, const char *room, const struct view *v,
                        size_t n);
         /* @to, if it is there, is replaced. (job) */
         int (*rename)(struct disk *d, const char *from, const char *to);
-        /* This one is not durable at once: after a power loss the file may be there again.
-         * (job)
+        /* Not durable at once: after a power loss the file may exist again. (job)
          */
         int (*remove)(struct disk *d, const char *name);
         void (*submit)(struct disk *d, struct disk_job *job);
-        /* The same for what takes long and nobody waits for: those are in order among
-         * themselves only. */
+        /* The same for jobs that take long and that nobody waits for; they are in order only
+         * among themselves. */
         void (*submit_aside)(struct disk *d, struct disk_job *job);
         struct disk *(*free)(struct disk *d);
 };

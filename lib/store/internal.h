@@ -16,8 +16,8 @@
 
 #define FORMAT 1
 #define SEGMENT_SIZE ((size_t) 8 << 20)
-/* No file of the log is larger, nor are as many made: each is some MiB. The size is written as
- * 8 hex digits, in the name of a spare. */
+/* The largest size of a log file, and the highest sequence number; files of some MiB reach
+ * neither. The size is written as 8 hex digits in the name of a spare. */
 #define SEGMENT_MOST ((size_t) UINT32_MAX)
 #define SEQ_MOST ((uint64_t) INT64_MAX)
 #define META_SLOT 4096
@@ -36,7 +36,7 @@ struct segment {
         uint64_t seq;
         uint64_t last; /* highest index in it, ever */
         size_t size;
-        bool there; /* under its name, which is durable, and so is the mark of it */
+        bool there; /* it has its name; both the name and its mark are durable */
 };
 
 /* A file of zeroes that becomes a segment. */
@@ -96,7 +96,7 @@ struct store {
         uint32_t batch;
         uint64_t last;    /* the last index queued... */
         uint64_t had;     /* ...and the highest that ever was, in this life */
-        uint64_t durable; /* up to here each entry is on the disk, as it is now */
+        uint64_t durable; /* up to here every present entry is on the disk */
         struct buf queued;
         uint64_t queued_index;  /* when that is written, all up to here is durable... */
         uint64_t writing_index; /* ...and with the write under way, up to here */
@@ -126,8 +126,8 @@ struct store {
 /* ---- store.c ---- */
 
 void store_fail(struct store *s, const char *file, int r);
-/* Writes down, in `meta`, that there is segment @seq, of @size: before anything in it is
- * reported to be durable, and after its name is. A start that does not find it is refused. */
+/* Records in `meta` that segment @seq exists with @size: after its name is durable, and before
+ * anything in it is reported durable. A start that does not find the segment is refused. */
 must_check_ int store_mark(struct disk *d, uint64_t seq, size_t size);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
 struct job *job_new(struct store *s, enum job_kind kind, const char *name);
@@ -138,7 +138,7 @@ void job_drop(struct disk_job *dj);
 
 /* The next snapshot is written into this. */
 #define ROOM "snapshot.room"
-/* Until there is a snapshot whose place the next but one may take. */
+/* Exists until there is a snapshot that the one after the next may overwrite. */
 #define SECOND_ROOM "snapshot.room2"
 #define WIP "wip-"
 #define SPARE "spare-"
@@ -156,10 +156,10 @@ must_check_ int room_add(struct store *s, const char *name, size_t size);
 void room_tend(struct store *s);
 /* @seg, owned, is not needed any more. */
 void room_recycle(struct store *s, struct segment *seg);
-/* A snapshot of @size is on the disk, and took the room; @old ("": none) becomes the next
- * one's. */
+/* A snapshot of @size is on the disk, and has used the room; the file @old ("": none) becomes
+ * the room for the next one. */
 void room_used(struct store *s, const char *old, size_t size);
-/* There was none for a snapshot of @size. */
+/* There was no room for a snapshot of @size. */
 void room_missed(struct store *s, size_t size);
 must_check_ int room_run(struct job *j);
 void room_done(struct job *j);
@@ -181,10 +181,10 @@ struct record {
         bool first; /* of its batch */
 };
 
-/* Reads the record at @at. Returns its size, or 0 when none checks there. */
+/* Reads the record at @at. Returns its size, or 0 when there is no valid one. */
 size_t record_read(const uint8_t *file, size_t size, size_t at, struct record *rec);
 
-/* Is the record that does not check at @at one that a crash cut short? */
+/* Whether the invalid record at @at is one that a crash cut short. */
 bool record_is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_batch);
 
 bool all_zero(const uint8_t *p, size_t n);

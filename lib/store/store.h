@@ -7,7 +7,7 @@
  *         snapshot-<index>            one state each, with a checksum
  *
  * A torn end of the last segment, left by a crash, is cut off; damage anywhere else is refused,
- * naming the file, since going on would lose what was acknowledged (I5). Any write error is
+ * naming the file, since going on would lose acknowledged entries (I5). Any write error is
  * fatal for the process: `failed` is called, once, and nothing is reported persisted after it.
  */
 #pragma once
@@ -55,14 +55,15 @@ struct store_recovered {
 };
 
 struct store_ops {
-        /* Entries up to @index are durable, as they were appended last: a write of what was
-         * overwritten meanwhile tells nothing of what took its place. @index only rises, but
-         * for what store_append() cuts off, and a snapshot that resets the log. */
+        /* Entries up to @index are durable, as they were appended last: the write of an entry
+         * that was overwritten meanwhile does not count for its successor. @index only rises,
+         * except when store_append() cuts entries off, and after a snapshot that resets the
+         * log. */
         void (*persisted)(void *userdata, uint64_t index);
         /* The snapshot up to @index is durable. */
         void (*snapshot_done)(void *userdata, uint64_t index);
-        /* It could not be written; nothing is lost by that. One that resets the log is
-         * `failed`. */
+        /* It could not be written; nothing is lost by that. For a snapshot that resets the log,
+         * `failed` is called instead. */
         void (*snapshot_failed)(void *userdata, uint64_t index, int r);
         /* @file could not be written. */
         void (*failed)(void *userdata, const char *file, int r);
@@ -72,7 +73,7 @@ struct store_error {
         char text[640];
 };
 
-/* What to do about a directory that is not what this member wrote, as an error ends. */
+/* The end of an error about a directory that is not as this member wrote it: what to do. */
 #define STORE_WAY_OUT                                                                      \
         "Nothing was changed. If other members have a majority, remove this one from the " \
         "cluster (tenurectl core remove), move its directory away, and add it again "      \
@@ -80,7 +81,7 @@ struct store_error {
         "latest snapshot (tenure-core --restore). See DAMAGED FILES in tenure-core(8)."
 
 /* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
- * or a negative errno, reported too. */
+ * or a negative errno, also with *@err. */
 must_check_ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops,
                            void *userdata, struct store_error *err);
 /* New files of the log get this size, rather than 8 MiB; for tests. */
@@ -97,26 +98,26 @@ must_check_ int store_peek(struct disk *d, struct store_identity *ret, struct st
 struct store *store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free)
 
-/* A new directory: writes the first entry, unless that is NULL, then says who we are. Blocks. A
- * crash in between leaves a new directory. */
+/* For a new directory: writes the first entry, unless that is NULL, then our identity. Blocks.
+ * A crash in between leaves a new directory. */
 must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term,
                            const struct store_entry *first);
 
-/* Removes what a restore that was cut short left; blocks. Returns 0 or a negative errno. */
+/* Removes the files of a restore that was cut short; blocks. Returns 0 or a negative errno. */
 must_check_ int store_begin_again(struct store *s);
 
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
 
-/* Blocks until it is durable that the log is not all that there was: entries up to @index are
- * missing. 0 takes that back. Returns 0, STORE_E_HAD where they have been here since the start,
- * so that what is not any more was cut off, or overtaken, as it should be; or a negative errno.
+/* Blocks until it is durable that the log lacks entries up to @index. 0 takes that back.
+ * Returns 0; STORE_E_HAD if they were here since the start, so that those that are gone were
+ * cut off or superseded rightly; or a negative errno.
  */
 enum { STORE_E_HAD = 1 };
 must_check_ int store_condemn(struct store *s, uint64_t index);
 
-/* Queues entries, copied; where the first one is not behind the last, what it overwrites is cut
- * off. Returns 0 or -ENOMEM. */
+/* Queues entries, copied; if the first one is not after the last, the entries from there on are
+ * cut off. Returns 0 or -ENOMEM. */
 must_check_ int store_append(struct store *s, const struct store_entry *e, size_t n);
 
 /* Starts writing what is queued, unless a write is under way: that one starts the next when it
@@ -128,29 +129,30 @@ void store_flush(struct store *s);
 must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot *snap,
                                     bool reset);
 
-/* The same of data that is @data's: held until it is written. */
+/* The same with the snapshot's data in @data, which is held until it is written. */
 must_check_ int store_save_blob(struct store *s, const struct store_snapshot *snap,
                                 struct blob *data, bool reset);
 
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);
 
-/* From now on room is kept aside, and a full disk waited for; without, as in a program that
- * writes one thing and ends, it is `failed`, and no job is under way that nobody waits for. */
+/* From now on room is kept aside, and the store waits on a full disk. Without this, as in a
+ * program that writes one thing and ends, a full disk is `failed`, and no job is under way that
+ * nobody waits for. */
 void store_keep_aside(struct store *s);
 
-/* Is the disk full? What is made in advance could not be made, or a snapshot not written, or
- * the log waits for room; it goes on in what is there, so nothing but that which grows has to
- * stop. False again when all of that is made up for. */
+/* Whether the disk is full: a file could not be made in advance, a snapshot could not be
+ * written, or the log waits for room. The log goes on in existing files, so only what grows has
+ * to stop. False again when all of that has been done. */
 bool store_short_of_room(const struct store *s);
 
-/* What was kept aside is used up too: nothing becomes durable until there is room. */
+/* The room kept aside is used up, too: nothing becomes durable until there is room. */
 bool store_waits_for_room(const struct store *s);
-/* Tries again what there was no room for; from time to time while that is so. */
+/* Tries again what there was no room for; to be called from time to time while that is so. */
 void store_retry(struct store *s);
 
-/* What was written since the start, for people who look after it; how long it took, as far as
- * the disk says (histogram_disk). */
+/* For metrics: what was written since the start, and how long it took, as far as the disk
+ * measures it (histogram_disk). */
 struct store_counts {
         uint64_t log_bytes;
         struct histogram syncs;     /* of the log: writes, until they are durable... */
