@@ -15,11 +15,11 @@
 
 struct api;
 
-/* The version of etcd that clients are told, unless another is set: digits alone, since
- * clients take it apart. DECISIONS.md says what hangs on it. */
+/* The version of etcd that is reported to clients, unless another is set: three numbers, since
+ * clients parse it. DECISIONS.md says what depends on it. */
 #define API_VERSION "3.5.24"
 #define API_VERSION_SIZE 32
-#define API_QUEUED_MAX (1536 * 1024) /* no more into a stream that holds so much */
+#define API_QUEUED_MAX (1536 * 1024) /* a stream with so many bytes queued gets no more */
 
 /* @passwords hashes them, in its thread; borrowed, and must be freed before the api. A login
  * lasts for @token_ttl of lease time. */
@@ -28,9 +28,10 @@ must_check_ int api_new(struct api **ret, struct core *core, struct worker *pass
 struct api *api_free(struct api *a);
 DEFINE_CLEANUP(struct api *, api_free)
 
-/* Tells clients another version of etcd, "X.Y.Z". Returns 0, or -EINVAL: it is no such. */
+/* Reports another version of etcd to clients, "X.Y.Z". Returns 0, or -EINVAL if it is not
+ * valid. */
 must_check_ int api_set_version(struct api *a, const char *version);
-/* Whether it is one. */
+/* Whether it is a valid version. */
 bool api_is_version(const char *version);
 
 /* Whether there is a page for people at "/", see status_page.h; at first there is none. */
@@ -41,30 +42,30 @@ const bool *api_busy(const struct api *a);
 
 /* For rpc_conn_new_server(); the userdata is the api. */
 void api_accept(struct rpc_call *call, void *api);
-/* The same of a port for probes: of what is read with GET only what they read. */
+/* The same for a port for probes: accepts only the resources that probes read with GET. */
 void api_accept_probe(struct rpc_call *call, void *api);
 
-/* Whether there is something to read at this path; and whether it is for probes, too. */
+/* Whether there is a resource at this path; and whether probes may read it, too. */
 bool resource_is(const char *path);
 bool resource_is_probe(const char *path);
 
-/* Recalls what stands in the way of a write, and proposes that nothing does any more: before
- * core_flush(), so that it is proposed in the same turn. */
+/* Recalls the cache leases that delay a write, and proposes to return those that were given
+ * back: before core_flush(), so that this is proposed in the same turn. */
 void api_decide(struct api *a, struct boot_time now);
 
-/* Sends events that were applied to the watches that want them, and lets what takes many slices
- * go on: behind the answers (LOOP_BEHIND). */
+/* Sends applied events to the watches that want them, and continues calls that take many
+ * slices: after the answers (LOOP_BEHIND). */
 void api_run(struct api *a, struct boot_time now);
-/* When a watch that waits for its reader, or for its progress report, or a call that takes many
- * slices, wants that again. */
+/* When to call it again, for a watch that waits for its reader or its progress report, or for a
+ * call that takes many slices. */
 struct boot_time api_next(const struct api *a);
 
 /* Calls that wait for the same: line.h. */
 enum line_of {
         LINE_SLOW, /* for their next slice */
-        LINE_TURN, /* until what may take long may be done */
+        LINE_TURN, /* until work that may take long may be done */
         LINE_ROOM, /* for room for their answer */
-        LINE_LOG,  /* until fewer costly writes are on their way */
+        LINE_LOG,  /* until fewer costly writes are under way */
         N_LINES,
 };
 
@@ -86,7 +87,7 @@ struct api_turn {
         struct line_part lines[N_LINES];
 };
 
-/* What clients are and cost. */
+/* How many clients there are, and what they cost. */
 struct api_load {
         size_t connections;
         size_t held;         /* bytes */
@@ -103,13 +104,13 @@ struct api_conns {
         /* The connection's own; borrowed while it lives. */
         struct api_turn *(*turn)(struct rpc_conn *c, void *arg);
         struct api_load (*load)(void *arg); /* may be NULL */
-        /* What tells the time whenever it is looked at, see loop_clock(); borrowed, as long as
-         * the api. NULL: the core's, which stands still while the loop sleeps. */
+        /* A pointer to the present time, see loop_clock(); borrowed, as long as the api. NULL:
+         * the core's, which stands still while the loop sleeps. */
         const struct boot_time *(*clock)(void *arg);
         /* How long the turns of the loop took (histogram_way); may be NULL. */
         const struct histogram *(*turns)(void *arg);
-        /* Somebody's account may have recorded that there is no room, see struct rpc_account:
-         * may end connections. May be NULL. */
+        /* Called when an account may have recorded that there is no room, see struct
+         * rpc_account: may end connections. May be NULL. */
         void (*relieve)(void *arg);
 };
 void api_set_conns(struct api *a, const struct api_conns *conns, void *arg);

@@ -23,12 +23,12 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives; /* streams */
         struct line slows;                 /* calls that take many slices */
-        size_t n_slow_keepers;             /* of these, those that hold much for long */
+        size_t n_slow_keepers;             /* those of them that hold much for long */
         struct boot_time sweep_at;         /* what they have left */
         struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;       /* when they are looked at next */
-        struct line costly;             /* writes that wait until less of their kind... */
-        size_t steps_on_way;            /* ...is on its way: what these look at when applied */
+        struct line costly;             /* writes that wait until fewer of their kind... */
+        size_t steps_on_way;            /* ...are under way: the steps of those when applied */
         const struct request *has_turn; /* no other of its address precedes it; NULL: none */
         size_t spent;                   /* on large answers in this turn of the loop */
         struct watch_hub *watches;
@@ -64,11 +64,12 @@ struct identity {
         uint8_t *name; /* owned: what user.name shows */
 };
 
-/* By the call's token or its certificate. What the user may is for permit.h to say. */
+/* By the call's token or its certificate. permit.h checks what the user may do. */
 struct status identify(struct api *a, const struct rpc_call *call, struct identity *who);
 void identity_fini(struct identity *who);
 
-/* Which users may call a method while auth is on; for FOR_USERS the keys are looked at besides.
+/* Which users may call a method while auth is on; for FOR_USERS permissions on keys are
+ * checked, too.
  */
 enum access {
         FOR_USERS,
@@ -81,7 +82,7 @@ struct request {
         struct api *api;
         struct rpc_call *call;
         const struct method *method;
-        bool came;       /* the request; what else comes is nothing */
+        bool came;       /* the request; any further message is ignored */
         void *msg;       /* unpacked; owned, until it is a command on its way... */
         bool asks_again; /* ...or the method, which needs it for longer, frees it */
         struct view own; /* its bytes; borrowed, while `run` runs */
@@ -89,19 +90,20 @@ struct request {
         struct core_write write;
         struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
         size_t write_bytes;
-        /* Of a write: what its answer may come to, and what it looks at when it is applied,
-         * where that may be much. */
+        /* Of a write: the size that its answer may reach, and what it reads when it is applied,
+         * if that may be much. */
         size_t answer_bytes, steps;
         bool on_way; /* its steps count in the api */
         struct core_read read;
         struct request *next_spare;
         void (*then)(struct request *q); /* after the read */
         bool waiting;                    /* for the core: the request stays until it answers */
-        bool reading;                    /* the same, and it can be taken back */
-        /* What a method that takes several steps keeps; `drop` frees it with the request. */
+        bool reading;                    /* the same, and it can be withdrawn */
+        /* Data of a method that takes several steps; `drop` frees it with the request. */
         void *data;
         void (*drop)(struct request *q);
-        /* Instead of the write's own answer to the client, also when the client is gone. */
+        /* Called instead of sending the write's answer to the client, also when the client is
+         * gone. */
         void (*wrote)(struct request *q, struct status st, struct view reply);
         /* The client went away: the method ends the request, now or later. */
         void (*gone)(struct request *q);
@@ -112,20 +114,22 @@ struct method {
         const ProtobufCMessageDescriptor *request;
         void (*run)(struct request *q);
         enum access access;
-        /* Instead: takes the call over, and sees to the rest itself; NULL: it is unary. */
+        /* Instead of `run`: takes the call over, and does everything itself; NULL: the method
+         * is unary. */
         void (*stream)(struct api *a, struct rpc_call *call);
 };
 
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
-/* An answer that is made as it is read, of @len bytes in all: it begins. Returns false when the
- * request is over: it is too large, which was answered, or there is no memory. */
+/* Begins an answer of @len bytes that is made as it is read. Returns false when the request is
+ * over: the answer is too large, which the client was told, or there is no memory. */
 must_check_ bool request_begins(struct request *q, size_t len);
-/* There is more of it: `then` comes again when this is sent. Or that was all. */
+/* request_goes_on(): there is more; `then` is called again when this part is sent.
+ * request_finish(): that was all. */
 void request_goes_on(struct request *q);
 void request_finish(struct request *q);
-/* What was asked is of no interest any more. */
+/* Frees the request's message, which is not needed any more. */
 void request_drop_msg(struct request *q);
 /* Most answers to writes are of one shape: header = 1, and nothing else. */
 void request_reply_header(struct request *q);
@@ -133,35 +137,37 @@ void request_fail(struct request *q, struct status st);
 /* The call was finished already: frees the request. */
 void request_end(struct request *q);
 
-/* Answers, or, while there is no room for it, waits, and @again asks what is to be answered
- * then. For what may be large and is not made bit by bit. */
+/* Answers or, while there is no room for the answer, waits; then @again makes the answer anew.
+ * For answers that may be large and are not made piece by piece. */
 void request_answer(struct request *q, const ProtobufCMessage *m,
                     void (*again)(struct request *q));
-/* Whether there is room for an answer of so many bytes; where not, @again runs once there is.
+/* Whether there is room for an answer of @bytes; if not, @again runs once there is. In
  * room.c. */
 must_check_ bool request_has_room(struct request *q, size_t bytes,
                                   void (*again)(struct request *q));
-/* Whether anything that may take long may be done still in this turn of the loop; where not,
- * @again runs in one of the next. Then what it took, in steps of 50 ns, and bytes copied. */
+/* request_has_turn(): whether work that may take long may still be done in this turn of the
+ * loop; if not, @again runs in one of the next. request_spent(): what the work took, in steps
+ * of 50 ns and bytes copied. */
 must_check_ bool request_has_turn(struct request *q, void (*again)(struct request *q));
 void request_spent(struct request *q, size_t steps, size_t bytes);
 
 /* Sends @body through the log; the answer goes to the client. request_write_own(), from `run`
- * only, sends the request as it came. Where q->answer_bytes says that the answer may be large
- * and there is no room for it, `run` comes again once there is. */
+ * only, sends the request as it came. If q->answer_bytes says that the answer may be large and
+ * there is no room for it, `run` is called again once there is. */
 void request_write_own(struct request *q, enum cmd_type type);
 void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage *body);
 /* Runs @then once a local read is linearizable. */
 void request_read(struct request *q, void (*then)(struct request *q));
 
-/* Gets the connection moving: there is something to send. */
+/* Tells the connection that there is something to send. */
 void api_kick(struct api *a, struct rpc_call *call);
 /* Sends a message on a stream, and kicks. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
-/* What is sent next, empty, to be filled elsewhere; and back, for the one after it. */
+/* api_take_packed() lends the buffer of the next message, empty; api_give_packed() gives it
+ * back. */
 struct buf api_take_packed(struct api *a);
 void api_give_packed(struct api *a, struct buf *b);
-/* The same of what is in @a->packed. */
+/* The same for the message in @a->packed. */
 void api_send_packed(struct api *a, struct rpc_call *call);
 
 extern const struct method kv_methods[], lease_methods[], watch_methods[], cluster_methods[],
@@ -169,17 +175,18 @@ extern const struct method kv_methods[], lease_methods[], watch_methods[], clust
 extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_methods,
         n_lock_methods, n_maintenance_methods, n_auth_methods, n_cache_methods;
 
-/* Ends those that asked for a leader, @max of them: there has been none for an election
- * timeout. Returns how many more there might have been. */
+/* There has been no leader for an election timeout: ends keep-alive streams that require one,
+ * at most @max. Returns how many of @max are left. */
 size_t keepalive_no_leader(struct api *a, size_t max);
 /* Ends one of these. */
 void api_end_leaderless(struct api *a, struct rpc_call *call);
-/* What is read with GET, call->resource; @probes: only what probes read. */
+/* Serves resources, which are read with GET (call->resource); @probes: only those for
+ * probes. */
 void resource_accept(struct api *a, struct rpc_call *call, bool probes);
 /* Election/Observe. */
 void observe_accept(struct api *a, struct rpc_call *call);
 
-/* What is left of it at @now. */
+/* The remaining time of @l at @now. */
 int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);
 /* Lease/LeaseLeases and LeaseTimeToLive. */
 void lease_list(struct request *q);
@@ -196,8 +203,8 @@ void hash_kv(struct request *q);
 void slow_flush(struct api *a, struct boot_time now);
 struct boot_time slow_next(const struct api *a);
 
-/* Whether a write that looks at q->steps may be on its way now; where not, @again runs once it
- * may. Then it is, until request_is_applied(). */
+/* Whether a write that takes q->steps may be proposed now; if not, @again runs once it may.
+ * request_is_on_way() counts it until request_is_applied(). */
 must_check_ bool request_may_cost(struct request *q, void (*again)(struct request *q));
 void request_is_on_way(struct request *q);
 void request_is_applied(struct request *q);

@@ -1,7 +1,8 @@
 /*
  * A queue of calls that wait for the same thing. Addresses take turns, then the connections of
  * each address, then the first few calls of each connection. However many calls one of them
- * makes, the others notice only one, and each is served eventually. Not for others.
+ * makes, the others wait for only one at a time, and each call is served eventually. Not for
+ * others.
  *
  * A waiting call embeds a place in the queue; everything costs O(1). See struct api_turn.
  */
@@ -21,7 +22,7 @@ struct line_place {
 
 void line_init(struct line *l, enum line_of of);
 
-/* The last one of its connection. It may be in it already. */
+/* Adds @p as the last one of its connection. It may be in the queue already. */
 void line_join(struct line *l, struct line_place *p, struct api_turn *turn);
 /* It may have left already. */
 void line_leave(struct line *l, struct line_place *p);
@@ -29,11 +30,12 @@ void line_leave(struct line *l, struct line_place *p);
 /* How many calls wait that come from the address that @turn's connection comes from. */
 size_t line_n_of_address(const struct line *l, const struct api_turn *turn);
 
-/* Whose turn it is, or NULL. */
+/* The place whose turn it is, or NULL. */
 struct line_place *line_first(const struct line *l);
 
-/* The first one has had its turn: goes behind so many more of its connection's calls, that
- * behind the others of its address, and that behind the others. */
+/* The first place has had its turn: it goes behind @calls more of its connection's calls, the
+ * connection behind the others of its address, and the address behind the others. */
 void line_rotate(struct line *l, unsigned calls);
-/* It can have none now, nor can others of its address: which goes behind the others. */
+/* The first place cannot have its turn now, nor can others of its address: the address goes
+ * behind the others. */
 void line_skip(struct line *l);

@@ -42,7 +42,7 @@ struct lock_queue {
         unsigned n;                      /* of places, and 1 while it is gone through */
         uint64_t id;
         int64_t before; /* the create_revision of the key that is waited for: it lives, or its
-                           deletion has not been looked at; 0: nobody waits */
+                           deletion has not been processed; 0: nobody waits */
         uint8_t bytes[];
 };
 
@@ -52,10 +52,11 @@ RB_HEAD(lock_by_before, lock_queue);
 enum lock_turn {
         LOCK_WAITS, /* from now on, if it did not */
         LOCK_HOLDS, /* as far as this replica knows */
-        LOCK_GONE,  /* its key is, with its lease most likely */
+        LOCK_GONE,  /* its key is gone, most likely with its lease */
 };
 
-/* @p has its turn, or is gone, and waits no more. May look or leave. */
+/* @p has its turn, or its key is gone, and it no longer waits. May call lock_place_look() or
+ * lock_place_leave(). */
 typedef void (*lock_woken_fn)(struct lock_place *p, enum lock_turn turn);
 
 struct lock_queues {
@@ -70,17 +71,17 @@ struct lock_queues {
         lock_woken_fn woken;
 };
 
-/* All up to @seen is known. */
+/* Changes up to revision @seen are known. */
 void lock_queues_init(struct lock_queues *qs, int64_t seen, lock_woken_fn woken);
 bool lock_queues_empty(const struct lock_queues *qs);
 
-/* @p, with its lease, is one of those under @name and a slash. Returns 0 or -ENOMEM. */
+/* Adds @p, whose lease is set, to the queue of @name plus a slash. Returns 0 or -ENOMEM. */
 must_check_ int lock_place_join(struct lock_queues *qs, ProtobufCBinaryData name,
                                 struct lock_place *p);
-/* Accepts one that is in no queue. Returns the waiter that pays for the queue now, NULL: it is
- * gone. */
+/* Accepts a place that is in no queue. Returns the waiter that pays for the queue now; NULL:
+ * the queue is gone. */
 struct lock_place *lock_place_leave(struct lock_queues *qs, struct lock_place *p);
-/* @p waits no more: it goes on only to give up, say. */
+/* @p no longer waits: for example, it goes on only to give up. */
 void lock_place_unqueue(struct lock_queues *qs, struct lock_place *p);
 
 /* What its queue costs, if @p is the waiter that pays; else 0. */
@@ -90,11 +91,12 @@ size_t lock_place_cost(const struct lock_place *p);
 ProtobufCBinaryData lock_place_name(const struct lock_place *p);
 ProtobufCBinaryData lock_place_key(const struct lock_place *p);
 
-/* Whose turn is it? `rev` is set. */
+/* Whether it is @p's turn; otherwise it waits from now on. `rev` is set. */
 enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
                                struct lock_place *p);
 
-/* Wakes those that are next, or gone, by what was deleted up to @revision, which is now: as
- * many as take a millisecond or two. Returns false when there is more to do. */
+/* Wakes the waiters that are next, or whose keys are gone, by the deletions up to @revision,
+ * which is the present one: as many as take a millisecond or two. Returns false when there is
+ * more to do. */
 must_check_ bool lock_queues_flush(struct lock_queues *qs, const struct kv *kv,
                                    int64_t revision);

@@ -24,27 +24,29 @@ struct node_config {
         void *owner_arg;
         const struct api_conns *conns; /* NULL: a server brings its own */
         void *conns_arg;
-        const char *name, *client_urls; /* for MemberList; NULL: it says nothing of itself */
-        struct worker *passwords;       /* borrowed; NULL: nobody logs in */
+        const char *name,
+                *client_urls;     /* for MemberList; NULL: it publishes nothing about itself */
+        struct worker *passwords; /* borrowed; NULL: nobody logs in */
         nsec_t token_ttl;
         const char *etcd_version; /* that clients are told; NULL: API_VERSION */
         bool status_page;         /* there is a page for people at "/" */
 };
 
-/* Reads what is on @d. Returns 0, or a negative errno and @err: node_leave() and node_free()
- * end it in any case. @d and the owner are borrowed. */
+/* Loads the replica from @d. Returns 0, or a negative errno and @err: node_leave() and
+ * node_free() end it in any case. @d and the owner are borrowed. */
 must_check_ int node_init(struct node *n, const struct node_config *cfg, struct disk *d,
                           struct boot_time now, struct store_error *err);
 
 /* Takes part from now on. Returns 0 or a negative errno. */
 must_check_ int node_start(struct node *n);
 
-/* What a turn does with all that has come, up to what goes to the other replicas. @lap, where
- * there is one, is called after each piece with its name. */
+/* The part of a turn that handles everything that has arrived, up to the frames for the other
+ * replicas. @lap, if set, is called after each piece with its name. */
 void node_run(struct node *n, struct boot_time now, void (*lap)(void *arg, const char *what),
               void *arg);
 
-/* Behind the answers, and behind what goes to the other replicas, which wait for no watcher. */
+/* The part after the answers and after the frames for the other replicas, which do not wait for
+ * watchers. */
 void node_flush(struct node *n, struct boot_time now);
 
 /* When to run again at the latest; after both, and after answers were made. */

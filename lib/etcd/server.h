@@ -1,11 +1,11 @@
 /*
  * The client port: accepts connections, plain or TLS, and runs the services on them: gRPC over
- * HTTP/2, and over HTTP/1.1 etcd's JSON gateway and what probes read.
+ * HTTP/2, and over HTTP/1.1 etcd's JSON gateway and the resources for probes.
  *
- * A connection that does not speak either within a few seconds, or leaves a unary request half
- * sent, is ended, without any effect on the others. Connections, and what is held for them,
- * have bounds; when they are reached, a connection that does nothing, or does not read, makes
- * room.
+ * A connection that speaks neither within a few seconds, or leaves a unary request half sent,
+ * is ended, without any effect on the others. The number of connections, and the memory held
+ * for them, is bounded; when a bound is reached, a connection that does nothing, or does not
+ * read, is ended for others.
  */
 #pragma once
 
@@ -14,14 +14,14 @@
 
 struct server;
 
-/* Connections at ports for probes, of all addresses: they are not among those of clients, so
- * that who may reach such a port alone keeps nobody from the others. */
+/* Connections at ports for probes, of all addresses together: they do not count among those of
+ * clients, so that a host that can reach only such a port cannot use up the clients'
+ * connections. */
 #define SERVER_PROBES_MAX 256
 
 struct server_config {
         const char *urls; /* joined by commas */
-        /* The same, for those who ask how this replica is, and can ask for nothing else:
-         * metrics and probes, over HTTP/1.1. */
+        /* The same for monitoring, and nothing else: metrics and probes, over HTTP/1.1. */
         const char *probe_urls;
         struct tls *tls;   /* for the https:// ones, borrowed */
         const char *hosts; /* that requests of HTTP/1.1 without TLS may be for, joined by
@@ -29,11 +29,11 @@ struct server_config {
         size_t request_max;
         /* Of all clients, and of those of one address. */
         size_t connections_max, connections_of_address;
-        /* Bytes held for all clients, half of it for those of one address; and of what is kept
-         * for them as many again. */
+        /* Bytes held for all clients, half of that for those of one address; and the same again
+         * for what is kept for them. */
         size_t memory_max;
-        /* Runs the node: again, where requests had waited behind others and are taken after it
-         * has run. NULL: nobody does. Borrowed. */
+        /* The hook that runs the node; started again if requests that waited behind others are
+         * taken after it has run. NULL: none. Borrowed. */
         struct loop_hook *runs;
 };
 

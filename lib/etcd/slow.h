@@ -11,8 +11,8 @@ struct slow;
 struct slow_ops {
         /* Starts, or starts again; may answer the request. */
         void (*begin)(struct slow *s);
-        /* Returns 0; -ESTALE when the state that it looks at is gone; or -ENOMEM. May answer
-         * the request, which ends it. */
+        /* Returns 0; -ESTALE when the state that it reads is gone; or -ENOMEM. May answer the
+         * request, which ends it. */
         int (*run)(struct slow *s);
         void (*fini)(struct slow *s);
 };
@@ -28,23 +28,25 @@ struct slow {
         bool unkept; /* there was no room for it */
 };
 
-/* From now on @s goes with the request. slow_adopt() is the same for one that has begun: it is
- * called when it is queued, see slow_queue(). */
+/* Ties @s to the request from now on. slow_adopt() is the same for a call that has begun: it
+ * runs once it is queued, see slow_queue(). */
 void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops);
 void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops);
 
-/* It is over, and the request goes on without it. */
+/* Ends @s; the request goes on without it. */
 void slow_end(struct slow *s);
 
-/* It has its turns from now on, or none until it is queued again. */
+/* slow_queue(): @s takes turns from now on. slow_unqueue(): it gets none until it is queued
+ * again. */
 void slow_queue(struct slow *s);
 void slow_unqueue(struct slow *s);
 
-/* What the call holds, whether its client reads or not, is so much. Where those who share an
- * account, or all, keep too much, the request fails, which ends @s, and it returns false; but
- * one such call there may always be. */
+/* Sets how many bytes the call holds whether its client reads or not. If the calls that share
+ * its account, or all calls, keep too much, the request fails, which ends @s, and this returns
+ * false; but one such call is always allowed. */
 bool slow_keep(struct slow *s, size_t bytes);
-/* From now on its reader decides how long it is held: rpc_call_charge() says how much. */
+/* From now on its reader decides how long the bytes are held: rpc_call_charge() sets how
+ * many. */
 void slow_drop_kept(struct slow *s);
 
 /* Another replica's snapshot has taken the place of the state since `begin`. */

@@ -2,8 +2,9 @@
  * The page for people: what a browser gets at `/` of the client port, with its style, script
  * and icon beside it. The files of conf/page, as they are; they are part of the program.
  *
- * The page asks this replica's JSON gateway, like any client, with the rights of whoever looks
- * at it: what is served here is the same for everybody, and says nothing of the cluster.
+ * The page gets its data from this replica's JSON gateway, like any client, with the
+ * permissions of its reader: the files served here are the same for everybody, and contain
+ * nothing of the cluster.
  */
 #pragma once
 

@@ -18,7 +18,7 @@
 void token_make(const struct auth *a, const struct auth_user *u, struct lease_time end,
                 struct buf *out);
 
-/* Appends the name of the user that a good token is for, and fills *@ret_login. Returns 0,
- * -EKEYREJECTED or -ENOMEM. That the login still stands is for the caller to see. */
+/* Appends the name of the user that a valid token is for, and fills *@ret_login. Returns 0,
+ * -EKEYREJECTED or -ENOMEM. The caller checks that the login is still valid. */
 must_check_ int token_read(const struct auth *a, const char *token, struct lease_time now,
                            struct buf *name, uint64_t *ret_login);

@@ -2,12 +2,11 @@
  * What the files of watch*.c share. Not for others.
  *
  * A watch follows a feed. A feed goes through the history once for all watches that follow it:
- * it takes some revisions, looks up for each event in the index which watches want it, and
- * sends. Watches of one range form a group, whose responses are packed once. There is one feed
- * for the watches that are up to date, and passes that take the others there: one pass for near
- * revisions, so that a watch that is a moment late does not wait for a pass from far back, and
- * one for the rest. What a feed does in one turn of the loop is bounded; it goes on in the
- * next.
+ * it takes some revisions, looks up in the index which watches want each event, and sends.
+ * Watches of one range form a group, whose responses are packed once. One feed serves the
+ * watches that are up to date; passes bring the others up to date: one pass for near revisions,
+ * so that a watch that is a moment late does not wait for a pass from far back, and one for the
+ * rest. The work of a feed in one turn of the loop is bounded; it goes on in the next.
  */
 #pragma once
 
@@ -29,16 +28,17 @@ struct watch {
         struct watch_group *group;
         int64_t id;
         struct kv_span span;   /* of `bytes` */
-        int64_t next_revision; /* it wants nothing before; nor what its feed has passed... */
+        int64_t next_revision; /* it wants nothing before this, nor what its feed has passed...
+                                */
         size_t n_sent;         /* ...nor, of that revision, so many events of its group */
-        uint64_t batch;        /* of its feed: the last that it was looked at for */
+        uint64_t batch;        /* of its feed: the last in which it was looked up */
         bool prev_kv, no_put, no_delete, progress_notify, fragment;
         bool in_parts;            /* the last response said that another part follows */
         struct boot_time sent_at; /* when it last got a response */
         uint8_t bytes[];
 };
 
-/* Events that a group keeps its room for, for the next time. */
+/* For how many events a group keeps its memory for the next batch. */
 #define WATCH_EVENTS_KEPT 8
 
 /* The watches of one feed that cover the same range. */
@@ -58,7 +58,7 @@ enum watch_feed_state {
         FEED_SENDS,   /* them, to the groups in `touched` */
 };
 
-/* A response without its watch_id, for all of a group that want the same of it. */
+/* A response without its watch_id, for all watches of a group with the same options. */
 struct watch_pack {
         struct buf bytes;
         size_t at;  /* so many events of the group were looked at... */
@@ -92,9 +92,9 @@ struct watch_stream {
         LIST_ENTRY(watch_stream) by_blocked; /* while `blocked` has any */
         LIST_ENTRY(watch_stream) by_asked;   /* while `progress_asked` */
         struct watch_hub *hub;
-        struct rpc_call *call; /* NULL: it has ended, and its watches go in slices */
+        struct rpc_call *call; /* NULL: it has ended, and its watches are freed in slices */
         struct identity who;   /* as of the last watch that was created */
-        bool waits;            /* for this replica to know what is now */
+        bool waits;            /* until this replica knows the present revision */
         struct buf held;       /* the request that does */
         struct watch_ids watches;
         struct watch_list blocked; /* which wait for the client to read */
@@ -130,7 +130,7 @@ RB_PROTOTYPE(watch_ids, watch, by_id, watch_id_cmp)
 
 void watch_respond(struct watch_stream *s, Pb__WatchResponse *p);
 void watch_free(struct watch *w);
-/* Tells the client, and frees @w. */
+/* Notifies the client, and frees @w. */
 void watch_cancel(struct watch *w, const char *why, int64_t compacted);
 /* Something was sent to @w just now. */
 void watch_note_sent(struct watch *w, struct boot_time now);
@@ -144,26 +144,26 @@ void watch_place(struct watch *w);
 /* Takes it out of wherever it is. */
 void watch_unplace(struct watch *w);
 
-/* A slice of all that there is to send. Returns true when those that are up to date have been
- * sent all there is, and sets h->next for what remains. */
+/* Sends a slice of everything there is to send. Returns true when the watches that are up to
+ * date have been sent all events, and sets h->next for the rest. */
 bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_budget *b);
 
-/* It wants nothing before @next. */
+/* @w wants nothing before @next from now on. */
 void watch_pass(struct watch *w, int64_t next);
 
 /* ---- watch_send.c ---- */
 
 enum watch_sent {
         WATCH_SENT,
-        WATCH_MORE, /* the budget did not last: the same call goes on with it */
-        WATCH_FULL, /* its client is to read first: w->next_revision says where it goes on */
+        WATCH_MORE, /* the budget was not enough: the same call goes on */
+        WATCH_FULL, /* its client has to read first: w->next_revision says where it goes on */
 };
 
 /* Sends the events of @g from revision @from on to @w, one of its watches, as far as it wants
  * them. Charges the budget. */
 must_check_ enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
                                        struct boot_time now, struct watch_budget *b);
-/* No more events into a stream that holds so much. */
+/* A stream with so many bytes queued gets no more events. */
 #define WATCH_QUEUED_HIGH ((size_t) 1 << 20)
-/* The responses packed so far are no good any more. */
+/* Discards the responses packed so far. */
 void watch_packs_clear(struct watch_feed *f);

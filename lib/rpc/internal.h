@@ -7,11 +7,11 @@
 #include "rpc/conn.h"
 
 #define FRAME_HEADER 5 /* compressed flag, length */
-/* What a client may send of each call before we say more; a message that is longer waits for
- * room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
+/* How much a client may send of each call before we open the window further; a longer message
+ * waits for room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)
 
-/* Of "/package.Service/Method"; what is longer is cut, and no method of ours then. */
+/* Room for "/package.Service/Method"; a longer path is cut, and is then no method of ours. */
 #define PATH_SIZE 96
 
 struct call {
@@ -45,7 +45,7 @@ struct call {
         bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
         bool closing;    /* on_close has been called */
         bool held;       /* its handler takes no message now */
-        bool full;       /* so much waits to be sent to it that nothing is taken from it */
+        bool full;       /* too much waits to be sent to it, so nothing is taken from it */
         bool wants_room; /* its handler asked, and not a message */
         bool sends;      /* its handler goes on when what is queued has gone */
         bool turn;       /* the next message is its to have */
@@ -73,7 +73,7 @@ struct rpc_conn {
         bool tls;
         bool established;
         bool nomem;
-        bool calm; /* it got ENHANCE_YOUR_CALM: nothing is taken from it any more */
+        bool calm; /* it got ENHANCE_YOUR_CALM: nothing more is taken from it */
         uint64_t pongs;
         size_t n_calls;
         LIST_HEAD(, call) calls;
@@ -114,7 +114,7 @@ void call_set_path(struct call *k, const void *p, size_t n);
 void call_accept(struct call *k);
 /* Tells its handler that it is over. */
 void call_close(struct call *k, enum rpc_code code, const char *message);
-/* What the peer sends is not taken, and so its call cannot go on. */
+/* The peer's data is not accepted, so its call cannot go on. */
 void call_refuse(struct call *k, enum rpc_code code, const char *message);
 void frame_head(uint8_t head[FRAME_HEADER], size_t n);
 size_t frame_len(const uint8_t head[FRAME_HEADER]);
@@ -123,7 +123,8 @@ size_t frame_len(const uint8_t head[FRAME_HEADER]);
 void h2_free(struct rpc_conn *c);
 /* There is more to send of it. */
 void h2_resume(struct call *k);
-/* Server: the first message of the answer is queued; or there is none, and it is over. */
+/* h2_answer(): server: the first message of the answer is queued. h2_end_unanswered(): there is
+ * none, and the call is over. */
 void h2_answer(struct call *k);
 void h2_end_unanswered(struct call *k);
 /* Client: it is given up. */
@@ -136,15 +137,16 @@ void call_count_end(struct call *k, enum rpc_code code);
 void flow_init(struct rpc_conn *c);
 void flow_call_begins(struct call *k);
 void flow_call_ends(struct call *k);
-/* It costs @bytes more by itself: its headers, say. */
+/* The call itself costs @bytes more, for its headers for example. */
 void flow_costs(struct call *k, size_t bytes);
-/* @k->in, or @k->out, had @before bytes. Gives back what an empty one, or a large one that is
- * half empty, has taken. */
+/* @k->in, or @k->out, had @before bytes. Frees the memory of an empty buffer, or of a large one
+ * that is half empty. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);
 /* Half a message of it takes so many bytes elsewhere. */
 void flow_apart(struct call *k, size_t bytes);
-/* Whether the next message, of @len bytes, may be given to the handler; if not, it will be. */
+/* Whether the next message, of @len bytes, may be given to the handler now; if not, it is given
+ * later. */
 bool flow_may_deliver(struct call *k, size_t len);
 /* A message of @len bytes has begun and is not whole. */
 void flow_half(struct call *k, size_t len);
@@ -154,14 +156,14 @@ void flow_taken(struct call *k);
 void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n);
 /* Gives the whole messages that came to the handler, and the end. */
 void call_deliver(struct call *k);
-/* What still comes is of no interest. */
+/* Drops all further input. */
 void flow_drop_input(struct call *k);
-/* A frame begins. Returns false when no more of what was read is to be looked at. */
+/* A frame begins. Returns false when no more of the input is to be processed. */
 bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
 /* After nghttp2 has taken in these bytes: counts the frames that began in them and were not
  * reported. */
 void flow_count_unreported(struct rpc_conn *c, const uint8_t *p, size_t n);
-/* The same of what makes one stream depend on another. */
+/* The same for a frame that makes one stream depend on another. */
 bool flow_priority(struct rpc_conn *c);
 void flow_calm(struct rpc_conn *c);
 /* Resumes some calls for which there is room now. Not from inside nghttp2's callbacks. */
