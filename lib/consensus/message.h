@@ -68,5 +68,5 @@ must_check_ int message_decode_snapshot(struct view in, struct raft_message *ret
 void message_discard(struct raft_message *m);
 
 /* Whether this is a configuration as raft encodes it. [libraft] raft decodes without checking
- * where the bytes end, and aborts if a server is in it twice: check first. */
+ * where the bytes end, and does not recover from one that has a server twice: check first. */
 bool message_conf_is_sound(struct view conf);
