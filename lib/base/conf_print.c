@@ -95,7 +95,7 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                         section = o[i].section;
                         fprintf(f, ".Ss [%s]\n.Bl -tag -width Ds\n", section);
                 }
-                fprintf(f, ".It Ar %s Ns = Ns ", o[i].key);
+                fprintf(f, ".It Ar %s Ns =%s", o[i].key, o[i].def && *o[i].def ? " Ns " : "");
                 for (const char *p = o[i].def ? o[i].def : ""; *p; p++)
                         fprintf(f, "%c%s", *p,
                                 *p == ',' ? "\\:" : ""); /* a line may end there */
