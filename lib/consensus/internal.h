@@ -1,7 +1,7 @@
 /*
  * What the files of consensus/ share of a replica. Not for others.
  *
- *     replica.c the exchange with raft_step(), with peers and with the store
+ *     replica.c   the exchange with raft_step(), with peers and with the store
  *     start.c     from a directory to a replica that takes part
  *     snapshot.c  the state to the disk, and to a replica that lags
  *     install.c   and what that does with it
