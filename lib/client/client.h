@@ -1,9 +1,8 @@
 /*
- * A host's connection to the core, on the caller's loop: what member/ decides, with real
- * connections.
+ * A host's connections to the core, on the caller's loop: carries out what member/ decides.
  *
- * Owns the endpoints, as they are listed or as DNS names them, and one hook in the loop, in
- * which the member runs; callbacks come from there.
+ * Owns the endpoints, which are listed or come from DNS, and one hook in the loop, which runs
+ * the member and makes all callbacks.
  */
 #pragma once
 
@@ -16,21 +15,21 @@ struct client;
 struct client_config {
         const char *cluster;         /* the name in the keys */
         const char *endpoints;       /* URLs joined by commas; or srv://, see base/url.h */
-        const char *user, *password; /* to log in as, where the core asks; NULL: nobody, or who
-                                        our certificate says we are */
-        struct tls *tls;             /* for https:// ones; borrowed; NULL: none */
+        const char *user, *password; /* to log in as, if the core requires it; NULL: do not log
+                                        in, but a client certificate may name a user */
+        struct tls *tls;             /* for https:// endpoints; borrowed; NULL: none */
         struct node_record self;     /* what to register: name, id, boot_id, version */
-        const struct place *resume;  /* what an earlier life of ours left; NULL: nothing */
+        const struct place *resume;  /* what an earlier life of ours has left; NULL: nothing */
         const char *boots;     /* ids of this host's earlier boots, with commas; NULL: none */
-        struct boot_time boot; /* when this one began, or later, where that is not known */
+        struct boot_time boot; /* when this boot began; or a later time, if that is not known */
         bool observe;          /* follow only; hold nothing */
-        bool no_view;          /* follow nobody: who is there is not known */
+        bool no_view;          /* follow nothing: nodes and services are not known */
         bool sessions;         /* see struct member_config */
         struct session_config session;
         uint64_t seed;
 };
 
-/* Strings are copied. Returns 0, -EINVAL when an endpoint is no URL (named in @err), or
+/* Strings are copied. Returns 0, -EINVAL if an endpoint is not a URL (@err says which), or
  * -ENOMEM. */
 must_check_ int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
                            const struct member_events *events, void *userdata, char *err,
@@ -38,39 +37,39 @@ must_check_ int client_new(struct client **ret, struct loop *l, const struct cli
 struct client *client_free(struct client *c);
 DEFINE_CLEANUP(struct client *, client_free)
 
-/* Other endpoints from now on; what is in both lists goes on. @tls: for https:// ones;
- * borrowed. Returns 0, or -EINVAL when one is no URL. */
+/* Replaces the endpoints; connections to those in both lists stay. @tls: for https://
+ * endpoints; borrowed. Returns 0, or -EINVAL if one is not a URL. */
 must_check_ int client_set_endpoints(struct client *c, const char *urls, struct tls *tls);
 
-/* What it decides, and knows: of member.h all that is "from the program". Goes with the client.
- */
+/* The member: use the functions of member.h that are "from the program". Borrowed until
+ * client_free(). */
 struct member *client_member(const struct client *c);
 
 /* ---- for calls that are the program's own, on the same connections ---- */
 
-/* What happens to an endpoint, by its number; the member knows already. */
+/* What happens to endpoint number @i; the member has been told before. */
 struct client_ops {
         void (*up)(size_t i, void *userdata);
-        /* The calls on it have ended with RPC_UNAVAILABLE. @refused: it is there, and does not
-         * let our user in, for @why. */
+        /* The calls on it have ended with RPC_UNAVAILABLE. @refused: it is there, but does not
+         * let our user in, for the reason @why. */
         void (*down)(size_t i, bool refused, const char *why, void *userdata);
         /* It has not answered a probe in time. */
         void (*silent)(size_t i, void *userdata);
 };
 void client_set_ops(struct client *c, const struct client_ops *ops, void *userdata);
 
-/* Which one to use: member_pick() of member.h. Its connection, NULL while it is not up;
- * client_kick() after calls. */
+/* The connection of endpoint @i, NULL while it is not up; member_pick() says which endpoint to
+ * use. After making calls on it, call client_kick(). */
 struct rpc_conn *client_rpc(const struct client *c, size_t i);
 void client_kick(struct client *c, size_t i);
-/* The same, at once, for who does not return to the loop. */
+/* The same at once, for a caller that does not return to the loop. */
 void client_flush(struct client *c, size_t i);
-/* Is somebody still there? See endpoint_probe(). */
+/* Checks whether the endpoint still answers; see endpoint_probe(). */
 void client_probe(struct client *c, size_t i, nsec_t within);
-/* A call was refused for its token: on a new connection. */
+/* To be called when a call was refused because of its token: logs in on a new connection. */
 void client_log_in_again(struct client *c, size_t i);
 const char *client_name(const struct client *c, size_t i);
 size_t client_n_endpoints(const struct client *c);
 
-/* The address that we reach the core from; "" while there is none. */
+/* Our own address on the connection to the core; "" while there is none. */
 void client_source(const struct client *c, char *out, size_t size);

@@ -1,6 +1,5 @@
-/* One endpoint of the core, and our connection to it: does with a real connection what
- * member/reach.h decides. Logs in if there is a user to log in as, and reports when the
- * endpoint is up or down. */
+/* One endpoint of the core, and our connection to it: carries out what member/reach.h decides.
+ * Logs in if there is a user, and reports when the endpoint is up or down. */
 #pragma once
 
 #include "base/url.h"
@@ -16,8 +15,8 @@ struct endpoint_login {
 };
 
 struct endpoint_ops {
-        /* The time, before any of these, and before calls on it are notified of anything; may
-         * be NULL. */
+        /* Passes the time, before each of the others, and before calls on this endpoint are
+         * notified of anything; may be NULL. */
         void (*at)(struct boot_time now, void *userdata);
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
@@ -33,10 +32,11 @@ must_check_ int endpoint_new(struct endpoint **ret, struct loop *l, struct resol
 struct endpoint *endpoint_free(struct endpoint *e);
 DEFINE_CLEANUP(struct endpoint *, endpoint_free)
 
-/* A call was refused for its token, which has an end: logs in again, on a new connection. */
+/* To be called when a call was refused because its token has expired: logs in again, on a new
+ * connection. */
 void endpoint_log_in_again(struct endpoint *e);
 
-/* It answered our login, when it was connected last, and does not let such a user in. */
+/* Whether the endpoint has refused our user when it was last connected. */
 bool endpoint_is_refused(const struct endpoint *e);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
@@ -48,20 +48,21 @@ void endpoint_kick(struct endpoint *e);
 /* The same, at once; see stream_flush(). */
 void endpoint_flush(struct endpoint *e);
 
-/* Asks a connection that is up whether somebody is still there. One that does not say so within
- * that time is silent, until it says something or is given up; so is one that is suspected. */
+/* Checks whether the other side of a connection that is up still answers. An endpoint that does
+ * not answer @within that time is silent, until something comes from it or the connection is
+ * given up. A suspected endpoint is silent in the same way. */
 void endpoint_probe(struct endpoint *e, nsec_t within);
 void endpoint_suspect(struct endpoint *e);
 bool endpoint_is_silent(const struct endpoint *e);
 
-/* Begins a new connection at once, where one is wanted, connecting or up: the network has
- * changed. Not from inside a handler. */
+/* Begins a new connection at once, if one is wanted, connecting or up, because the network has
+ * changed. Do not call it from a handler. */
 void endpoint_again(struct endpoint *e);
 
-/* The address and port that it is at; "" while it is not up. */
+/* The address and port of the endpoint; "" while it is not up. */
 void endpoint_at(const struct endpoint *e, char *out, size_t size);
 
-/* The address that we reach it from; "" while it is not up. */
+/* Our own address on this connection; "" while it is not up. */
 void endpoint_source(const struct endpoint *e, char *out, size_t size);
 
 const char *endpoint_name(const struct endpoint *e);

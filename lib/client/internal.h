@@ -1,15 +1,15 @@
-/* What the files of client/ share. Not for others. */
+/* Shared by the files of client/; not for use elsewhere. */
 #pragma once
 
 #include "client/client.h"
 #include "client/endpoint.h"
 
-/* Endpoints by DNS; `name` is empty where they are listed. */
+/* Endpoints from DNS; `name` is empty if they are listed instead. */
 struct discovery {
         char name[256];
         bool tls, failed;
         struct resolve_query *query;
-        char *urls; /* owned; what DNS said last */
+        char *urls; /* owned; the last answer of DNS */
         struct boot_time at;
         nsec_t retry;
 };
@@ -28,14 +28,14 @@ struct client {
         } ends[MEMBER_ENDPOINTS_MAX]; /* by the numbers that the member knows them by */
         size_t n_ends;
         struct discovery discovery;
-        const struct client_ops *ops; /* NULL: nobody wants to know */
+        const struct client_ops *ops; /* NULL: nobody is told */
         void *userdata;
 };
 
-/* Endpoints of the list @urls instead of those that there are; what is in both goes on. */
+/* Replaces the endpoints by those in @urls; connections to those in both lists stay. */
 void client_replace_endpoints(struct client *c, const char *urls);
 
-/* discover.c. -ENOENT: @endpoints is no name for DNS. */
+/* discover.c. -ENOENT: @endpoints is not srv://NAME. */
 must_check_ int discover_init(struct client *c, const char *endpoints);
 void discover_fini(struct client *c);
 void discover_run(struct client *c, struct boot_time now);

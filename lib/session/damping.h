@@ -10,20 +10,20 @@
 #define DAMPING_LIMIT_MAX 16
 
 struct damping_config {
-        unsigned limit;  /* so many losses; 0: never damped */
-        nsec_t window;   /* within so much time */
-        nsec_t suppress; /* keep the node out for so long */
+        unsigned limit;  /* this many losses (0: never) ... */
+        nsec_t window;   /* ... within this time ... */
+        nsec_t suppress; /* ... keep the node out for this long */
 };
 
 struct damping {
         struct boot_time losses[DAMPING_LIMIT_MAX]; /* the latest ones, oldest first */
         size_t n;
-        struct boot_time until; /* it stays out; 0: it does not */
+        struct boot_time until; /* the node stays out until then; 0: it does not */
 };
 
-/* The place was lost, not given back. Returns whether the node stays out now, until `until`;
- * the losses before it are forgiven then. */
+/* Records that the place was lost, not given back. Returns whether the node has to stay out
+ * now, until `until`; if so, all losses so far are forgotten. */
 bool damping_lost(struct damping *d, const struct damping_config *cfg, struct boot_time now);
 
-/* Somebody lets it in again. */
+/* Forgets the losses, and lets the node in again, because somebody has asked for that. */
 void damping_forgive(struct damping *d);

@@ -8,19 +8,19 @@
 
 struct degraded_config {
         unsigned percent; /* of the last 10 s in which work stood still for memory or disks; 0:
-                             whatever it is, and however late our loop runs, is well */
-        unsigned cpu_percent; /* of them in which some work waited for a processor; 0: never
-                                 mind; a busy host is not a sick one */
+                             never report the host as degraded, not even for `lag` */
+        unsigned cpu_percent; /* of the last 10 s in which some work waited for a processor; 0:
+                                 ignore this, since a busy host is not a sick one */
         nsec_t lag;           /* how late our loop may run */
 };
 
 struct degraded {
         struct boot_time since;
-        char why[96]; /* "" while the host is well; else what came first */
+        char why[96]; /* "" while the host is well; otherwise what slowed it down first */
 };
 
 struct degraded_reading {
-        double cpu, memory, io; /* percent, avg10; negative: the kernel does not tell */
+        double cpu, memory, io; /* percent, avg10; negative: the kernel does not report it */
         nsec_t lag;             /* the worst since the last reading */
 };
 
@@ -28,7 +28,7 @@ struct degraded_reading {
  * file in /proc/pressure; -1 when there is none. */
 double pressure_parse(const char *text, const char *kind);
 
-/* Returns whether `why` has changed. It becomes "" again when all is below half of what made
- * it, and not sooner than 10 s after. */
+/* Returns whether `why` has changed. It becomes "" again when every reading is below half of
+ * its threshold, but not sooner than after 10 s. */
 bool degraded_update(struct degraded *d, const struct degraded_config *cfg,
                      const struct degraded_reading *r, struct boot_time now);

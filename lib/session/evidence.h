@@ -1,12 +1,13 @@
 /*
- * Which TTL the last day speaks for: what renewals have taken, a minute in a bucket, in a fixed
- * amount of memory, and what would have come of it with other TTLs.
+ * Evidence for the choice of a TTL: records how long renewals took in the last day, in one
+ * bucket per minute and a fixed amount of memory, and computes what would have happened with
+ * other TTLs.
  *
- * What counts of a renewal is its stall: the time from when it was due, at half the TTL, until
- * it was acknowledged; a slow network, a core without a leader, a host that was starved or
- * paused, an agent that was restarted are all in it. It does not depend on the TTL, and a TTL
- * bridges it if it fits between half of that TTL and its deadline. Pure: no clock, no
- * descriptor, no allocation. To record costs a few assignments; to advise, a pass over the
+ * What counts is the stall of a renewal: the time from when the renewal was due, at half the
+ * TTL, until it was acknowledged. It includes a slow network, a core without a leader, a host
+ * that was starved or paused, and an agent that was restarted. It does not depend on the TTL; a
+ * TTL bridges a stall that fits between half of that TTL and its deadline. Pure: no clock, no
+ * descriptor, no allocation. Recording costs a few assignments; advice costs a pass over the
  * buckets for each TTL.
  */
 #pragma once
@@ -33,32 +34,35 @@ struct evidence {
         struct boot_time lost_at;
 };
 
-/* A renewal was acknowledged that moves the deadline. */
+/* Records a renewal that was acknowledged and that moves the deadline. */
 void evidence_renewed(struct evidence *e, const struct session_renewal *r);
-/* The place is in jeopardy; the renewals go to another endpoint; the loop ran that late. */
+/* Records that the place is in jeopardy; that renewals go to another endpoint from now on; that
+ * the loop ran so late. */
 void evidence_jeopardy(struct evidence *e, struct boot_time now);
 void evidence_moved(struct evidence *e, struct boot_time now);
 void evidence_late(struct evidence *e, nsec_t late, struct boot_time now);
-/* The place is lost, since the renewal that was @due did not come through. That stall goes on
- * until the core says anything; evidence_heard() may be called as often as one likes. */
+/* Records that the place is lost, because the renewal that was @due was not acknowledged. That
+ * stall goes on until the core answers anything, which evidence_heard() records; that may be
+ * called for every answer. */
 void evidence_lost(struct evidence *e, struct boot_time due, struct boot_time now);
 void evidence_heard(struct evidence *e, struct boot_time heard_at);
 
-/* What a later life can go on with: a line for each bucket, all of one length. */
+/* What a later life of the agent can go on with: one line per bucket, all of the same length.
+ */
 #define EVIDENCE_LINE 128
 uint32_t evidence_minute_at(struct boot_time now);
 /* Bucket number @i, as text with an end of line; false: it is empty. */
 bool evidence_write(const struct evidence *e, size_t i, char line[static EVIDENCE_LINE + 1]);
-/* Returns 0, or -EBADMSG: that is no line that evidence_write() has made, or one of a time that
- * is over, or to come. */
+/* Returns 0, or -EBADMSG: evidence_write() did not write that line, or the line belongs to a
+ * time that is too long ago or in the future. */
 must_check_ int evidence_read(struct evidence *e, const char *line, struct boot_time now);
 
 /* ---- advice ---- */
 
-/* What a day without trouble does not show: a replica's host that loses its power, and the
- * election that follows. */
+/* Added because a day without trouble does not show it: a replica's host loses power, and an
+ * election follows. */
 #define EVIDENCE_FAILOVER (1500 * NSEC_PER_MSEC)
-/* Less than that is too little to go by. */
+/* With less evidence than this, nothing is recommended. */
 #define EVIDENCE_MINUTES_LEAST 60
 #define EVIDENCE_RENEWALS_LEAST 100
 #define ADVICE_TTLS 10
@@ -86,13 +90,14 @@ struct advice {
         uint32_t jeopardies, losses, moves;
         bool enough;
         nsec_t least;       /* the shortest TTL that bridges every stall; 0: no TTL does */
-        nsec_t recommended; /* 0: there is not enough to go by */
+        nsec_t recommended; /* 0: there is not enough evidence */
         struct advice_ttl ttls[ADVICE_TTLS];
         size_t n_ttls;
 };
 
-/* The longest stall that @ttl bridges: a renewal that was due at half of it when the stall
- * began, tried again one interval after it has ended, before the fence begins. */
+/* The longest stall that @ttl bridges: the stall begins when a renewal is due at half of @ttl,
+ * and the renewal is tried again one interval after the stall has ended, which must be before
+ * the fence begins. */
 nsec_t advice_bridges(const struct advice_terms *t, nsec_t ttl);
 
 void evidence_advise(const struct evidence *e, const struct advice_terms *t,

@@ -179,7 +179,7 @@ END
 start relay /usr/bin/python3 "$DIR/relay.py" "$relay" "$a" /p/doubt; until_ok 5 grep -q listening "$DIR/relay.log"
 until_ok 10 held h1
 is "the connection breaks before the answer" "$(put h1 /p/doubt x --while-held --endpoints="http://127.0.0.1:$relay")" 1
-has "it says that it may have been written" "$(said)" "'/p/doubt' may have been written or not"
+has "it says that it may have been written" "$(said)" "'/p/doubt' may or may not have been written"
 
 # ---- users: the password is asked for once ----
 E user add root:toor >/dev/null; E user grant-role root root >/dev/null; E auth enable >/dev/null
