@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-#define BRAKE_NODES_MIN 4 /* of fewer nodes, two are a mass */
+#define BRAKE_NODES_MIN 4 /* with fewer nodes, two failures would count as a mass failure */
 #define BRAKE_KEEP 4096
 
 struct brake_config {
@@ -18,7 +18,7 @@ struct brake_config {
 };
 
 struct brake {
-        struct boot_time expired[BRAKE_KEEP]; /* a ring; when nodes did, oldest at `from` */
+        struct boot_time expired[BRAKE_KEEP]; /* times of expiries: a ring, oldest at `from` */
         size_t from, n;
         bool on;
 };
@@ -26,9 +26,9 @@ struct brake {
 /* A node has expired. */
 void brake_expired(struct brake *b, struct boot_time now);
 
-/* With @n_nodes there now. Returns whether `on` has changed. */
+/* @n_nodes: the nodes that are there now. Returns whether `on` has changed. */
 bool brake_update(struct brake *b, const struct brake_config *cfg, size_t n_nodes,
                   struct boot_time now);
 
-/* When to look again if nothing happens; BOOT_TIME_NEVER while there is nothing to see. */
+/* When to call brake_update() again if nothing happens; BOOT_TIME_NEVER: not at all. */
 struct boot_time brake_wakeup(const struct brake *b, const struct brake_config *cfg);

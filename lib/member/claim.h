@@ -1,7 +1,7 @@
 /*
- * Decides whose key it is that stands where we want to put our node's: an earlier incarnation
- * of this host, which has nothing to lose; or a host that may be alive, which is a clone of us
- * if it has our id. Pure.
+ * If there is a key already where we want to put our node's key, decides whose key it is: that
+ * of an earlier incarnation of this host, which may be taken over; or that of a host that may
+ * be alive, which is a clone of us if it has our id. Pure.
  *
  * A host has one boot at a time, and one agent in it. So a lease that was renewed after we
  * started belongs to somebody else, whatever its holder claims to be; and so does the lease of
@@ -17,26 +17,26 @@
 struct claim {
         char lives[CLAIM_LIVES][64]; /* incarnations of this process, a ring */
         size_t at;
-        char boots[1024];       /* earlier boots of this host, their ids, with commas */
-        struct boot_time began; /* this process */
-        struct boot_time boot;  /* this boot, or later, where that is not known */
+        char boots[1024];       /* ids of earlier boots of this host, separated by commas */
+        struct boot_time began; /* when this process began */
+        struct boot_time boot;  /* when this boot began; or a later time, if not known */
 };
 
 enum claim_verdict {
-        CLAIM_OURS,   /* of an earlier life: to be taken over */
-        CLAIM_ASK,    /* when was its lease renewed? claim_judge() */
-        CLAIM_CLONE,  /* somebody with our id */
-        CLAIM_FOREIGN /* somebody with another one */
+        CLAIM_OURS,   /* the key of an earlier life: take it over */
+        CLAIM_ASK,    /* find out when its lease was renewed, then call claim_judge() */
+        CLAIM_CLONE,  /* the key of another host with our id */
+        CLAIM_FOREIGN /* the key of a host with another id */
 };
 
-/* A life of ours begins. */
+/* Records that a new life of ours begins. */
 void claim_add(struct claim *c, const char *incarnation);
 
-/* By what the key says; @lease 0: it hangs on none. */
+/* Decides by the content of the key; @lease: its lease, 0: none. */
 enum claim_verdict claim_look(const struct claim *c, const struct node_record *self,
                               const struct node_record *holder, int64_t lease);
 
-/* After CLAIM_ASK, at @now: its lease was renewed @least to @most ago. */
+/* Decides after CLAIM_ASK: at @now, the last renewal of the lease was @least to @most ago. */
 enum claim_verdict claim_judge(const struct claim *c, const struct node_record *self,
                                const struct node_record *holder, nsec_t least, nsec_t most,
                                struct boot_time now);

@@ -1,4 +1,4 @@
-/* What the files of member/ share. Not for others. */
+/* Shared by the files of member/; not for use elsewhere. */
 #pragma once
 
 #include <bsd/sys/queue.h>
@@ -46,19 +46,19 @@ struct unary {
         void (*done)(struct unary *u, enum rpc_code code, const char *message);
 };
 
-/* A service of this node, wanted or to be taken back. */
+/* A service of this node that is to be in the core, or to be removed from it. */
 struct publication {
         TAILQ_ENTRY(publication) entry;
         struct service_record record;
         bool wanted;
-        bool stored;      /* what the core has under our lease is this */
-        bool under_way;   /* so will it be, when the call under way comes back */
+        bool stored;      /* the core has this record, on our lease */
+        bool under_way;   /* the call that is under way will make that so */
         int64_t revision; /* at which it was stored */
 };
 TAILQ_HEAD(publication_list, publication);
 
-/* What this node says of itself and of its services: as it should be, and as the core has it.
- */
+/* What this node publishes about itself and its services: what should be in the core, and what
+ * is there. */
 struct publications {
         struct publication_list list;
         size_t n;
@@ -193,24 +193,24 @@ struct peer *member_peer(struct member *m, size_t from);
 /* ... and that is not silent. */
 struct peer *member_speaking_peer(struct member *m, size_t from);
 
-/* Begins a call; @done comes later, or never when it returns a negative errno. */
+/* Begins a call; @done is called later, but never if this returns a negative errno. */
 must_check_ int
 member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessage *m,
             const ProtobufCMessageDescriptor *reply_type,
             void (*done)(struct unary *u, enum rpc_code code, const char *message));
 
-/* Says whose answer it is, before anything is done with it. After WORLD_NEW nothing of what was
- * known or held is left, and the answer is the first that counts. */
+/* Decides which core an answer comes from; call it before using the answer. After WORLD_NEW,
+ * everything that was known or held is gone, and this answer is the first that counts. */
 must_check_ enum world_word member_hear(struct member *m, struct peer *p,
                                         const Pb__ResponseHeader *h);
 
-/* It is known to be of another cluster, and not listened to. */
+/* Whether the endpoint is known to belong to another cluster, and is ignored. */
 bool member_is_foreign(const struct member *m, const struct peer *p);
 
-/* The answer came from who is ours: that endpoint is the one to use. */
+/* The answer came from our cluster, so this endpoint is the one to use. */
 void member_heard(struct member *m, struct peer *p, const Pb__ResponseHeader *h);
 
-/* What was known, and held, is void; @why is for a person. */
+/* Everything that was known or held is void; @why is for people. */
 void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why);
 
 /* hold.c: carries out what the session wants. */
@@ -231,10 +231,10 @@ struct boot_time publications_next(const struct member *m);
 
 /* view.c: keeps the membership current. */
 void view_run(struct member *m, struct boot_time now);
-/* The replica that it is followed at is of no use, for @why: on to another one. */
+/* Follows the membership at another replica, because the present one is of no use, for @why. */
 void view_move(struct member *m, const char *why);
-/* All that is known is void: begins with a range. */
+/* Everything that is known is void: begins again with a range. */
 void view_restart(struct member *m);
-/* Ours seems to have gone back: asks it how far it is. */
+/* Our core seems to have gone back to an earlier revision: asks for its revision. */
 void view_doubt(struct member *m);
 struct boot_time view_next(const struct member *m);

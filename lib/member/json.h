@@ -1,4 +1,5 @@
-/* Fields of the records in the core, to and from JSON. For the files of member/ only. */
+/* Converts fields of the records in the core to and from JSON. For the files of member/ only.
+ */
 #pragma once
 
 #include <json-c/json.h>
@@ -7,7 +8,7 @@
 #include "base/buf.h"
 #include "member/tags.h"
 
-/* A text of a record: its key, and where in the struct it is. */
+/* A text field of a record: its key in JSON, and its place in the struct. */
 struct json_text {
         const char *key;
         size_t offset, size;
@@ -18,7 +19,7 @@ struct json_text {
                 key, offsetof(type, field), sizeof(((type *) 0)->field) \
         }
 
-/* Those that are not empty. */
+/* Adds the fields that are not empty. */
 void json_put_texts(struct json_object *o, const struct json_text *t, size_t n,
                     const void *record);
 bool json_same_texts(const struct json_text *t, size_t n, const void *a, const void *b);
@@ -32,7 +33,7 @@ void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS
 void json_put_list(struct json_object *o, const char *key, const char *list);
 void json_get_list(struct json_object *o, const char *key, char *list, size_t size);
 
-/* Writes, and lets @o go; NULL makes the buffer fail. */
+/* Writes @o to @out, and releases @o; if @o is NULL, the buffer fails. */
 void json_finish(struct json_object *o, struct buf *out);
 
 /* Returns 0 and an object to json_object_put(), -EBADMSG or -ENOMEM. */

@@ -1,6 +1,6 @@
 /*
- * A host's relation to the core: holds its lease, publishes its node key and its services, and
- * follows the other nodes. Works alike with tenure-core and with a real etcd.
+ * What a host has to do with the core: holds its lease, publishes its node key and its
+ * services, and follows the other nodes. Works in the same way with tenure-core and with etcd.
  *
  * Runs session/ with real calls on the endpoints, and feeds membership.h from a range and a
  * watch that is resumed where it ended, on whatever endpoint answers. Pure: it opens nothing
@@ -21,11 +21,11 @@ struct member;
 #define MEMBER_ENDPOINTS_MAX 16
 #define MEMBER_PUBLISHED_MAX 1000
 
-/* What the shell does. Endpoints are numbers from 0 on. None of these calls back, but `suspect`
- * and `again`, which may tell that the endpoint is silent, or down. */
+/* What the shell does. Endpoints are numbered from 0 on. Only `suspect` and `again` may call
+ * back, to report that the endpoint is silent or down. */
 struct member_ops {
-        /* The connection to make calls on; NULL while the endpoint is not up. `kick` after
-         * calls: there is something to send. */
+        /* The connection to make calls on; NULL while the endpoint is not up. After calls,
+         * `kick` says that there is something to send. */
         struct rpc_conn *(*rpc)(size_t i, void *userdata);
         void (*kick)(size_t i, void *userdata);
         /* Connects, unless it is connected, connecting, or waiting after a failure. */
@@ -34,15 +34,16 @@ struct member_ops {
         void (*again)(size_t i, void *userdata);
         /* A call was refused for its token: logs in again, on a new connection. */
         void (*log_in_again)(size_t i, void *userdata);
-        /* Asks whether somebody is still there: who does not say so within that time is silent,
-         * until he says something or is given up; so is one that is suspected. */
+        /* Checks whether the endpoint still answers. If it does not answer @within that time,
+         * or is suspected, it is silent, until something comes from it or the connection is
+         * given up. */
         void (*probe)(size_t i, nsec_t within, void *userdata);
         void (*suspect)(size_t i, void *userdata);
         bool (*is_silent)(size_t i, void *userdata);
-        /* Its URL, and the address and port that it is at; "" while it is not up. */
+        /* The endpoint's URL; and its address and port, "" while it is not up. */
         const char *(*name)(size_t i, void *userdata);
         void (*at)(size_t i, char *out, size_t size, void *userdata);
-        /* There is something to do: member_run(), soon. */
+        /* There is something to do: the shell is to call member_run() soon. */
         void (*soon)(void *userdata);
         /* The date and the time of day, for people. */
         void (*date)(char text[static 32], void *userdata);
@@ -52,14 +53,14 @@ struct member_ops {
 struct member_events {
         struct membership_ops members;
         struct services_ops services;
-        /* The session's state, lease or deadline changed. @why: for a person; "" when there is
-         * nothing to say. */
+        /* The session's state, lease or deadline changed. @why: the reason, for people; "" if
+         * there is none. */
         void (*session)(void *userdata, enum session_state state, const char *why);
-        /* A renewal was acknowledged that moves the deadline. NULL: of no interest. */
+        /* A renewal was acknowledged that moves the deadline. May be NULL. */
         void (*renewed)(void *userdata, const struct session_renewal *r);
-        /* The membership is known now, or not current any more. */
+        /* The membership is completely known now, or is not current any more. */
         void (*synced)(void *userdata, bool synced);
-        /* Another host wants our place while we hold it, and is refused. Each time. */
+        /* Another host wanted our place while we hold it, and was refused. Called each time. */
         void (*claimed)(void *userdata, const struct node_record *by);
 };
 
@@ -67,12 +68,12 @@ struct member_config {
         const char *cluster;        /* the name in the keys */
         size_t n_endpoints;         /* 1 to MEMBER_ENDPOINTS_MAX */
         struct node_record self;    /* what to register: name, id, boot_id, version */
-        const struct place *resume; /* what an earlier life of ours left; NULL: nothing */
+        const struct place *resume; /* what an earlier life of ours has left; NULL: nothing */
         const char *boots;     /* ids of this host's earlier boots, with commas; NULL: none */
-        struct boot_time boot; /* when this one began, or later, where that is not known */
+        struct boot_time boot; /* when this boot began; or a later time, if that is not known */
         bool observe;          /* follow only; hold nothing */
-        bool no_view;          /* follow nobody: who is there is not known */
-        bool sessions;         /* hold a program's session: in sessions/, not in nodes/ */
+        bool no_view;          /* follow nothing: nodes and services are not known */
+        bool sessions;         /* hold a program's session, in sessions/ instead of nodes/ */
         struct session_config session;
         uint64_t seed;
 };
@@ -83,90 +84,94 @@ must_check_ int member_new(struct member **ret, const struct member_config *cfg,
                            const struct member_events *events, void *userdata,
                            struct boot_time now);
 
-/* The end has come: the connections may be closed, and what comes of that is of no interest. */
+/* Prepares for the end: the connections may be closed after this, and nothing that comes of it
+ * is reported any more. */
 void member_close(struct member *m);
 
-/* Once no call of it is open: its connections are closed. */
+/* Call it after the connections were closed, when no call of the member is open. */
 struct member *member_free(struct member *m);
 DEFINE_CLEANUP(struct member *, member_free)
 
 /* ---- from the shell ---- */
 
-/* The time, before anything else happens: answers on a connection, or one of the below. */
+/* Passes the time. Call it before passing answers of a connection, or calling any of the
+ * functions below. */
 void member_at(struct member *m, struct boot_time now);
 
-/* Does what is to be done, after whatever has happened; returns when it wants to run next. */
+/* Does what is due. Call it after anything has happened; returns when to call it next. */
 struct boot_time member_run(struct member *m, struct boot_time now);
 
 void member_up(struct member *m, size_t i);
-/* The calls on it have ended with RPC_UNAVAILABLE already. */
+/* The calls on this endpoint have ended with RPC_UNAVAILABLE already. */
 void member_down(struct member *m, size_t i, const char *why);
-/* It is up, and has not answered a probe in time, or is suspected. */
+/* The endpoint is up, but did not answer a probe in time, or is suspected. */
 void member_silent(struct member *m, size_t i);
 
-/* Number @i is another endpoint from now on; then, how many there are, never fewer than
- * before. */
+/* Number @i stands for another endpoint from now on; there are @n endpoints from now on, never
+ * fewer than before. */
 void member_replaced(struct member *m, size_t i);
 void member_endpoints(struct member *m, size_t n);
 
-/* The name in the keys, where that was not known before: while nothing is known or held.
+/* Sets the cluster's name, if it was not known at first; only while nothing is known or held.
  * Returns 0 or -ENOMEM. */
 must_check_ int member_set_cluster(struct member *m, const char *cluster);
 
 /* ---- from the program ---- */
 
-/* Gives the place back and says why; the state becomes `left`, in time or after a second. */
+/* Gives the place back, for @reason. The state becomes `left` when that is done, or after one
+ * second. */
 void member_leave(struct member *m, const char *reason);
 
-/* After it has left: joins again, as a new incarnation. */
+/* Joins again after member_leave(), as a new incarnation. */
 void member_join(struct member *m);
 
-/* Stays out until then, once the place is lost; 0: joins as usual. */
+/* After the next loss of the place, stays out until @until; 0: joins as usual. */
 void member_suppress(struct member *m, struct boot_time until);
 
-/* What a later life of this node can go on with, as of now; false while nothing is held. */
+/* What a later life of this node needs in order to resume; false while nothing is held. */
 bool member_place(const struct member *m, struct place *ret);
 
-/* What else our node says of itself from now on: addresses, tags, degraded. */
+/* Sets what our node publishes about itself from now on. */
 void member_set_self(struct member *m, const char *addresses, const char *tags,
                      const char *degraded);
 const struct node_record *member_self(const struct member *m);
 
-/* A service on this node, in the core as long as the place is held, in this life of the place
- * and in later ones; a name and instance that is published already says this from now on. The
- * node's name is filled in. Returns 0, -ENOSPC when there are too many, or -ENOMEM. */
+/* Publishes a service of this node in the core whenever the place is held, in this life of the
+ * place and in later ones; if the name and instance are published already, replaces their
+ * record. The node's name is filled in. Returns 0, -ENOSPC (too many services) or -ENOMEM. */
 must_check_ int member_publish(struct member *m, const struct service_record *s);
 void member_withdraw(struct member *m, const char *name, const char *instance);
 
-/* All that an earlier life of this node may have published has been published again: what else
- * it left in the core goes. Nothing is written before that. */
+/* Says that everything which an earlier life of this node may have published has been published
+ * again; whatever else it left in the core is deleted. Nothing is written before this. */
 void member_published_all(struct member *m);
 
-/* Everything up to it has been announced; and asks the core how far it is, so that a revision
- * in which nothing of ours happened is known as well. */
+/* The revision up to which everything has been announced. member_ask_revision() asks the core
+ * for its revision, so that revisions that change no node or service count as well. */
 int64_t member_revision(const struct member *m);
 void member_ask_revision(struct member *m);
 
-/* To ask for from the next lease on. */
+/* The TTL to ask for, from the next lease on. */
 void member_set_ttl(struct member *m, nsec_t ttl);
 
 const struct session *member_session(const struct member *m);
 const struct membership *member_nodes(const struct member *m);
 const struct services *member_services(const struct member *m);
 
-/* True while a watch feeds the membership; since when it may be old otherwise. */
+/* Whether a watch feeds the membership, so that it is current. */
 bool member_synced(const struct member *m);
-/* The last word from the core, of any kind. */
+/* When anything came from the core last. */
 struct boot_time member_heard_at(const struct member *m);
 
-/* A link, an address or a route has come: what is stuck is tried anew, at once. */
+/* A link, an address or a route has appeared: whatever is stuck is tried again at once. */
 void member_path_back(struct member *m, struct boot_time now);
 
-/* The host may have stood still without its clocks knowing: is the place still ours? */
+/* The host may have stood still together with its clocks: checks whether the place is still
+ * held; see session_doubt(). */
 void member_doubt(struct member *m, struct boot_time now);
 
-/* Somebody else holds our name, which is asked for again within the TTL, or when member_hurry()
- * says that something has changed: the revision of their key; 0: nobody does. */
+/* If somebody else holds our name: the revision of their key; otherwise 0. We ask for the name
+ * again within the TTL, or when member_hurry() says that something has changed. */
 int64_t member_is_refused(const struct member *m);
 void member_hurry(struct member *m);
 
@@ -178,16 +183,17 @@ uint64_t member_replica(const struct member *m);
 
 /* ---- for calls that are the program's own ---- */
 
-/* The endpoint to use, from number @from on: one that is up, that speaks, and that is not known
- * to be of another cluster. False: there is none, and number @from is connected. */
+/* The endpoint to use, from number @from on: one that is up, that is not silent, and that is
+ * not known to belong to another cluster. False: there is none; @from is being connected. */
 bool member_pick(struct member *m, size_t from, size_t *ret);
-/* Such a call was answered there, with this header, which may be NULL. False: by another
- * cluster, whose word does not count. */
+/* Reports that endpoint @i has answered such a call, with this header, which may be NULL.
+ * False: the answer came from another cluster and must be ignored. */
 must_check_ bool member_answered(struct member *m, size_t i, const Pb__ResponseHeader *h);
-/* Every answer has one, of a revision that can be. */
+/* Whether there is a header, as in every answer, with a possible revision. */
 bool member_header_is_sane(const Pb__ResponseHeader *h);
-/* How often ours has begun anew, and all that was known of it was void: see world.h. */
+/* How often everything that was known became void because the core's data began anew; see
+ * world.h. */
 unsigned member_worlds(const struct member *m);
 
-/* What went wrong last, since an answer came, for a person; "": nothing. */
+/* What went wrong since the last answer, for people; "": nothing. */
 const char *member_trouble(const struct member *m);

@@ -33,7 +33,7 @@ struct membership_ops {
 struct membership {
         struct member_tree nodes;
         size_t n;
-        int64_t revision; /* everything up to it is known */
+        int64_t revision; /* everything up to this revision is known */
         const struct membership_ops *ops;
         void *userdata;
 };
@@ -49,10 +49,10 @@ must_check_ int membership_put(struct membership *m, struct view name, struct vi
                                int64_t lease, int64_t create_revision, int64_t mod_revision);
 void membership_delete(struct membership *m, struct view name, int64_t revision);
 
-/* A number of a revision means nothing any more: each value will be compared anew. */
+/* Revisions that were seen so far mean nothing any more: each value is compared again. */
 void membership_forget_revisions(struct membership *m);
 
-/* Around the puts of a whole range at @revision: what it does not have any more left meanwhile.
- */
+/* Call these before and after the puts of a whole range that was read at @revision: the nodes
+ * that are not in it have left meanwhile. */
 void membership_resync_begin(struct membership *m);
 void membership_resync_end(struct membership *m, int64_t revision);

@@ -1,6 +1,6 @@
 /*
- * What a node says of itself: the JSON value of its key, /tenure/<cluster>/nodes/<name>, for
- * people with etcdctl and for agents. Pure.
+ * What a node publishes about itself: the JSON value of its key,
+ * /tenure/<cluster>/nodes/<name>, for agents, and for people with etcdctl. Pure.
  *
  *     {"name": "web1", "id": "<32 hex>", "incarnation": "<32 hex>", "boot_id": "<32 hex>",
  *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0",
@@ -8,8 +8,8 @@
  *      "addresses": ["10.0.0.7"], "tags": {"zone": "a"}, "degraded": "memory pressure 71 %",
  *      "leaving": "shutdown"}
  *
- * `degraded` is there only while something slows the host down; `leaving` only while the node
- * gives its place back. Both tell why.
+ * `degraded` is there only while something slows the host down, and `leaving` only while the
+ * node gives its place back; both say why.
  */
 #pragma once
 
@@ -31,19 +31,19 @@ struct node_record {
         char leaving[32];    /* "" while it stays */
         char degraded[96];   /* "" while it is well */
         int64_t ttl_ms;
-        char addresses[NODE_ADDRESSES_MAX]; /* where it is reached, best first, with commas */
+        char addresses[NODE_ADDRESSES_MAX]; /* separated by commas, the preferred one first */
         char tags[TAGS_MAX];
 };
 
 void node_record_write(const struct node_record *n, struct buf *out);
 
-/* Whether they say the same. */
+/* Whether both records have the same content. */
 bool node_record_same(const struct node_record *a, const struct node_record *b);
 
-/* Reads a value; a field that is missing, or not of its type, stays empty. Returns 0, or
- * -EBADMSG when it is no JSON object. */
+/* Reads a value. A field that is missing, or of the wrong type, stays empty. Returns 0, or
+ * -EBADMSG if the value is not a JSON object. */
 must_check_ int node_record_read(struct node_record *n, const void *p, size_t len);
 
-/* A name that fits into a key and on a line: letters, digits, '.', '_', '-', ':' (as in
- * hostname(7) and then some). */
+/* Whether the name can be a part of a key and of a line: 1 to NODE_NAME_MAX letters, digits and
+ * . _ - : without a leading dot; a superset of hostname(7). */
 bool node_name_is_valid(const char *name);

@@ -11,9 +11,9 @@ struct pace {
         unsigned n;                 /* failures, none of them long after the one before */
 };
 
-/* It has failed at @now, on one of @n_endpoints: after each round of them it takes twice as
- * long, from 100 ms up to 5 s. */
+/* Records a failure at @now, on one of @n_endpoints, and returns how long to wait: from 100 ms
+ * to 5 s, doubled after each round of the endpoints. */
 nsec_t pace_next(struct pace *p, size_t n_endpoints, struct boot_time now);
 
-/* Whether each endpoint has failed since it last worked. */
+/* Whether there were @n_endpoints failures in a row, so that each endpoint has been tried. */
 bool pace_is_round(const struct pace *p, size_t n_endpoints);

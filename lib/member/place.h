@@ -1,8 +1,7 @@
 /*
- * What an agent leaves for its restart on the same boot: the node, the lease, and how long the
- * lease is good for. A small text for people and for the agent, lines of KEY=value, the last
- * one a checksum; a text that a crash has cut off, or somebody has edited, counts as no place.
- * Pure.
+ * What an agent stores for its restart within the same boot: the node, the lease, and until
+ * when the lease is held. It is a small text of lines KEY=value, the last of which is a
+ * checksum; a text that was truncated by a crash, or edited, counts as no place. Pure.
  */
 #pragma once
 
@@ -18,7 +17,7 @@ struct place {
         struct session_place session;
 };
 
-#define PLACE_BYTES_MAX 2048 /* less than a page: one write of it is whole, or not there */
+#define PLACE_BYTES_MAX 2048 /* less than a page: one write stores all of it, or nothing */
 
 void place_write(const struct place *p, struct buf *out);
 

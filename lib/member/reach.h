@@ -11,63 +11,65 @@
 
 struct reach;
 
-/* What its owner does. */
+/* What the owner does. */
 struct reach_ops {
-        /* Begins to connect: reach_up(), or reach_failed(), follows. */
+        /* Begins to connect; reach_up() or reach_failed() follows. */
         void (*connect)(struct reach *r);
-        /* It was accepted, and TLS is under way. */
+        /* The connection was accepted, and TLS is under way. */
         bool (*is_greeting)(const struct reach *r);
         /* Closes what there is of a connection. */
         void (*close)(struct reach *r);
         /* Sends a PING. Returns 0 or -ENOMEM. */
         int (*ping)(struct reach *r);
-        /* How many were answered on this connection. */
+        /* How many PINGs were answered on this connection. */
         uint64_t (*pongs)(const struct reach *r);
-        /* It is closed: it was up, or was not to be. */
+        /* The connection is closed: it was up, or could not be made. */
         void (*down)(struct reach *r, bool was_up, const char *why);
-        /* It is up, and has not answered a probe in time, or is suspected. */
+        /* The endpoint is up, but did not answer a probe in time, or is suspected. */
         void (*silent)(struct reach *r);
 };
 
 struct reach {
         const struct reach_ops *ops;
         enum { REACH_DOWN, REACH_CONNECTING, REACH_UP } state;
-        struct boot_time when; /* to come by; BOOT_TIME_NEVER: there is nothing to do */
+        struct boot_time when; /* to call reach_run() next; BOOT_TIME_NEVER: not at all */
         struct boot_time up_at;
         nsec_t backoff;
         bool wanted;
-        bool greeting;     /* has more time than to be accepted */
+        bool greeting;     /* TLS is under way, which has a longer limit than connecting */
         bool probing;      /* `when` is the end of a probe's time */
         bool silent;       /* see reach_probe() */
         uint64_t pings;    /* sent on this connection */
-        char failing[256]; /* why it ends when its owner comes by next; "": it does not */
+        char failing[256]; /* why the next reach_run() ends the connection; "": it does not */
 };
 
 void reach_init(struct reach *r, const struct reach_ops *ops);
 
-/* The time `when` has come; nothing otherwise. */
+/* Does what is due at `when`; does nothing before that. */
 void reach_run(struct reach *r, struct boot_time now);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void reach_want(struct reach *r, struct boot_time now);
 
-/* Begins a new connection at once, where one is wanted, connecting or up. */
+/* Begins a new connection at once, if one is wanted, connecting or up. */
 void reach_again(struct reach *r, struct boot_time now);
 
-/* What is being done to connect may take so long from now on. */
+/* Limits the present step of connecting to @limit from @now on. */
 void reach_limit(struct reach *r, struct boot_time now, nsec_t limit);
 
-/* It is connected, and may be used. */
+/* The endpoint is connected, and may be used. */
 void reach_up(struct reach *r, struct boot_time now);
 
-/* It has ended, or has to; the other one: as soon as nobody is inside of it. */
+/* The connection has ended or must end: at once; or with the next reach_run(), for callers that
+ * run inside a handler of the connection. */
 void reach_failed(struct reach *r, struct boot_time now, const char *why);
 void reach_fail_soon(struct reach *r, struct boot_time now, const char *why);
 
-/* Something came. */
+/* Something came from the endpoint. */
 void reach_heard(struct reach *r, struct boot_time now);
 
-/* Asks one that is up whether somebody is still there. Who does not say so within that time is
- * silent, until he says something or is given up; so is one that is suspected. */
+/* Checks whether an endpoint that is up still answers. If it does not answer @within that time,
+ * or is suspected, it is silent, until something comes from it or its connection is given
+ * up. */
 void reach_probe(struct reach *r, struct boot_time now, nsec_t within);
 void reach_suspect(struct reach *r, struct boot_time now);

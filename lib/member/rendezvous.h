@@ -1,12 +1,12 @@
 /*
- * Rendezvous hashing with weights: who of several members has a task.
+ * Rendezvous hashing with weights: decides which of several members gets a task.
  *
- * Each member has a number for each task, and the smallest has it: -log2(u) / weight, where u
- * is a hash of the two names as a fraction. So a member that goes leaves its own tasks to the
- * others and moves none of theirs; one that comes takes its share from all of them; and shares
- * are in proportion to the weights. All members have to come to the same result, on any
- * machine and with any libm: the logarithm is made of integers, and two numbers are compared by
- * multiplying, not by dividing. Pure.
+ * Each member has a number for each task, -log2(u) / weight, where u is a hash of both names as
+ * a fraction; the member with the smallest number gets the task. So a member that goes moves
+ * only its own tasks, a member that comes takes its share from all others, and shares are in
+ * proportion to the weights. All members must get the same result, on any machine and with any
+ * libm, so the logarithm is computed with integers, and two numbers are compared by
+ * multiplication, not by division. Pure.
  */
 #pragma once
 
@@ -14,13 +14,13 @@
 
 #define RENDEZVOUS_WEIGHT_MAX 10000
 
-/* Of a name, for both of the others. */
+/* The hash of a name, for the two functions below. */
 uint64_t rendezvous_hash(const char *name);
 
-/* -log2(u) of a task and a member, by their hashes: from 1, in 2^-28ths. */
+/* -log2(u) of a task and a member, given their hashes, in units of 2^-28; at least 1. */
 uint64_t rendezvous_log(uint64_t task, uint64_t member);
 
-/* Whether @log_a / @weight_a is less than the other. Weights are from 1 to the greatest. */
+/* Whether @log_a / @weight_a < @log_b / @weight_b. Weights: 1 to RENDEZVOUS_WEIGHT_MAX. */
 static inline bool rendezvous_less(uint64_t log_a, unsigned weight_a, uint64_t log_b,
                                    unsigned weight_b)
 {

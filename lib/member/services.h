@@ -1,6 +1,6 @@
 /*
- * The services in the cluster, and their nodes, as last reported by the core, and what changed.
- * The twin of membership.h, for service keys; fed in the same order. Pure.
+ * The services in the cluster and their nodes, as last reported by the core, and what changed.
+ * The counterpart of membership.h for service keys; fed in the same order. Pure.
  *
  * A service's record stays JSON until somebody asks: a site may have 100,000.
  */
@@ -55,7 +55,7 @@ struct service *services_on(const struct services *v, const char *node);
 struct service *services_next(struct service *s);
 struct service *services_next_on(struct service *s); /* on the same node */
 
-/* The whole of what it says; a value that is none leaves all but the names empty. */
+/* Reads the whole record; if the value is not valid, everything but the names stays empty. */
 void service_read(const struct service *s, struct service_record *ret);
 
 /* A key's value, from a range or a watch. @key is <service>/<node>[/<instance>]. Returns 0 or
@@ -64,7 +64,7 @@ must_check_ int services_put(struct services *v, struct view key, struct view va
                              int64_t lease, int64_t create_revision, int64_t mod_revision);
 void services_delete(struct services *v, struct view key, int64_t revision);
 
-/* The node has left, and its lease is over: what hung on it goes for the same reason. */
+/* The node has left, and its lease is over: its services go for the same reason. */
 void services_node_left(struct services *v, const char *node, int64_t lease, const char *reason,
                         int64_t revision);
 

@@ -1,12 +1,12 @@
 /*
- * Attributes that a person or a program gives to a node or a service: "role=primary,zone=a", in
- * the order of their names, each once. Pure.
+ * Tags: attributes that a person or a program gives to a node or a service, such as
+ * "role=primary,zone=a", sorted by name, each name once. Pure.
  */
 #pragma once
 
 #include "base/base.h"
 
-#define TAGS_MAX 512 /* of the whole text, with its end */
+#define TAGS_MAX 512 /* bytes of the whole text, with the terminating NUL */
 
 /* Sets, or with an empty @value removes, one tag. A name is letters, digits and . _ - ; a value
  * is printable, without a comma. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */
@@ -15,5 +15,5 @@ must_check_ int tags_set(char tags[static TAGS_MAX], const char *name, const cha
 /* Sets all of "a=1,b=2", as in a setting. Returns 0, -EINVAL or -ENOSPC. */
 must_check_ int tags_set_list(char tags[static TAGS_MAX], const char *list);
 
-/* Copies the next one and advances *@cursor; false at the end. */
+/* Copies the next tag and advances *@cursor; false at the end. */
 bool tags_next(const char **cursor, char name[static TAGS_MAX], char value[static TAGS_MAX]);

@@ -1,11 +1,11 @@
 /*
- * Until when this host holds its place, as the agent publishes it for programs that depend on
- * it: some bytes in a file, rewritten after each renewal, of which the reader has a descriptor
- * (OpenTenancy of org.tenure.Membership1(5)). So a program that has to stop in time needs
- * neither an answer from the agent nor a bus to know when that is.
+ * Until when this host holds its place: some bytes in a file that the agent rewrites after each
+ * renewal, for programs that depend on the place. They get a descriptor of the file from
+ * OpenTenancy of org.tenure.Membership1(5). So a program that has to stop in time needs neither
+ * an answer from the agent nor the bus to know when that is.
  *
- * Instants are of the host's boot_now(). A reader may see the bytes while they are written: it
- * reads again. Pure: bytes in, bytes out.
+ * Instants are those of the host's boot_now(). A reader that sees the bytes while they are
+ * being written reads them again. Pure: bytes in, bytes out.
  */
 #pragma once
 
@@ -22,8 +22,8 @@ struct tenancy {
         struct boot_time deadline; /* held until then, unless a later one is written */
         uint64_t time_ns;          /* the number of the time namespace of the deadline
                                       (time_namespaces(7)); 0: not known */
-        bool leaving; /* no later one will be written: the place is given back by then, or once
-                         nobody has a lock on the file any more */
+        bool leaving; /* no later deadline will be written: the place is given back at the
+                         deadline, or as soon as nobody has a lock on the file any more */
 };
 
 void tenancy_write(const struct tenancy *t, uint8_t out[static TENANCY_BYTES]);

@@ -1,16 +1,16 @@
 /*
- * Shared work, as one member of the group sees it: who else is there, whose each task is to be,
- * who has it now, and what is to be done next.
+ * Shared work, as one member of the group sees it: which other members there are, which member
+ * should have each task, which one has it now, and what to do next.
  *
- * In the core a member is a key members/NAME with its record (work_record.h), and a task that
- * somebody has is a key tasks/NAME, both on the lease of the member's session. Whose a task is
- * to be, each member computes for itself (rendezvous.h); the task's key decides. It is made
- * only where there is none, and deleted only by its owner, once the task has ended, or by the
- * core, once the owner's lease has. So a task is at one member at a time, however different
- * what two members have seen; its create_revision is the fencing token (I12).
+ * In the core, a member is a key members/NAME with its record (work_record.h), and a task that
+ * a member has is a key tasks/NAME; both are on the lease of the member's session. Each member
+ * computes which member should have a task (rendezvous.h), but the task's key decides: it is
+ * created only if there is none, and deleted only by its owner, after the task has ended, or by
+ * the core, after the owner's lease has ended. So a task is at one member at a time, even if
+ * two members have seen different things; its create_revision is the fencing token (I12).
  *
- * A key that was asked to be deleted never lets a task begin again, even if it is still seen:
- * it may be gone by then. Pure: what was seen goes in, and what to do comes out.
+ * Once we have asked for a key to be deleted, that key never lets the task begin again, even if
+ * we still see it: it may be gone by then. Pure: what was seen goes in, and what to do out.
  */
 #pragma once
 
@@ -25,17 +25,17 @@ struct work_peer {
         char *name; /* owned */
         uint64_t hash;
         struct work_record record;
-        bool seen;  /* in the look that is going on */
-        bool fresh; /* what it is to have is not computed yet */
+        bool seen;  /* in the present look at all keys */
+        bool fresh; /* new: the tasks that it should have are not computed yet */
 };
 
 /* What is to be done with a task next. */
 enum work_step {
         WORK_NOTHING,
-        WORK_TAKE,  /* ask the core for its key: work_asked() */
-        WORK_BEGIN, /* it is ours, by the token `created`: work_began() */
-        WORK_END,   /* it runs, and is to be stopped: work_stops() */
-        WORK_GIVE,  /* ask the core to delete its key: work_asked() */
+        WORK_TAKE,  /* ask the core to create its key, then call work_asked() */
+        WORK_BEGIN, /* it is ours, with the token `created`: start it, work_began() */
+        WORK_END,   /* it runs and must stop: tell the program, work_stops() */
+        WORK_GIVE,  /* ask the core to delete its key, then call work_asked() */
 };
 
 enum work_run { WORK_IDLE, WORK_RUNS, WORK_STOPS };
@@ -44,15 +44,15 @@ struct work_task {
         const char *name; /* of the record, or: */
         char number[WORK_NUMBER_MAX];
         uint64_t hash;
-        const struct work_peer *best; /* who is to have it; NULL: nobody */
+        const struct work_peer *best; /* the member that should have it; NULL: none */
         uint64_t log;                 /* rendezvous_log() of that one */
-        bool unassigned;              /* who was to have it is gone, or is another now */
+        bool unassigned;              /* `best` is gone, or has changed */
         /* The key, as seen; 0: there is none. */
         int64_t lease, created;
-        enum work_step asked; /* WORK_TAKE, WORK_GIVE: and the key was not seen changed since */
-        int64_t given;        /* the key that was created then was asked to be deleted */
+        enum work_step asked; /* WORK_TAKE, WORK_GIVE: the key was not seen changed since */
+        int64_t given;        /* create_revision of the key that we have asked to be deleted */
         enum work_run run;
-        int64_t token; /* by which it runs, or stops */
+        int64_t token; /* with which it runs, or stops */
         bool seen;
         void *arg; /* the caller's */
 };
@@ -65,53 +65,54 @@ struct work {
         nsec_t settle;
         int64_t lease; /* 0: none is held */
         bool leaving;
-        bool changed;   /* who is to have what is not computed yet, for some */
+        bool changed;   /* for some tasks, `best` has to be computed again */
         bool unlisted;  /* our own key was deleted, or is on another lease */
         bool unsettled; /* somebody has joined */
         struct boot_time joined_first, joined_last;
 };
 
-/* Takes @record. @settle: for how long nobody joins before a task is moved for who has joined;
- * when they go on joining, five times that. Returns 0 or -ENOMEM. */
+/* Takes @record. @settle: tasks move to new members once none has joined for this long or, if
+ * members keep joining, after five times that. Returns 0 or -ENOMEM. */
 must_check_ int work_init(struct work *w, const char *name, struct work_record *record,
                           nsec_t settle);
 void work_fini(struct work *w);
 
-/* A lease is held, with nothing seen of the group yet; 0: it is held no more. */
+/* A lease is held, and nothing of the group was seen yet; 0: it is not held any more. */
 void work_hold(struct work *w, int64_t lease);
-/* No task is taken any more, and all are given back. */
+/* Takes no more tasks, and gives all of them back. */
 void work_leave(struct work *w);
 
-/* A key below the group's, as it was written, or deleted. Keys that make no sense to us are
- * nobody's. Returns 0, or -ENOMEM: look again. */
+/* Reports a key of the group that was written, or deleted. Keys that make no sense to us belong
+ * to nobody. Returns 0, or -ENOMEM: look at all keys again. */
 must_check_ int work_seen(struct work *w, struct view key, struct view value, int64_t lease,
                           int64_t created, struct boot_time now);
 void work_seen_deleted(struct work *w, struct view key);
-/* All keys are looked at: before the first and after the last; what was not among them is gone.
- */
+/* Call these before the first and after the last key when all keys are looked at; what was not
+ * among them is gone. */
 void work_look(struct work *w);
 void work_looked(struct work *w);
 
-/* Before work_next_step(), when anything was seen: who is to have what. */
+/* Computes which member should have which task. Call it before work_next_step() if anything was
+ * seen. */
 void work_assign(struct work *w);
 enum work_step work_next_step(const struct work *w, const struct work_task *t,
                               struct boot_time now);
-/* When a step may be due though nothing happens. */
+/* When a step may be due even if nothing happens. */
 struct boot_time work_next(const struct work *w, struct boot_time now);
 
 /* ---- it is done ---- */
 
 void work_asked(struct work_task *t, enum work_step what);
-/* The core has not done that; where it has, the key tells. */
+/* The core has not done what was asked; when it has, the key shows it. */
 void work_refused(struct work_task *t, enum work_step what);
 void work_began(struct work_task *t);
 void work_stops(struct work_task *t);
-/* It has stopped. */
+/* The task has stopped. */
 void work_ended(struct work_task *t);
 
-/* Why it is to be stopped, for a person. */
+/* Why the task must stop, for people. */
 void work_why(const struct work *w, const struct work_task *t, char *to, size_t size);
 
 struct work_task *work_find(struct work *w, const char *task);
-/* It runs, or a key of it may be there that is ours. */
+/* Whether a task runs, or a key of a task that is ours may be in the core. */
 bool work_is_busy(const struct work *w);

@@ -1,14 +1,13 @@
 /*
- * What a member of a group that shares work says of itself, as JSON in the core: its weight,
- * and which tasks it can have: a number, of those that are called 1, 2 and so on, or their
- * names.
+ * What a member of a group that shares work publishes about itself, as JSON in the core: its
+ * weight, and the tasks that it can have: a number, for tasks named 1, 2 and so on, or names.
  */
 #pragma once
 
 #include "base/base.h"
 #include "base/buf.h"
 
-/* As many as a member can have; and what their names may take in the core. */
+/* How many tasks a member can have, and how many bytes their names may take in the core. */
 #define WORK_TASKS_MAX 10000
 #define WORK_RECORD_MAX 65536
 

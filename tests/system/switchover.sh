@@ -161,7 +161,7 @@ case_goes() {
 	kill -TERM "$(tenurectl_of db3)"; unset "LOCKER[db3]"
 	wait $GOES; is "goes: exit status" $? 2
 	has "goes: why" "$(cat "$DIR/goes.log")" "db3 no longer waits; the lock 'job' stays with db1"
-	until_ok 20 grep -q 'which stays here' "$DIR/lock.db1.log" && ok "goes: the holder keeps the lock" || not_ok "goes: the holder keeps the lock" "$(cat "$DIR/lock.db1.log")"
+	until_ok 20 grep -q 'it stays here' "$DIR/lock.db1.log" && ok "goes: the holder keeps the lock" || not_ok "goes: the holder keeps the lock" "$(cat "$DIR/lock.db1.log")"
 	until_ok 20 acts db1 && ok "goes: and its command runs again" || not_ok "goes: and its command runs again" "$(cat "$DIR/lock.db1.log")"
 	is "goes: nobody else has had it" "$(cut -d' ' -f1 "$DIR/log" | sort -u | tr '\n' ' ')" "db1 "
 	# In the middle of another one the leader goes.
