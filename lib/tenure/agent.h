@@ -1,7 +1,7 @@
 /*
- * The agent of this host, over D-Bus: the page (page.h), its settings that we want to know, and
- * services that it tells of for us. Nothing here waits: who is not there is asked when he is,
- * and a bus that goes is looked for until it is back.
+ * The agent of this host, over D-Bus: the page (page.h), those of its properties that we need,
+ * and services that it registers for us. Nothing here waits: an agent that is not there is
+ * asked when it appears, and if the bus goes, we try to connect until it is back.
  */
 #pragma once
 
@@ -18,8 +18,8 @@ struct registration {
         TAILQ_ENTRY(registration) entry;
         struct tenure *tie;
         struct service_record record;
-        bool wanted;  /* else it is to be taken back */
-        bool settled; /* the agent knows it so; or has refused it */
+        bool wanted;  /* false: it is to be unregistered */
+        bool settled; /* the agent has accepted it in this form, or has refused it for good */
         sd_bus_slot *call;
 };
 TAILQ_HEAD(registration_list, registration);
@@ -27,24 +27,24 @@ TAILQ_HEAD(registration_list, registration);
 struct agent_tie {
         bool started;
         bool place; /* the page is wanted */
-        bool core;  /* ... and which endpoint it is connected to */
+        bool core;  /* the endpoint that the agent is connected to is wanted */
         struct bus *bus;
         bool closed; /* the bus has ended, and is to be freed */
         struct loop_timer again;
         nsec_t pause; /* before the next try */
         sd_bus_slot *owner, *changed, *tenancy, *properties;
         struct page page;
-        int inotify, watch; /* -1: changes of the page are looked for */
+        int inotify, watch; /* -1: hold.c looks at the page from time to time instead */
         struct loop_io io;
-        /* What it says; "": not yet. */
+        /* What the agent reports; "": nothing yet. */
         char cluster[NODE_NAME_MAX + 1], node[NODE_NAME_MAX + 1], endpoint[320];
-        char core_cluster[NODE_NAME_MAX + 1]; /* that we began in, where nobody else said so */
-        char endpoints[4 * 320];              /* those of late, the last one first */
+        char core_cluster[NODE_NAME_MAX + 1]; /* the agent's cluster when we began */
+        char endpoints[4 * 320];              /* the agent's recent ones, the last one first */
 };
 
 void agent_init(struct tenure *t);
 void agent_start(struct tenure *t);
 void agent_fini(struct tenure *t);
 
-/* A registration has changed. */
+/* Sends the registrations that have changed. */
 void agent_register_services(struct tenure *t);

@@ -1,7 +1,6 @@
 /*
- * The stream that all watches of a tie share, and all caches: one at a time, at whatever
- * replica there is. Where it ends, another one is begun, later each time until one works. Not
- * for others than tenure/.
+ * A stream that all watches of a tie share, or all caches: one at a time, at any replica. When
+ * it ends, another one is begun, after a delay that grows until one works. For tenure/ only.
  */
 #pragma once
 
@@ -9,33 +8,34 @@
 
 struct call_stream {
         struct tenure *tenure;
-        struct rpc_call *call;     /* NULL: there is none; whoever handles its end says so */
-        size_t endpoint;           /* where it is, or was */
-        struct boot_time retry_at; /* none is begun before that */
+        struct rpc_call *call;     /* NULL: there is none; the handler of its end sets this */
+        size_t endpoint;           /* where the stream is, or was */
+        struct boot_time retry_at; /* no stream is begun before that */
         nsec_t backoff;
 };
 
 void call_stream_init(struct call_stream *s, struct tenure *t);
 
-/* Begins the stream of @path, whose calls of @handler have @userdata. False: not now;
- * calls_run() comes when there is an endpoint, and `retry_at` says when to try again. */
+/* Begins a stream of the method @path, whose events go to @handler with @userdata. False: not
+ * possible now; calls_run() runs when there is an endpoint, and `retry_at` says when to try
+ * again. */
 bool call_stream_begin(struct call_stream *s, const char *path,
                        const struct rpc_handler *handler, void *userdata, struct boot_time now);
 
-/* It may be gone after a negative errno. */
+/* Sends a message. After a negative errno the stream may be gone. */
 must_check_ int call_stream_send(struct call_stream *s, const ProtobufCMessage *q);
 
-/* What came is of the core that we have to do with: 0, -EBADMSG or -EXDEV. */
+/* Checks the header of a message: 0; -EBADMSG; -EXDEV: it comes from another core. */
 must_check_ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h);
 
-/* It works: the next one may begin soon. */
+/* The stream works: if it ends, the next one may begin soon. */
 void call_stream_works(struct call_stream *s);
 
-/* Ends it, if there is one. */
+/* Ends the stream, if there is one. */
 void call_stream_leave(struct call_stream *s);
-/* The next one waits a while, and the one after it longer. */
+/* Delays the next stream; each time for longer. */
 void call_stream_try_again(struct call_stream *s);
-/* Both, and others come before that endpoint. */
+/* Does both, and prefers other endpoints for a while. */
 void call_stream_go_elsewhere(struct call_stream *s);
 /* The endpoint @i is silent. */
 void call_stream_silent(struct call_stream *s, size_t i);

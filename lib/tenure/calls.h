@@ -1,11 +1,11 @@
 /*
- * Calls to the core, and what comes of them.
+ * Calls to the core, and their results.
  *
- * They wait in line and go out on the endpoint that the member would use, some at a time; one
- * whose connection breaks is asked anew elsewhere if that cannot do it twice. No change is sent
- * to an endpoint before that has said which cluster it is of. An answer becomes what the
- * accessors of tenure.h return at once, and what came over the wire is gone. Not for others
- * than tenure/.
+ * Calls wait in line and are sent on the endpoint that the member would use, a limited number
+ * at a time. If the connection breaks, a call is sent again elsewhere, unless it might be done
+ * twice. No change is sent to an endpoint before the endpoint has said which cluster it belongs
+ * to. An answer is converted at once to what the accessors of tenure.h return, and the message
+ * is freed. For tenure/ only.
  */
 #pragma once
 
@@ -13,20 +13,20 @@
 
 #include "tenure/internal.h"
 
-/* What is under way at a time, of many: a core takes no more of a connection at once, and what
- * has been sent when it breaks is in doubt. */
+/* How much may be under way at a time: a core accepts no more on one connection at once, and
+ * whatever has been sent when the connection breaks is in doubt. */
 #define CALLS_SENT_MAX 1000
 #define CALLS_SENT_BYTES ((size_t) 4 << 20)
-/* How long no answer of any kind may have come before a call is given up. */
+/* A call is given up when no answer of any kind has come for this long. */
 #define CALLS_PATIENCE (10 * NSEC_PER_SEC)
-/* How long an endpoint has to answer when it is asked whether it is there. */
+/* How long an endpoint has to answer a probe. */
 #define CALLS_PROBE_WITHIN (500 * NSEC_PER_MSEC)
-/* How long one may take that others are answered beside. */
+/* How long a call may take even while others are answered. */
 #define CALLS_LIMIT (60 * NSEC_PER_SEC)
 
-/* What an operation has found. */
+/* The keys that an operation has read. */
 struct found {
-        struct tenure_kv *kvs; /* one piece of memory with what they point to; owned */
+        struct tenure_kv *kvs; /* in one allocation with what they point to; owned */
         size_t n;
         int64_t count;
 };
@@ -35,12 +35,12 @@ struct found {
 struct call_kind {
         const char *path;
         const ProtobufCMessageDescriptor *type; /* of the answer */
-        /* Takes what it wants of the answer. Returns 0; what the call ends with, with its
-         * sentence in call_says(); or -EBADMSG: there is no sense in it. */
+        /* Copies what is needed from the answer. Returns 0; another result for the call, which
+         * call_says() has explained; or -EBADMSG: the answer makes no sense. */
         int (*read)(struct tenure_call *c, const void *answer);
 };
 
-/* Nothing: that there is an answer is enough. */
+/* A `read` that needs nothing from the answer. */
 must_check_ int call_read_nothing(struct tenure_call *c, const void *answer);
 
 typedef void (*call_done_fn)(struct tenure_call *c, void *arg);
@@ -48,38 +48,38 @@ typedef void (*call_done_fn)(struct tenure_call *c, void *arg);
 struct tenure_call {
         TAILQ_ENTRY(tenure_call) entry; /* in `list` */
         LIST_ENTRY(tenure_call) of_all;
-        struct call_list *list; /* of those that wait, or are sent; NULL: it is over */
+        struct call_list *list; /* `waiting` or `sent`; NULL: the call has ended */
         struct calls *calls;
         const struct call_kind *kind;
         struct buf request;
         uint64_t number; /* in the order of asking */
         struct boot_time since;
-        bool changes; /* it is not to be done twice */
+        bool changes; /* must not be done twice */
         bool local;   /* a replica without a leader may answer it */
-        bool named;   /* it has a meaning only where leases have names */
-        bool unowned; /* the program wants no answer: it frees itself */
+        bool named;   /* makes sense only if leases have names */
+        bool unowned; /* the program wants no answer: the call frees itself */
         bool waits;   /* in tenure_call_wait() */
 
         struct rpc_call *rpc;
         size_t endpoint;
         struct boot_time sent_at;
         void *answer;
-        int unread; /* why there is none */
+        int unread; /* why `answer` could not be read */
 
-        /* For a call of the library itself: instead of an event; may free @c. */
+        /* For calls of the library itself, instead of an event; may free @c. */
         call_done_fn done;
         void *arg;
-        struct queued *event; /* made before anything can go wrong, or in line to be taken */
+        struct queued *event; /* allocated in advance, or in the queue */
 
         int result;
-        char *says; /* owned; NULL: nothing, or there was no memory for it */
+        char *says; /* the sentence; owned; NULL: none, or no memory for it */
         int64_t revision, lease, ttl_ms;
         struct found *found;
         size_t n_found;
 
-        char *name; /* of the lease: that is asked for, or that was found; owned */
+        char *name; /* of the lease, as requested or as found; owned */
 
-        struct switching *switching; /* what makes several of one, and ends it; owned */
+        struct switching *switching; /* the switchover that this call stands for; owned */
 
         /* A transaction: how many of its operations are before tenure_txn_else(), and whether
          * it is one in another that holds only while a key is on its lease. */
@@ -115,8 +115,8 @@ struct calls {
         size_t avoid;
         struct boot_time avoid_until;
         unsigned worlds;
-        bool again;        /* there is more to do, perhaps since the hook has begun to run */
-        char trouble[512]; /* the last */
+        bool again;        /* there is more to do; may be set while the hook runs */
+        char trouble[512]; /* what went wrong last */
 };
 
 static inline struct boot_time calls_now(const struct calls *k)
@@ -134,73 +134,74 @@ static inline const char *calls_endpoint_name(const struct calls *k, size_t i)
 must_check_ int calls_new(struct tenure *t);
 /* At tenure_start(), once there is a client. */
 void calls_start(struct tenure *t);
-/* Ends what is on the connections, before those end; and then all. */
+/* Ends what is on the connections, before these end. calls_free() frees all calls. */
 void calls_stop(struct tenure *t);
 void calls_free(struct tenure *t);
 
-/* A call of @kind that asks @q, in line; @ret NULL: no answer is wanted. */
+/* Puts a call of @kind with the request @q in line; @ret NULL: no answer is wanted. */
 must_check_ int call_ask(struct tenure *t, const struct call_kind *kind,
                          const ProtobufCMessage *q, bool changes, struct tenure_call **ret);
-/* The same in two steps, where there is more to say of it. call_new() has an empty request;
- * call_begin() puts it in line. */
+/* The same in two steps, for calls with more to set. call_new() makes a call with an empty
+ * request; call_begin() puts it in line. */
 must_check_ int call_new(struct tenure *t, const struct call_kind *kind,
                          struct tenure_call **ret);
 must_check_ int call_begin(struct tenure_call *c, struct tenure_call **ret);
 
-/* One of the library itself that asks @q: @done takes it when it is over. Until then it is in
- * *@ret, which is NULL when there was no memory to ask. */
+/* A call of the library itself: when it has ended, @done takes it. Until then it is in *@ret,
+ * which is NULL if there was no memory for the call. */
 must_check_ int call_ask_for(struct tenure *t, const struct call_kind *kind,
                              const ProtobufCMessage *q, bool changes, call_done_fn done,
                              void *arg, struct tenure_call **ret);
-/* The same for a request that may be done twice, as the bytes that member/ has made. */
+/* The same for a request that may be done twice, and that member/ has encoded. */
 must_check_ int call_ask_packed(struct tenure *t, const struct call_kind *kind,
                                 const struct buf *request, call_done_fn done, void *arg,
                                 struct tenure_call **ret);
 
-/* One that asks nothing itself, others do for it; and its end. */
+/* A call that sends nothing itself, because other calls do its work; and its end. */
 must_check_ int call_hold(struct tenure_call *c, struct tenure_call **ret);
 void call_end(struct tenure_call *c, int result);
 
 struct tenure *call_tenure(const struct tenure_call *c);
 
-/* Its sentence. */
+/* Sets the sentence of the call. */
 void call_says(struct tenure_call *c, const char *fmt, ...) printf_(2, 3);
 
-/* Runs when the loop does next. */
+/* Lets calls_run() run in the next turn of the loop. */
 void calls_soon(struct tenure *t);
 void calls_run_again(struct calls *k);
-/* What went wrong last. */
+/* Records what went wrong last, at endpoint @i. */
 void calls_trouble(struct calls *k, size_t i, const char *why);
 
 /* ---- switchover.c ---- */
 
-/* Accepts NULL. What was asked may go on. */
+/* Accepts NULL. A switchover that was requested may go on. */
 struct switching *switching_free(struct switching *s);
-/* Before what they use ends. */
+/* Stops all switchovers, before what they use ends. */
 void switchings_stop(struct tenure *t);
 
 /* ---- endpoints.c ---- */
 
-/* The login there has ended: nothing is sent until another one is made, which calls_log_in()
- * does once no call is under way there, or soon. */
+/* The login at endpoint @i has ended: nothing is sent there until calls_log_in() makes another
+ * one, which it does when no call is under way there, or after a short time. */
 void calls_log_in_later(struct calls *k, size_t i);
 void calls_log_in(struct calls *k, struct boot_time now);
-/* The endpoint to use now, that has said which cluster it is of, in @ret; false: there is none
- * yet, and calls_run() comes when there is. */
+/* Returns in @ret the endpoint to use now, which has said which cluster it belongs to; false:
+ * there is none yet, and calls_run() runs when there is. */
 bool calls_endpoint(struct tenure *t, struct boot_time now, size_t *ret);
-/* It is a tenure-core, as far as is known. */
+/* Whether the endpoint is known to be a tenure-core. */
 bool calls_is_extended(const struct tenure *t, size_t i);
-/* @i is up and of no use, for a while: others come first. */
+/* Endpoint @i is up but of no use: others are preferred for a while. */
 void calls_avoid(struct tenure *t, size_t i);
 /* ---- codes.c: what a gRPC status means ---- */
 
 /* A negative errno. */
 must_check_ int code_errno(enum rpc_code code, const char *message);
-/* The login that goes with the connection has ended. */
+/* Whether the status says that the login of the connection has ended. */
 bool code_is_login(enum rpc_code code, const char *message);
-/* The core says that it has done nothing, and another one, or the same one later, may. */
+/* Whether the core says that it has done nothing, and that a retry, here or elsewhere, may
+ * work. */
 bool code_is_untouched(enum rpc_code code, const char *message);
-/* Of a text such as "rpc error: code = X desc = Y": Y. */
+/* The part Y of a text such as "rpc error: code = X desc = Y". */
 const char *code_text(const char *text);
 
 /* ---- keys.c ---- */
@@ -241,24 +242,25 @@ size_t kv_bytes(const Pb__KeyValue *kv);
 
 extern const struct call_kind kind_revoke;
 
-/* Could a lease have that name? Returns 0 or -EINVAL, with a sentence. */
+/* Checks whether a lease can have that name. Returns 0 or -EINVAL, with a sentence. */
 must_check_ int lease_name_check(struct tenure *t, const char *name);
 
 /* ---- txn.c ---- */
 
-/* The transaction takes effect only while @key is on the lease @lease, which the core judges
- * when it applies it; its call ends with -ESTALE otherwise, whatever else it has asked for, and
- * tells what became of the key. Once in a transaction. */
+/* The transaction takes effect only if @key is on the lease @lease when the core applies it;
+ * otherwise its call ends with -ESTALE, whatever its other conditions are, and says what has
+ * happened to the key. At most once in a transaction. */
 void txn_guard(struct tenure_txn *x, const void *key, size_t key_len, int64_t lease);
 
 struct tenure *txn_tenure(const struct tenure_txn *x);
 bool txn_is_guarded(const struct tenure_txn *x);
-/* What tenure_txn_commit() says; the sentence is in tenure_error() now. */
+/* Sets what tenure_txn_commit() returns; the sentence is that of tenure_error() now. */
 void txn_fail(struct tenure_txn *x, int r);
 
 /* ---- watch.c ---- */
 
-/* Who asks inside of the library: @sink instead of events. It only takes note. */
+/* For watches of the library itself: @sink is called instead of queueing events. It must only
+ * record what has happened. */
 typedef void (*watch_sink_fn)(const struct tenure_event *e, void *arg);
 void watch_into(struct tenure_watch *w, watch_sink_fn sink, void *arg);
 
@@ -266,19 +268,20 @@ must_check_ int watches_new(struct tenure *t);
 struct boot_time watches_run(struct tenure *t, struct boot_time now);
 void watches_stop(struct tenure *t);
 void watches_free(struct tenure *t);
-/* All end: what they are to go on from is void, or the user is not let in. */
+/* Ends all watches: the history that they follow is void, or the core refuses the user. */
 void watches_end(struct tenure *t, int error, const char *why);
 void watches_silent(struct tenure *t, size_t i);
-/* Is the endpoint still there that the watches are on? They move when it does not say so. */
+/* Probes the endpoint of the watches; they move if it does not answer. */
 void watches_probe(struct tenure *t);
 
 /* ---- cache.c ---- */
 
 must_check_ int caches_new(struct tenure *t);
 struct boot_time caches_run(struct tenure *t, struct boot_time now);
-/* What is here is given back, while there is a connection. */
+/* Gives all cache leases back, while there is a connection. */
 void caches_stop(struct tenure *t);
 void caches_free(struct tenure *t);
-/* What is here is of another core, or the user is not let in: @error, and it is over. */
+/* Empties all caches, which belong to another core; with a negative @error ends them, because
+ * the core refuses the user. */
 void caches_end(struct tenure *t, int error, const char *why);
 void caches_silent(struct tenure *t, size_t i);

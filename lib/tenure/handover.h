@@ -1,9 +1,10 @@
 /*
- * The holder's part in a switchover (member/switchover.h): it follows the requests for its
- * lock, accepts one by making the target the next in line, is told to stop, and gives the lock
- * over once it has. For lock.c, and for `tenurectl lock`, whose lock the Lock service got.
+ * The holder's part in a switchover (member/switchover.h): follows the requests for the lock,
+ * accepts one by making the target the next in line, tells the holder to stop, and hands the
+ * lock over once it has stopped. For lock.c, and for `tenurectl lock`, which gets its lock from
+ * the Lock service.
  *
- * A core that does not let us read the requests is one that has none.
+ * If the core does not let us read the requests, we act as if there were none.
  */
 #pragma once
 
@@ -12,14 +13,14 @@
 #include "tenure/tenure.h"
 
 enum handover_news {
-        HANDOVER_NONE,  /* the first look has found none: once, and first, or it is the next */
+        HANDOVER_NONE,  /* the first look has found no request; comes first, or not at all */
         HANDOVER_ASKED, /* `request`: stop by `stop_by`, then call handover_go() */
         HANDOVER_DONE,  /* the target has the lock; this is over */
-        HANDOVER_KEPT,  /* the target went away: the lock is ours still, and others may ask */
+        HANDOVER_KEPT,  /* the target has gone: the lock is still ours, and others may ask */
         HANDOVER_LOST,  /* the key is gone, or another one; this is over */
 };
 
-/* Embedded. Zeroed, or after handover_stop(), there is none. */
+/* Embedded. While it is zeroed, and after handover_stop(), it does nothing. */
 struct handover {
         struct tenure *tenure;
         struct loop_hook hook;
@@ -36,28 +37,28 @@ struct handover {
                 HANDOVER_ANSWER,  /* we are the target of one that is fulfilled */
                 HANDOVER_OVER,
         } state;
-        bool looked;  /* once: HANDOVER_NONE was announced, or HANDOVER_ASKED */
-        bool stirred; /* there is, or was, another request */
+        bool looked;  /* HANDOVER_NONE or HANDOVER_ASKED was reported */
+        bool stirred; /* the request may have changed: look again */
         struct tenure_call *call;
         struct tenure_watch *watch;
         struct switchover request;
         int64_t mod, lease; /* of the request's key */
         int64_t seen;       /* the revision of the last look */
-        int64_t no_more;    /* the `mod` of one whose target is gone */
+        int64_t no_more;    /* `mod` of a request whose target is gone */
         struct boot_time stop_by;
         struct boot_time retry_at;
         nsec_t backoff;
 };
 
-/* With the lock held: @name and @own are borrowed until handover_stop(). @fn comes from the
- * loop, and may call handover_stop() and handover_go(). */
+/* Call it while the lock is held. @name and @own are borrowed until handover_stop(). The loop
+ * calls @fn, which may call handover_stop() and handover_go(). */
 void handover_start(struct handover *h, struct tenure *t, const char *name,
                     const struct switchover_at *own,
                     void (*fn)(struct handover *h, enum handover_news news));
-/* May have ended already. What is with the core may happen. */
+/* Accepts a handover that has ended already. Requests that were sent may still take effect. */
 void handover_stop(struct handover *h);
 
-/* After HANDOVER_ASKED: the holder does nothing any more that only the holder may. */
+/* Answers HANDOVER_ASKED, once the holder does nothing any more that only the holder may do. */
 void handover_go(struct handover *h);
 
 static inline bool handover_is_asked(const struct handover *h)

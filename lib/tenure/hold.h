@@ -1,10 +1,11 @@
 /*
- * What the program may act by: this host's place, as its agent tells of it, or a lease of its
- * own. What is announced of it, in order: TENURE_HELD, TENURE_JEOPARDY, TENURE_LOST.
+ * What the program acts by: this host's place, as the agent publishes it, or a lease of the
+ * tie's own; and what is announced of it: TENURE_HELD, TENURE_JEOPARDY, TENURE_LOST.
  *
- * The answer to tenure_may_act() comes from the page or the session itself, with a fresh look
- * at the clock; what was announced is only by which lease. While the program has not taken a
- * TENURE_LOST, it may not act: who holds again by then does so in another life.
+ * tenure_may_act() looks at the page or the session itself, and at the clock, each time; of
+ * what was announced it only uses the id of the lease. Until the program has taken a
+ * TENURE_LOST it may not act, even if the place is held again, since that is another life of
+ * the place.
  */
 #pragma once
 
@@ -18,32 +19,32 @@ struct hold {
         enum hold_kind kind;
         uint64_t ttl_ms;
         char name[256]; /* of the session */
-        int64_t lease;  /* as was announced; 0: none */
+        int64_t lease;  /* as announced; 0: none */
         enum tenure_event_type announced;
-        unsigned lost;   /* TENURE_LOST that were not taken yet */
-        bool given_back; /* tenure_leave() */
-        bool letting_go; /* the agent waits for us, until that one was seen to */
-        char taken[512]; /* who has the session's name, as was announced; "": nobody */
-        struct tenure_watch *watch; /* for the end of that; NULL: within a TTL */
+        unsigned lost;   /* how many TENURE_LOST were not taken yet */
+        bool given_back; /* by tenure_leave() */
+        bool letting_go; /* the agent waits until the program has handled TENURE_LOST */
+        char taken[512]; /* who has the session's name, as announced; "": nobody */
+        struct tenure_watch *watch; /* of that one's key; NULL: ask again within a TTL */
         struct boot_ahead ahead;
         struct loop_hook hook;
 };
 
-/* tenure_start(): what the client is to do for it; and what runs in each turn. */
+/* For tenure_start(): configures the client; starts what runs in each turn. */
 struct client_config;
 must_check_ int hold_configure(struct tenure *t, struct client_config *cfg);
 void hold_start(struct tenure *t);
 void hold_fini(struct tenure *t);
-/* What it goes by has come: it runs again, though nobody may tell of changes. */
+/* Looks at the page in the next turn, because it is new or may have changed. */
 void hold_soon(struct tenure *t);
 
 /* The session's state has changed, as of struct member_events. */
 void hold_on_session(struct tenure *t, enum session_state state, const char *why);
 
-/* The program comes for the next event, or to dispatch: it has seen to those that it took. */
+/* The program asks for the next event, or dispatches, so it has handled the events it took. */
 void hold_came_back(struct tenure *t);
 
-/* The key that stands while the place or the lease does, for a compare of its lease, which is
- * returned; 0 where nothing is held. */
+/* Returns the lease that is held, and in @key the key that is on it as long as it is held, for
+ * a condition of a transaction; 0: nothing is held. */
 struct buf;
 int64_t hold_key(const struct tenure *t, struct buf *key);

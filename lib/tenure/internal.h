@@ -1,4 +1,4 @@
-/* What the files of tenure/ share. Not for others. */
+/* Shared by the files of tenure/; not for use elsewhere. */
 #pragma once
 
 #include <bsd/sys/queue.h>
@@ -18,24 +18,24 @@ struct queued {
         struct tenure_node node;
         struct tenure_service service;
         struct tenure_kv kv, before;
-        void (*left)(struct queued *q); /* it is taken; NULL: nobody wants to know */
-        void *owner;                    /* for that one */
-        LIST_ENTRY(queued) of_owner;    /* the owner's: to take it back */
-        void *handle; /* what is not there any more: freed with the event that has it, so that
-                         nothing new is at its address before; owned */
+        void (*left)(struct queued *q); /* called when the event is taken; may be NULL */
+        void *owner;                    /* for `left` */
+        LIST_ENTRY(queued) of_owner;    /* the owner's list of events that it may drop */
+        void *handle; /* a handle that has ended: freed together with this event, so that its
+                         address is not used again before; owned */
         size_t used, size; /* of `text` */
         char text[];       /* what the strings above point to */
 };
 TAILQ_HEAD(queued_list, queued);
 
 struct tenure {
-        /* Not 0 in the process that made the tie, 0 in its children: a page that the kernel
-         * clears there. What that process gives back, a child would still believe in. */
+        /* Not 0 in the process that made the tie, and 0 in its children, where the kernel
+         * clears this page. A child would not learn what the process gives back. */
         uint8_t *ours;
         struct loop *loop;
-        int fd;              /* the loop's, for whoever waits for it */
-        struct loop_io wake; /* its descriptor is readable while there is something to do that
-                                nobody else says */
+        int fd;              /* the loop's, for tenure_get_fd() */
+        struct loop_io wake; /* readable while there is something to do that no other descriptor
+                                signals */
         int wake_fd;
         bool awake;
         char *endpoints, *cluster, *ca, *cert, *key, *user,
@@ -55,9 +55,9 @@ struct tenure {
         struct work_list works;
         struct loop_hook works_hook;
         struct queued_list events;
-        struct queued *popped; /* what tenure_pop_event() gave last */
-        int broken;            /* a negative errno: an event could not be kept */
-        /* What was looked up last. */
+        struct queued *popped; /* what tenure_pop_event() returned last */
+        int broken;            /* a negative errno: an event was lost */
+        /* The results of the last look-ups. */
         struct tenure_node found_node;
         struct tenure_service found_service;
         struct service_record found_record;
@@ -79,13 +79,14 @@ must_check_ int tenure_fail(struct tenure *t, int r, const char *fmt, ...) print
 must_check_ int tenure_draw(struct tenure *t, void *to, size_t n);
 must_check_ int tenure_draw_id(struct tenure *t, char to[static DRAWN_ID]);
 
-/* The descriptor becomes readable: something has been asked for from outside of dispatch. */
+/* Makes the descriptor readable, because there is something to do outside of tenure_dispatch().
+ */
 void tenure_wake(struct tenure *t);
 
 /* The cluster's name in the keys; "" while it is not known. */
 const char *tenure_cluster(const struct tenure *t);
 
-/* The agent has announced it, and @urls: where nobody else has said so, that is where we ask.
+/* The agent has reported its cluster, and @urls: uses them where the program has set nothing.
  */
 must_check_ int tenure_core_is_at(struct tenure *t, const char *cluster, const char *urls);
 
@@ -94,21 +95,21 @@ must_check_ int tenure_core_is_at(struct tenure *t, const char *cluster, const c
 /* A new event with room for @text bytes of strings; NULL, and the tie is broken, when there is
  * no memory. queue_text() and queue_bytes() copy into it; queue_event() puts it at the end. */
 struct queued *queue_new(struct tenure *t, enum tenure_event_type type, size_t text);
-/* The same for what can be had again: only NULL. */
+/* The same for what can be fetched again: returns NULL, and the tie is not broken. */
 struct queued *queue_try(enum tenure_event_type type, size_t text);
 const char *queue_text(struct queued *q, const char *s);
 const void *queue_bytes(struct queued *q, const void *p, size_t n); /* with a NUL behind */
 void queue_event(struct tenure *t, struct queued *q);
-/* The end of what the program knows by @handle, with @q, its last event: it is compared with
- * until the event after that is taken, and is freed then. @q NULL: at once. */
+/* Queues @q, the last event of @handle. The program may compare the handle until it takes the
+ * event after that; the handle is freed then, or at once if @q is NULL. */
 void queue_last(struct tenure *t, struct queued *q, void *handle);
-/* Takes back one that is in line, and frees it. */
+/* Removes an event from the queue, and frees it. */
 void queue_take_back(struct tenure *t, struct queued *q);
 void queue_fini(struct tenure *t);
 
 /* ---- register.c ---- */
 
-/* What was registered before tenure_start(). */
+/* Publishes what was registered before tenure_start(). */
 must_check_ int register_start(struct tenure *t);
 
 /* ---- follow.c ---- */

@@ -1,7 +1,7 @@
 /*
- * What the files of a switchover that the program asks for share: switchover.c is its course,
- * and what programs call; switchover_look.c finds out who holds the lock and who is to have it;
- * switchover_request.c makes the request, and sees what comes of it. Not for others.
+ * Shared by the files of a switchover that the program requests: switchover.c has its course,
+ * and the functions of tenure.h; switchover_look.c finds out who holds the lock and who is to
+ * get it; switchover_request.c makes the request, and follows it. Not for use elsewhere.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ struct switching {
         struct tenure_call *sub;
         struct tenure_watch *watch, *line; /* of the request, and of the lock's keys */
         bool accepted, holder_gone, target_gone, request_gone;
-        bool blind; /* what has happened is to be looked for: the watches have ended */
+        bool blind; /* the watches have ended: look at the keys instead */
         struct boot_time asked_at, gone_at, had_at;
         struct boot_time until, renew_at, retry_at;
         int result;
@@ -53,22 +53,22 @@ struct switching {
 
 void switching_soon(struct switching *s);
 void switching_go_to(struct switching *s, enum switching_state state);
-/* The step is taken anew in a while. */
+/* Tries the present step again after a while. */
 void switching_again(struct switching *s);
-/* What it comes to; the sentence is in the call. */
+/* Ends the switchover with @result; the sentence is in the call. */
 void switching_end(struct switching *s, int result);
 void switching_no_memory(struct switching *s);
 
-/* A transaction: what each of its operations has found, and -ECANCELED where it did not hold.
- */
+/* A transaction: returns what each of its operations has read; -ECANCELED: its conditions did
+ * not hold. */
 extern const struct call_kind switching_txn;
-/* All that is asked does twice what it does once. It is asked another time if there is no
- * memory; until there is an answer for @done it is in `sub`. */
+/* Sends a request, which may be done twice without harm; tries again later if there is no
+ * memory. Until @done gets the answer, the call is in `sub`. */
 void switching_ask(struct switching *s, const struct call_kind *kind, const ProtobufCMessage *q,
                    call_done_fn done);
 void switching_ask_packed(struct switching *s, const struct call_kind *kind,
                           const struct buf *request, call_done_fn done);
-/* Takes the result. False: there is none, and the end has been seen to, or it is asked again.
+/* Takes the result. False: there is none; the switchover has ended, or the step is tried again.
  */
 bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret);
 

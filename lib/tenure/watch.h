@@ -1,4 +1,4 @@
-/* What watch.c and watch_report.c share. Not for others. */
+/* Shared by watch.c and watch_report.c; not for use elsewhere. */
 #pragma once
 
 #include "base/tree.h"
@@ -10,21 +10,22 @@ struct tenure_watch {
         struct watches *watches;
         struct buf key, end;
         LIST_HEAD(, queued) events; /* in line to be taken */
-        int64_t id;                 /* on the stream; 0: it is not there */
-        watch_sink_fn sink;         /* instead of events; NULL: the program's own */
+        int64_t id;                 /* on the stream; 0: it is not on the stream */
+        watch_sink_fn sink;         /* called instead of queueing events; NULL: queue them */
         void *arg;
         bool before;
         bool fresh;    /* to be made on the stream; in that list */
         bool anchored; /* `whole` is known: where it was to begin, or from when on it is there
                         */
-        bool over;     /* it has ended, and has said so */
-        bool made;     /* the core has said that it is on this stream */
-        bool refused;  /* once, by a login that may have ended */
-        int64_t whole; /* up to here all has been reported */
-        int64_t last;  /* the revision of the last change that came on this stream, or, before
-                          one has, from which on they are to come */
-        /* Of a revision of which more may come in another message: which, how many changes have
-         * been reported, and of what keys, so as to go on behind them. */
+        bool over;     /* it has ended, which was reported */
+        bool made;     /* the core has confirmed that it is on this stream */
+        bool refused;  /* once, because of a login that may have ended */
+        int64_t whole; /* everything up to this revision has been reported */
+        int64_t last;  /* the revision of the last change on this stream or, before the first one,
+                          the revision from which they are to come */
+        /* The revision of which more may come in another message: its number, how many of its
+         * changes have been reported, and a hash of their keys, in order to continue after
+         * them. */
         int64_t part;
         uint64_t reported, skip;
         uint64_t keys, skipped;
@@ -37,7 +38,7 @@ struct watches {
         struct watch_list there; /* on the stream, or over */
         struct watch_list fresh; /* to be made on it */
         struct watches_by_id ids;
-        struct buf asked; /* ids that were to be made and are not answered, in order */
+        struct buf asked; /* ids of watches that were requested and not confirmed, in order */
         struct call_stream stream;
         struct boot_time held_at;
         bool held;                  /* nothing is read from the stream */
@@ -52,16 +53,17 @@ struct watches {
 
 /* ---- watch.c ---- */
 
-/* Its id on the stream, 0: it is not there; and whether it is to be made there. */
+/* Sets the watch's id on the stream (0: not there); and whether it is to be made there. */
 void watch_set_id(struct tenure_watch *w, int64_t id);
 void watch_set_fresh(struct tenure_watch *w, bool fresh);
 
 /* ---- watch_report.c ---- */
 
-/* The events of @p that have not been reported. Returns 0, or -ENOMEM, or -EBADMSG where there
- * is no sense in one: what follows the last one that was put in line is to be had again. */
+/* Reports those events of @p that were not reported yet. Returns 0; -EBADMSG if an event makes no
+ * sense; or -ENOMEM. After an error, what follows the last event in the queue must be fetched
+ * again. */
 must_check_ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p);
-/* The last event of it, once. */
+/* Reports the end of the watch, once. */
 void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *why);
-/* It is taken, or taken back. */
+/* The event was taken, or dropped. */
 void watch_event_left(struct queued *q);

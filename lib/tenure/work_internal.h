@@ -1,7 +1,7 @@
 /*
- * What the files of shared work share: work.c joins, looks, leaves and is what programs call;
- * work_tasks.c takes tasks and gives them back; work_report.c reports to the program. Not for
- * others.
+ * Shared by the files of shared work: work.c joins, looks, leaves, and has the functions of
+ * tenure.h; work_tasks.c takes tasks and gives them back; work_report.c reports to the program.
+ * Not for use elsewhere.
  */
 #pragma once
 
@@ -10,16 +10,16 @@
 #include "tenure/calls.h"
 #include "tenure/work.h"
 
-/* Of a transaction of etcd's, which has 128 operations and counts one more for the level above.
- */
+/* Tasks in one transaction: etcd allows 128 operations, and counts one more for the level
+ * above. */
 #define WORK_BATCH 100
 
 enum work_state {
-        WORK_OUT,     /* nothing is held to join with */
-        WORK_JOIN,    /* the member's key is to be written */
-        WORK_LOOK,    /* what is there? */
-        WORK_FOLLOW,  /* as the watch tells */
-        WORK_REFUSED, /* which was reported */
+        WORK_OUT,     /* no lease is held to join with */
+        WORK_JOIN,    /* write the member's key */
+        WORK_LOOK,    /* read all keys of the group */
+        WORK_FOLLOW,  /* follow them by the watch */
+        WORK_REFUSED, /* the core has refused us, which was reported */
 };
 
 /* Tasks for which one transaction is under way. */
@@ -56,15 +56,15 @@ struct tenure_work {
 
 /* ---- work.c ---- */
 
-/* Another time is set, later each time. */
+/* Sets the time of the next try, after a delay that grows. */
 void work_again(struct tenure_work *w);
 /* Takes the result of the call that was in *@slot; false: there is no answer, or it is a
  * refusal, which was reported. */
 bool work_has_answer(struct tenure_work *w, struct tenure_call *c, struct tenure_call **slot);
-/* Asks @q; @done takes the answer, which is in *@slot meanwhile. It is asked elsewhere when no
- * answer comes, so that it may be done twice, and late: what makes a key does so only where
- * there is none, and what deletes one only if it was created then. Returns 0, or a negative
- * errno once another time is set. */
+/* Sends @q; @done takes the answer, and until then the call is in *@slot. If no answer comes,
+ * the request is sent elsewhere, so it may be done twice, or late. For that reason, a key is
+ * created only if there is none, and deleted only if its create_revision is the expected one.
+ * Returns 0, or a negative errno after setting the time of the next try. */
 must_check_ int work_ask(struct tenure_work *w, const struct call_kind *kind,
                          const ProtobufCMessage *q, call_done_fn done,
                          struct tenure_call **slot);
@@ -73,16 +73,16 @@ void work_if_lease(Pb__Compare *c, ProtobufCBinaryData key, int64_t lease);
 
 /* ---- work_tasks.c ---- */
 
-/* What is to be done with each. */
+/* Does what is due for each task. */
 void work_do_tasks(struct tenure_work *w, struct boot_time now);
 
 /* ---- work_report.c ---- */
 
 void work_report_begin(struct tenure_work *w, struct work_task *task);
 void work_report_end(struct tenure_work *w, struct work_task *task);
-/* All that run. */
+/* Tells the program to end all tasks that run. */
 void work_report_ends(struct tenure_work *w);
-/* What says that the group is left, to be queued; NULL: there is no memory for it. */
+/* Makes the event that the group was left, which the caller queues; NULL: no memory. */
 struct queued *work_event_left(struct tenure_work *w, int error, const char *why);
-/* What the program has not heard yet of a task's beginning. */
+/* Drops the TENURE_TASK_BEGIN of a task, if the program has not taken it yet. */
 void work_take_back(struct tenure_work *w, struct work_task *task);
