@@ -16,11 +16,12 @@
 #define PROPERTIES "org.freedesktop.DBus.Properties"
 #define BUS "org.freedesktop.DBus"
 
-/* A try, and the longest pause before one, which doubles. An agent that hangs is asked anew. */
+/* The pause before a new try, which doubles up to the maximum; and how long the agent has to
+ * answer before it is asked again. */
 #define PAUSE (100 * NSEC_PER_MSEC)
 #define PAUSE_MOST (2 * NSEC_PER_SEC)
 #define PATIENCE (5 * NSEC_PER_SEC)
-/* Who was refused a registration asks again after that: a name may have become free. */
+/* A refused registration is tried again after this time: the name may have become free. */
 #define PAUSE_REFUSED (5 * NSEC_PER_SEC)
 
 static void try_again(struct tenure *t)
@@ -39,7 +40,7 @@ static sd_bus *sd(const struct agent_tie *a)
 
 /* ---- calls ---- */
 
-/* A method of the agent's; one that is not there is not started for us. */
+/* A call of a method of the agent; an agent that does not run is not started for it. */
 static int new_call(const struct agent_tie *a, const char *interface, const char *method,
                     sd_bus_message **ret)
 {
@@ -55,8 +56,8 @@ static int send_call(const struct agent_tie *a, sd_bus_message *m, sd_bus_slot *
         return sd_bus_call_async(sd(a), slot, m, done, userdata, PATIENCE / NSEC_PER_USEC);
 }
 
-/* Whether that is an answer; else what is wrong has been kept, and is tried again, unless there
- * is nobody to ask: then the bus tells when there is. */
+/* Whether @m is an answer. If not, keeps the error for tenure_error(), and tries again, unless
+ * there is no agent: then the bus reports when there is one. */
 static bool answered(struct tenure *t, sd_bus_message *m, const char *what)
 {
         const sd_bus_error *e = sd_bus_message_get_error(m);
@@ -80,7 +81,7 @@ static bool is_the_same_file(const struct page *p, int fd)
         return p->fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino;
 }
 
-/* Who has no inotify, or too few of them, looks now and then (hold.c). */
+/* Without inotify, or with too few watches, hold.c looks at the page from time to time. */
 static void watch(struct agent_tie *a)
 {
         char path[32];
@@ -143,8 +144,8 @@ static bool text_of(sd_bus_message *m, char *to, size_t size)
         return true;
 }
 
-/* The latest one first, and those that it was connected to before: one of them may live when
- * the agent's own replica has just died. */
+/* The agent's present endpoint first, and then those that it was connected to before: one of
+ * them may live when the present one has just died. */
 static void follow_endpoint(struct tenure *t)
 {
         struct agent_tie *a = &t->agent;
@@ -171,7 +172,7 @@ static void follow_endpoint(struct tenure *t)
                 try_again(t);
 }
 
-/* What is of interest in an a{sv}. */
+/* Reads the properties that we need from an a{sv}. */
 static void read_properties(struct tenure *t, sd_bus_message *m)
 {
         struct agent_tie *a = &t->agent;
@@ -329,7 +330,7 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
 
         if (sd_bus_message_read(m, "sss", &name, &old, &now) < 0 || !*now)
                 return 0;
-        /* Another life of the agent. */
+        /* This is another life of the agent, which knows nothing of them. */
         TAILQ_FOREACH (g, &t->registrations, entry)
                 g->settled = false;
         t->agent.pause = 0;

@@ -1,11 +1,13 @@
 /*
- * Caches: keys that are kept here, and may be read here for as long as the core has promised
- * that nothing in them changes. All of a tie share one stream; where it ends, what is here
- * stays good for its term, which the core waits for, and another stream asks for the next one.
+ * Caches: keys that are kept in the program, and may be read there for as long as the core has
+ * promised that nothing in them changes. All caches of a tie share one stream. If the stream
+ * ends, the content stays valid until the end of its term, which the core respects, and another
+ * stream asks for the next term.
  *
- * A term counts from before it was asked for, on a clock that goes on in suspend, and is
- * shortened by how much the rates of two clocks may differ: it is over here before it is over
- * in the core. What is recalled is forgotten first, and given back then.
+ * A term counts from before it was requested, on a clock that advances during suspend, and is
+ * shortened by how much the rates of two clocks may differ, so it ends here before it ends in
+ * the core. When a term is recalled, the content is dropped first, and then the term given
+ * back.
  */
 #include "tenure/call_stream.h"
 
@@ -20,13 +22,13 @@ struct tenure_cache {
         struct caches *caches;
         struct buf key, end;
         int64_t id;
-        bool asked;   /* on this stream, and not answered */
-        bool crossed; /* ...and since then all was given back: also what the answer gives */
+        bool asked;   /* a term was requested on this stream, and not answered yet */
+        bool crossed; /* ... and we gave all back since, including what the answer grants */
         bool there;   /* TENURE_CACHED was queued, and TENURE_UNCACHED not since */
-        bool over;    /* it never will be */
+        bool over;    /* it will never be readable */
         bool refused; /* once, by a login that may have ended */
         struct boot_time asked_at;
-        struct boot_time until; /* what is here may be read */
+        struct boot_time until; /* the content may be read until then */
         struct boot_time ask_at;
         nsec_t backoff;
         struct found found;
@@ -38,7 +40,7 @@ struct caches {
         struct tenure *tenure;
         TAILQ_HEAD(, tenure_cache) all;
         struct call_stream stream;
-        bool ending; /* all is given back: it ends when the core says so */
+        bool ending; /* everything was given back; the stream ends when the core says so */
         int64_t id;  /* the last one */
 };
 
@@ -73,7 +75,7 @@ static void empty(struct tenure_cache *c)
         c->found = (struct found){0};
 }
 
-/* What is here is no good any more. */
+/* Drops the content, which must not be read any more. */
 static void drop(struct tenure_cache *c, int error, const char *why)
 {
         empty(c);
@@ -118,7 +120,7 @@ static void refused(struct tenure_cache *c, const Pb__CacheResponse *p)
         ask_later(c); /* there is no room, or no leader */
 }
 
-/* Until when it may be read here, where it was asked for at @asked_at. */
+/* Until when the content may be read if the term was requested at @asked_at. */
 static struct boot_time end_of(struct boot_time asked_at, int64_t term_ms)
 {
         nsec_t term = term_ms * NSEC_PER_MSEC;
@@ -172,8 +174,8 @@ static void give_back(struct caches *v, int64_t id)
                 call_stream_leave(&v->stream);
 }
 
-/* The core may read what we gave back after it has answered, or before: then it still waits for
- * us. Either way we have nothing. */
+/* The core may have read our release before or after it answered; if before, it may
+ * be waiting for us again. In both cases we must not keep the term. */
 static void taken_back(struct tenure_cache *c)
 {
         c->crossed = false;
@@ -190,7 +192,8 @@ static int take(struct caches *v, const Pb__CacheResponse *p)
                 if (c->id == p->id)
                         break;
         if (!c) {
-                /* Freed meanwhile, which the core was sent: perhaps before it was given. */
+                /* The cache was freed meanwhile. The core was told, but perhaps before it
+                 * granted this term. */
                 if (p->recall || p->term_ms > 0)
                         give_back(v, p->id);
                 return 0;
@@ -432,7 +435,7 @@ int tenure_cache_get(const struct tenure_cache *c, const void *key, size_t key_l
         *ret = c->found.n > 0
                        ? bsearch(&k, c->found.kvs, c->found.n, sizeof(*c->found.kvs), kv_cmp)
                        : NULL;
-        /* The term may have ended while we looked; what was found then was so when it did. */
+        /* The term may have ended during the search; until then, what was found was correct. */
         return *ret ? 0 : -ENOENT;
 }
 
@@ -460,7 +463,7 @@ void caches_stop(struct tenure *t)
                 empty(c);
                 give_back(v, c->id);
         }
-        /* A canceled stream would take along what is not sent yet. */
+        /* To cancel the stream would drop what is not sent yet. */
         v->ending = true;
         if (tenure_is_ours(t))
                 client_flush(t->client, v->stream.endpoint);

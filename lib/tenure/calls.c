@@ -121,7 +121,7 @@ static void wait_in_line(struct tenure_call *c)
         leave_list(c);
         c->answer = pb_free(c->answer);
         c->unread = 0;
-        /* Those that come back are few, and were first. */
+        /* Calls that are sent again are few, and were begun first. */
         while (before && before->number < c->number)
                 before = TAILQ_NEXT(before, entry);
         if (before)
@@ -136,13 +136,13 @@ static void back_off(struct calls *k)
 {
         struct boot_time now = calls_now(k);
 
-        if (boot_before(now, k->retry_at)) /* for the others that were refused with it */
+        if (boot_before(now, k->retry_at)) /* other calls were refused together with this one */
                 return;
         k->retry_at = boot_add(now, k->backoff);
         k->backoff = min_of(2 * k->backoff, BACKOFF_MAX);
 }
 
-/* It was given to the core, and what became of it will not be known. */
+/* The call was sent to the core, and its outcome will not be known. */
 static void in_doubt(struct tenure_call *c, const char *why)
 {
         call_says(c,
@@ -241,7 +241,7 @@ static void on_status(struct rpc_call *rpc, enum rpc_code code, const char *mess
         bool up = client_rpc(t->client, c->endpoint) == rpc->conn;
         bool untouched = code_is_untouched(code, message), sent = rpc_call_was_sent(rpc);
 
-        rpc->userdata = NULL; /* by the end of this it may be anywhere, or nowhere */
+        rpc->userdata = NULL; /* the call may be sent again, or be gone, when this returns */
         c->rpc = NULL;
         if (code == RPC_OK)
                 return take_answer(c);
@@ -288,7 +288,7 @@ static void refuse_all(struct calls *k, size_t i, const char *why)
         struct tenure_call *c;
         struct call_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
 
-        /* What its end sets off may ask for more. */
+        /* The end of a call may begin other calls. */
         TAILQ_CONCAT(&waiting, &k->waiting, entry);
         TAILQ_FOREACH (c, &waiting, entry)
                 c->list = &waiting;
@@ -316,7 +316,7 @@ static void on_down(size_t i, bool refused, const char *why, void *userdata)
         calls_run_again(k);
 }
 
-/* What changes something waits for it: it may only be slow. */
+/* Changes wait for the endpoint, which may only be slow. */
 static void on_silent(size_t i, void *userdata)
 {
         struct calls *k = userdata;
@@ -357,8 +357,8 @@ static bool send_call(struct calls *k, struct tenure_call *c, size_t i, struct b
                 finish(c, -EOPNOTSUPP);
                 return true;
         }
-        /* A change waits at its replica for a leader, and is refused for want of one only when
-         * it is in doubt. */
+        /* Without a leader, a change waits at its replica, and is refused only when it is in
+         * doubt already. */
         r = rpc_call_new(conn, c->kind->path, !c->local && !c->changes, &handler, c, &c->rpc);
         if (r == -EPIPE) {
                 calls_trouble(k, i, "it takes no more calls");
@@ -404,7 +404,7 @@ static void send_some(struct calls *k, struct boot_time now)
 
 /* ---- time passes ---- */
 
-/* When it is given up. */
+/* When the call is given up. */
 static struct boot_time end_of(const struct calls *k, const struct tenure_call *c)
 {
         struct boot_time from = c->list == &k->sent ? c->sent_at : c->since;
@@ -426,7 +426,7 @@ static void give_up(struct calls *k, struct boot_time now)
                         too_late(c);
 }
 
-/* A replica that is frozen keeps its connections. */
+/* Probes the endpoint of the oldest call, because a frozen replica keeps its connections. */
 static void probe(struct calls *k, struct boot_time now)
 {
         struct tenure_call *c = TAILQ_FIRST(&k->sent);

@@ -1,5 +1,5 @@
-/* What a core says is wrong, as an errno. Texts of etcd are kept for the sentence, and looked
- * at only where its codes do not tell things apart. */
+/* Translates errors of a core to errnos. Texts of etcd are kept for the sentence; they decide
+ * only where one code of etcd stands for several errors. */
 #include "tenure/calls.h"
 
 static bool has(const char *message, const char *part)
@@ -37,9 +37,9 @@ int code_errno(enum rpc_code code, const char *m)
                 return has(m, "compacted") ? -ENODATA : -ERANGE;
         case RPC_UNIMPLEMENTED:
                 return -EOPNOTSUPP;
-        case RPC_DATA_LOSS: /* a core that says so has stopped taking anything */
+        case RPC_DATA_LOSS: /* such a core accepts nothing any more */
                 return -EIO;
-        default: /* it may be done, and may not */
+        default: /* it may have been done, or not */
                 return -EREMOTEIO;
         }
 }

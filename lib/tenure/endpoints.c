@@ -1,4 +1,5 @@
-/* Which endpoint calls go to: what is there, of which cluster, and who we are to it. */
+/* Chooses the endpoint for calls: finds out what is there, which cluster it belongs to, and
+ * logs in. */
 #include "tenure/calls.h"
 
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* for an endpoint that is up */
@@ -16,8 +17,9 @@ void calls_avoid(struct tenure *t, size_t i)
 
 /* ---- a login that has ended ---- */
 
-/* Another one takes another connection, and what is under way on this one would be in doubt: so
- * nothing is sent there until all of that has its answer, which is mostly the same. */
+/* A new login needs a new connection, and everything under way on the present one would be in
+ * doubt. So nothing more is sent there until all of it is answered, mostly with the same
+ * refusal. */
 void calls_log_in_later(struct calls *k, size_t i)
 {
         struct end_known *e = &k->ends[i];
@@ -110,7 +112,7 @@ static const struct rpc_handler greeting = {.on_message = greeting_message,
                                             .on_status = greeting_status,
                                             .on_close = greeting_close};
 
-/* Also says whether leases have names there, and whether it has a leader. */
+/* The answer also says whether leases have names there, and whether there is a leader. */
 static void greet(struct calls *k, size_t i, struct boot_time now)
 {
         struct client *cl = k->tenure->client;
@@ -142,7 +144,7 @@ static void greet(struct calls *k, size_t i, struct boot_time now)
         k->look_at = e->answer_by;
 }
 
-/* One that is up, speaks, and is not to be avoided, if there is such. */
+/* Prefers an endpoint that is up, not silent, and not to be avoided. */
 static bool pick(struct calls *k, struct boot_time now, size_t *ret)
 {
         struct member *m = client_member(k->tenure->client);

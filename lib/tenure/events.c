@@ -1,4 +1,4 @@
-/* The events that have come and were not taken yet. */
+/* The queue of events that the program has not taken yet. */
 #include "tenure/internal.h"
 
 struct queued *queue_try(enum tenure_event_type type, size_t text)
@@ -17,7 +17,7 @@ struct queued *queue_new(struct tenure *t, enum tenure_event_type type, size_t t
 {
         struct queued *q = queue_try(type, text);
 
-        if (!q) /* a program that missed a change would believe what is not so */
+        if (!q) /* a program that misses a change would go by wrong information */
                 t->broken = -ENOMEM;
         return q;
 }

@@ -1,4 +1,4 @@
-/* Who is there: what the member reports becomes events, and look-ups read what it knows. */
+/* Nodes and services: turns what the member reports into events, and looks up what it knows. */
 #include "member/tags.h"
 #include "tenure/internal.h"
 
@@ -224,7 +224,7 @@ int tenure_follow(struct tenure *t, unsigned what)
 
 static const struct tenure_node *found(const struct tenure *t, const struct member_node *n)
 {
-        /* The place for the answer is no part of what is looked at. */
+        /* The tie only lends memory for the answer; what is looked at does not change. */
         struct tenure *at = (struct tenure *) (uintptr_t) t;
 
         if (!n)

@@ -1,5 +1,5 @@
-/* Writes that take effect only while the place or the lease is held, as the core sees it when
- * it applies them: by the lease of the key that stands for it. */
+/* Writes that take effect only if the place or the lease is held when the core applies them.
+ * The core compares the lease of the key that stands for the place or the session. */
 #include "tenure/calls.h"
 
 void tenure_txn_if_held(struct tenure_txn *x)

@@ -24,7 +24,7 @@ static void go_to(struct handover *h, enum handover_state state)
         soon(h);
 }
 
-/* Nobody asks, as far as we know. */
+/* Reports, once, that there is no request. */
 static void tell_none(struct handover *h)
 {
         if (h->looked)
@@ -55,7 +55,7 @@ static int read_txn(struct tenure_call *c, const void *answer)
 static const struct call_kind kind_txn = {"/etcdserverpb.KV/Txn", &pb__txn_response__descriptor,
                                           read_txn};
 
-/* What each of them does twice it does once (member/switchover.h). */
+/* Each request may be done twice without harm (member/switchover.h). */
 static void ask(struct handover *h, const struct call_kind *kind, const struct buf *request,
                 call_done_fn done)
 {
@@ -63,7 +63,7 @@ static void ask(struct handover *h, const struct call_kind *kind, const struct b
                 again(h);
 }
 
-/* Takes the result. False: it is to be asked again. */
+/* Takes the result. False: the request is tried again. */
 static bool has_answer(struct handover *h, struct tenure_call *c, int *ret)
 {
         int r = *ret = tenure_call_result(c);
@@ -177,8 +177,8 @@ static void on_pushed(struct tenure_call *c, void *arg)
         int r;
 
         if (!has_answer(h, c, &r)) {
-                /* Also where it ends with its lease, which has. One that we may not write is
-                 * not ours to accept, however often we ask. */
+                /* Look again, also if the request has ended with its lease. One that we have no
+                 * permission to write cannot be accepted, however often we try. */
                 if (r == -EACCES || r == -EPERM)
                         h->no_more = h->mod;
                 h->state = HANDOVER_LOOK;
@@ -272,7 +272,7 @@ static void hand_over(struct handover *h)
         ask(h, &kind_txn, &b, on_gone);
 }
 
-/* Whoever asked hears by it that we have begun. */
+/* This tells the program that made the request that we have begun. */
 static void on_answered(struct tenure_call *c, void *arg)
 {
         struct handover *h = arg;

@@ -8,11 +8,11 @@
 #include "member/tags.h"
 #include "tenure/calls.h"
 
-/* Where nobody tells of changes of the page. */
+/* How often to look at the page if inotify does not report its changes. */
 #define LOOK_SHARE 16 /* of the TTL */
 #define LOOK_UNKNOWN (250 * NSEC_PER_MSEC)
 
-/* As the agent's own. */
+/* The same as the agent's own. */
 #define DRIFT_PPM 1000
 #define RETRY (50 * NSEC_PER_MSEC)
 
@@ -82,7 +82,8 @@ void hold_came_back(struct tenure *t)
 {
         struct hold *h = &t->hold;
 
-        /* The lock is the parent's, too, which alone can say that it has stopped. */
+        /* The lock belongs to the parent as well, and only the parent can say that it has
+         * stopped. */
         if (!h->letting_go || h->lost > 0 || !tenure_is_ours(t))
                 return;
         h->letting_go = false;
@@ -91,7 +92,7 @@ void hold_came_back(struct tenure *t)
 
 /* ---- with the agent ---- */
 
-/* A deadline further ahead than a TTL is of another clock. */
+/* A deadline that is further ahead than a TTL comes from another clock. */
 static bool makes_sense(const struct tenancy *p, struct boot_time now)
 {
         return boot_diff(p->deadline, now) <= p->ttl;
@@ -120,7 +121,7 @@ static bool is_held(const struct tenancy *p, int r, struct boot_time now)
                makes_sense(p, now);
 }
 
-/* When to look again, though no change is announced. */
+/* When to look again if no change is reported. */
 static struct boot_time look_next(const struct tenure *t, struct boot_time next, nsec_t after)
 {
         return t->agent.watch >= 0 ? next : boot_min(next, boot_add(boot_now(), after));
@@ -136,13 +137,13 @@ static struct boot_time run_with_agent(struct loop_hook *hook, struct boot_time 
         int r = page_look(page);
 
         now = boot_now();
-        /* Guarded writes compare the node's key. */
+        /* Without these names, guarded writes could not compare the node's key. */
         if (!*t->agent.node || !*t->agent.cluster)
                 return BOOT_TIME_NEVER;
         if (!h->given_back && is_held(p, r, now)) {
                 h->letting_go = false;
-                /* The agent looks for locks once it has said that it leaves; we believe what it
-                 * says once we have ours. */
+                /* The agent first says that it leaves, and then looks for locks. So we take our
+                 * lock first, and look at the page again. */
                 if (!page->locked) {
                         page_lock(page, true);
                         r = page_look(page);
@@ -180,7 +181,8 @@ static void on_name_watched(const struct tenure_event *e, void *arg)
                 member_hurry(client_member(t->client));
 }
 
-/* Who has the name gives it back or expires: then it is asked for at once. */
+/* Watches the key of the tie that has the name, in order to ask for the name as soon as it is
+ * free. */
 static void watch_name(struct tenure *t, int64_t revision)
 {
         struct hold *h = &t->hold;
@@ -263,7 +265,7 @@ static bool deadline(struct tenure *t, struct boot_time *ret)
         return true;
 }
 
-/* What is remembered of the last look is no part of what is looked at. */
+/* Only what is remembered of the last look changes, which callers cannot see. */
 static struct tenure *at(const struct tenure *t)
 {
         return (struct tenure *) (uintptr_t) t;
@@ -372,7 +374,7 @@ int64_t hold_key(const struct tenure *t, struct buf *key)
         return h->lease;
 }
 
-/* For people who look at the key: whose it is. */
+/* Tags that tell people who look at the key whose it is. */
 static void describe(struct node_record *self)
 {
         char host[HOST_NAME_MAX + 1] = "", pid[16];
@@ -398,8 +400,8 @@ int hold_configure(struct tenure *t, struct client_config *cfg)
         snprintf(cfg->self.name, sizeof(cfg->self.name), "%s", h->name);
         snprintf(cfg->self.version, sizeof(cfg->self.version), "%s", TENURE_VERSION);
         describe(&cfg->self);
-        /* Each program that wants the name is somebody else, also after a restart: what its
-         * earlier life has left unfinished may still arrive. */
+        /* Each program that wants the name gets another id, also after a restart, because
+         * requests of its earlier life may still arrive. */
         return tenure_draw_id(t, cfg->self.id);
 }
 

@@ -1,4 +1,4 @@
-/* Keys: get, put and delete; and what a call has found. */
+/* Keys: get, put and delete; and the keys that a call has read. */
 #include "tenure/calls.h"
 
 int range_of(struct tenure *t, const void *key, size_t key_len, const void *end, size_t end_len,

@@ -3,7 +3,7 @@
 
 #define NAME_MAX_BYTES 1024 /* as a tenure-core has it */
 
-/* Of tenure-core in milliseconds, of etcd in seconds. */
+/* tenure-core answers in milliseconds, etcd in seconds. */
 static int64_t ms_of(int64_t ttl_ms, int64_t ttl_s)
 {
         return ttl_ms > 0 ? ttl_ms : min_of(ttl_s, INT64_MAX / 1000) * 1000;
@@ -33,7 +33,7 @@ static int is_gone(struct tenure_call *c)
         return -ENOENT;
 }
 
-/* What an answer says of the name: of a core that skips names, nothing. */
+/* Takes the name from an answer; a core that ignores names returns none. */
 static int take_name(struct tenure_call *c, const ProtobufCBinaryData *name)
 {
         char *copy;
@@ -52,7 +52,7 @@ static int take_name(struct tenure_call *c, const ProtobufCBinaryData *name)
         return 0;
 }
 
-/* A call of @kind that asks @q, of the lease @lease, or of that name. */
+/* Begins a call of @kind with the request @q, for the lease @lease or the one named @name. */
 static int ask_of(struct tenure *t, const struct call_kind *kind, const ProtobufCMessage *q,
                   int64_t lease, const char *name, bool changes, struct tenure_call **ret)
 {
@@ -138,7 +138,7 @@ static const struct call_kind kind_renew = {"/etcdserverpb.Lease/LeaseKeepAlive"
                                             &pb__lease_keep_alive_response__descriptor,
                                             read_renewal};
 
-/* Twice is as good as once. */
+/* A renewal may be done twice. */
 int tenure_lease_renew(struct tenure *t, int64_t lease, struct tenure_call **ret)
 {
         Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
@@ -185,7 +185,7 @@ int tenure_lease_revoke_named(struct tenure *t, const char *name, struct tenure_
 
 /* ---- how long, and what hangs on it? ---- */
 
-/* Keys without values, of one piece of memory. */
+/* Stores keys without values, in one allocation. */
 static int take_keys(struct tenure_call *c, const ProtobufCBinaryData *keys, size_t n)
 {
         size_t bytes = n * sizeof(struct tenure_kv);

@@ -12,14 +12,14 @@
 #define TAKEN "its key was deleted, or written by somebody else"
 
 enum lock_state {
-        LOCK_IDLE,  /* nothing is held to lock with, or another one of this name is let go */
-        LOCK_TURN,  /* other programs of this host come before */
-        LOCK_CLAIM, /* the key is to be written */
-        LOCK_LOOK,  /* is it there, and is one before it? */
-        LOCK_WAIT,  /* for the one before it to go */
-        LOCK_FIRST, /* none is before it: is it to be handed over at once? */
-        LOCK_WATCH, /* it is ours: is the key touched? */
-        LOCK_OVER,  /* it was refused, which was announced */
+        LOCK_IDLE,  /* no lease is held, or another lock of this name is being given back */
+        LOCK_TURN,  /* other programs of this host come first */
+        LOCK_CLAIM, /* write the key */
+        LOCK_LOOK,  /* is our key there, and is another one before it? */
+        LOCK_WAIT,  /* wait for the key before ours to go */
+        LOCK_FIRST, /* no key is before ours; is there a request to hand over? */
+        LOCK_WATCH, /* the lock is ours; watch the key */
+        LOCK_OVER,  /* the core has refused it, which was announced */
 };
 
 struct tenure_lock {
@@ -28,9 +28,9 @@ struct tenure_lock {
         char *name, *value; /* owned */
         enum lock_state state;
         bool held;      /* TENURE_LOCKED was announced, and TENURE_UNLOCKED not yet */
-        bool unlocking; /* by tenure_unlock(): its key is to be deleted, and then this freed */
+        bool unlocking; /* by tenure_unlock(): delete the key, then free this */
         bool stirred;   /* the key that is watched has changed */
-        bool stops; /* it is to be handed over, and the program does not act by it any more */
+        bool stops; /* it is being handed over, and the program does not act by it any more */
         int64_t lease; /* of the key */
         struct buf
                 key; /* with a NUL behind it that does not count; and that of the one before */
@@ -93,7 +93,7 @@ static void forget(struct tenure_lock *l)
         l->created = l->written = 0;
 }
 
-/* Begins anew, with the lease that is there then. */
+/* Begins again, with whatever lease is held then. */
 static void reset(struct tenure_lock *l)
 {
         forget(l);
@@ -104,7 +104,7 @@ static void reset(struct tenure_lock *l)
         l->state = LOCK_IDLE;
 }
 
-/* All but its own memory. */
+/* Frees everything but the struct itself. */
 static void lock_fini(struct tenure_lock *l)
 {
         reset(l);
@@ -115,7 +115,7 @@ static void lock_fini(struct tenure_lock *l)
         free(l->value);
 }
 
-/* It is unlocked, which is the last that the program hears of it. */
+/* Ends the lock, with the last event about it. */
 static void lock_end(struct tenure_lock *l, int error, const char *why)
 {
         struct queued *q = event_of(l, TENURE_UNLOCKED, error, why);
@@ -138,13 +138,13 @@ static void again(struct tenure_lock *l)
         l->retry_at = boot_add(loop_now(l->tenure->loop), l->backoff);
 }
 
-/* What no second try will change. */
+/* Errors that another try would not change. */
 static bool is_refused(int r)
 {
         return r == -EACCES || r == -EINVAL || r == -EMSGSIZE || r == -EPERM;
 }
 
-/* Takes the result; false: there is no answer, or it is a refusal, which was announced. */
+/* Takes the result. False: there is no answer, or the core has refused, which was announced. */
 static bool has_answer(struct tenure_lock *l, struct tenure_call *c, int *ret)
 {
         int r = *ret = tenure_call_result(c);
@@ -246,9 +246,9 @@ static void on_claimed(struct tenure_call *c, void *arg)
         tenure_call_free(c);
 }
 
-/* One that is there already was left by a program of this host that has ended, or by ourselves,
- * when the answer was lost: it goes on, and is written anew, since whoever wrote it last is the
- * one to take it away (etcd/lock.c). */
+/* If the key exists already, a program of this host that has ended has left it, or we have
+ * written it and the answer was lost. We keep the key, and write it again, since the last one
+ * to write it is the one that may delete it (etcd/lock.c). */
 static void claim(struct tenure_lock *l)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
@@ -281,8 +281,8 @@ static void on_watched(const struct tenure_event *e, void *arg)
 {
         struct tenure_lock *l = arg;
 
-        /* While we wait only ends count: of the one before us, and of ours, when we are passed
-         * over. Of what we have each change does. */
+        /* While we wait, only deletions count: of the key before ours, and of ours, if we are
+         * passed over. Once we have the lock, each change of our key counts. */
         if (e->type == TENURE_PUT && l->state == LOCK_WAIT)
                 return;
         if (e->type == TENURE_WATCH_ENDED)
@@ -312,13 +312,13 @@ static void have(struct tenure_lock *l)
                 announce(l, TENURE_LOCKED, 0, "");
 }
 
-/* It is to be handed over. */
+/* The lock is to be handed over. */
 static void on_asked(struct tenure_lock *l)
 {
         const char *to = l->handover.request.to;
         struct queued *q;
 
-        if (!l->held) { /* the holder died that was asked before; nothing is to be stopped */
+        if (!l->held) { /* the holder that was asked has died; there is nothing to stop here */
                 l->stops = true;
                 return handover_go(&l->handover);
         }
@@ -332,7 +332,7 @@ static void on_asked(struct tenure_lock *l)
         queue_event(l->tenure, q);
 }
 
-/* Its key is gone; another one is made, at the end of the line. */
+/* The key is gone; create another one, at the end of the line. */
 static void on_gone(struct tenure_lock *l, const char *why)
 {
         lose(l, why);
@@ -374,7 +374,7 @@ static void on_first(struct tenure_lock *l)
         struct switchover_at own = {
                 .key = buf_head(&l->key), .len = buf_len(&l->key), .created = l->created};
 
-        /* It may have taken long. */
+        /* The request may have taken long. */
         if (!tenure_may_act(l->tenure) || watch(l, &l->key, &l->watch) < 0)
                 return again(l);
         l->state = LOCK_FIRST;
@@ -463,7 +463,7 @@ static void on_unlocked(struct tenure_call *c, void *arg)
         lock_end(l, r, r < 0 ? "the core refuses to delete its key" : "given back");
 }
 
-/* Only ours, and not another one of the same name since. */
+/* Deletes only our own key, and not a later one of the same name. */
 static void unlock(struct tenure_lock *l)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
@@ -472,7 +472,7 @@ static void unlock(struct tenure_lock *l)
         Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
 
         compare_created(l, &c);
-        if (l->created == 0) { /* it is not known whether it was made */
+        if (l->created == 0) { /* it is not known whether the key was created */
                 c.target = PB__COMPARE__COMPARE_TARGET__LEASE;
                 c.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
                 c.lease = l->lease;
@@ -483,7 +483,7 @@ static void unlock(struct tenure_lock *l)
         q.compare = cs;
         q.success = ops;
         q.n_compare = q.n_success = 1;
-        /* To do it twice is to do it once. */
+        /* This may be done twice without harm. */
         ask(l, &kind_unlock, &q, false, on_unlocked);
 }
 
@@ -497,7 +497,7 @@ static void on_turn(struct host_turn *h)
         locks_soon(l->tenure);
 }
 
-/* Another one of this tie, of that name, whose key is not deleted yet. */
+/* Whether another lock of this tie, with the same name, still has a key. */
 static bool is_in_the_way(const struct tenure_lock *l)
 {
         const struct tenure_lock *o;
@@ -539,7 +539,7 @@ static void step(struct tenure_lock *l, struct boot_time now)
                 return;
         if (l->unlocking)
                 return unlock(l);
-        /* What it hands over it will hear of. */
+        /* While it is being handed over, handover.c watches the key. */
         if (l->stirred && !l->stops)
                 on_stirred(l);
         if (l->state == LOCK_IDLE)
@@ -550,7 +550,7 @@ static void step(struct tenure_lock *l, struct boot_time now)
                 look(l);
 }
 
-/* The program was asked to stop, and has had its time. */
+/* Ends the lock if the program was asked to stop and its time is over. */
 static void end_in_time(struct tenure_lock *l, struct boot_time now)
 {
         char why[SWITCHOVER_NAME_MAX + 64];
@@ -704,7 +704,7 @@ struct tenure_lock *tenure_unlock(struct tenure_lock *l)
         l->retry_at = (struct boot_time){0};
         if (l->state == LOCK_LOOK)
                 l->call = tenure_call_free(l->call);
-        /* No key of it is there. A claim that is under way comes to its end before. */
+        /* In these states there is no key. A claim that is under way is completed first. */
         if (l->state == LOCK_IDLE || l->state == LOCK_TURN || l->state == LOCK_OVER)
                 lock_end(l, 0, "given back");
         locks_soon(t);

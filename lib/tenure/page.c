@@ -7,7 +7,8 @@
 
 #include "loop/clock.h"
 
-/* A text that is written while we read it is whole a moment later. */
+/* How often to read again: a page that is being written while we read is complete a moment
+ * later. */
 #define LOOK_AGAIN 50
 
 void page_init(struct page *p)
@@ -54,7 +55,7 @@ int page_open(struct page *p, int fd)
         return 0;
 }
 
-/* The bytes as they are now; they may change while we copy them. */
+/* Copies the bytes, which may change meanwhile. */
 static int copy(const struct page *p, uint64_t to[static TENANCY_BYTES / sizeof(uint64_t)])
 {
         const volatile uint64_t *from = (const volatile void *) p->map;
@@ -91,7 +92,7 @@ int page_look(struct page *p)
         if (p->fd < 0)
                 return -ENOENT;
         r = copy(p, bytes);
-        /* What was whole when it was seen is whole. */
+        /* Bytes that were complete when they were seen before are complete now. */
         if (r == 0 && memcmp(bytes, p->seen, TENANCY_BYTES) != 0)
                 r = read_again(p, bytes);
         if (r == 0 && p->tenancy.time_ns != 0 && p->tenancy.time_ns != p->time_ns)

@@ -1,5 +1,5 @@
-/* This program as a service: by the agent, as long as we are on the bus; or in the core, on a
- * lease of our own. */
+/* Publishes this program as a service: through the agent, for as long as we are on the bus; or
+ * in the core, on a lease of the tie's own. */
 #include <stdio.h>
 
 #include "member/tags.h"
@@ -93,7 +93,7 @@ int tenure_register(struct tenure *t, const struct tenure_service *s)
         g = find(t, record.name, record.instance);
         if (g && g->wanted) {
                 strcpy(record.invocation, g->record.invocation);
-        } else { /* another life of the service than any before */
+        } else { /* a new life of the service */
                 r = tenure_draw_id(t, record.invocation);
                 if (r < 0)
                         return r;

@@ -1,4 +1,4 @@
-/* What a call has come to, and waiting for it. */
+/* The results of calls, and waiting for them. */
 #include <limits.h>
 #include <poll.h>
 

@@ -1,7 +1,8 @@
 /*
- * Who asks for a switchover (member/switchover.h): looks who holds the lock and who is to have
- * it, asks, and watches what comes of it. One call of the program's, several of the library's.
- * Here is the course of one: each step goes by what those before it have found.
+ * The side that requests a switchover (member/switchover.h): finds out who holds the lock and
+ * who is to get it, makes the request, and follows it. One call of the program becomes several
+ * calls of the library. This file has the course of a switchover: each step uses what the steps
+ * before it have found.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -122,7 +123,7 @@ bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret)
         switching_soon(s);
         if (r == 0 || r == -ECANCELED || r == -ESRCH)
                 return true;
-        /* What was asked goes on meanwhile. */
+        /* A request that was made stands meanwhile. */
         if (has_asked(s) && r != -EACCES && r != -EPERM) {
                 switching_again(s);
                 return false;
@@ -142,7 +143,7 @@ static void stop(struct switching *s)
         s->state = SWITCH_OVER;
 }
 
-/* Nothing of @s is touched after this: the program's call may be gone. */
+/* @s must not be used after this: the program may have freed its call. */
 static void finish(struct switching *s)
 {
         s->switched.from = s->request.from;
@@ -252,7 +253,7 @@ void switchings_stop(struct tenure *t)
 {
         struct switching *s;
 
-        /* Each takes calls along. */
+        /* To stop one may free other calls. */
         while (t->calls && (s = under_way(t)))
                 stop(s);
 }

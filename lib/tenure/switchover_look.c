@@ -1,8 +1,8 @@
 /*
- * Who holds the lock, who is to have it, and who waits between them. The keys between the
- * holder's and the target's will be deleted, and whoever made them is to notice: an etcdctl
- * before 3.5 does not, and would take itself for the holder. So each of their leases has to be
- * a node's or a session's: those are libtenure's and tenurectl's.
+ * Finds out who holds the lock, who is to get it, and who waits between them. The keys between
+ * the holder's and the target's will be deleted, and the programs that created them must
+ * notice: etcdctl before 3.5 does not, and would believe that it holds the lock. So each of
+ * their leases must be that of a node or a session, which libtenure and tenurectl use.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ void switching_first_op(Pb__RequestOp *op, Pb__RangeRequest *g, const struct buf
         g->keys_only = true;
 }
 
-/* Of a key /tenure/CLUSTER/nodes/NAME, or sessions, the NAME. */
+/* Gets NAME from a key /tenure/CLUSTER/nodes/NAME or /tenure/CLUSTER/sessions/NAME. */
 static bool name_in(ProtobufCBinaryData key, char name[static SWITCHOVER_NAME_MAX + 1])
 {
         static const char root[] = "/tenure/";
@@ -60,7 +60,7 @@ static bool name_in(ProtobufCBinaryData key, char name[static SWITCHOVER_NAME_MA
         return true;
 }
 
-/* Whose lease is it? -ESRCH: it is gone. */
+/* Finds the node or session that a lease belongs to. -ESRCH: the lease is gone. */
 static int read_whose(struct tenure_call *c, const void *answer)
 {
         const Pb__LeaseTimeToLiveResponse *p = answer;
@@ -138,7 +138,7 @@ static void on_looked(struct tenure_call *c, void *arg)
 
         if (!switching_has_answer(s, c, &r) || is_busy(s, tenure_call_kv(c, 1, 0)))
                 goto out;
-        if (tenure_call_kv(c, 1, 0)) { /* ours, whose answer was lost */
+        if (tenure_call_kv(c, 1, 0)) { /* our own request, whose answer was lost */
                 s->mod = tenure_call_kv(c, 1, 0)->mod_revision;
                 s->asked_at = calls_now(s->tenure->calls);
                 s->blind = true;

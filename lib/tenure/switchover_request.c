@@ -1,10 +1,11 @@
-/* The request for a switchover: its lease, itself, and what comes of it. */
+/* The request for a switchover: its lease, its key, and its outcome. */
 #include "tenure/switchover_internal.h"
 
 #define LEASE_TTL (5 * NSEC_PER_SEC)
-/* An accepted request ends when the holder has had its time, or with its lease. */
+/* Added to the time of the holder: an accepted request ends when that time is over, or with its
+ * lease. */
 #define SLACK (60 * NSEC_PER_SEC)
-/* How long the new holder may take to say that it is one: etcdctl never does. */
+/* How long to wait for the new holder to report that it has the lock; etcdctl never does. */
 #define TAKE_WITHIN (2 * NSEC_PER_SEC)
 
 static const struct call_kind kind_grant = {"/etcdserverpb.Lease/LeaseGrant",
@@ -18,7 +19,7 @@ static void on_granted(struct tenure_call *c, void *arg)
         struct switching *s = arg;
         int r = tenure_call_result(c);
 
-        /* By the first try, whose answer was lost. */
+        /* An earlier try has granted it, whose answer was lost. */
         if (r == -EEXIST) {
                 s->sub = NULL;
                 switching_go_to(s, SWITCH_ASK);
@@ -51,7 +52,7 @@ void switching_renew(struct switching *s, struct boot_time now)
         (void) !tenure_lease_renew(s->tenure, s->lease, NULL);
 }
 
-/* The request as it is now: has the holder accepted it? */
+/* Looks at the request: has the holder accepted it? */
 static void see_request(struct switching *s, const struct tenure_kv *kv)
 {
         struct switchover now;
@@ -101,8 +102,9 @@ static int follow(struct switching *s, const struct buf *key, const struct buf *
         return r;
 }
 
-/* From what was seen on: the request, and the lock's keys. Each by itself, since whoever asks
- * need have a right to nothing between them. It is blind while that fails. */
+/* Watches the request and the keys of the lock, from the revision that was seen last. They are
+ * two watches, because the program may have no permission for the keys between them. While this
+ * fails, the switchover is blind. */
 static void watch(struct switching *s)
 {
         cleanup_(buf_fini) struct buf from = {0}, to = {0};

@@ -1,4 +1,4 @@
-/* The tie: what is set, the start, and waiting. */
+/* The tie: its settings, its start, and waiting. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -199,7 +199,7 @@ const char *tenure_cluster(const struct tenure *t)
         return t->cluster ? t->cluster : t->agent.core ? t->agent.core_cluster : "default";
 }
 
-/* Until the agent has said where the core is. */
+/* Stands for the endpoint until the agent has reported it. */
 #define NOWHERE "http://0.0.0.0:0"
 
 int tenure_core_is_at(struct tenure *t, const char *cluster, const char *urls)

@@ -1,5 +1,4 @@
-/* Transactions. What is added is encoded at once: conditions, what follows, what follows else.
- */
+/* Transactions. Each condition and operation is encoded as soon as it is added. */
 #include "tenure/calls.h"
 
 #define COMPARE (1 << 3 | 2) /* the fields of TxnRequest */
@@ -41,7 +40,7 @@ struct tenure_txn *tenure_txn_free(struct tenure_txn *x)
         return NULL;
 }
 
-/* The first is reported; it is in tenure_error() now. */
+/* Keeps the first error, which tenure_error() has now, for tenure_txn_commit(). */
 static void remember(struct tenure_txn *x, int r)
 {
         if (r >= 0 || x->r < 0)
@@ -113,7 +112,7 @@ void tenure_txn_if_value(struct tenure_txn *x, const void *key, size_t key_len, 
         compare_add(x, &c);
 }
 
-/* Of a number, which all of the union but the value are. */
+/* Adds a condition on a number; all members of the union except the value are numbers. */
 static void compare_number(struct tenure_txn *x, const void *key, size_t key_len, char op,
                            Pb__Compare__CompareTarget target,
                            Pb__Compare__TargetUnionCase which, int64_t number)
@@ -207,7 +206,7 @@ void tenure_txn_get(struct tenure_txn *x, const struct tenure_range *q)
         add_op(x, &op, false);
 }
 
-/* @r: what became of @p. */
+/* @r: the result of making @p. */
 static void add_put(struct tenure_txn *x, int r, Pb__PutRequest *p)
 {
         Pb__RequestOp op = PB__REQUEST_OP__INIT;
@@ -297,7 +296,7 @@ static int read_outcome(struct tenure_call *c, const Pb__TxnResponse *p)
         return -ECANCELED;
 }
 
-/* The core looked whose the guard's key is, when it did nothing else. */
+/* The core has done nothing but read the key of the guard. */
 static int read_refusal(struct tenure_call *c, const Pb__TxnResponse *p)
 {
         const Pb__ResponseOp *op = p->n_responses == 1 ? p->responses[0] : NULL;
@@ -355,9 +354,9 @@ static void write_body(struct tenure_txn *x, struct buf *out)
         add_buf(out, &x->other);
 }
 
-/* All of it, as the one operation that follows the guard's condition: so that what is to happen
- * else happens only under that, too. Without conditions the operations are put there as they
- * are. */
+/* Makes the whole transaction the only operation under the guard's condition, so that the guard
+ * also covers what follows tenure_txn_else(). Without other conditions, the operations follow
+ * the guard's condition directly. */
 static void write_guarded(struct tenure_txn *x, struct tenure_call *c)
 {
         cleanup_(buf_fini) struct buf body = {0}, op = {0};

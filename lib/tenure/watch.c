@@ -13,7 +13,7 @@
 #include "tenure/watch.h"
 
 #define HOLD_MAX (500 * NSEC_PER_MSEC)
-#define CREATE_TIMEOUT (10 * NSEC_PER_SEC) /* until the core says that a watch is there */
+#define CREATE_TIMEOUT (10 * NSEC_PER_SEC) /* for the core to confirm a watch */
 #define PROGRESS_EVERY (10 * NSEC_PER_SEC)
 
 static int id_cmp(const struct tenure_watch *a, const struct tenure_watch *b)
@@ -95,8 +95,8 @@ static void doubt_done(struct tenure_call *c, void *arg)
 static const struct call_kind kind_doubt = {"/etcdserverpb.KV/Range",
                                             &pb__range_response__descriptor, call_read_nothing};
 
-/* A replica may be late; an answer that is linearizable has all that any replica had said when
- * it was asked for. */
+/* A replica may lag behind; a linearizable answer includes everything that any replica had
+ * reported when the answer was requested. */
 static void doubt(struct tenure_watch *w)
 {
         struct watches *v = w->watches;
@@ -108,7 +108,7 @@ static void doubt(struct tenure_watch *w)
         q.range_end = pb_bytes(buf_head(&w->end), buf_len(&w->end));
         q.count_only = true;
         v->floor = v->seen;
-        /* In vain: the next one does. */
+        /* If this fails, the next watch in doubt asks. */
         (void) !call_ask_for(v->tenure, &kind_doubt, &q.base, false, doubt_done, v, &v->doubt);
 }
 
@@ -124,7 +124,7 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
                 return watch_end(w, -ENODATA, p->compact_revision,
                                  "what it was to go on from is compacted: read anew, and watch "
                                  "from there");
-        /* etcd 3.4 does not tell a login that has ended from a right that is missing. */
+        /* etcd 3.4 reports an expired login and a missing permission in the same way. */
         if (t->user && !w->refused &&
             (code_is_login(RPC_UNKNOWN, why) || strstr(why, "permission denied"))) {
                 w->refused = true;
@@ -138,13 +138,13 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
                 return watch_end(w, -EACCES, 0, why);
         if (p->created || *why)
                 return watch_end(w, -EIO, 0, *why ? why : "the core refuses it");
-        watch_set_id(w, 0); /* it does not say why: on from where it was */
+        watch_set_id(w, 0); /* it gives no reason: continue from where it was */
         watch_set_fresh(w, true);
         call_stream_try_again(&v->stream);
 }
 
-/* Answers to what was asked to be made come in its order; what was refused has no id, and a
- * core that does not know that clients may choose one has chosen another. */
+/* Watches are confirmed in the order in which they were requested. A refused watch has no id,
+ * and a core that does not let clients choose ids has chosen another one. */
 static struct tenure_watch *made(struct watches *v, int64_t id)
 {
         struct view front = {buf_head(&v->asked), buf_len(&v->asked)};
@@ -175,8 +175,9 @@ static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
         }
 }
 
-/* All that are on the stream have been reported up to there. Only a tenure-core is believed:
- * some versions of etcd say so before what has happened up to then is reported (etcd 15220). */
+/* Everything up to this revision has been reported, for all watches on the stream. This is used
+ * only from a tenure-core: some versions of etcd send it before they have reported everything
+ * (etcd issue 15220). */
 static void on_progress(struct watches *v, int64_t revision)
 {
         struct tenure_watch *w;
@@ -272,7 +273,8 @@ static int make(struct tenure_watch *w)
         w->skipped = HASH_START;
         create.key = pb_bytes(buf_head(&w->key), buf_len(&w->key));
         create.range_end = pb_bytes(buf_head(&w->end), buf_len(&w->end));
-        if (w->anchored) /* what was reported in part comes again, and is skipped */
+        if (w->anchored) /* a revision that was reported in part comes again, and that part is
+                            skipped */
                 create.start_revision = w->whole + 1;
         create.prev_kv = w->before;
         create.watch_id = w->id;
@@ -297,8 +299,9 @@ static void cancel(struct tenure_watch *w)
                 call_stream_leave(&v->stream);
 }
 
-/* How far is it? So that watches whose keys do not change need no history that may be compacted
- * when they go on elsewhere. etcd says so by itself, every ten minutes. */
+/* Asks the core for its revision, so that watches whose keys do not change need no old history,
+ * which may be compacted, when they continue elsewhere. etcd reports it unasked, every ten
+ * minutes. */
 static void ask_progress(struct watches *v)
 {
         Pb__WatchProgressRequest p = PB__WATCH_PROGRESS_REQUEST__INIT;
@@ -306,7 +309,7 @@ static void ask_progress(struct watches *v)
 
         q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST;
         q.progress_request = &p;
-        (void) !call_stream_send(&v->stream, &q.base); /* there is another time */
+        (void) !call_stream_send(&v->stream, &q.base); /* it is asked again later */
 }
 
 /* ---- in each turn ---- */
@@ -337,7 +340,7 @@ struct boot_time watches_run(struct tenure *t, struct boot_time now)
         struct watches *v = t->watches;
         struct boot_time next = BOOT_TIME_NEVER;
 
-        /* Who is not read cannot answer. */
+        /* While the stream is not read, no answer can come. */
         if (v->stream.call && buf_len(&v->asked) > 0 && !v->held) {
                 if (!boot_before(now, v->answer_by))
                         call_stream_go_elsewhere(&v->stream);

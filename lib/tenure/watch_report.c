@@ -1,5 +1,4 @@
-/* What a watch reports to its program: which changes are new, and the queue that they wait in.
- */
+/* Reports changes to the program: finds out which ones are new, and bounds the queue. */
 #include "base/hash.h"
 #include "tenure/watch.h"
 
@@ -71,7 +70,7 @@ void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *
 
 /* ---- what it reports ---- */
 
-/* Is there sense in it, and is it of a key that was asked for? */
+/* Whether a change is possible at all, and of a key that was asked for. */
 static bool is_asked_for(const struct tenure_watch *w, const Pb__KeyValue *kv)
 {
         struct view key = {buf_head(&w->key), buf_len(&w->key)},
@@ -86,14 +85,14 @@ static bool is_asked_for(const struct tenure_watch *w, const Pb__KeyValue *kv)
                           bytes_cmp(kv->key.data, kv->key.len, end.p, end.len) < 0);
 }
 
-/* Of a revision that has been reported in part, whether this has been reported. */
+/* Whether a change has been reported already, if a revision was reported in part. */
 static bool is_reported(struct tenure_watch *w, const Pb__KeyValue *kv)
 {
         int64_t last = w->last;
 
         w->last = max_of(last, kv->mod_revision);
         if (kv->mod_revision <= w->whole) {
-                /* Twice is no harm. Others like it may be missing. */
+                /* A repeated change does no harm, but others may be missing. */
                 if (kv->mod_revision > last)
                         watch_end(w, -EIO, kv->mod_revision,
                                   "the core reports a change after it has said that it had "
@@ -162,7 +161,7 @@ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p)
                         return -ENOMEM;
         }
         if (p->n_events > 0 && !p->fragment) {
-                /* It had whole revisions. */
+                /* The message had complete revisions. */
                 w->whole = max_of(w->whole, p->events[p->n_events - 1]->kv->mod_revision);
                 if (w->whole >= w->part)
                         w->reported = w->skip = 0;

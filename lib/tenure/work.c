@@ -30,7 +30,7 @@ static void forget(struct tenure_work *w)
         w->retry_at = (struct boot_time){0};
 }
 
-/* All but its own memory, in which there is no task any more. */
+/* Frees everything but the struct itself, which has no tasks any more. */
 static void work_end(struct tenure_work *w)
 {
         forget(w);
@@ -67,7 +67,7 @@ void work_again(struct tenure_work *w)
         w->retry_at = boot_add(loop_now(w->tenure->loop), w->backoff);
 }
 
-/* What no second try will change. */
+/* Errors that another try would not change. */
 static bool is_refused(int r)
 {
         return r == -EACCES || r == -EINVAL || r == -EMSGSIZE || r == -EPERM;
@@ -109,7 +109,7 @@ static int read_condition(struct tenure_call *c, const void *answer)
 static const struct call_kind kind_condition = {"/etcdserverpb.KV/Txn",
                                                 &pb__txn_response__descriptor, read_condition};
 
-/* If it is ours. @done NULL: whatever comes of it. */
+/* Deletes the member's key, if it is on our lease. @done NULL: the result does not matter. */
 static void delete_self(struct tenure_work *w, call_done_fn done)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
@@ -145,12 +145,12 @@ bool work_has_answer(struct tenure_work *w, struct tenure_call *c, struct tenure
                 work_again(w);
                 return false;
         }
-        /* Without the right to write, what it has cannot be kept for long either. */
+        /* Without permission to write, it could not keep its tasks for long either. */
         left = work_event_left(w, r, tenure_call_error(c));
         if (left)
                 queue_event(w->tenure, left);
         forget(w);
-        /* A member that takes nothing would keep its share from the others. */
+        /* A member that takes no tasks would keep the others from taking its share. */
         delete_self(w, NULL);
         work_hold(&w->work, 0);
         work_report_ends(w);
@@ -197,7 +197,7 @@ static void on_unlisted(struct tenure_call *c, void *arg)
         struct tenure_work *w = arg;
         int r = tenure_call_result(c);
 
-        /* Not there any more is as good. */
+        /* If the key is gone already, that is as good. */
         if (r == -ESTALE || is_refused(r)) {
                 w->call = NULL;
                 w->unlisted = true;
@@ -205,7 +205,7 @@ static void on_unlisted(struct tenure_call *c, void *arg)
         } else if (work_has_answer(w, c, &w->call)) {
                 w->unlisted = true;
         }
-        /* What was taken before that, though nobody has said so, is among it. */
+        /* The look also finds tasks that were taken before that without an answer. */
         if (w->unlisted)
                 w->state = WORK_LOOK;
         tenure_call_free(c);
@@ -344,8 +344,8 @@ static void step(struct tenure_work *w, struct boot_time now)
                 look(w, now);
 }
 
-/* A replica that was cut off tells of nobody's death, and keeps its connections: so that it is
- * known before a lease has ended that was lost in the same moment. */
+/* A replica that is cut off reports no deaths, but keeps its connections. Probes it often
+ * enough to notice that before a lease ends that was lost at the same moment. */
 static void probe(struct tenure_work *w, struct boot_time now)
 {
         if (w->state != WORK_FOLLOW || boot_before(now, w->probe_at))
@@ -363,7 +363,7 @@ static bool runs_none(const struct tenure_work *w)
         return true;
 }
 
-/* Nothing runs, and no key of ours is there. */
+/* Whether no task runs, and no key of ours is left. */
 static bool has_left(const struct tenure_work *w)
 {
         if (!w->leaving || w->call || w->takes.call || w->gives.call)

@@ -47,7 +47,8 @@ void work_take_back(struct tenure_work *w, struct work_task *task)
         task->arg = NULL;
 }
 
-/* Of what the program has not heard that it began, it need not hear that it ends. */
+/* If the program has not taken the beginning of a task, drops that event instead of reporting
+ * an end. */
 void work_report_end(struct tenure_work *w, struct work_task *task)
 {
         char why[NODE_NAME_MAX + 64];

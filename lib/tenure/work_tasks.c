@@ -1,4 +1,4 @@
-/* Shared work: tasks are taken and given back, many in one transaction. */
+/* Shared work: takes tasks and gives them back, many in one transaction. */
 #include "tenure/work_internal.h"
 
 #define TELLS_WITHIN (5 * NSEC_PER_SEC)
@@ -13,8 +13,8 @@ static void if_created(Pb__Compare *c, ProtobufCBinaryData key, int64_t created)
         c->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
 }
 
-/* One operation of a transaction, which is one itself: if the key was created then, 0 being
- * never, it is made, or deleted. */
+/* One operation of the transaction, which is a transaction itself: if the key has the expected
+ * create_revision (0: it does not exist), creates or deletes the key. */
 struct op {
         struct buf key;
         Pb__Compare compare, *compares[1];
@@ -56,7 +56,7 @@ static void op_init(struct op *o, const struct tenure_work *w, const struct work
         o->op.request_txn = &o->txn;
 }
 
-/* Which of them were done. */
+/* Notes which of the operations were done. */
 static int read_batch(struct batch *b, const Pb__TxnResponse *p)
 {
         if (!p->succeeded)
@@ -92,8 +92,8 @@ static const struct call_kind kind_takes = {"/etcdserverpb.KV/Txn",
 static const struct call_kind kind_gives = {"/etcdserverpb.KV/Txn",
                                             &pb__txn_response__descriptor, read_gives};
 
-/* What was taken, the watch tells. Where somebody else was first, it will tell that, too, or
- * has reported it already: so not at once again. */
+/* The watch reports the keys that were taken. If another member was first, the watch reports
+ * that, too, or has done so; so do not try again at once. */
 static void on_taken(struct tenure_call *c, void *arg)
 {
         struct tenure_work *w = arg;
@@ -111,7 +111,7 @@ static void on_taken(struct tenure_call *c, void *arg)
         tenure_call_free(c);
 }
 
-/* Of what is not as it was, the watch tells what became. */
+/* If a key has changed, the watch reports how. */
 static void on_given(struct tenure_call *c, void *arg)
 {
         struct tenure_work *w = arg;
@@ -189,7 +189,7 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
 
                 switch (work_next_step(&w->work, task, now)) {
                 case WORK_BEGIN:
-                        /* It may have taken long. */
+                        /* The request may have taken long. */
                         if (may_act)
                                 work_report_begin(w, task);
                         else
@@ -197,7 +197,8 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
                         break;
                 case WORK_END:
                         work_report_end(w, task);
-                        /* Where the program had not heard of it, it has ended. */
+                        /* If the program had not taken its beginning, the task has ended
+                         * already. */
                         if (work_next_step(&w->work, task, now) == WORK_GIVE)
                                 put_into(&w->gives, task);
                         break;
