@@ -10,9 +10,9 @@ struct core_options {
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
         bool voter;  /* add: at once, not as a learner */
-        bool once;   /* lease keep-alive, cache: and no more */
-        bool keys;   /* lease ttl: those of the lease, too */
-        nsec_t wait; /* lock: for so long; -1: until it is ours */
+        bool once;   /* lease keep-alive, cache, top: once, then end */
+        bool keys;   /* lease ttl: also the keys of the lease */
+        nsec_t wait; /* lock: wait so long; -1: without a limit */
         bool legend;
         int json; /* enum json_mode of main.c: 0 off, 1 short, 2 pretty */
 };

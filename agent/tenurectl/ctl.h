@@ -19,48 +19,49 @@ struct ctl {
         sd_bus *bus;
         enum json_mode json;
         bool legend;
-        bool ask;            /* somebody at a terminal for a password, where polkit wants one */
-        bool persistent;     /* over boots */
+        bool ask;            /* polkit may ask for a password at the terminal */
+        bool persistent;     /* leave: also after the next boot */
         const char *address; /* of the bus; NULL: the system bus */
 };
 
 #define LEAVE_PERSISTENT UINT64_C(1) /* of LeaveWithFlags */
 
-/* sd_bus_call(), of something that polkit may have to ask a person about. */
+/* As sd_bus_call(), for a method about which polkit may have to ask a person. */
 must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec,
                          sd_bus_error *error, sd_bus_message **ret_reply);
 
-/* Says what failed; returns -1. @error may be NULL. */
+/* Prints what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
 
-/* As it is to be printed; borrowed of @o. */
+/* The text of @o as it is to be printed; borrowed from @o. */
 const char *ctl_json(const struct ctl *c, struct json_object *o);
-/* Takes @o. */
+/* Prints @o, and takes it. */
 void ctl_print(const struct ctl *c, struct json_object *o);
 
-/* All properties of an object, to json_object_put(). Returns 0, or -1 and has said why. */
+/* Gets all properties of an object; the caller calls json_object_put(). Returns 0, or -1 after
+ * printing why. */
 must_check_ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
                             struct json_object **ret);
 
-/* The manager's. An agent that holds its place and is between two cores is asked again for some
- * seconds, until it can name one. */
+/* Gets those of the manager. If the agent holds its place but is changing from one core to
+ * another, asks again for some seconds, until it can name a core. */
 must_check_ int ctl_get_connected(struct ctl *c, struct json_object **ret);
 
-/* The manager says that the host holds its place. */
+/* Whether the properties of the manager say that the host holds its place. */
 bool ctl_is_held(struct json_object *manager);
 
-/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs as they are.
- * Returns 0 or more, or a negative errno. */
+/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs. Returns 0 or
+ * more, or a negative errno. */
 must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object *o);
 
-/* A field of it; "" or 0 where it is not there. */
+/* A field of @o; "" or 0 if there is none. */
 const char *ctl_text(struct json_object *o, const char *key);
-/* The same for a person's terminal, whoever has written it, in @out. */
+/* The same, made safe for a terminal in @out, since anybody may have written it. */
 #define CTL_SHOWN 512
 const char *ctl_shown(struct json_object *o, const char *key, char out[static CTL_SHOWN]);
 int64_t ctl_number(struct json_object *o, const char *key);
 
-/* What a method of the Manager lists, in pages. */
+/* A list that a method of the Manager returns in pages. */
 struct listing {
         const char *method;
         const char *things, *thing; /* for a person */
@@ -68,7 +69,8 @@ struct listing {
         void (*row)(struct json_object *o);
 };
 
-/* Prints those whose names are in @argv, or all. Returns how many, or -1 and has said why. */
+/* Prints the items whose names are in @argv, or all. Returns how many, or -1 after printing
+ * why. */
 must_check_ ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
 
 struct core_options;
@@ -79,8 +81,8 @@ must_check_ int lock_main(struct ctl *c, const struct core_options *core, bool e
 must_check_ int unlock_main(struct ctl *c, const struct core_options *core,
                             bool endpoints_given, int argc, char **argv);
 
-/* A descriptor of the page in which the agent publishes until when the place is held, for
- * keeper_look(); or -1 and has said why. */
+/* Returns a descriptor of the page in which the agent publishes the deadline of the place, for
+ * keeper_look(); or -1 after printing why. */
 must_check_ int ctl_open_tenancy(struct ctl *c);
 
 /* put.c */

@@ -10,9 +10,8 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-/* Waits until @name is ours, for the place that is @lease. Returns a descriptor, which a
- * command may inherit and so goes on having it; -EINTR once @break_fd is readable; -ETIMEDOUT
- * at
- * @deadline; or another negative errno. */
+/* Waits until @name is ours, for the place on @lease. Returns a descriptor; a command that
+ * inherits it keeps the lock. -EINTR: @break_fd is readable; -ETIMEDOUT: @deadline has passed;
+ * or another negative errno. */
 must_check_ int host_lock(int64_t lease, const char *name, int break_fd,
                           struct boot_time deadline);

@@ -3,10 +3,11 @@
  * sessions of their own.
  *
  * The process that calls offspring_start() becomes the subreaper of all later descendants
- * (prctl(2)): none gets away, however often it forks. Where a control group can be made, below
- * our own, the descendants are in one, and the kernel kills all of them in one go
- * (cgroup.kill), including those that fork meanwhile and those of other users. Not a scope:
- * that would take the command out of the unit that it belongs to, and needs systemd to answer.
+ * (prctl(2)), so that none escapes, however often it forks. If a control group can be made
+ * below our own, the descendants are put into it, and the kernel kills all of them at once
+ * (cgroup.kill), including those that fork meanwhile and those of other users. We do not use a
+ * scope: it would take the command out of the unit that it belongs to, and needs an answer from
+ * systemd.
  */
 #pragma once
 
@@ -15,21 +16,20 @@
 #include "base/base.h"
 
 struct offspring {
-        int group;       /* the control group's folder; -1: there is none */
-        char path[4096]; /* of it */
+        int group;       /* the control group's directory; -1: none */
+        char path[4096]; /* of that directory */
 };
 
 void offspring_start(struct offspring *o);
 
-/* Those of process @of, which had started offspring, is dead, and left them to us: we are the
- * next subreaper. */
+/* Takes over the offspring of the process @of, which has died: we are the next subreaper. */
 void offspring_adopt(struct offspring *o, pid_t of);
 
-/* In the first child, before it executes anything. */
+/* Call it in the first child, before it executes anything. */
 void offspring_enter(const struct offspring *o);
 
-/* To all of them, wherever they are. Returns how many there are. */
+/* Sends a signal to all of them, wherever they are. Returns how many there are. */
 size_t offspring_signal(const struct offspring *o, int signo);
 
-/* The group goes; nothing may be in it any more. */
+/* Removes the control group, which must be empty. */
 void offspring_end(struct offspring *o);

@@ -1,4 +1,4 @@
-/* A file that a command writes beside FILE, and then puts in its place. */
+/* A command writes a new file beside FILE, and then renames it to FILE. */
 #pragma once
 
 #include <stdio.h>
@@ -6,8 +6,8 @@
 
 #include "base/base.h"
 
-/* A new file takes the place of a file, or of nothing: not that of a device such as /dev/null,
- * or of a link such as /dev/stdout. Returns 0, or -EEXIST and has said so. */
+/* Checks that @path does not exist or is a regular file: a device such as /dev/null, or a link
+ * such as /dev/stdout, must not be replaced. Returns 0, or -EEXIST after printing why. */
 must_check_ static inline int replace_check(const char *path)
 {
         struct stat st;

@@ -1,4 +1,4 @@
-/* Keys, values and names as a person, or a program that reads JSON, may have them. */
+/* Prints keys, values and names safely, for people and for programs that read JSON. */
 #pragma once
 
 #include <json-c/json.h>
@@ -13,10 +13,11 @@ static inline struct view text_of(const char *s)
         return (struct view){p, strlen(s)};
 }
 
-/* Anybody may have written it: what is no text, or moves a terminal's cursor, is \xNN. */
+/* Anybody may have written the bytes: those that are not text, or control a terminal, become
+ * \xNN. */
 void text_add(struct buf *b, struct view v);
 void text_print(struct view v);
 struct json_object *text_json(struct view v);
 
-/* A line of JSON, in which such characters are \uNNNN. Takes @o. */
+/* Prints a line of JSON, in which such characters become \uNNNN. Takes @o. */
 void text_print_json(struct json_object *o, int flags);

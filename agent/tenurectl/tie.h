@@ -1,26 +1,25 @@
-/* A tie of libtenure's, to whom tenurectl's options name. */
+/* Makes a tie of libtenure to the core that tenurectl's options name. */
 #pragma once
 
 #include "core.h"
 #include "ctl.h"
 #include "tenure/tenure.h"
 
-/* To the endpoints that were given, or else to the core that the agent uses. Returns 0, and
- * *@ret is the caller's to tenure_free(); or -1, and has said why. */
+/* Makes a tie to the endpoints that were given, or else to the core that the agent uses.
+ * Returns 0, and the caller owns *@ret; or -1 after printing why. */
 must_check_ int tie_new(const struct ctl *c, const struct core_options *o, bool endpoints_given,
                         struct tenure **ret);
 
 /* Prints what went wrong last; returns -1. */
 must_check_ int tie_fail(const struct tenure *t);
 
-/* What the options say of the core, for one that is not started yet. Returns 0, or -1 and has
- * said why. */
+/* Sets what the options say about the core, for a tie that is not started yet. Returns 0, or -1
+ * after printing why. */
 must_check_ int tie_set(struct tenure *t, const struct core_options *o, bool endpoints_given);
 
-/* For libtenure, which finds the agent's bus there; NULL: the system's. Returns 0, or -1 and
- * has said why. */
+/* Puts the bus's address into the environment, where libtenure finds it; NULL: the system bus.
+ * Returns 0, or -1 after printing why. */
 must_check_ int tie_set_bus(const char *address);
 
-/* A bus that was named on the command line is in the environment from then on: for a command,
- * it is as it was before. */
+/* Undoes tie_set_bus(), so that a command gets the environment as it was before. */
 void tie_restore_environment(void);

@@ -14,9 +14,9 @@ struct work_options {
         const char *cluster; /* NULL: the agent's */
 };
 
-/* work.c: with a command, runs it for each task of this member's. Without, lists who has what,
- * in the cluster that the agent on c->bus is in, unless one is given. @bus: the bus's address,
- * NULL: the system bus. Returns an exit status. */
+/* work.c: with a command, runs it for each task of this member. Without one, lists the tasks
+ * and their members, in the cluster that was given, or else in that of the agent on c->bus.
+ * @bus: the bus's address, NULL: the system bus. Returns an exit status. */
 must_check_ int work_main(struct ctl *c, const struct core_options *core,
                           const struct work_options *o, bool endpoints_given, const char *bus,
                           int argc, char **argv);
@@ -27,10 +27,10 @@ struct work_names {
         size_t n;
         char *text; /* what they point to */
 };
-/* Returns 0, or -1 and has said why. */
+/* Returns 0, or -1 after printing why. */
 must_check_ int work_names_parse(struct work_names *ret, const char *text);
 void work_names_fini(struct work_names *w);
 
-/* work_list.c: prints it. Returns an exit status. */
+/* work_list.c: prints the list. Returns an exit status. */
 must_check_ int work_list(const struct ctl *c, struct tenure *t, const char *cluster,
                           const char *group);
