@@ -38,7 +38,7 @@ serves "$a"
 agent h1; H1=$PID; until_ok 10 held h1
 export TENURE_ENDPOINTS=http://127.0.0.1:$a ENGINE
 cat >"$DIR/test.py" <<'P'
-import concurrent.futures, errno, gc, os, selectors, signal, subprocess, sys, threading, time, tenure
+import concurrent.futures, copy, errno, gc, os, pickle, selectors, signal, subprocess, sys, threading, time, tenure
 
 def case(what, good, got=None):
     print(("ok " if good else "not ok ") + what + ("" if good or got is None else f": {got!r}"), flush=True)
@@ -292,6 +292,42 @@ threads = [threading.Thread(target=in_thread, args=(n,)) for n in range(4)]
 for t in threads: t.start()
 for t in threads: t.join()
 case("ties in threads do not hear each other's answers", not mixed, mixed[:1])
+
+# ---- one tie in several threads is of little use, and does no harm; nor does a copy, for there is none ----
+with tenure.Tie() as tie:
+    heard, wrong, until = [], [], time.monotonic() + 20
+    watch = tie.watch("shared/", prefix=True)
+    def hears():
+        while len(heard) < 400 and time.monotonic() < until:
+            if e := tie.wait(0.05):
+                heard.append(e.kv.key)
+    def puts(number):
+        try:
+            for i in range(100):
+                tie.put(f"shared/{number}/{i}", b"x" * 1000)
+        except Exception as e:
+            wrong.append(e)
+    threads = [threading.Thread(target=hears)] + [threading.Thread(target=puts, args=(n,)) for n in range(4)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    case("a tie that threads share does what they ask, and tells each event once", not wrong and len(set(heard)) == 400 == len(heard), (wrong[:1], len(heard)))
+    tie.delete("shared/", prefix=True)
+    for what in tie, watch:
+        for copies in copy.copy, copy.deepcopy, pickle.dumps:
+            try:
+                copies(what)
+                case(f"{copies.__name__} of a {type(what).__name__}", False)
+            except TypeError:
+                pass
+    case("after all that it works", tie.put("k", "v") > 0)
+with tenure.Tie() as tie:
+    threading.Timer(0.2, tie.close).start()
+    begun = time.monotonic()
+    try:
+        tie.wait(10)
+        case("closed by another thread, a wait ends", False)
+    except tenure.Closed:
+        case("closed by another thread, a wait ends", time.monotonic() - begun < 5)
 
 # ---- who is forgotten is closed; a child has no part in it ----
 gc.collect()

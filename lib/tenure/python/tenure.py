@@ -13,10 +13,14 @@ sentence. See README.md beside this file, and libtenure(3).
 import ctypes
 import enum
 import errno
+import functools
 import os
+import select
+import threading
 import time
 
-_lib = ctypes.CDLL("libtenure.so.0")
+# With the interpreter's lock: nothing of it waits but tenure_free(), for a name that is looked up, and two threads in it would crash.
+_lib = ctypes.PyDLL("libtenure.so.0")
 
 NODES, SERVICES = 1, 2
 LEASE_OURS = -1
@@ -107,8 +111,8 @@ class _WorkOptions(ctypes.Structure):
                 ("settle_ms", ctypes.c_uint)]
 
 
-def _declare(result, name, *arguments):
-    function = getattr(_lib, name)
+def _declare(result, name, *arguments, library=_lib):
+    function = getattr(library, name)
     function.restype, function.argtypes = result, arguments
     return function
 
@@ -116,7 +120,7 @@ def _declare(result, name, *arguments):
 _P, _S, _N, _I, _L = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
 _OUT = ctypes.POINTER(ctypes.c_void_p)
 _new = _declare(_I, "tenure_new", _OUT)
-_free = _declare(_P, "tenure_free", _P)
+_free = _declare(_P, "tenure_free", _P, library=ctypes.CDLL("libtenure.so.0"))
 _set_endpoints = _declare(_I, "tenure_set_endpoints", _P, _S)
 _set_cluster = _declare(_I, "tenure_set_cluster", _P, _S)
 _set_tls = _declare(_I, "tenure_set_tls", _P, _S, _S, _S)
@@ -277,12 +281,29 @@ class Event:
         return f"<Event {self.type.name} revision={self.revision}{f' {what!r}' if what else ''}{f' {self.reason}' if self.reason else ''}>"
 
 
-class Watch:
+class _Unique:
+    """An object that libtenure knows by its address. It cannot be copied, since the copy would free it a second time."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled")
+
+
+def _in_turn(method):
+    """Wraps a method of something that belongs to a tie: no other thread closes the tie, or dispatches, meanwhile."""
+    @functools.wraps(method)
+    def in_turn(self, *arguments):
+        with self._tie._turn:
+            return method(self, *arguments)
+    return in_turn
+
+
+class Watch(_Unique):
     """A watch on a key or a range of keys. The tie reports changes as events of type PUT and DELETE with this as `watch`."""
 
     def __init__(self, tie, handle):
         self._tie, self._handle = tie, handle
 
+    @_in_turn
     def close(self):
         if self._handle and self._tie._handle:
             self._tie._watches.pop(self._handle.value, None)
@@ -290,7 +311,7 @@ class Watch:
         self._handle = None
 
 
-class Lock:
+class Lock(_Unique):
     """A lock that the tie has, or waits for. Each holder has a larger `token` than those before it, so that a resource can
     refuse smaller ones."""
 
@@ -302,20 +323,24 @@ class Lock:
         return self._handle if self._tie._handle else None
 
     @property
+    @_in_turn
     def token(self):
         return _lock_token(self._handle) if self._live() else 0
 
     @property
+    @_in_turn
     def held(self):
         """Whether the tie has the lock, and holds the place or the lease that the lock depends on."""
         return bool(self._live() and _lock_is_held(self._handle))
 
     @property
+    @_in_turn
     def deadline(self):
         """When the tie loses the lock, unless something is renewed, or has to hand it over; in seconds of CLOCK_BOOTTIME.
         0: the tie does not have the lock."""
         return _lock_deadline(self._handle) / 1e6 if self._live() else 0
 
+    @_in_turn
     def hand_over(self):
         """Answers Type.ASKED, once the program has stopped: the node or session that the event's reason names gets the lock
         next, and this tie waits for it again."""
@@ -323,6 +348,7 @@ class Lock:
             raise Error(errno.EINVAL, f"the lock '{self.name}' was given back")
         self._tie._ask(_hand_over(self._handle))
 
+    @_in_turn
     def release(self):
         """Gives the lock back, or stops waiting for it."""
         if self._live():
@@ -351,7 +377,7 @@ class Switched:
         return f"<Switched source={self.source!r} to={self.to!r} token={self.token} pause_us={self.pause_us}>"
 
 
-class Work:
+class Work(_Unique):
     """A membership in a group whose members divide tasks. The events TASK_BEGIN and TASK_END have it as `work`, with the
     `task`. Answer TASK_END with ended(task) once nothing of the task runs any more."""
 
@@ -362,19 +388,23 @@ class Work:
         """The handle; None once the group was left or its tie was closed."""
         return self._handle if self._tie._handle else None
 
+    @_in_turn
     def held(self, task):
         """Whether the task is this member's, was not told to end, and the lease is held. Call it before each act."""
         return bool(self._live() and _task_is_held(self._handle, _name(task)))
 
+    @_in_turn
     def token(self, task):
         """The fencing token, larger with each member that has the task; 0: the task is not this member's."""
         return _task_token(self._handle, _name(task)) if self._live() else 0
 
+    @_in_turn
     def ended(self, task):
         if not self._live():
             raise Error(errno.EINVAL, f"the group '{self.group}' was left")
         self._tie._check(_task_ended(self._handle, _name(task)))
 
+    @_in_turn
     def leave(self):
         """Ends all tasks and leaves the group. Answer each TASK_END until WORK_LEFT comes."""
         if self._live():
@@ -382,13 +412,13 @@ class Work:
 
 
 def _piece(until):
-    """How many milliseconds to wait at a time: at most 1000, so that Ctrl-C is noticed."""
+    """How many milliseconds to wait at a time: at most 1000, because another thread may take the event that ends the wait."""
     left = 1.0 if until is None else min(1.0, until - time.monotonic())
     return max(0, int(left * 1000 + 0.999))
 
 
-class Tie:
-    """A tie to one cluster. Only one thread at a time may use it.
+class Tie(_Unique):
+    """A tie to one cluster. Threads that share a tie take turns, and each event goes to one of them; prefer one tie per thread.
 
     endpoints       "http://10.0.0.1:2379,..."; None: $TENURE_ENDPOINTS, or the endpoint that this host's agent uses
     cluster         the cluster's name; None: the agent's, or "default"
@@ -404,6 +434,9 @@ class Tie:
     def __init__(self, endpoints=None, *, cluster=None, follow=0, hold=None, name=None, ca=None, cert=None, key=None,
                  user=None, password=None):
         self._handle = ctypes.c_void_p()
+        self._turn = threading.RLock()  # whoever dispatches, or reads what is borrowed until the next dispatch
+        self._news = threading.Condition(self._turn)  # for those who sleep while another thread waits for the descriptor
+        self._awaited = False  # by one
         self._watches, self._locks, self._works, self._synced = {}, {}, {}, False
         self._going = set()  # what is being given back: handles of locks, and "lease"
         r = _new(ctypes.byref(self._handle))
@@ -432,16 +465,20 @@ class Tie:
             if self._handle and self._going:
                 self._finish(timeout)
         finally:
-            handle, self._handle = self._handle, None
-            if handle:
-                _free(handle)
+            if self._handle:
+                with self._turn:
+                    handle, self._handle = self._handle, None
+                    _free(handle)
 
     def _finish(self, timeout):
         """Waits for what is being given back: an etcd drops a request that it has not begun when the connection ends."""
         until = time.monotonic() + timeout
-        while self._going and time.monotonic() < until and _wait(self._handle, _piece(until)) >= 0:
-            while self.pop():
-                pass
+        with self._turn:
+            while self._going and time.monotonic() < until and _wait(self._open, 0) >= 0:
+                while self._pop():
+                    pass
+                if self._going:
+                    self._sleep(until)
 
     def __del__(self):
         self.close()
@@ -467,7 +504,9 @@ class Tie:
     def _send(self):
         """Sends the request that was just made, since the program may now do something else or close the tie. A request
         that cannot be sent yet, and an error, are left to the next dispatch."""
-        _dispatch(self._handle)
+        with self._turn:
+            _dispatch(self._open)
+            self._news.notify_all()
 
     def _ask(self, r):
         """Raises an Error if the library refused the request; otherwise sends it at once."""
@@ -481,10 +520,33 @@ class Tie:
 
     def dispatch(self):
         """Does the work that is due, without waiting."""
-        self._check(_dispatch(self._open))
+        with self._turn:
+            self._check(_dispatch(self._open))
+            self._news.notify_all()
+
+    def _sleep(self, until):
+        """Until there is something to dispatch, another thread has dispatched, or a piece of the time is over. It is this
+        thread's turn, before and after."""
+        if self._awaited:
+            self._news.wait(_piece(until) / 1000)
+            return
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        self._awaited = True
+        self._turn.release()
+        try:
+            poll.poll(_piece(until))
+        finally:
+            self._turn.acquire()
+            self._awaited = False
+            self._news.notify_all()
 
     def pop(self):
         """Takes the next event; None if there is none."""
+        with self._turn:
+            return self._pop()
+
+    def _pop(self):
         source = _pop_event(self._open)
         if not source:
             return None
@@ -503,13 +565,17 @@ class Tie:
     def wait(self, timeout=None):
         """Waits for the next event and takes it; None after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._check(_wait(self._open, _piece(until))) > 0:
-                event = self.pop()
-                if event and event.type != Type.REPLY:
-                    return event
-            elif until is not None and time.monotonic() >= until:
-                return None
+        with self._turn:
+            while True:
+                if self._check(_wait(self._open, 0)) > 0:
+                    self._news.notify_all()
+                    event = self._pop()
+                    if event and event.type != Type.REPLY:
+                        return event
+                elif until is not None and time.monotonic() >= until:
+                    return None
+                else:
+                    self._sleep(until)
 
     def __iter__(self):
         while True:
@@ -519,19 +585,21 @@ class Tie:
 
     def nodes(self):
         """A dict of all nodes by name, as of the last dispatch."""
-        found, at = {}, _next_node(self._open, None)
-        while at:
-            node = Node(at.contents)
-            found[node.name] = node
-            at = _next_node(self._open, node.name.encode())
+        with self._turn:
+            found, at = {}, _next_node(self._open, None)
+            while at:
+                node = Node(at.contents)
+                found[node.name] = node
+                at = _next_node(self._open, node.name.encode())
         return found
 
     def services(self, name):
         """A list of all instances of a service, as of the last dispatch."""
-        found, at = [], _next_service(self._open, _name(name), None)
-        while at:
-            found.append(Service(at.contents))
-            at = _next_service(self._open, _name(name), at)
+        with self._turn:
+            found, at = [], _next_service(self._open, _name(name), None)
+            while at:
+                found.append(Service(at.contents))
+                at = _next_service(self._open, _name(name), at)
         return found
 
     def synced(self, timeout=10):
@@ -548,16 +616,19 @@ class Tie:
 
     @property
     def may_act(self):
-        return bool(self._handle and _may_act(self._handle))
+        with self._turn:
+            return bool(self._handle and _may_act(self._handle))
 
     @property
     def lease(self):
-        return _lease(self._handle) if self._handle else 0
+        with self._turn:
+            return _lease(self._handle) if self._handle else 0
 
     @property
     def deadline(self):
         """The holder's deadline in seconds of time.CLOCK_BOOTTIME; 0: nothing is held."""
-        return _deadline(self._handle) / 1e6 if self._handle else 0
+        with self._turn:
+            return _deadline(self._handle) / 1e6 if self._handle else 0
 
     def held(self, timeout=10):
         """Waits until the place or the lease is held, and returns the tie. Events that come meanwhile are dropped."""
@@ -589,22 +660,28 @@ class Tie:
     def _answer(self, call, timeout, read):
         try:
             until = None if timeout is None else time.monotonic() + timeout
-            while True:
-                r = _call_wait(call, _piece(until))
-                ended = _call_result(call) != -errno.EINPROGRESS
-                if ended or r != -errno.ETIMEDOUT or (until is not None and time.monotonic() >= until):
-                    break
-            if r < 0:
-                kind = Refused if r in (-errno.ESTALE, -errno.ECANCELED) else Error
-                raise kind(-r, _text(_error(self._open)) or os.strerror(-r))
-            return read(call)
+            with self._turn:
+                while True:
+                    handle = self._open  # of a tie that was closed meanwhile there is no call any more
+                    r = _call_wait(call, 0)
+                    ended = _call_result(call) != -errno.EINPROGRESS
+                    if ended or r != -errno.ETIMEDOUT or (until is not None and time.monotonic() >= until):
+                        break
+                    self._sleep(until)
+                self._news.notify_all()
+                if r < 0:
+                    kind = Refused if r in (-errno.ESTALE, -errno.ECANCELED) else Error
+                    raise kind(-r, _text(_error(handle)) or os.strerror(-r))
+                return read(call)
         finally:
-            if self._handle:
-                _call_free(call)
+            with self._turn:
+                if self._handle:
+                    _call_free(call)
 
     def _begin(self, function, *arguments):
         call = ctypes.c_void_p()
-        self._check(function(self._open, *arguments, ctypes.byref(call)))
+        with self._turn:
+            self._check(function(self._open, *arguments, ctypes.byref(call)))
         return call
 
     def range(self, key, *, end=None, prefix=False, limit=0, revision=0, keys_only=False, serializable=False, timeout=10):
