@@ -144,6 +144,19 @@ static bool is_refused(int r)
         return r == -EACCES || r == -EINVAL || r == -EMSGSIZE || r == -EPERM;
 }
 
+static void delete_key(struct tenure_lock *l, call_done_fn done);
+
+/* A program that may not look at the others in line leaves its place to them. */
+static void on_refused(struct tenure_lock *l, int error, const char *why)
+{
+        announce(l, TENURE_UNLOCKED, error, why);
+        if (l->created != 0)
+                delete_key(l, NULL);
+        forget(l);
+        host_turn_end(&l->turn);
+        l->state = LOCK_OVER;
+}
+
 /* Takes the result. False: there is no answer, or the core has refused, which was announced. */
 static bool has_answer(struct tenure_lock *l, struct tenure_call *c, int *ret)
 {
@@ -155,13 +168,10 @@ static bool has_answer(struct tenure_lock *l, struct tenure_call *c, int *ret)
                 l->backoff = 0;
                 return true;
         }
-        if (is_refused(r) && !l->unlocking) {
-                announce(l, TENURE_UNLOCKED, r, tenure_call_error(c));
-                host_turn_end(&l->turn);
-                l->state = LOCK_OVER;
-        } else {
+        if (is_refused(r) && !l->unlocking)
+                on_refused(l, r, tenure_call_error(c));
+        else
                 again(l);
-        }
         return false;
 }
 
@@ -463,8 +473,10 @@ static void on_unlocked(struct tenure_call *c, void *arg)
         lock_end(l, r, r < 0 ? "the core refuses to delete its key" : "given back");
 }
 
-/* Deletes only our own key, and not a later one of the same name. */
-static void unlock(struct tenure_lock *l)
+/* Deletes only our own key, and not a later one of the same name. With @done NULL nobody waits
+ * for the outcome, and the key stays if another program of this host has written it since: it may
+ * be that program's turn. */
+static void delete_key(struct tenure_lock *l, call_done_fn done)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
         Pb__Compare c, *cs[] = {&c};
@@ -476,6 +488,10 @@ static void unlock(struct tenure_lock *l)
                 c.target = PB__COMPARE__COMPARE_TARGET__LEASE;
                 c.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
                 c.lease = l->lease;
+        } else if (!done) {
+                c.target = PB__COMPARE__COMPARE_TARGET__MOD;
+                c.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+                c.mod_revision = l->written;
         }
         p.key = bytes(&l->key);
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
@@ -484,7 +500,10 @@ static void unlock(struct tenure_lock *l)
         q.success = ops;
         q.n_compare = q.n_success = 1;
         /* This may be done twice without harm. */
-        ask(l, &kind_unlock, &q, false, on_unlocked);
+        if (done)
+                ask(l, &kind_unlock, &q, false, done);
+        else
+                (void) !call_ask(l->tenure, &kind_unlock, &q.base, false, NULL);
 }
 
 /* ---- in each turn ---- */
@@ -538,7 +557,7 @@ static void step(struct tenure_lock *l, struct boot_time now)
         if (l->call || boot_before(now, l->retry_at))
                 return;
         if (l->unlocking)
-                return unlock(l);
+                return delete_key(l, on_unlocked);
         /* While it is being handed over, handover.c watches the key. */
         if (l->stirred && !l->stops)
                 on_stirred(l);

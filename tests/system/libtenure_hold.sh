@@ -4,7 +4,7 @@
 # usage: BIN=build/release/bin DIR=build/libtenure-hold [ENGINE=etcd] tests/system/libtenure_hold.sh [CASE...]
 . "$(dirname "$0")/lib.sh"
 ENGINE=${ENGINE:-core}
-CASES=${*:-sealed file own lock stale late examples}
+CASES=${*:-sealed file own lock stale late examples rights}
 SO=$(realpath "$BIN/../so") HERE=$(realpath "$(dirname "$0")")
 gcc -Wall -Wextra -Werror -g -o "$DIR/tie" "$HERE/tie.c" -I"$HERE/../../lib/tenure" -L"$SO" -ltenure -Wl,-rpath,"$SO" || { not_ok "tie.c builds"; finish; exit 1; }
 
@@ -294,6 +294,31 @@ case_lock() {
 	hears l12 5 '^locked' "lock: the frozen one stands in line again, and has it last"
 	for ((i = 1; i <= n; i++)); do end "${pids[i]}"; done
 	end "$K"
+}
+
+# What a program is refused it leaves to others: its key, made before that, would be in their way for as long as it lives.
+case_rights() {
+	MARK=()
+	export TENURE_ENDPOINTS=$URLS
+	E user add root:root >/dev/null; E role add root >/dev/null; E user grant-role root root >/dev/null
+	E user add few:few >/dev/null; E role add few >/dev/null; E user grant-role few few >/dev/null
+	E role grant-permission few --prefix=true readwrite /tenure/default/sessions/ >/dev/null
+	E role grant-permission few readwrite narrow/ narrow/g >/dev/null # any lease's key, and not all that begins so
+	E auth enable >/dev/null || not_ok "rights: users are asked for" "$(E auth status)"
+	E() { timeout 5 etcdctl --endpoints "$URLS" --user root:root "$@"; }
+	tie few own:20000:few -- TIE_USER=few TIE_PASSWORD=few; local F=$PID
+	hears few 10 '^held' "rights: one that may not look at the lock holds its lease"
+	asks few "lock narrow" >/dev/null
+	hears few 10 '^unlocked .*permission denied' "rights: it is refused"
+	tie root own:20000:root -- TIE_USER=root TIE_PASSWORD=root; local R=$PID
+	hears root 10 '^held' "rights: another one holds its lease"
+	asks root "lock narrow" >/dev/null
+	hears root 5 '^locked' "rights: and has the lock"
+	is "rights: while the first one lives" "$(asks few act)" yes
+	mark few; to few unlock; hears few 5 '^unlocked .*given back' "rights: which gives up"
+	end "$F"; end "$R"
+	E auth disable >/dev/null
+	E() { timeout 5 etcdctl --endpoints "$URLS" "$@"; }
 }
 
 # acts_by NAME LEASE: it may act by a lease that has ended: before it holds another one, or because it says that it holds this one

@@ -22,6 +22,7 @@ static struct tenure_watch *watches[N];
 static struct tenure_lock *locks[N];
 static struct tenure_cache *caches[N];
 static struct tenure_work *work;
+static bool is_child;
 static unsigned long counts[4]; /* events, actions, refusals, locks and tasks that were had */
 
 static unsigned rnd(unsigned below)
@@ -123,17 +124,24 @@ static void begin_work(void)
                 count(tenure_work_join(t, rnd(3) ? "g" : name(), &o, &work));
 }
 
-/* What a child has of it, it may free; the parent's goes on. */
+static void act(void);
+
+/* A child may ask for all that its parent may, in vain, and free it; the parent's goes on. */
 static void fork_one(void)
 {
-        pid_t pid = fork();
+        pid_t pid = is_child ? -1 : fork();
         int status = 0;
 
         if (pid == 0) {
                 bool acts = tenure_may_act(t);
 
-                if (rnd(2))
-                        tenure_dispatch(t);
+                is_child = true;
+                for (unsigned n = rnd(20); n > 0; n--) {
+                        act();
+                        if (tenure_dispatch(t) != -ECHILD)
+                                _exit(4);
+                        tenure_pop_event(t);
+                }
                 tenure_free(t);
                 _exit(acts ? 3 : 0);
         }
