@@ -11,6 +11,12 @@ UNIT_AGENT := $(patsubst %,$(O)/agent/tenurectl/%.o,top_model top_view top_line 
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(UNIT_AGENT) $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(UNIT_WRAPS) -o $@ $^ $(LDLIBS)
 
+# Each function that libtenure exports, as LIBTENURE_SYMBOLS(X) does X(function) with.
+$(O)/gen/tenure_symbols.h: lib/tenure/libtenure.sym
+	@mkdir -p $(@D)
+	{ echo '#define LIBTENURE_SYMBOLS(X) \'; sed -n 's/^\t\(tenure_[a-z_]*\);$$/\tX(\1) \\/p' $<; echo; } >$@
+$(O)/tests/unit/tenure_nomem_test.o: $(O)/gen/tenure_symbols.h
+
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
 # libraft's do not fail, but what we call of them do.
 SIM_WRAPS := raft_malloc raft_calloc $(if $(filter asan tsan,$(MODE)),malloc calloc realloc reallocarray strdup strndup)
