@@ -29,9 +29,12 @@
 #define RESERVE 256       /* descriptors for the log, links to other replicas and the like */
 #define IDLE_MIN (10 * NSEC_PER_SEC) /* one without calls for so long may have to go... */
 #define IDLE_LOOKS 64                /* ...if it is among so many who were quiet longest */
-#define PATIENCE (5 * NSEC_PER_SEC)  /* between two looks at what one takes... */
-#define PATIENCE_LEAST NSEC_PER_SEC  /* ...when more than twice too much is held */
-#define TAKEN_WITHIN 60              /* seconds: who would need longer does not read */
+#define STRANGE_MIN NSEC_PER_SEC     /* the same of one that never had a call, ... */
+#define STRANGE_FEW 8    /* ...or that is of an address with so many of these, and twice ours */
+#define STRANGE_LOOKS 64 /* one of so many who came first */
+#define PATIENCE (5 * NSEC_PER_SEC) /* between two looks at what one takes... */
+#define PATIENCE_LEAST NSEC_PER_SEC /* ...when more than twice too much is held */
+#define TAKEN_WITHIN 60             /* seconds: who would need longer does not read */
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
 #define LOOKS 512 /* at connections, each time: 0.3 ms, and all of thousands are 10 to 50 */
 #define ENDS_AT_ONCE 256 /* calls of a connection that is gone: 8,000 of them are 10 ms */
@@ -66,6 +69,7 @@ struct host {
         struct server *server; /* NULL: it has ended */
         char name[64];
         size_t n[N_KINDS]; /* of its connections */
+        size_t n_strangers;
         struct rpc_account account;
         struct api_turn turn;
         struct loop_group group;
@@ -77,7 +81,9 @@ struct conn {
         TAILQ_ENTRY(conn) next; /* of its crowd, or of those that end */
         TAILQ_ENTRY(conn) by_age;
         TAILQ_ENTRY(conn) by_hunger;
-        bool hungry; /* it is there: large messages have begun, for which there was no room */
+        TAILQ_ENTRY(conn) by_coming;
+        bool stranger; /* it is there: it has had no call yet */
+        bool hungry;   /* it is there: large messages have begun, for which there was no room */
         struct server *server;
         struct host *host;
         struct stream *stream;
@@ -88,12 +94,13 @@ struct conn {
         struct http_conn *http;         /* where its calls come by HTTP/1.1; else NULL */
         char head[sizeof(PREFACE) - 1]; /* what came before that was known */
         size_t n_head;
-        bool ended;                            /* it sends no more, and is answered still */
-        struct loop_timer timer;               /* half-sent things end here */
-        struct boot_time called_at, looked_at; /* when it last had a call; see is_stuck() */
-        struct rpc_traffic seen;               /* then */
-        bool stuck;                            /* as of then */
-        size_t tx; /* bytes in the stream, and of HTTP/1.1, as they are counted */
+        bool ended;              /* it sends no more, and is answered still */
+        struct loop_timer timer; /* half-sent things end here */
+        struct boot_time called_at,
+                looked_at;       /* when it last had a call, or came; see is_stuck() */
+        struct rpc_traffic seen; /* then */
+        bool stuck;              /* as of then */
+        size_t tx;               /* bytes in the stream, and of HTTP/1.1, as they are counted */
         struct api_turn turn;
         struct loop_later ending; /* it is gone, and its calls go in parts */
 };
@@ -108,6 +115,7 @@ struct port {
 /* Connections of one kind, which take no place of another's. */
 struct crowd {
         TAILQ_HEAD(conns, conn) conns; /* idle for longest first */
+        struct conns strangers;        /* of these; who came first, first */
         size_t n, max;                 /* of those that end, too */
 };
 
@@ -198,6 +206,21 @@ static void discount(struct conn *c)
         c->host->n[c->kind]--;
 }
 
+/* One that is there has its host. */
+static void set_stranger(struct conn *c, bool stranger)
+{
+        if (stranger == c->stranger)
+                return;
+        c->stranger = stranger;
+        if (stranger) {
+                TAILQ_INSERT_TAIL(&crowd_of(c)->strangers, c, by_coming);
+                c->host->n_strangers++;
+        } else {
+                TAILQ_REMOVE(&crowd_of(c)->strangers, c, by_coming);
+                c->host->n_strangers--;
+        }
+}
+
 static void count_tx(struct conn *c, size_t now)
 {
         for (struct rpc_account *a = &c->host->account; a; a = a->parent)
@@ -273,6 +296,7 @@ static void conn_leave(struct conn *c)
         forget(s->worst, c);
         forget(s->doomed, c);
         set_hungry(c, false);
+        set_stranger(c, false);
         loop_timer_disarm(&c->timer);
         if (c->host)
                 count_tx(c, 0);
@@ -552,6 +576,7 @@ static void on_data(struct stream *s, struct view data)
                 stream_close_after_tx(s); /* the GOAWAY that says why goes first */
         stream_kick(s);
         if (rpc_conn_n_calls(c->rpc) > 0) {
+                set_stranger(c, false);
                 c->called_at = loop_now(server->loop);
                 TAILQ_REMOVE(conns, c, next);
                 TAILQ_INSERT_TAIL(conns, c, next);
@@ -689,14 +714,41 @@ static bool make_room(const struct server *s, struct crowd *crowd)
         return false;
 }
 
+/* Whether @m, who has asked for nothing since it came, is to make room for @c. */
+static bool makes_room(const struct conn *m, const struct conn *c)
+{
+        return boot_diff(loop_now(c->server->loop), m->called_at) >= STRANGE_MIN ||
+               m->host->n_strangers > STRANGE_FEW + 2 * c->host->n_strangers;
+}
+
+/* So does one that has asked for nothing since it came, where @own of the address of @c: of
+ * those who came first, one of the address that has most of them. Who floods us with
+ * connections that say nothing, or begin a handshake, keeps nobody out. */
+static bool end_stranger(const struct conn *c, bool own)
+{
+        struct conn *m = TAILQ_FIRST(&crowd_of(c)->strangers), *most = NULL;
+
+        for (int i = 0; m && i < STRANGE_LOOKS; i++, m = TAILQ_NEXT(m, by_coming))
+                if ((!own || m->host == c->host) && makes_room(m, c) &&
+                    (!most || m->host->n_strangers > most->host->n_strangers))
+                        most = m;
+        if (!most)
+                return false;
+        complain_ended(c->server, stream_peer(most->stream),
+                       "others wait for a place, and it has asked for nothing");
+        conn_free(most);
+        return true;
+}
+
 static const char *too_many(const struct conn *c)
 {
         const struct server *s = c->server;
         struct crowd *crowd = crowd_of(c);
 
-        if (c->kind == CLIENT && c->host->n[CLIENT] > s->cfg.connections_of_address)
+        if (c->kind == CLIENT && c->host->n[CLIENT] > s->cfg.connections_of_address &&
+            !end_stranger(c, true))
                 return "its address has too many (--max-connections-per-address)";
-        if (crowd->n <= crowd->max || make_room(s, crowd))
+        if (crowd->n <= crowd->max || end_stranger(c, false) || make_room(s, crowd))
                 return NULL;
         return c->kind == PROBE
                        ? "there are too many on the ports for probes (--listen-metrics-urls)"
@@ -713,6 +765,7 @@ static int refuse(struct conn *c, const char *why)
         complain_ended(s, stream_peer(c->stream), why);
         if (c->port->tls)
                 return -EBUSY; /* to tell him would cost a handshake */
+        set_stranger(c, false);
         TAILQ_REMOVE(&crowd_of(c)->conns, c, next);
         discount(c);
         count(c, REFUSED);
@@ -738,6 +791,7 @@ static int greet(struct conn *c, int fd)
         if (!c->host)
                 return -ENOMEM;
         count(c, c->kind);
+        set_stranger(c, true);
         stream_set_group(c->stream, &c->host->group);
         c->turn.of = &c->host->turn;
         why = too_many(c);
@@ -886,8 +940,10 @@ int server_new(struct server **ret, struct loop *l, struct api *api,
         s->crowds[CLIENT].max = cfg->connections_max;
         s->crowds[PROBE].max = SERVER_PROBES_MAX;
         s->crowds[REFUSED].max = REFUSED_MAX;
-        for (size_t i = 0; i < N_KINDS; i++)
+        for (size_t i = 0; i < N_KINDS; i++) {
                 TAILQ_INIT(&s->crowds[i].conns);
+                TAILQ_INIT(&s->crowds[i].strangers);
+        }
         TAILQ_INIT(&s->by_age);
         TAILQ_INIT(&s->ending);
         TAILQ_INIT(&s->hungry);

@@ -86,7 +86,7 @@ cases "slow and greedy clients" http_clients.py "$c1" "${CORE[0]}"
 is "and gRPC goes on" "$(etcd get foo --print-value-only)" bar
 
 # ---- more connections than there may be ----
-start_replica few "$c5" "$p4" --listen-metrics-urls "http://127.0.0.1:$m5" --max-connections-per-address 20
+start_replica few "$c5" "$p4" --listen-metrics-urls "http://127.0.0.1:$m5" --max-connections-per-address 20 --max-connections 60
 FEW=$PID
 until_ok 20 curl -sf -m 5 "http://127.0.0.1:$m5/readyz"
 cases "more connections than there may be" http_limits.py "$c5" "$m5" 20 "$FEW"

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """More connections than one address may have, at a replica: what those beyond are told, and what they cost.
 
-usage: http_limits.py PORT PROBE-PORT LIMIT PID        of the replica
+usage: http_limits.py PORT PROBE-PORT LIMIT PID        of the replica, which has places for three times LIMIT
 """
 import os
 import select
@@ -20,8 +20,8 @@ def report(ok, what, why=""):
     print(f"ok {what}" if ok else f"not ok {what}: {why}", flush=True)
 
 
-def connect(port=PORT):
-    s = socket.create_connection(("127.0.0.1", port), 10)
+def connect(port=PORT, source="127.0.0.1"):
+    s = socket.create_connection(("127.0.0.1", port), 10, (source, 0))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
 
@@ -48,14 +48,27 @@ def asked(request, *more):
     return until_end(s)
 
 
-def served(port=PORT, path=b"/livez"):
-    """A connection that was answered, or None."""
-    s = connect(port)
+def is_answered(s, path=b"/livez"):
+    if s is None:
+        return False
     s.sendall(GET % path)
-    if s.recv(1 << 16).startswith(b"HTTP/1.1 200 "):
+    return s.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def served(port=PORT, path=b"/livez", source="127.0.0.1"):
+    """A connection that was answered, or None."""
+    s = connect(port, source)
+    if is_answered(s, path):
         return s
     s.close()
     return None
+
+
+def served_within(seconds, source="127.0.0.1"):
+    end = time.monotonic() + seconds
+    while not (s := served(source=source)) and time.monotonic() < end:
+        pass
+    return s
 
 
 def descriptors():
@@ -90,9 +103,7 @@ report(served(PROBES, b"/readyz") is not None, "probes are answered meanwhile")
 got, clean = asked(GET % b"/version")
 report(got.startswith(b"HTTP/1.1 503 "), "one more is told, behind all of them", str(got))
 held.pop().close()
-end = time.monotonic() + 5
-while not (again := served()) and time.monotonic() < end:
-    pass
+again = served_within(5)
 report(again, "and they take nobody's place: there is one where one has gone")
 end = time.monotonic() + 10
 left = set(silent)
@@ -101,4 +112,23 @@ while left and time.monotonic() < end:
         until_end(s)
         left.discard(s)
 report(not left, "all of them are closed", f"{len(left)} are not")
+
+# Who takes all places and asks for nothing keeps nobody out for long; such connections would be closed after 10 s by themselves.
+for s in held + [again]:
+    s.close()
+for what, begin in (("nothing", b""), ("half a request", b"GET /v"), ("half of HTTP/2's greeting", HELLO[:10]), ("HTTP/2's greeting", HELLO)):
+    asked_once = [served_within(5) for _ in range(5)]
+    silent = [connect() for _ in range(LIMIT - 5)]
+    for s in silent:
+        s.sendall(begin)
+    one = served_within(5)
+    report(one, f"where all of an address's say {what}, one makes room")
+    report(all(is_answered(s) for s in asked_once), "which is none that has asked for something")
+    for s in [*asked_once, *silent, one]:
+        if s:
+            s.close()
+kept = [served_within(5, f"127.0.0.{i}") for i in range(2, 7)]
+silent = [connect(source=f"127.0.0.{2 + i % 5}") for i in range(3 * LIMIT - 5)]
+one = served_within(5, "127.0.0.9")
+report(one and all(is_answered(s) for s in kept), "the same of many addresses, which take all places that there are")
 print("done")
