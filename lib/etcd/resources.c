@@ -8,6 +8,7 @@
 #include "etcd/internal.h"
 #include "etcd/metrics.h"
 #include "etcd/status_page.h"
+#include "http/accept.h"
 #include "http/conn.h"
 
 #define TEXT "text/plain; charset=utf-8"
@@ -239,11 +240,17 @@ static void ready(struct api *a, struct rpc_call *call)
         run_checks(a, call, READY);
 }
 
-/* Who asks for OpenMetrics, as Prometheus does, gets that; all others the older text. */
+/* Who likes OpenMetrics as much as the older text, as Prometheus does, gets that. */
+static bool wants_open_metrics(const char *accept)
+{
+        unsigned open = http_wants(accept, "application/openmetrics-text", "1.0.0,0.0.1");
+
+        return open > 0 && open >= http_wants(accept, "text/plain", "0.0.4");
+}
+
 static void metrics(struct api *a, struct rpc_call *call)
 {
-        bool open_metrics =
-                strstr(http_request_of(call)->accept, "application/openmetrics-text");
+        bool open_metrics = wants_open_metrics(http_request_of(call)->accept);
         struct buf b = api_take_packed(a);
 
         metrics_write(a, open_metrics, &b);

@@ -145,6 +145,16 @@ static void keep(struct buf *b, const char *text)
         buf_add(b, text, strlen(text) + 1);
 }
 
+/* Of a list that comes in several headers (RFC 9110, 5.3). */
+static void add_to_list(struct buf *b, const char *text)
+{
+        if (buf_len(b) == 0)
+                return keep(b, text);
+        b->end--;
+        buf_add(b, ",", 1);
+        buf_add(b, text, strlen(text) + 1);
+}
+
 /* As in etcd, one that is called a token counts, whatever is in Authorization, which may be a
  * proxy's. Of two that are called the same nobody can say which one who checked the request
  * before us has read. */
@@ -204,7 +214,7 @@ static void end_header(struct http_conn *c)
                 take_token(c, text);
                 explicit_bzero(buf_head(&c->value), buf_len(&c->value));
         } else if (c->header == HEADER_ACCEPT) {
-                keep(&c->accept, text);
+                add_to_list(&c->accept, text);
         } else if (c->header == HEADER_TIMEOUT)
                 take_timeout(c, text);
         else if (c->header == HEADER_LEADER)

@@ -34,6 +34,17 @@ for n in 1 2 3; do is "replica $n: promtool finds nothing to say about the page"
 type_of() { scrape "$L" -o /dev/null -w '%{content_type}' "$@"; }
 is "the older text is what is not asked for" "$(type_of)" "text/plain; version=0.0.4; charset=utf-8"
 is "OpenMetrics is what is" "$(type_of -H 'Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5')" "application/openmetrics-text; version=1.0.0; charset=utf-8"
+while read -r wanted accept; do
+	has "Accept: $accept" "$(type_of -H "Accept: $accept")" "^$wanted;"
+done <<-END
+	text/plain */*
+	application/openmetrics-text application/openmetrics-text
+	application/openmetrics-text application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1
+	application/openmetrics-text application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2
+	text/plain application/openmetrics-text;q=0,text/plain
+	text/plain text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.1
+	text/plain application/openmetrics-text;version=9.0.0,text/plain;q=0.1
+END
 open_metrics() { scrape "$1" -H 'Accept: application/openmetrics-text;version=1.0.0'; }
 is "a strict reader takes it" "$(open_metrics "$L" | /usr/bin/python3 -c 'import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read

@@ -1,5 +1,6 @@
 /* HTTP/1.1 in pieces of any size, and what it is answered with. */
 #include "http/conn.h"
+#include "http/accept.h"
 #include "http/framing.h"
 #include "http/host.h"
 #include "test.h"
@@ -757,6 +758,49 @@ TEST(a_timeout_that_is_none)
 static bool is_listed(const char *names, const char *host)
 {
         return host_is_listed(names, (struct view){(const uint8_t *) host, strlen(host)});
+}
+
+TEST(what_a_client_wants)
+{
+        static const struct {
+                const char *accept;
+                unsigned wanted;
+        } cases[] = {{"", 0},
+                     {"*/*", 0},
+                     {"a/b", 1000},
+                     {"A/B", 1000},
+                     {"a/bc", 0},
+                     {"x/a/b", 0},
+                     {"a/b;q=0", 0},
+                     {"a/b;q=0.000", 0},
+                     {"a/b; q=0.5", 500},
+                     {"a/b;q=0.", 0},
+                     {"a/b ; Q=0.25 , c/d", 250},
+                     {"a/b;q=0.1234", 123},
+                     {"a/b;q=1.0", 1000},
+                     {"a/b;q=x", 1000},
+                     {"a/b;q", 1000},
+                     {"c/d, \t a/b;q=0.1", 100},
+                     {"a/b;q=0.1,a/b;q=0.2", 200},
+                     {"a/b;version=1", 1000},
+                     {"a/b;q=0.3;version=2;x=y", 300},
+                     {"a/b;version=3", 0},
+                     {"a/b;version=3;q=0.9,a/b;version=2;q=0.2", 200},
+                     {"a/b;version=", 0},
+                     {"a/b;version=1.", 0},
+                     {",,;;,=,a/b", 1000},
+                     {";a/b", 0}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+                CHECK_EQ(http_wants(cases[i].accept, "a/b", "1,2"), cases[i].wanted);
+}
+
+/* A list in two headers is one list. */
+TEST(two_headers_of_a_list)
+{
+        talk("GET /ill HTTP/1.1\r\nHost: x\r\nAccept: a/b\r\nX: y\r\nAccept: c/d\r\n\r\n",
+             ILL "\r\nill", false);
+        CHECK_STR(seen.accept, "a/b,c/d");
 }
 
 TEST(names_of_a_host)

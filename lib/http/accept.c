@@ -1,0 +1,74 @@
+#include "http/accept.h"
+
+#include <ctype.h>
+#include <strings.h>
+
+#define WHOLE 1000u
+
+/* Takes what is before the next of @ends, without the blanks around it, from @at. */
+static struct view take(const char **at, const char *ends)
+{
+        const char *p = *at + strspn(*at, " \t"), *end = p + strcspn(p, ends);
+
+        *at = end;
+        while (end > p && (end[-1] == ' ' || end[-1] == '\t'))
+                end--;
+        return (struct view){(const uint8_t *) p, (size_t) (end - p)};
+}
+
+static bool is(struct view v, const char *s, size_t n)
+{
+        return v.len == n && strncasecmp((const char *) v.p, s, n) == 0;
+}
+
+/* "0.5"; what is none is 1, as where nothing is said. */
+static unsigned quality(struct view v)
+{
+        unsigned q, digit = WHOLE / 10;
+
+        if (v.len == 0 || v.p[0] != '0' || (v.len > 1 && v.p[1] != '.'))
+                return WHOLE;
+        q = 0;
+        for (size_t i = 2; i < v.len; i++, digit /= 10) {
+                if (!isdigit(v.p[i]))
+                        return WHOLE;
+                q += digit * (unsigned) (v.p[i] - '0');
+        }
+        return q;
+}
+
+static bool is_listed(struct view v, const char *list)
+{
+        for (size_t n; *list; list += n + (list[n] == ',')) {
+                n = strcspn(list, ",");
+                if (is(v, list, n))
+                        return true;
+        }
+        return false;
+}
+
+unsigned http_wants(const char *accept, const char *type, const char *versions)
+{
+        unsigned most = 0;
+
+        for (const char *at = accept; *at; at += *at == ',') {
+                bool wanted = is(take(&at, ",;"), type, strlen(type));
+                unsigned q = WHOLE;
+
+                while (*at == ';') {
+                        struct view name, value;
+
+                        at++;
+                        name = take(&at, ",;=");
+                        at += *at == '=';
+                        value = take(&at, ",;");
+                        if (is(name, "q", 1))
+                                q = quality(value);
+                        else if (is(name, "version", 7))
+                                wanted = wanted && is_listed(value, versions);
+                }
+                if (wanted)
+                        most = max_of(most, q);
+        }
+        return most;
+}
