@@ -87,8 +87,8 @@ static void be_request(const struct accepting *a, int fd, const sigset_t *mask)
         alarm(REQUEST_SECONDS);
 }
 
-/* Returns 1 in the process of a request, and 0 in the one that accepts; there -errno if it is to
- * wait a moment. */
+/* Returns 1 in the process of a request, and 0 in the one that accepts; there -errno if it is
+ * to wait a moment. */
 static int accept_one(struct accepting *a, int socket, const sigset_t *mask)
 {
         struct sockaddr_storage address = {0};
@@ -98,8 +98,7 @@ static int accept_one(struct accepting *a, int socket, const sigset_t *mask)
         pid_t pid;
 
         if (fd < 0)
-                return errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-                                       errno == ENOMEM
+                return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
                                ? -errno
                                : 0; /* it is gone again */
         peer_address(&address, from);

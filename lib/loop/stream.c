@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "loop/resolve.h"
+#include "loop/tls_socket.h"
 
 /* Who is patient reads less at once, and less where a byte costs more, as is known afterwards.
  */
@@ -567,7 +568,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
                 return -ENOMEM;
         if (tls) {
                 s->ssl = tls_connection(tls);
-                if (!s->ssl || SSL_set_fd(s->ssl, fd) != 1) {
+                if (!s->ssl || tls_socket_set(s->ssl, fd) < 0) {
                         SSL_free(s->ssl);
                         free(s);
                         return -ENOMEM;

@@ -1,7 +1,9 @@
 /* Connections with much to do, and others that must not wait for them: all on a real loop. */
 #include <arpa/inet.h>
 #include <limits.h>
+#include <openssl/ssl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,6 +12,7 @@
 #include "loop/standstill.h"
 #include "loop/stream.h"
 #include "loop/tls.h"
+#include "loop/tls_socket.h"
 #include "test.h"
 
 #define SHARERS 40
@@ -726,4 +729,45 @@ TEST(a_loop_runs_inside_of_another_by_its_descriptor)
         for (size_t i = 0; i < 2; i++)
                 close(inner.fds[i]);
         loop_free(l);
+}
+
+/* ---- TLS to who is gone ---- */
+
+static void on_pipe(int signo unused_)
+{
+        w.total++;
+}
+
+/* A program that uses our library has not heard of our sockets. */
+TEST(tls_to_a_side_that_is_gone_is_an_error_and_no_SIGPIPE)
+{
+        SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        SSL *ssl = SSL_new(ctx);
+        struct sigaction sa = {.sa_handler = on_pipe}, was;
+        uint8_t hello[2048];
+        int pair[2];
+
+        memset(&w, 0, sizeof(w));
+        CHECK_EQ(sigaction(SIGPIPE, &sa, &was), 0);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+        CHECK_EQ(tls_socket_set(ssl, pair[0]), 0);
+        SSL_set_connect_state(ssl);
+        CHECK_EQ(SSL_get_error(ssl, SSL_do_handshake(ssl)), SSL_ERROR_WANT_READ);
+        CHECK(read(pair[1], hello, sizeof(hello)) > 0);
+        close(pair[1]);
+        CHECK(SSL_do_handshake(ssl) < 0); /* it reads the end */
+        CHECK_EQ(SSL_get_error(ssl, -1), SSL_ERROR_SSL);
+        SSL_free(ssl);
+
+        ssl = SSL_new(ctx);
+        CHECK_EQ(tls_socket_set(ssl, pair[0]), 0);
+        SSL_set_connect_state(ssl);
+        errno = 0;
+        CHECK(SSL_do_handshake(ssl) < 0); /* it writes */
+        CHECK_EQ(errno, EPIPE);
+        CHECK_EQ(w.total, 0);
+        SSL_free(ssl);
+        close(pair[0]);
+        SSL_CTX_free(ctx);
+        sigaction(SIGPIPE, &was, NULL);
 }
