@@ -29,12 +29,10 @@ static bool grow(struct buf *b, size_t cap)
         return true;
 }
 
-uint8_t *buf_reserve(struct buf *b, size_t n)
+uint8_t *buf_make_room(struct buf *b, size_t n)
 {
         size_t len = buf_len(b), cap;
 
-        if (b->cap - b->end >= n)
-                return b->data + b->end;
         if (b->off > 0 && b->off >= b->cap / 2) {
                 memmove(b->data, b->data + b->off, len);
                 b->off = 0;
@@ -57,28 +55,34 @@ void buf_expect(struct buf *b, size_t n)
                 (void) !grow(b, b->end + n);
 }
 
-void buf_commit(struct buf *b, size_t n)
+/* Two digits for each division: those of an id of 64 bits are ten of them. */
+char *decimal_put(char *end, uint64_t v)
 {
-        assert(b->cap - b->end >= n);
-        b->end += n;
+        static const char pairs[] = "00010203040506070809"
+                                    "10111213141516171819"
+                                    "20212223242526272829"
+                                    "30313233343536373839"
+                                    "40414243444546474849"
+                                    "50515253545556575859"
+                                    "60616263646566676869"
+                                    "70717273747576777879"
+                                    "80818283848586878889"
+                                    "90919293949596979899";
+
+        for (; v >= 100; v /= 100)
+                end = memcpy(end - 2, pairs + v % 100 * 2, 2);
+        if (v >= 10)
+                return memcpy(end - 2, pairs + v * 2, 2);
+        *--end = (char) ('0' + v);
+        return end;
 }
 
-void buf_add(struct buf *b, const void *p, size_t n)
+static char *hex_put(char *end, uint64_t v)
 {
-        uint8_t *to;
-
-        if (n == 0)
-                return;
-        to = buf_reserve(b, n);
-        if (!to)
-                return;
-        memcpy(to, p, n);
-        b->end += n;
-}
-
-void buf_add_text(struct buf *b, const char *text)
-{
-        buf_add(b, text, strlen(text));
+        do
+                *--end = "0123456789abcdef"[v & 15];
+        while (v >>= 4);
+        return end;
 }
 
 void buf_add_number(struct buf *b, uint64_t v, unsigned base)
@@ -86,13 +90,8 @@ void buf_add_number(struct buf *b, uint64_t v, unsigned base)
         char text[DIGITS_OF_U64], *end = text + sizeof(text), *at;
 
         assert(base == 10 || base == 16);
-        at = base == 10 ? number_put(end, v, 10) : number_put(end, v, 16);
+        at = base == 10 ? decimal_put(end, v) : hex_put(end, v);
         buf_add(b, at, (size_t) (end - at));
-}
-
-void buf_add_u8(struct buf *b, uint8_t v)
-{
-        buf_add(b, &v, 1);
 }
 
 void buf_add_u32(struct buf *b, uint32_t v)
@@ -109,21 +108,6 @@ void buf_add_u64(struct buf *b, uint64_t v)
 
         le64_put(le, v);
         buf_add(b, le, sizeof(le));
-}
-
-uint8_t *varint_put(uint8_t *to, uint64_t v)
-{
-        for (; v >= 0x80; v >>= 7)
-                *to++ = (uint8_t) (v | 0x80);
-        *to++ = (uint8_t) v;
-        return to;
-}
-
-void buf_add_varint(struct buf *b, uint64_t v)
-{
-        uint8_t out[VARINT_MAX];
-
-        buf_add(b, out, (size_t) (varint_put(out, v) - out));
 }
 
 void buf_add_bytes(struct buf *b, const void *p, size_t n)
@@ -155,14 +139,6 @@ void buf_printf(struct buf *b, const char *fmt, ...)
         }
 }
 
-void buf_consume(struct buf *b, size_t n)
-{
-        assert(n <= buf_len(b));
-        b->off += n;
-        if (b->off == b->end)
-                b->off = b->end = 0;
-}
-
 void buf_trim(struct buf *b)
 {
         size_t len = buf_len(b);
@@ -180,11 +156,6 @@ void buf_trim(struct buf *b)
                 b->data = data;
                 b->cap = len;
         }
-}
-
-int buf_error(const struct buf *b)
-{
-        return b->failed ? -ENOMEM : 0;
 }
 
 uint8_t *buf_take(struct buf *b, size_t *ret_len)

@@ -2,7 +2,8 @@
  * A growable run of bytes: appended at the end, consumed at the front.
  *
  * Embedded, not thread-safe. A failed allocation is remembered: later appends do nothing, and
- * buf_error() reports it, so that code that writes many small pieces checks once.
+ * buf_error() reports it, so that code that writes many small pieces checks once. What a
+ * message is made of piece by piece is inline: an answer in JSON is fifty of these.
  */
 #pragma once
 
@@ -47,49 +48,97 @@ static inline uint8_t *buf_head(const struct buf *b)
         return b->data + b->off;
 }
 
+/* The part of buf_reserve() that is for a buffer with too little room. */
+uint8_t *buf_make_room(struct buf *b, size_t n);
+
 /* Makes room for @n more bytes and lends their place until the next call; NULL when out of
  * memory. */
-uint8_t *buf_reserve(struct buf *b, size_t n);
+static inline uint8_t *buf_reserve(struct buf *b, size_t n)
+{
+        return b->cap - b->end >= n ? b->data + b->end : buf_make_room(b, n);
+}
 
 /* Makes room for @n more bytes, if there is enough memory: a large buffer that grows step by
  * step may be copied at each step. */
 void buf_expect(struct buf *b, size_t n);
 
 /* Counts @n bytes, written to the place that buf_reserve() lent, as content. */
-void buf_commit(struct buf *b, size_t n);
-
-void buf_add(struct buf *b, const void *p, size_t n);
-void buf_add_text(struct buf *b, const char *text);            /* without its end */
-void buf_add_number(struct buf *b, uint64_t v, unsigned base); /* of 10 or 16, as text */
-/* The same, ending before @end, where there is room for DIGITS_OF_U64 characters. Returns where
- * the text begins. Inline, since division by a constant base is much cheaper. */
-#define DIGITS_OF_U64 20
-static inline char *number_put(char *end, uint64_t v, unsigned base)
+static inline void buf_commit(struct buf *b, size_t n)
 {
-        do
-                *--end = "0123456789abcdef"[v % base];
-        while (v /= base);
-        return end;
+        assert(b->cap - b->end >= n);
+        b->end += n;
 }
-void buf_add_u8(struct buf *b, uint8_t v);
-void buf_add_u32(struct buf *b, uint32_t v);    /* little endian */
-void buf_add_u64(struct buf *b, uint64_t v);    /* little endian */
-void buf_add_varint(struct buf *b, uint64_t v); /* LEB128, as protobuf does */
-/* The same at @to, where there is room for VARINT_MAX bytes. Returns where they end. */
+
+static inline void buf_add(struct buf *b, const void *p, size_t n)
+{
+        uint8_t *to = n > 0 ? buf_reserve(b, n) : NULL;
+
+        if (!to)
+                return;
+        memcpy(to, p, n);
+        b->end += n;
+}
+
+/* Without the NUL at its end. */
+static inline void buf_add_text(struct buf *b, const char *text)
+{
+        buf_add(b, text, strlen(text));
+}
+
+void buf_add_number(struct buf *b, uint64_t v, unsigned base); /* of 10 or 16, as text */
+/* Writes decimal text that ends before @end, where there is room for DIGITS_OF_U64 characters.
+ * Returns where the text begins. */
+#define DIGITS_OF_U64 20
+char *decimal_put(char *end, uint64_t v);
+
+static inline void buf_add_u8(struct buf *b, uint8_t v)
+{
+        buf_add(b, &v, 1);
+}
+
+void buf_add_u32(struct buf *b, uint32_t v); /* little endian */
+void buf_add_u64(struct buf *b, uint64_t v); /* little endian */
+
+/* LEB128, as protobuf does, at @to, where there is room for VARINT_MAX bytes. Returns where
+ * they end. */
 #define VARINT_MAX 10
-uint8_t *varint_put(uint8_t *to, uint64_t v);
-void buf_add_bytes(struct buf *b, const void *p,
-                   size_t n); /* a varint length, then the bytes */
+static inline uint8_t *varint_put(uint8_t *to, uint64_t v)
+{
+        for (; v >= 0x80; v >>= 7)
+                *to++ = (uint8_t) (v | 0x80);
+        *to++ = (uint8_t) v;
+        return to;
+}
+
+static inline void buf_add_varint(struct buf *b, uint64_t v)
+{
+        uint8_t *to = buf_reserve(b, VARINT_MAX);
+
+        if (to)
+                b->end = (size_t) (varint_put(to, v) - b->data);
+}
+
+/* A varint length, then the bytes. */
+void buf_add_bytes(struct buf *b, const void *p, size_t n);
 void buf_printf(struct buf *b, const char *fmt, ...) printf_(2, 3);
 
 /* Drops @n bytes at the front. */
-void buf_consume(struct buf *b, size_t n);
+static inline void buf_consume(struct buf *b, size_t n)
+{
+        assert(n <= buf_len(b));
+        b->off += n;
+        if (b->off == b->end)
+                b->off = b->end = 0;
+}
 
 /* Frees the memory of dropped bytes if that is at least half of the buffer. */
 void buf_trim(struct buf *b);
 
 /* 0, or -ENOMEM when an append since the last buf_clear() failed. */
-must_check_ int buf_error(const struct buf *b);
+must_check_ static inline int buf_error(const struct buf *b)
+{
+        return b->failed ? -ENOMEM : 0;
+}
 
 /* Hands the bytes over to the caller, which frees them; the buffer is empty afterwards. */
 uint8_t *buf_take(struct buf *b, size_t *ret_len);

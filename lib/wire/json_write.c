@@ -178,7 +178,7 @@ static void add_decimal(struct buf *out, uint64_t v, bool negative, bool quoted)
 
         if (quoted)
                 *--at = '"';
-        at = number_put(at, v, 10);
+        at = decimal_put(at, v);
         if (negative)
                 *--at = '-';
         if (quoted)

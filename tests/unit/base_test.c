@@ -33,7 +33,8 @@ TEST(varints_come_back)
 
 TEST(numbers_and_texts_are_appended_as_printf_has_them)
 {
-        static const uint64_t numbers[] = {0, 9, 10, 15, 16, 255, 4096, UINT64_MAX};
+        static const uint64_t numbers[] = {0,   9,   10,  15,   16,   99,    100,
+                                           101, 255, 999, 1000, 4096, 10000, UINT64_MAX};
         cleanup_(buf_fini) struct buf b = {0};
         char want[256];
 
