@@ -43,6 +43,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->token_ttl = token_ttl;
         strcpy(a->version, API_VERSION);
         LIST_INIT(&a->keepalives);
+        LIST_INIT(&a->spare_keepalives);
         line_init(&a->slows, LINE_SLOW);
         line_init(&a->in_turn, LINE_TURN);
         line_init(&a->room, LINE_ROOM);
@@ -77,6 +78,7 @@ struct api *api_free(struct api *a)
                 a->spare = q->next_spare;
                 free(q);
         }
+        keepalives_fini(a);
         buf_fini(&a->packed);
         free(a->counts);
         free(a);

@@ -21,7 +21,8 @@ struct password_job;
 
 struct api {
         struct core *core;
-        LIST_HEAD(, keepalive) keepalives; /* streams */
+        LIST_HEAD(, keepalive) keepalives, spare_keepalives; /* streams; memory to use again */
+        size_t n_spare_keepalives;
         struct line slows;                 /* calls that take many slices */
         size_t n_slow_keepers;             /* those of them that hold much for long */
         struct boot_time sweep_at;         /* what they have left */
@@ -178,6 +179,7 @@ extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_me
 /* There has been no leader for an election timeout: ends keep-alive streams that require one,
  * at most @max. Returns how many of @max are left. */
 size_t keepalive_no_leader(struct api *a, size_t max);
+void keepalives_fini(struct api *a);
 /* Ends one of these. */
 void api_end_leaderless(struct api *a, struct rpc_call *call);
 /* Serves resources, which are read with GET (call->resource); @probes: only those for

@@ -53,6 +53,13 @@ int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease
  * while its connection holds much. */
 #define OUTSTANDING_MAX 4096
 #define OUTSTANDING_FEW 64
+#define SPARE_MAX 1024
+
+struct renewal {
+        struct core_renewal core;
+        struct keepalive *ka; /* NULL: it is the stream's own, and free */
+        size_t bytes;
+};
 
 struct keepalive {
         LIST_ENTRY(keepalive) next; /* while there is a call */
@@ -63,21 +70,56 @@ struct keepalive {
         size_t held;   /* bytes of these */
         uint32_t slot; /* of the lease that was renewed last, most likely by the next too */
         bool ended;    /* the client sends no more */
+        struct renewal own; /* most streams have one on its way at a time */
 };
 
-struct renewal {
-        struct core_renewal core;
+/* By HTTP/1.1 each renewal is a stream of its own. */
+static struct keepalive *keepalive_new(struct api *a)
+{
+        struct keepalive *ka = LIST_FIRST(&a->spare_keepalives);
+
+        if (!ka)
+                return calloc(1, sizeof(*ka));
+        LIST_REMOVE(ka, next);
+        a->n_spare_keepalives--;
+        memset(ka, 0, sizeof(*ka));
+        return ka;
+}
+
+static void keepalive_free(struct keepalive *ka)
+{
+        struct api *a = ka->api;
+
+        identity_fini(&ka->who);
+        if (a->n_spare_keepalives == SPARE_MAX)
+                return free(ka);
+        LIST_INSERT_HEAD(&a->spare_keepalives, ka, next);
+        a->n_spare_keepalives++;
+}
+
+void keepalives_fini(struct api *a)
+{
         struct keepalive *ka;
-        size_t bytes;
-        uint8_t name[];
-};
+
+        while ((ka = LIST_FIRST(&a->spare_keepalives))) {
+                LIST_REMOVE(ka, next);
+                free(ka);
+        }
+}
 
 static void keepalive_unref(struct keepalive *ka)
 {
         if (ka->call || ka->outstanding > 0)
                 return;
-        identity_fini(&ka->who);
-        free(ka);
+        keepalive_free(ka);
+}
+
+static void renewal_free(struct renewal *r)
+{
+        if (r == &r->ka->own)
+                r->ka = NULL;
+        else
+                free(r);
 }
 
 static bool is_behind(const struct keepalive *ka)
@@ -131,7 +173,7 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
                 if (ka->ended && ka->outstanding == 0)
                         rpc_call_finish(ka->call, RPC_OK, "");
         }
-        free(r);
+        renewal_free(r);
         keepalive_unref(ka);
 }
 
@@ -176,22 +218,22 @@ static struct status read_request(struct view m, int64_t *ret_lease,
         return o == STATE_OK ? status_ok : status_of(o);
 }
 
+/* By its id it is a fixed size; a name stands behind it. */
 static struct renewal *renewal_new(struct keepalive *ka, int64_t lease,
                                    const ProtobufCBinaryData *name)
 {
-        struct renewal *r = calloc(1, sizeof(*r) + name->len);
+        bool own = name->len == 0 && !ka->own.ka;
+        struct renewal *r = own ? &ka->own : malloc(sizeof(*r) + name->len);
 
         if (!r)
                 return NULL;
-        r->ka = ka;
-        r->bytes = sizeof(*r) + name->len;
-        r->core.done = renewed;
-        r->core.lease = lease;
-        r->core.slot = ka->slot;
-        if (name->len > 0) {
-                memcpy(r->name, name->data, name->len);
-                r->core.name = pb_bytes(r->name, name->len);
-        }
+        *r = (struct renewal){
+                .ka = ka,
+                .bytes = sizeof(*r) + name->len,
+                .core = {.done = renewed, .lease = lease, .slot = ka->slot},
+        };
+        if (name->len > 0)
+                r->core.name = pb_bytes(memcpy(r + 1, name->data, name->len), name->len);
         return r;
 }
 
@@ -258,7 +300,7 @@ static void keepalive_accept(struct api *a, struct rpc_call *call)
         st = identify(a, call, &who);
         if (st.code == RPC_OK)
                 st = status_of(permit_user(core_state(a->core), &who.user));
-        ka = st.code == RPC_OK ? calloc(1, sizeof(*ka)) : NULL;
+        ka = st.code == RPC_OK ? keepalive_new(a) : NULL;
         if (!ka) {
                 identity_fini(&who);
                 return st.code != RPC_OK

@@ -6,21 +6,43 @@
 #include "base/secret.h"
 #include "rpc/internal.h"
 
-void call_free(struct call *k)
+static void call_release(struct call *k)
 {
-        flow_call_ends(k);
-        LIST_REMOVE(k, of_conn);
-        k->pub.conn->n_calls--;
+        if (!k)
+                return;
         buf_fini(&k->in);
         buf_fini(&k->out);
+        free(k);
+}
+
+/* Most clients call again as soon as they are answered: what was the last call is the next
+ * one. */
+static void call_keep(struct rpc_conn *c, struct call *k)
+{
+        buf_reuse(&k->in, SPARE_KEPT);
+        buf_reuse(&k->out, SPARE_KEPT);
+        *k = (struct call){.in = k->in, .out = k->out};
+        c->spare = k;
+}
+
+void call_free(struct call *k)
+{
+        struct rpc_conn *c = k->pub.conn;
+
+        flow_call_ends(k);
+        LIST_REMOVE(k, of_conn);
+        c->n_calls--;
         secret_free(k->token);
         free(k->message);
-        free(k);
+        if (c->server && !c->spare)
+                call_keep(c, k);
+        else
+                call_release(k);
 }
 
 struct call *call_alloc(struct rpc_conn *c, int32_t stream)
 {
-        struct call *k = calloc(1, sizeof(*k));
+        struct call *k = c->spare ? take_ptr(c->spare) : calloc(1, sizeof(*k));
 
         if (!k)
                 return NULL;
@@ -281,6 +303,7 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c)
                 return NULL;
         rpc_conn_close_some(c, SIZE_MAX);
         h2_free(c);
+        call_release(c->spare);
         free(c->authority);
         secret_free(c->token);
         free(c);

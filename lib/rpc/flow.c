@@ -726,7 +726,7 @@ void flow_drop_input(struct call *k)
 {
         size_t before = buf_len(&k->in);
 
-        buf_fini(&k->in);
+        buf_reuse(&k->in, SPARE_KEPT);
         k->pub.half = false;
         flow_in_changed(k, before);
 }
