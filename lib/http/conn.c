@@ -63,17 +63,19 @@ struct http_conn {
         struct rpc_limits limits;
         http_parser parser;
         struct exchange x;
-        struct buf pending; /* what came and has not been parsed */
-        struct buf body;    /* of the answer, made and not sent */
-        size_t left_out;    /* bytes of bodies, by HEAD, in this output */
-        struct body rest;   /* of the request, behind its head */
-        bool reading;       /* a request has begun */
-        bool headed;        /* its head has ended */
-        bool stopped;       /* at the end of a request */
-        bool malformed;     /* nobody knows how the request goes on */
-        bool last;          /* nothing is read after this request */
-        bool broken;        /* it ends without another word */
-        bool ends;          /* it ends once what is made has gone */
+        struct json_reader *reader; /* of its requests; NULL: none had JSON yet */
+        struct json_writer writer;  /* of its answers */
+        struct buf pending;         /* what came and has not been parsed */
+        struct buf body;            /* of the answer, made and not sent */
+        size_t left_out;            /* bytes of bodies, by HEAD, in this output */
+        struct body rest;           /* of the request, behind its head */
+        bool reading;               /* a request has begun */
+        bool headed;                /* its head has ended */
+        bool stopped;               /* at the end of a request */
+        bool malformed;             /* nobody knows how the request goes on */
+        bool last;                  /* nothing is read after this request */
+        bool broken;                /* it ends without another word */
+        bool ends;                  /* it ends once what is made has gone */
         bool nomem;
         bool proceed;                  /* "100 Continue" is to be sent */
         bool looked_half, looked_full; /* so it was at the last look */
@@ -250,9 +252,9 @@ static int on_field(http_parser *p, const char *at, size_t n)
                 return -1;
         end_header(c);
         count_head(c, n);
-        for (size_t i = 0; i < n; i++, c->name_len++)
-                if (c->name_len < NAME_MAX_)
-                        c->name[c->name_len] = at[i];
+        if (c->name_len < NAME_MAX_)
+                memcpy(c->name + c->name_len, at, min_of(n, NAME_MAX_ - c->name_len));
+        c->name_len += n;
         return 0;
 }
 
@@ -353,6 +355,21 @@ static bool is_of_other_page(const struct http_conn *c)
         return !at || strcasecmp(at + 3, host) != 0;
 }
 
+static int begin_json(struct http_conn *c)
+{
+        struct exchange *x = &c->x;
+        const ProtobufCMessageDescriptor *type = x->method->request;
+
+        if (c->reader)
+                json_reader_begin(c->reader, type, c->limits.message_max);
+        else if (json_reader_new(&c->reader, type, c->limits.message_max) < 0)
+                return -ENOMEM;
+        x->reader = c->reader;
+        x->writer = &c->writer;
+        x->too_large = c->limits.too_large;
+        return 0;
+}
+
 static void begin(struct http_conn *c)
 {
         struct exchange *x = &c->x;
@@ -376,13 +393,9 @@ static void begin(struct http_conn *c)
                 return refuse_method(c);
         if (x->method && is_of_other_page(c))
                 return refuse(c, 403);
-        if (x->method) {
-                x->too_large = c->limits.too_large;
-                if (json_reader_new(&x->reader, x->method->request, c->limits.message_max) <
-                    0) {
-                        c->nomem = true;
-                        return;
-                }
+        if (x->method && begin_json(c) < 0) {
+                c->nomem = true;
+                return;
         }
         c->md.carrier = x;
         c->md.resource = !x->method;
@@ -797,7 +810,7 @@ static void forget(struct http_conn *c)
 
         if (x->call)
                 rpc_call_leave(x->call);
-        gateway_fini(x);
+        json_reader_rest(x->reader);
         memset(x, 0, sizeof(*x));
         if (buf_len(&c->token) > 0)
                 explicit_bzero(buf_head(&c->token), buf_len(&c->token));
@@ -808,7 +821,7 @@ static void forget(struct http_conn *c)
         buf_reuse(&c->origin, KEPT);
         c->page = PAGE_UNKNOWN;
         c->bad_timeout[0] = '\0';
-        buf_reuse(&c->body, 0);
+        buf_reuse(&c->body, KEPT);
         c->md = (struct rpc_metadata){0};
         c->head_len = c->name_len = 0;
         c->head = (struct head){0};
@@ -918,7 +931,8 @@ const char *http_conn_complaint(const struct http_conn *c)
 
 size_t http_conn_held(const struct http_conn *c)
 {
-        return (buf_len(&c->pending) > 0 ? c->pending.cap : 0) + c->body.cap;
+        return (buf_len(&c->pending) > 0 ? c->pending.cap : 0) +
+               (c->body.cap > KEPT ? c->body.cap : 0);
 }
 
 const struct http_request *http_request_of(const struct rpc_call *call)
@@ -974,6 +988,8 @@ struct http_conn *http_conn_free(struct http_conn *c)
                 return NULL;
         forget(c);
         rpc_conn_free(c->rpc);
+        json_reader_free(c->reader);
+        json_writer_fini(&c->writer);
         buf_fini(&c->pending);
         buf_fini(&c->body);
         buf_fini(&c->value);

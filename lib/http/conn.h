@@ -74,7 +74,8 @@ bool http_conn_look(struct http_conn *c);
 /* After that, what it did, for a person; NULL: it was idle. */
 const char *http_conn_complaint(const struct http_conn *c);
 
-/* Bytes of memory that it holds besides its call's; 0 while it is idle. */
+/* Bytes of memory that it holds besides its call's, and besides the few kilobytes that it keeps
+ * for the next request. */
 size_t http_conn_held(const struct http_conn *c);
 
 /* http_request_of(): the request of a resource's call. http_set_answer() sets its status and

@@ -24,10 +24,27 @@ static bool is_text(uint8_t ch)
         return (ch >= ' ' && ch != 0x7f) || ch == '\t';
 }
 
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* Whether each of eight bytes is text, and no tab. A byte b of @w is below n up to 0x80 if b -
+ * n borrows and b itself has no high bit: then that bit is left. */
+static bool is_text_8(uint64_t w)
+{
+        uint64_t below = (w - EACH(' ')) & ~w, deleted = w ^ EACH(0x7f);
+
+        return ((below | ((deleted - EACH(1)) & ~deleted)) & EACH(0x80)) == 0;
+}
+
 static size_t text_len(const char *p, size_t n)
 {
         size_t i = 0;
+        uint64_t w;
 
+        for (; n - i >= sizeof(w); i += sizeof(w)) {
+                memcpy(&w, p + i, sizeof(w));
+                if (!is_text_8(w))
+                        break;
+        }
         while (i < n && is_text((uint8_t) p[i]))
                 i++;
         return i;

@@ -40,7 +40,8 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
                 refuse(x, r == -E2BIG ? x->too_large : json_reader_why(x->reader));
         if (x->deaf || rpc_call_is_over(x->call, &code, &why)) {
                 x->deaf = true;
-                x->reader = json_reader_free(x->reader);
+                json_reader_rest(x->reader);
+                x->reader = NULL;
         }
         rpc_call_half(x->call, x->reader ? json_reader_held(x->reader) : 0);
         return 0;
@@ -64,7 +65,7 @@ static bool begin_message(struct exchange *x, struct buf *json)
                 return false;
         if (buf_len(json) == 0)
                 buf_expect(json, ANSWER_EXPECTED);
-        json_writer_init(&x->writer, x->method->answer);
+        json_writer_begin(x->writer, x->method->answer);
         x->writing = true;
         if (x->method->server_streams)
                 buf_add(json, "{\"result\":", 10);
@@ -73,9 +74,8 @@ static bool begin_message(struct exchange *x, struct buf *json)
 
 static void end_message(struct exchange *x, struct buf *json)
 {
-        if (json_writer_end(&x->writer, json) < 0)
+        if (json_writer_end(x->writer, json) < 0)
                 x->malformed = true;
-        json_writer_fini(&x->writer);
         x->writing = false;
         if (x->method->server_streams)
                 buf_add(json, "}\n", 2);
@@ -89,7 +89,7 @@ bool gateway_output(struct exchange *x, struct buf *json, size_t max)
                 return false;
         piece = rpc_call_piece(x->call);
         piece.len = min_of(piece.len, max);
-        if (json_writer_put(&x->writer, piece, json) < 0)
+        if (json_writer_put(x->writer, piece, json) < 0)
                 x->malformed = true;
         rpc_call_taken(x->call, piece.len);
         if (rpc_call_left(x->call) == 0)
@@ -121,11 +121,4 @@ void gateway_error(const struct exchange *x, enum rpc_code code, const char *mes
         buf_printf(json, ",\"message\":");
         add_string(json, message);
         buf_printf(json, ",\"code\":%d}", code);
-}
-
-void gateway_fini(struct exchange *x)
-{
-        if (x->writing)
-                json_writer_fini(&x->writer);
-        x->reader = json_reader_free(x->reader);
 }

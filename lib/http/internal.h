@@ -30,8 +30,8 @@ struct exchange {
         size_t body; /* bytes that came */
 
         /* gateway.c */
-        struct json_reader *reader; /* owned */
-        struct json_writer writer;
+        struct json_reader *reader; /* both borrowed; NULL: what comes is not looked at */
+        struct json_writer *writer;
         const char *too_large; /* what is said of a request that is */
         bool got_message;      /* a message of the request has come */
         bool unread;           /* what came of it could not be read */
@@ -51,4 +51,3 @@ bool gateway_output(struct exchange *x, struct buf *json, size_t max);
 /* The error that is sent instead of an answer, or after a part of it. */
 void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,
                    struct buf *json);
-void gateway_fini(struct exchange *x);

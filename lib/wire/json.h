@@ -38,6 +38,12 @@ enum {
  * text. Returns 0 or -ENOMEM. */
 must_check_ int json_reader_new(struct json_reader **ret,
                                 const ProtobufCMessageDescriptor *type, size_t max);
+/* The same with what @r has: another text begins. */
+void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *type,
+                       size_t max);
+/* Forgets what it read, and gives back all but a little memory, for who keeps it. Accepts NULL.
+ */
+void json_reader_rest(struct json_reader *r);
 struct json_reader *json_reader_free(struct json_reader *r);
 DEFINE_CLEANUP(struct json_reader *, json_reader_free)
 
@@ -85,9 +91,9 @@ struct json_writer {
         int error;
 };
 
-/* Allocates nothing; ended by json_writer_fini(), or begins again by json_writer_init() after
- * that. */
-void json_writer_init(struct json_writer *w, const ProtobufCMessageDescriptor *type);
+/* @w is all zeroes, or was begun before: then it keeps some hundred bytes of memory, which
+ * json_writer_fini() frees. */
+void json_writer_begin(struct json_writer *w, const ProtobufCMessageDescriptor *type);
 void json_writer_fini(struct json_writer *w);
 
 /* Appends to @out the JSON that can be written by now. Returns 0; -EBADMSG: not such a message,
@@ -96,7 +102,7 @@ void json_writer_fini(struct json_writer *w);
 must_check_ int json_writer_put(struct json_writer *w, struct view wire, struct buf *out);
 
 /* The message ends here: the rest of its text. Results as above; the writer may not be used
- * again before json_writer_init(). */
+ * again before json_writer_begin(). */
 must_check_ int json_writer_end(struct json_writer *w, struct buf *out);
 
 /* Appends @text as a JSON string, in quotes; invalid UTF-8 is replaced. Allocation failure

@@ -28,6 +28,7 @@ enum wire_type {
 #define STRING_RATIO 2
 
 #define KEEP ((size_t) 4096) /* what one message leaves for the next */
+#define REST ((size_t) 512)  /* and one text for the next, which may be long in coming */
 
 /* A message that is read. */
 struct frame {
@@ -57,14 +58,33 @@ struct json_reader {
 int json_reader_new(struct json_reader **ret, const ProtobufCMessageDescriptor *type,
                     size_t max)
 {
-        struct json_reader *r = malloc(sizeof(*r));
+        struct json_reader *r = calloc(1, sizeof(*r));
 
         if (!r)
                 return -ENOMEM;
-        *r = (struct json_reader){.type = type, .max = min_of(max, LENGTH_MAX / 2)};
-        json_scan_init(&r->scan);
+        json_reader_begin(r, type, max);
         *ret = r;
         return 0;
+}
+
+void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *type,
+                       size_t max)
+{
+        r->type = type;
+        r->max = min_of(max, LENGTH_MAX / 2);
+        json_reader_rest(r);
+}
+
+void json_reader_rest(struct json_reader *r)
+{
+        if (!r)
+                return;
+        buf_reuse(&r->message, REST);
+        buf_reuse(&r->scan.token, REST);
+        json_scan_again(&r->scan);
+        r->taken = r->n_frames = 0;
+        r->skipping = r->bad = r->given = false;
+        r->error = 0;
 }
 
 struct json_reader *json_reader_free(struct json_reader *r)
@@ -283,9 +303,9 @@ static bool read_integer(const ProtobufCFieldDescriptor *f, struct view t, uint6
         for (; i < t.len; i++) {
                 uint8_t d = (uint8_t) (t.p[i] - '0');
 
-                if (d > 9 || v > (UINT64_MAX - d) / 10)
+                if (d > 9 || __builtin_mul_overflow(v, 10, &v) ||
+                    __builtin_add_overflow(v, d, &v))
                         return false;
-                v = v * 10 + d;
         }
         if (v > (negative ? below : max))
                 return false;

@@ -28,7 +28,20 @@ enum state {
 
 void json_scan_init(struct json_scan *s)
 {
-        *s = (struct json_scan){.state = VALUE, .keep = true};
+        s->token = (struct buf){0};
+        json_scan_again(s);
+}
+
+void json_scan_again(struct json_scan *s)
+{
+        struct buf token = s->token;
+
+        /* A level's bit is written when that begins. */
+        memset(s, 0, offsetof(struct json_scan, objects));
+        s->state = VALUE;
+        s->keep = true;
+        s->token = token;
+        buf_reuse(&s->token, TOKEN_KEEP);
 }
 
 void json_scan_fini(struct json_scan *s)

@@ -39,11 +39,13 @@ struct json_scan {
         size_t n_literal;
         struct buf token;
         size_t depth;
-        uint8_t objects[JSON_DEPTH_MAX / 8 + 1]; /* a bit for each level; else it is an array */
         char why[JSON_WHY_SIZE];
+        uint8_t objects[JSON_DEPTH_MAX / 8 + 1]; /* a bit for each level; else it is an array */
 };
 
 void json_scan_init(struct json_scan *s);
+/* Another text begins, with the memory that the one before it had. */
+void json_scan_again(struct json_scan *s);
 void json_scan_fini(struct json_scan *s);
 
 enum {

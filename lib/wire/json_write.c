@@ -30,15 +30,16 @@ struct json_frame {
         const ProtobufCFieldDescriptor *array; /* whose array is open */
 };
 
-void json_writer_init(struct json_writer *w, const ProtobufCMessageDescriptor *type)
+void json_writer_begin(struct json_writer *w, const ProtobufCMessageDescriptor *type)
 {
-        *w = (struct json_writer){.type = type, .state = TAG};
+        *w = (struct json_writer){
+                .type = type, .state = TAG, .frames = w->frames, .cap_frames = w->cap_frames};
 }
 
 void json_writer_fini(struct json_writer *w)
 {
         free(w->frames);
-        w->frames = NULL;
+        *w = (struct json_writer){0};
 }
 
 /* ---- text ---- */
@@ -400,23 +401,24 @@ static int number_came(struct json_writer *w, struct buf *out)
 
 static int varint(struct json_writer *w, struct view *wire, struct buf *out)
 {
-        size_t n = at_hand(w, *wire);
+        size_t n = at_hand(w, *wire), i = 0;
+        const uint8_t *p = wire->p;
+        uint64_t number = w->number;
+        unsigned k = w->n;
+        uint8_t c = 0x80;
 
         if (n == 0)
                 return -EBADMSG; /* its message is over before it */
-        for (size_t i = 0; i < n; i++) {
-                uint8_t c = wire->p[i];
-
-                if (w->n == VARINT_MAX - 1 && c > 1)
+        for (; i < n && c >= 0x80; i++, k++) {
+                c = p[i];
+                if (k == VARINT_MAX - 1 && c > 1)
                         return -EBADMSG;
-                w->number |= (uint64_t) (c & 0x7f) << 7 * w->n++;
-                if (c < 0x80) {
-                        take_bytes(w, wire, i + 1);
-                        return number_came(w, out);
-                }
+                number |= (uint64_t) (c & 0x7f) << 7 * k;
         }
-        take_bytes(w, wire, n);
-        return 0;
+        w->number = number;
+        w->n = k;
+        take_bytes(w, wire, i);
+        return c < 0x80 ? number_came(w, out) : 0;
 }
 
 static int fixed(struct json_writer *w, struct view *wire, unsigned size, struct buf *out)

@@ -65,10 +65,10 @@ static int write_one(const ProtobufCMessageDescriptor *d, const struct buf *wire
                      struct buf *json)
 {
         struct view rest = {buf_head(wire), buf_len(wire)};
-        struct json_writer w;
+        struct json_writer w = {0};
         int r = 0;
 
-        json_writer_init(&w, d);
+        json_writer_begin(&w, d);
         for (; r == 0 && rest.len > 0; rest.len -= min_of(step, rest.len)) {
                 r = json_writer_put(&w, (struct view){rest.p, min_of(step, rest.len)}, json);
                 rest.p += min_of(step, rest.len);

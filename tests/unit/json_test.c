@@ -28,7 +28,23 @@ static void outcome_fini(struct outcome *o)
         buf_fini(&o->wire);
 }
 
-/* Reads @text in pieces that end at @cut and every @step bytes after that. */
+/* Leaves @j somewhere inside of a text: with half a string, some levels deep, or with an error.
+ */
+static void spoil(struct json_reader *j, size_t how)
+{
+        static const char *const texts[] = {
+                "{\"key\": \"abc\\u00", "{\"unknown\": [[[{\"a\": \"Zm9v",
+                "{\"key\": 1}",         "{\"lease\": \"12",
+                "{\"key\": \"Zm9v\"}",  "{\"key\" 1",
+        };
+        const char *text = texts[how % ARRAY_SIZE(texts)];
+        struct view rest = {(const uint8_t *) text, strlen(text)}, m;
+
+        (void) !json_reader_put(j, &rest, &m);
+}
+
+/* Reads @text in pieces that end at @cut and every @step bytes after that; with a @cut by a
+ * reader that has read something else before. */
 static void read_cut(const ProtobufCMessageDescriptor *type, struct view text, size_t cut,
                      size_t step, struct outcome *ret)
 {
@@ -38,7 +54,11 @@ static void read_cut(const ProtobufCMessageDescriptor *type, struct view text, s
         int r;
 
         *ret = (struct outcome){0};
-        r = json_reader_new(&j, type, MAX);
+        r = json_reader_new(&j, cut > 0 ? &pb__put_request__descriptor : type, MAX);
+        if (r == 0 && cut > 0) {
+                spoil(j, cut);
+                json_reader_begin(j, type, MAX);
+        }
         while (r == 0 && at < text.len) {
                 size_t n = at == 0 && cut > 0 ? cut : step;
                 struct view piece = {text.p + at, min_of(n, text.len - at)}, rest = piece;
@@ -72,11 +92,16 @@ static void read_cut(const ProtobufCMessageDescriptor *type, struct view text, s
 static int write_cut(const ProtobufCMessageDescriptor *type, struct view wire, size_t cut,
                      size_t step, struct buf *out)
 {
-        struct json_writer w;
+        struct json_writer w = {0};
         size_t at = 0;
         int r = 0;
 
-        json_writer_init(&w, type);
+        json_writer_begin(&w, type);
+        if (cut > 0) { /* used before, up to somewhere */
+                (void) !json_writer_put(&w, (struct view){wire.p, min_of(cut, wire.len)}, out);
+                buf_clear(out);
+                json_writer_begin(&w, type);
+        }
         while (r == 0 && at < wire.len) {
                 size_t n = at == 0 && cut > 0 ? cut : step;
 
@@ -927,9 +952,9 @@ TEST(messages_that_are_none_are_not_written)
 TEST(a_message_is_not_written_after_its_end)
 {
         cleanup_(buf_fini) struct buf out = {0};
-        struct json_writer w;
+        struct json_writer w = {0};
 
-        json_writer_init(&w, PUT);
+        json_writer_begin(&w, PUT);
         CHECK_EQ(json_writer_end(&w, &out), 0);
         CHECK_EQ(json_writer_put(&w, (struct view){0}, &out), -EBADMSG);
         CHECK_EQ(json_writer_end(&w, &out), -EBADMSG);
