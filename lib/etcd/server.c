@@ -136,6 +136,7 @@ struct server {
         struct conn *worst[DOOMED];  /* of those who were, who holds most first; then NULL */
         struct conn *doomed[DOOMED]; /* the same of all, when that was known last */
         struct hosts hosts;
+        struct http_desk desk;
         struct rpc_account account; /* of all */
         struct boot_time relieved_at;
         struct complaint ended, strangers;
@@ -498,6 +499,7 @@ static int speak_http1(struct conn *c)
                               port->probes ? &probe_site
                               : port->tls  ? &secure_site
                                            : &c->server->site,
+                              &c->server->desk,
                               port->probes ? api_accept_probe : api_accept, c->server->api);
 
         if (r < 0)
@@ -998,6 +1000,7 @@ struct server *server_free(struct server *s)
                 h->server = NULL;
         }
         loop_timer_disarm(&s->feeding);
+        http_desk_fini(&s->desk);
         free(s);
         return NULL;
 }

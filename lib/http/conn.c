@@ -60,22 +60,21 @@ enum page { PAGE_UNKNOWN, PAGE_OWN, PAGE_OTHER };
 struct http_conn {
         struct rpc_conn *rpc;
         const struct http_site *site;
+        struct http_desk *desk;
         struct rpc_limits limits;
         http_parser parser;
         struct exchange x;
-        struct json_reader *reader; /* of its requests; NULL: none had JSON yet */
-        struct json_writer writer;  /* of its answers */
-        struct buf pending;         /* what came and has not been parsed */
-        struct buf body;            /* of the answer, made and not sent */
-        size_t left_out;            /* bytes of bodies, by HEAD, in this output */
-        struct body rest;           /* of the request, behind its head */
-        bool reading;               /* a request has begun */
-        bool headed;                /* its head has ended */
-        bool stopped;               /* at the end of a request */
-        bool malformed;             /* nobody knows how the request goes on */
-        bool last;                  /* nothing is read after this request */
-        bool broken;                /* it ends without another word */
-        bool ends;                  /* it ends once what is made has gone */
+        struct buf pending; /* what came and has not been parsed */
+        struct buf body;    /* of the answer, made and not sent */
+        size_t left_out;    /* bytes of bodies, by HEAD, in this output */
+        struct body rest;   /* of the request, behind its head */
+        bool reading;       /* a request has begun */
+        bool headed;        /* its head has ended */
+        bool stopped;       /* at the end of a request */
+        bool malformed;     /* nobody knows how the request goes on */
+        bool last;          /* nothing is read after this request */
+        bool broken;        /* it ends without another word */
+        bool ends;          /* it ends once what is made has gone */
         bool nomem;
         bool proceed;                  /* "100 Continue" is to be sent */
         bool looked_half, looked_full; /* so it was at the last look */
@@ -355,21 +354,6 @@ static bool is_of_other_page(const struct http_conn *c)
         return !at || strcasecmp(at + 3, host) != 0;
 }
 
-static int begin_json(struct http_conn *c)
-{
-        struct exchange *x = &c->x;
-        const ProtobufCMessageDescriptor *type = x->method->request;
-
-        if (c->reader)
-                json_reader_begin(c->reader, type, c->limits.message_max);
-        else if (json_reader_new(&c->reader, type, c->limits.message_max) < 0)
-                return -ENOMEM;
-        x->reader = c->reader;
-        x->writer = &c->writer;
-        x->too_large = c->limits.too_large;
-        return 0;
-}
-
 static void begin(struct http_conn *c)
 {
         struct exchange *x = &c->x;
@@ -393,7 +377,8 @@ static void begin(struct http_conn *c)
                 return refuse_method(c);
         if (x->method && is_of_other_page(c))
                 return refuse(c, 403);
-        if (x->method && begin_json(c) < 0) {
+        x->too_large = c->limits.too_large;
+        if (x->method && gateway_begin(x, c->desk, c->limits.message_max) < 0) {
                 c->nomem = true;
                 return;
         }
@@ -595,15 +580,15 @@ static bool waits(const struct http_conn *c)
                (call && (rpc_call_has_input(call) || rpc_call_begs(call)));
 }
 
-/* Reads what there is, up to the end of a request or to where it has to wait. */
-static int parse(struct http_conn *c)
+/* Reads of @in, up to the end of a request or to where it has to wait. */
+static int parse(struct http_conn *c, struct view *in)
 {
-        while (buf_len(&c->pending) > 0 && !waits(c)) {
-                const uint8_t *p = buf_head(&c->pending);
-                size_t n = min_of(buf_len(&c->pending), SLICE);
+        while (in->len > 0 && !waits(c)) {
+                size_t n = min_of(in->len, SLICE);
 
-                buf_consume(&c->pending,
-                            c->headed ? read_body(c, p, n) : read_head(c, (const char *) p, n));
+                n = c->headed ? read_body(c, in->p, n) : read_head(c, (const char *) in->p, n);
+                in->p += n;
+                in->len -= n;
                 c->parsed = true;
                 if (c->nomem)
                         return -ENOMEM;
@@ -613,21 +598,39 @@ static int parse(struct http_conn *c)
                 }
         }
         if (has_all(c))
-                buf_clear(&c->pending);
-        if (buf_len(&c->pending) == 0)
-                buf_reuse(&c->pending, KEPT);
+                in->len = 0;
         return 0;
 }
 
+static int parse_pending(struct http_conn *c)
+{
+        size_t n = buf_len(&c->pending);
+        struct view in = {buf_head(&c->pending), n};
+        int r = parse(c, &in);
+
+        buf_consume(&c->pending, n - in.len);
+        if (in.len == 0)
+                buf_reuse(&c->pending, KEPT);
+        return r;
+}
+
+/* Most of what comes is a request, all of it and nothing else: that need not be kept. */
 int http_conn_input(struct http_conn *c, const void *p, size_t n)
 {
+        struct view in = {p, n};
+        int r = 0;
+
         if (has_all(c))
                 return 0;
         c->moved = true;
-        buf_add(&c->pending, p, n);
+        if (buf_len(&c->pending) == 0)
+                r = parse(c, &in);
+        if (r < 0 || in.len == 0)
+                return r;
+        buf_add(&c->pending, in.p, in.len);
         if (buf_error(&c->pending) < 0)
                 return -ENOMEM;
-        return parse(c);
+        return parse_pending(c);
 }
 
 bool http_conn_is_full(const struct http_conn *c)
@@ -685,6 +688,24 @@ static void add_whole(struct http_conn *c, struct buf *out, unsigned status, con
         else
                 buf_add(out, p, n);
         c->x.over = true;
+}
+
+static void take_body(struct http_conn *c)
+{
+        if (c->body.data)
+                return;
+        c->body = c->desk->body;
+        c->desk->body = (struct buf){0};
+}
+
+static void return_body(struct http_conn *c)
+{
+        buf_reuse(&c->body, WHOLE_MAX);
+        if (!c->body.data)
+                return;
+        buf_fini(&c->desk->body);
+        c->desk->body = c->body;
+        c->body = (struct buf){0};
 }
 
 static void flush_body(struct http_conn *c, struct buf *out)
@@ -810,7 +831,7 @@ static void forget(struct http_conn *c)
 
         if (x->call)
                 rpc_call_leave(x->call);
-        json_reader_rest(x->reader);
+        gateway_fini(x);
         memset(x, 0, sizeof(*x));
         if (buf_len(&c->token) > 0)
                 explicit_bzero(buf_head(&c->token), buf_len(&c->token));
@@ -821,7 +842,7 @@ static void forget(struct http_conn *c)
         buf_reuse(&c->origin, KEPT);
         c->page = PAGE_UNKNOWN;
         c->bad_timeout[0] = '\0';
-        buf_reuse(&c->body, KEPT);
+        return_body(c);
         c->md = (struct rpc_metadata){0};
         c->head_len = c->name_len = 0;
         c->head = (struct head){0};
@@ -865,7 +886,7 @@ int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
         rpc_conn_run(c->rpc);
         /* What is left out of an answer has been made all the same. */
         for (int i = 0; i < REQUESTS_A_TURN && buf_len(out) + c->left_out < max; i++) {
-                if (parse(c) < 0 || c->nomem)
+                if (parse_pending(c) < 0 || c->nomem)
                         return -ENOMEM;
                 if (c->all && !is_to_be_answered(c))
                         c->broken = true;
@@ -877,8 +898,12 @@ int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
                 }
                 if (c->refused && !x->call && !x->begun)
                         answer_refused(c, out);
-                else if (x->call && !x->over)
+                else if (x->call && !x->over) {
+                        take_body(c);
                         answer(c, out, max);
+                        if (buf_len(&c->body) == 0 && buf_error(&c->body) == 0)
+                                return_body(c);
+                }
                 if (!x->over || !(x->came || has_all(c)))
                         break;
                 next(c);
@@ -931,8 +956,7 @@ const char *http_conn_complaint(const struct http_conn *c)
 
 size_t http_conn_held(const struct http_conn *c)
 {
-        return (buf_len(&c->pending) > 0 ? c->pending.cap : 0) +
-               (c->body.cap > KEPT ? c->body.cap : 0);
+        return (buf_len(&c->pending) > 0 ? c->pending.cap : 0) + c->body.cap;
 }
 
 const struct http_request *http_request_of(const struct rpc_call *call)
@@ -964,7 +988,8 @@ struct rpc_conn *http_conn_rpc(struct http_conn *c)
 }
 
 int http_conn_new(struct http_conn **ret, const struct rpc_limits *limits,
-                  const struct http_site *site, rpc_accept_fn accept, void *userdata)
+                  const struct http_site *site, struct http_desk *desk, rpc_accept_fn accept,
+                  void *userdata)
 {
         cleanup_(http_conn_freep) struct http_conn *c = calloc(1, sizeof(*c));
         int r;
@@ -972,6 +997,7 @@ int http_conn_new(struct http_conn **ret, const struct rpc_limits *limits,
         if (!c)
                 return -ENOMEM;
         c->site = site;
+        c->desk = desk;
         c->limits = *limits;
         http_parser_init(&c->parser, HTTP_REQUEST);
         c->parser.data = c;
@@ -982,14 +1008,19 @@ int http_conn_new(struct http_conn **ret, const struct rpc_limits *limits,
         return 0;
 }
 
+void http_desk_fini(struct http_desk *d)
+{
+        d->reader = json_reader_free(d->reader);
+        json_writer_fini(&d->writer);
+        buf_fini(&d->body);
+}
+
 struct http_conn *http_conn_free(struct http_conn *c)
 {
         if (!c)
                 return NULL;
         forget(c);
         rpc_conn_free(c->rpc);
-        json_reader_free(c->reader);
-        json_writer_fini(&c->writer);
         buf_fini(&c->pending);
         buf_fini(&c->body);
         buf_fini(&c->value);

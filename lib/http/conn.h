@@ -11,9 +11,21 @@
 #pragma once
 
 #include "rpc/conn.h"
-#include "wire/pb.h"
+#include "wire/json.h"
 
 struct http_conn;
+
+/* What reads and writes JSON for all connections of one owner. Each takes of it what it needs
+ * while it is inside of a request or of an answer, and makes its own where another has it: so
+ * idle connections keep nothing, and busy ones use the same memory, one after the other. All
+ * zeroes at first. */
+struct http_desk {
+        struct json_reader *reader;
+        struct json_writer writer;
+        struct buf body; /* where an answer is made */
+};
+
+void http_desk_fini(struct http_desk *d);
 
 /* A gRPC method behind a path. */
 struct gateway_method {
@@ -43,10 +55,10 @@ struct http_site {
 };
 
 /* @accept gets the calls of methods, and those of resources, which have call->resource set.
- * @site is borrowed. Return 0 or -ENOMEM. */
+ * @site and @desk are borrowed. Return 0 or -ENOMEM. */
 must_check_ int http_conn_new(struct http_conn **ret, const struct rpc_limits *limits,
-                              const struct http_site *site, rpc_accept_fn accept,
-                              void *userdata);
+                              const struct http_site *site, struct http_desk *desk,
+                              rpc_accept_fn accept, void *userdata);
 struct http_conn *http_conn_free(struct http_conn *c);
 DEFINE_CLEANUP(struct http_conn *, http_conn_free)
 
@@ -74,8 +86,7 @@ bool http_conn_look(struct http_conn *c);
 /* After that, what it did, for a person; NULL: it was idle. */
 const char *http_conn_complaint(const struct http_conn *c);
 
-/* Bytes of memory that it holds besides its call's, and besides the few kilobytes that it keeps
- * for the next request. */
+/* Bytes of memory that it holds besides its call's; 0 while it is idle. */
 size_t http_conn_held(const struct http_conn *c);
 
 /* http_request_of(): the request of a resource's call. http_set_answer() sets its status and

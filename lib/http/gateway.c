@@ -4,6 +4,37 @@
 
 #define ANSWER_EXPECTED 512 /* bytes of most, as JSON */
 
+int gateway_begin(struct exchange *x, struct http_desk *d, size_t max)
+{
+        x->desk = d;
+        if (!d->reader)
+                return json_reader_new(&x->reader, x->method->request, max);
+        x->reader = take_ptr(d->reader);
+        json_reader_begin(x->reader, x->method->request, max);
+        return 0;
+}
+
+static void return_reader(struct exchange *x)
+{
+        struct json_reader *r = x->reader ? take_ptr(x->reader) : NULL;
+
+        if (!r)
+                return;
+        if (x->desk->reader) {
+                json_reader_free(r);
+                return;
+        }
+        json_reader_rest(r);
+        x->desk->reader = r;
+}
+
+static void return_writer(struct exchange *x)
+{
+        x->writing = false;
+        json_writer_fini(&x->desk->writer);
+        x->desk->writer = x->writer;
+}
+
 void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why)
 {
         x->deaf = x->unread = true;
@@ -40,8 +71,7 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
                 refuse(x, r == -E2BIG ? x->too_large : json_reader_why(x->reader));
         if (x->deaf || rpc_call_is_over(x->call, &code, &why)) {
                 x->deaf = true;
-                json_reader_rest(x->reader);
-                x->reader = NULL;
+                return_reader(x);
         }
         rpc_call_half(x->call, x->reader ? json_reader_held(x->reader) : 0);
         return 0;
@@ -53,8 +83,10 @@ int gateway_input_end(struct exchange *x)
                 return 0;
         if (json_reader_end(x->reader) < 0)
                 refuse(x, json_reader_why(x->reader));
+        x->deaf = true;
+        return_reader(x);
         /* Nothing at all is a message that has all its defaults. */
-        else if (!x->got_message && !x->method->client_streams)
+        if (!x->unread && !x->got_message && !x->method->client_streams)
                 return rpc_call_bring(x->call, "", 0);
         return 0;
 }
@@ -65,7 +97,9 @@ static bool begin_message(struct exchange *x, struct buf *json)
                 return false;
         if (buf_len(json) == 0)
                 buf_expect(json, ANSWER_EXPECTED);
-        json_writer_begin(x->writer, x->method->answer);
+        x->writer = x->desk->writer;
+        x->desk->writer = (struct json_writer){0};
+        json_writer_begin(&x->writer, x->method->answer);
         x->writing = true;
         if (x->method->server_streams)
                 buf_add(json, "{\"result\":", 10);
@@ -74,9 +108,9 @@ static bool begin_message(struct exchange *x, struct buf *json)
 
 static void end_message(struct exchange *x, struct buf *json)
 {
-        if (json_writer_end(x->writer, json) < 0)
+        if (json_writer_end(&x->writer, json) < 0)
                 x->malformed = true;
-        x->writing = false;
+        return_writer(x);
         if (x->method->server_streams)
                 buf_add(json, "}\n", 2);
 }
@@ -89,7 +123,7 @@ bool gateway_output(struct exchange *x, struct buf *json, size_t max)
                 return false;
         piece = rpc_call_piece(x->call);
         piece.len = min_of(piece.len, max);
-        if (json_writer_put(x->writer, piece, json) < 0)
+        if (json_writer_put(&x->writer, piece, json) < 0)
                 x->malformed = true;
         rpc_call_taken(x->call, piece.len);
         if (rpc_call_left(x->call) == 0)
@@ -121,4 +155,11 @@ void gateway_error(const struct exchange *x, enum rpc_code code, const char *mes
         buf_printf(json, ",\"message\":");
         add_string(json, message);
         buf_printf(json, ",\"code\":%d}", code);
+}
+
+void gateway_fini(struct exchange *x)
+{
+        return_reader(x);
+        if (x->writing)
+                return_writer(x);
 }

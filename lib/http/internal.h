@@ -30,17 +30,20 @@ struct exchange {
         size_t body; /* bytes that came */
 
         /* gateway.c */
-        struct json_reader *reader; /* both borrowed; NULL: what comes is not looked at */
-        struct json_writer *writer;
-        const char *too_large; /* what is said of a request that is */
-        bool got_message;      /* a message of the request has come */
-        bool unread;           /* what came of it could not be read */
-        bool deaf;             /* what comes of it is not looked at any more */
-        bool writing;          /* a message of the answer has begun */
-        bool malformed;        /* the answer cannot be told in JSON */
+        struct http_desk *desk;     /* borrowed */
+        struct json_reader *reader; /* of that, or its own; NULL: what comes is not looked at */
+        struct json_writer writer;  /* the same, while `writing` */
+        const char *too_large;      /* what is said of a request that is */
+        bool got_message;           /* a message of the request has come */
+        bool unread;                /* what came of it could not be read */
+        bool deaf;                  /* what comes of it is not looked at any more */
+        bool writing;               /* a message of the answer has begun */
+        bool malformed;             /* the answer cannot be told in JSON */
 };
 
-/* gateway.c: the request's body, and its end. Errors end the call; -ENOMEM. */
+/* gateway.c: a request begins that may have @max bytes. Returns 0 or -ENOMEM. */
+must_check_ int gateway_begin(struct exchange *x, struct http_desk *d, size_t max);
+/* Its body, and its end. Errors end the call; -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
 /* Ends the call. What came of it is not taken for a request. */
@@ -51,3 +54,5 @@ bool gateway_output(struct exchange *x, struct buf *json, size_t max);
 /* The error that is sent instead of an answer, or after a part of it. */
 void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,
                    struct buf *json);
+/* Gives back what it has of the desk. */
+void gateway_fini(struct exchange *x);

@@ -90,6 +90,7 @@ static void run(struct view in)
 {
         static const struct rpc_limits limits = {.message_max = MAX, .too_large = "too large"};
         static const struct http_site site = {.method_of = method_of, .has = has};
+        struct http_desk desk = {0};
         cleanup_(buf_fini) struct buf out = {0};
         struct http_conn *c;
         struct view step;
@@ -97,7 +98,7 @@ static void run(struct view in)
 
         waiting = NULL;
         n_calls = 0;
-        if (http_conn_new(&c, &limits, &site, accept_call, NULL) < 0)
+        if (http_conn_new(&c, &limits, &site, &desk, accept_call, NULL) < 0)
                 return;
         while (r == 0 && step_next(&in, &step)) {
                 uint8_t what = take_u8(&step);
@@ -120,6 +121,7 @@ static void run(struct view in)
                 (void) http_conn_is_full(c);
         }
         http_conn_free(c);
+        http_desk_fini(&desk);
         HOLDS(n_calls == 0);
 }
 

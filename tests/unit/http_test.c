@@ -170,6 +170,7 @@ static bool has(const char *path)
 }
 
 static struct http_site site = {.method_of = method_of, .has = has};
+static struct http_desk desk; /* all connections' */
 static struct rpc_limits limits = {.message_max = 1024, .too_large = "too large"};
 
 static struct http_conn *begin(void)
@@ -177,7 +178,7 @@ static struct http_conn *begin(void)
         struct http_conn *c;
 
         memset(&seen, 0, sizeof(seen));
-        CHECK_EQ(http_conn_new(&c, &limits, &site, accept_call, NULL), 0);
+        CHECK_EQ(http_conn_new(&c, &limits, &site, &desk, accept_call, NULL), 0);
         return c;
 }
 
@@ -1000,7 +1001,7 @@ static void holds(const char *path, bool whole)
         struct http_conn *made;
 
         memset(&seen, 0, sizeof(seen));
-        CHECK_EQ(http_conn_new(&made, &roomy, &site, accept_call, NULL), 0);
+        CHECK_EQ(http_conn_new(&made, &roomy, &site, &desk, accept_call, NULL), 0);
         c = made;
         buf_printf(&b, CHUNKED("%s") "100000\r\n", path);
         buf_printf(&b, "{\"key\":\"%0400000d", 0);
@@ -1025,6 +1026,35 @@ TEST(half_a_message_counts)
         holds("/v3/stream", false);
         holds("/v3/put", true);
         holds("/v3/stream", true);
+}
+
+/* Each may be in the middle of something while another begins and ends. */
+TEST(connections_share_what_reads_and_writes_json)
+{
+        const char *request = POST("/v3/put", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29");
+        size_t len = strlen(request);
+
+        for (size_t cut = 1; cut < len; cut++) {
+                cleanup_(http_conn_freep) struct http_conn *a = begin(), *b = begin(),
+                                                           *wrong = begin();
+                cleanup_(buf_fini) struct buf of_a = {0}, of_b = {0}, of_wrong = {0};
+
+                CHECK_EQ(http_conn_input(a, request, cut), 0);
+                CHECK(drain(a, &of_a, 65536));
+                talk(POST("/v3/put", "{\"key\"", "6"),
+                     "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+                     "Content-Length: 62\r\n\r\n{\"error\":\"unexpected EOF\","
+                     "\"message\":\"unexpected EOF\",\"code\":3}",
+                     false);
+                CHECK_EQ(http_conn_input(wrong, request, len - 3), 0);
+                CHECK_EQ(http_conn_input(b, request, len), 0);
+                CHECK_EQ(http_conn_input(a, request + cut, len - cut), 0);
+                CHECK(drain(b, &of_b, 65536) && drain(a, &of_a, 65536));
+                CHECK_STR(text_of(&of_a), OK_HEAD("85") ANSWER);
+                CHECK_STR(text_of(&of_b), OK_HEAD("85") ANSWER);
+                CHECK(http_conn_held(a) == 0 && http_conn_held(b) == 0);
+                wrong = http_conn_free(wrong);
+        }
 }
 
 TEST(who_asks_first_is_told_to_go_on)
