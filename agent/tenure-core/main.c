@@ -98,10 +98,11 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
                 return;
         p->turn_log_at = boot_add(now, LONG_TURN_EVERY);
         log_warning("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
-                    " of them with %s%s%s%s; this happened %" PRIu64
-                    " time(s) since it was last logged.",
+                    " of them with %s%s%s%s; it had a processor for %" PRId64
+                    " of them; this happened %" PRIu64 " time(s) since it was last logged.",
                     t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
-                    *t->who ? " (" : "", t->who, *t->who ? ")" : "", p->long_turns);
+                    *t->who ? " (" : "", t->who, *t->who ? ")" : "", t->ran / NSEC_PER_MSEC,
+                    p->long_turns);
         p->long_turns = 0;
 }
 

@@ -241,8 +241,9 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
                 return;
         a->turn_log_at = boot_add(now, LONG_TURN_EVERY);
         log_info("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
-                 " of them with %s.",
-                 t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what);
+                 " of them with %s; it had a processor for %" PRId64 " of them.",
+                 t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
+                 t->ran / NSEC_PER_MSEC);
 }
 
 static void on_sigint(struct loop_signal *s)

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* What those who share may take of a turn, before the hooks and after them: with both used up,
@@ -12,6 +13,7 @@
 #define TIMERS NSEC_PER_MSEC /* what those that are due may take of a turn */
 #define NEWS_MAX 128         /* at once */
 #define MINUTE (60 * NSEC_PER_SEC)
+#define RAN_EVERY (5 * NSEC_PER_MSEC)
 #define DISPATCH_TURNS 16 /* of one loop_dispatch() at most: the loop around it has others */
 
 /* A timer's clock that goes so much faster or slower than when it was armed: armed again. */
@@ -54,6 +56,8 @@ struct loop {
         struct boot_time minute_at;
         nsec_t longest, longest_before; /* turn of this minute, of the one before */
         struct histogram turns;
+        struct boot_time ran_at; /* for how long this thread had run then, before this turn */
+        nsec_t ran;
         nsec_t watch_least;
         void (*watch_fn)(const struct loop_turn *t, void *arg);
         void *watch_arg;
@@ -203,8 +207,24 @@ const struct boot_time *loop_clock(const struct loop *l)
         return &l->lap_at;
 }
 
+/* For how long this thread has run. */
+static nsec_t thread_ran(void)
+{
+        struct rusage u;
+
+        if (getrusage(RUSAGE_THREAD, &u) < 0)
+                return 0;
+        return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * NSEC_PER_SEC +
+               (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * NSEC_PER_USEC;
+}
+
 static void turn_begins(struct loop *l, struct boot_time now)
 {
+        /* Not in each turn: it is a system call. */
+        if (l->watch_fn && boot_diff(now, l->ran_at) >= RAN_EVERY) {
+                l->ran_at = now;
+                l->ran = thread_ran();
+        }
         l->turn = (struct loop_turn){.what = "nothing"};
         l->turn_at = l->lap_at = now;
         if (boot_diff(l->turn_at, l->minute_at) >= MINUTE) {
@@ -220,13 +240,17 @@ static void turn_ends(struct loop *l)
         l->turn.took = boot_diff(loop_lap(l, "the loop itself", NULL), l->turn_at);
         l->longest = max_of(l->longest, l->turn.took);
         histogram_add_nsec(&l->turns, &histogram_way, l->turn.took);
-        if (l->watch_fn && l->turn.took >= l->watch_least)
-                l->watch_fn(&l->turn, l->watch_arg);
+        if (!l->watch_fn || l->turn.took < l->watch_least)
+                return;
+        l->turn.ran = min_of(thread_ran() - l->ran, l->turn.took);
+        l->watch_fn(&l->turn, l->watch_arg);
 }
 
 void loop_watch_turns(struct loop *l, nsec_t least,
                       void (*fn)(const struct loop_turn *t, void *arg), void *arg)
 {
+        l->ran_at = boot_now();
+        l->ran = thread_ran();
         l->watch_least = least;
         l->watch_fn = fn;
         l->watch_arg = arg;

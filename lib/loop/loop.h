@@ -61,7 +61,8 @@ uint8_t *loop_room(struct loop *l);
 /* The longest turn: how long, and which piece of it was the longest. */
 struct loop_turn {
         nsec_t took;
-        nsec_t piece;     /* of that, the longest piece */
+        nsec_t ran;       /* of that, for how long we had a processor, at the most... */
+        nsec_t piece;     /* ...and the longest piece */
         const char *what; /* what ran in it, for a person */
         char who[80];     /* for whom; may be "" */
 };

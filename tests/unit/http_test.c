@@ -1,6 +1,6 @@
 /* HTTP/1.1 in pieces of any size, and what it is answered with. */
-#include "http/conn.h"
 #include "http/accept.h"
+#include "http/conn.h"
 #include "http/framing.h"
 #include "http/host.h"
 #include "test.h"

@@ -194,6 +194,14 @@ TEST(input_that_cannot_wait_is_served_in_each_turn)
 
 static struct loop_turn reported;
 
+static nsec_t thread_time(void)
+{
+        struct timespec t;
+
+        CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t), 0);
+        return t.tv_sec * NSEC_PER_SEC + t.tv_nsec;
+}
+
 static void on_long(const struct loop_turn *t, void *arg)
 {
         (void) arg;
@@ -219,6 +227,44 @@ TEST(a_long_turn_is_reported_with_its_cause)
         CHECK_STR(reported.what, "the culprit");
         CHECK_STR(reported.who, "somebody");
         end();
+}
+
+static void blocked(struct loop_later *d)
+{
+        (void) d;
+        (void) poll(NULL, 0, 40); /* as where others have the processor */
+        loop_stop(w.loop);
+}
+
+static void on_processor(struct loop_later *d)
+{
+        nsec_t from = thread_time();
+
+        (void) d;
+        while (thread_time() - from < 20 * NSEC_PER_MSEC)
+                ;
+        loop_stop(w.loop);
+}
+
+/* What takes long may be nobody's fault here: it says for how long it had a processor. */
+TEST(a_long_turn_says_how_much_of_it_ran)
+{
+        static void (*const fns[])(struct loop_later * d) = {blocked, on_processor};
+
+        for (size_t i = 0; i < ARRAY_SIZE(fns); i++) {
+                memset(&reported, 0, sizeof(reported));
+                begin();
+                loop_watch_turns(w.loop, 20 * NSEC_PER_MSEC, on_long, NULL);
+                loop_share(&w.later[0], w.loop, fns[i]);
+                loop_run(w.loop);
+                if (fns[i] == blocked)
+                        CHECK(reported.took >= 40 * NSEC_PER_MSEC &&
+                              reported.ran < 20 * NSEC_PER_MSEC);
+                else
+                        CHECK(reported.ran >= 19 * NSEC_PER_MSEC &&
+                              reported.ran <= reported.took);
+                end();
+        }
 }
 
 static void got_bytes(struct stream *s, struct view data)
