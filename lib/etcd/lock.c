@@ -358,8 +358,11 @@ static void confirmed(struct request *q)
 {
         struct waiter *w = q->data;
         enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
+        struct status st = may_look(q->api, &q->who, &w->place.queue->span);
 
-        if (turn == LOCK_HOLDS)
+        if (st.code != RPC_OK) /* who may not any more is not told that it is theirs */
+                request_fail(q, st);
+        else if (turn == LOCK_HOLDS)
                 answer_held(w);
         else if (turn == LOCK_GONE)
                 request_fail(q, status_session_gone);

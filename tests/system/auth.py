@@ -6,12 +6,14 @@ Random users with random roles make random calls; whether they may is compared. 
 purpose, the case says so and is tenure-core's alone.
 """
 import random
+import time
 
 from calls import LEASES, a_delete, a_put, a_range, a_txn, key
-from pair import (ENGINES, KV, LEASE, Stream, args, both, create, finish, next_same, pb, report,
+from pair import (ENGINES, KV, LEASE, WAIT, Stream, args, both, create, finish, next_same, pb, report,
                   watch)
 
 AUTH, MAINT, CLUSTER = "/etcdserverpb.Auth/", "/etcdserverpb.Maintenance/", "/etcdserverpb.Cluster/"
+LOCK = "/v3lockpb.Lock/"
 DENIED = "PERMISSION_DENIED: etcdserver: permission denied"
 NOBODY = "INVALID_ARGUMENT: etcdserver: user name is empty"
 BAD_TOKEN = "UNAUTHENTICATED: etcdserver: invalid auth token"
@@ -253,6 +255,11 @@ def taken_away():
     mine("a login in another's name", KV + "Range", pb.RangeRequest(key=b"r5"), pb.RangeResponse, BAD_TOKEN)
 
 
+def has_key(engine, k):
+    r = engine.call(KV + "Range", pb.RangeRequest(key=k), pb.RangeResponse)
+    return not isinstance(r, str) and r.count > 0
+
+
 def sent_away():
     """A stream of renewals outlives the login that it began with, and not its user."""
     log_in("root logs in", "root", "secret")
@@ -271,11 +278,27 @@ def sent_away():
     auth("kim's password is another", "UserChangePassword", name="kim", password="new")
     got = renewed()
     report(got == 600, "A17: her renewals go on", f"{got}")
+    for role in ("reader", "writer"):
+        auth(f"kim is a {role}", "UserGrantRole", user="kim", role=role)
+    both(None, LEASE + "LeaseGrant", pb.LeaseGrantRequest(ID=602, TTL=600), pb.LeaseGrantResponse)
+    both("root locks", LOCK + "Lock", pb.LockRequest(name=b"rlock", lease=602), pb.LockResponse)
+    log_in("kim logs in again", "kim", "new")
+    waits = {n: e.future(LOCK + "Lock", pb.LockRequest(name=b"rlock", lease=601), pb.LockResponse, 30) for n, e in ENGINES.items()}
+    log_in("root logs in", "root", "secret")
+    end = time.monotonic() + WAIT
+    while not all(has_key(e, b"rlock/%x" % 601) for e in ENGINES.values()) and time.monotonic() < end:
+        pass
+    report(time.monotonic() < end, "kim waits for the lock")
     auth("kim is deleted", "UserDelete", name="kim")
+    both("root unlocks", LOCK + "Unlock", pb.UnlockRequest(key=b"rlock/%x" % 602), pb.UnlockResponse)
+    for n, w in waits.items():
+        e = w.exception(WAIT)
+        report(e, f"{n}: who is no user any more is not told that the lock is hers", "" if e else f"{w.result()}")
     got = renewed()
     report(got == DENIED, "and end with her", f"{got}")
     s.close()
-    both(None, LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=601), pb.LeaseRevokeResponse)
+    for lease in (601, 602):
+        both(None, LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
 
 
 def like_etcd(m):
