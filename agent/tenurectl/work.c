@@ -480,17 +480,12 @@ static int read_name(struct working *w, const char *given)
         return 0;
 }
 
-static int begin(struct working *w, const struct work_options *o)
+static int begin(struct working *w, const struct work_options *o,
+                 const struct work_names *names)
 {
-        struct work_names names = {0};
-        struct tenure_work_options join = {0};
-        int r = work_names_parse(&names, o->tasks);
+        struct tenure_work_options join = {.tasks = names->names, .n_tasks = names->n};
+        int r = read_weight(o->weight, &join.weight);
 
-        if (r < 0)
-                return r;
-        join.tasks = names.names;
-        join.n_tasks = names.n;
-        r = read_weight(o->weight, &join.weight);
         if (r == 0)
                 r = read_time("--ttl", o->ttl, TTL, &w->ttl);
         if (r == 0)
@@ -506,7 +501,6 @@ static int begin(struct working *w, const struct work_options *o)
                 if (r < 0)
                         fprintf(stderr, "tenurectl: %s.\n", tenure_error(w->t));
         }
-        work_names_fini(&names);
         return r;
 }
 
@@ -527,14 +521,19 @@ static int listen_to_signals(struct working *w)
 
 static int work(struct working *w, const struct work_options *o)
 {
+        struct work_names names = {0};
         struct job *j, *next;
-        int r = listen_to_signals(w);
+        /* The list may be a FIFO: who waits for it is ended by a signal as ever. */
+        int r = work_names_parse(&names, o->tasks);
 
+        if (r == 0)
+                r = listen_to_signals(w);
         keeper_begin_many();
         if (r == 0)
                 r = open_page(w);
         if (r == 0)
-                r = begin(w, o);
+                r = begin(w, o, &names);
+        work_names_fini(&names);
         while (r == 0 && !(w->left && !boot_before(boot_now(), w->leave_by)))
                 r = turn(w);
         /* With the sockets the keepers end, and all that they keep. */

@@ -1,5 +1,6 @@
-/* What carries a TLS connection: a socket, as of SSL_set_fd(3), but one whose other side may be gone
- * without SIGPIPE, which OpenSSL leaves to the program. A library must not end its caller. */
+/* What carries a TLS connection: a socket, as of SSL_set_fd(3), but one whose other side may be
+ * gone without SIGPIPE, which OpenSSL leaves to the program. A library must not end its caller.
+ */
 #pragma once
 
 #include "base/base.h"

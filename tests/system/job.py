@@ -174,6 +174,13 @@ for s in (*PASSED_ON, KILL):
     unlock()
     until(lambda: requests() == 0)
 
+# ---- while it waits for its list of tasks ----
+for s in TERM, signal.SIGINT:
+    j = Job("work", "g", "--tasks=@NEVER", "--", "true")
+    until(lambda: "partner" in open(f"/proc/{j.p.pid}/wchan").read())  # in open(2)
+    j.send(s)
+    j.ends(f"a list of tasks that does not come, {s.name}: ends by it", -s, lock="/tenure/default/work/g/tasks")
+
 # ---- nobody reads what it says ----
 def broken():
     r, w = os.pipe()
