@@ -3,9 +3,9 @@
  * says so, or does without, and the tie can be used and freed. The list is made of
  * libtenure.sym, so that a function that is added there and not here does not build.
  */
-#include "tenure_symbols.h"
 #include "nomem.h"
 #include "tenure/tenure.h"
+#include "tenure_symbols.h"
 #include "test.h"
 
 /* What a function is called with, and what it has made. */
@@ -27,11 +27,11 @@ static const struct tenure_work_options tasks = {.n_tasks = 3};
 static const struct tenure_service web = {.name = "web", .port = 80, .tags = "a=b"};
 
 /* What a function returns, where that is a number that may be negative, and 0 otherwise. */
-#define RETURNS(function, expression)                     \
-        static int call_##function(struct use *u)         \
-        {                                                 \
-                (void) u;                                 \
-                return expression;                        \
+#define RETURNS(function, expression)             \
+        static int call_##function(struct use *u) \
+        {                                         \
+                (void) u;                         \
+                return expression;                \
         }
 #define ENDS(function, expression) RETURNS(function, ((void) (expression), 0))
 
