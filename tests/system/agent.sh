@@ -320,7 +320,7 @@ agent; until_ok 5 ctl status
 printf '[Steadiness]\nFlapLimit=2\nFlapWindow=1min\nFlapRest=1h\n' >>"$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q "FlapLimit= has changed" "$DIR/agent.log"
 lose() { local l; l=$(lease); etcdctl --endpoints "127.0.0.1:$c" lease revoke "$l" >/dev/null; }
 L=$(lease); lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status --json=short | jq '.State == \"held\" and .LeaseId != \"$L\"' | grep -q true" && ok "it loses its place, and joins again" || not_ok "it loses its place"
-lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed: 3[56].. s more, because it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
+lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed: for 3[56].. s more, because it flapped'" && ok "and again: it stays out" || not_ok "it stays out" "$(ctl status)"
 has "the log says so" "$(cat "$DIR/agent.log")" "2 times by now, so it stays out for 3600 s"
 kill -USR1 $AGENT; wait $AGENT; agent
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Suppressed" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
