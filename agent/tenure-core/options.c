@@ -57,7 +57,7 @@ const struct conf_option options_table[] = {
         {"Clients", "ListenClientHTTPURLs", "listen-client-http-urls", CONF_LIST, FIELD(listen_client_http_urls), "", "more URLs to listen on for clients, which are not advertised; etcd serves HTTP there", 0, 0, false, NULL},
         {"Clients", "ListenMetricsURLs", "listen-metrics-urls", CONF_LIST, FIELD(listen_metrics_urls), "", "URLs to listen on for monitoring: /metrics, /health, /livez and /readyz, and nothing else", 0, 0, false, NULL},
         {"Clients", "AdvertiseClientURLs", "advertise-client-urls", CONF_LIST, FIELD(advertise_client_urls), "", "URLs that are advertised to clients [the listen URLs]", 0, 0, false, NULL},
-        {"Clients", "HostWhitelist", "host-whitelist", CONF_LIST, FIELD(host_whitelist), "*", "the names by which clients may ask for something over HTTP without TLS, against DNS rebinding; *: any", 0, 0, false, NULL},
+        {"Clients", "HostWhitelist", "host-whitelist", CONF_LIST, FIELD(host_whitelist), "*", "host names that requests over HTTP without TLS may be for, as a protection against DNS rebinding; *: any", 0, 0, false, NULL},
         {"Clients", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "certificate for clients (PEM)", 0, 0, false, NULL},
         {"Clients", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name is a credential of the unit", 0, 0, false, NULL},
         {"Clients", "TrustedCAFile", "trusted-ca-file", CONF_STRING, FIELD(trusted_ca_file), NULL, "CAs that sign clients' certificates (PEM)", 0, 0, false, NULL},

@@ -46,7 +46,7 @@ must_check_ int gateway_begin(struct exchange *x, struct http_desk *d, size_t ma
 /* Its body, and its end. Errors end the call; -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
-/* Ends the call. What came of it is not taken for a request. */
+/* Ends the call. The part of the request that has arrived is not treated as a request. */
 void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why);
 /* Appends about @max bytes of the part of the answer that has been made, as JSON. Returns false
  * when there are none. */

@@ -27,7 +27,7 @@ enum state_outcome permit_user(const struct state *s, const struct cmd_user *who
 /* A user with the role root. */
 enum state_outcome permit_root(const struct state *s, const struct cmd_user *who);
 
-/* The same, whatever became of the login; and nobody, where who they are is not known. */
+/* The same, even if the login has ended; a client whose user is not known passes, too. */
 enum state_outcome permit_name(const struct state *s, const struct cmd_user *who);
 
 /* All of the range, by one role or by several together. */
