@@ -52,9 +52,9 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 /* Prints a line on standard error, but drops it rather than wait for a reader. */
 void keeper_say(const char *fmt, ...) printf_(1, 2);
 
-/* Ignores SIGPIPE in the caller of the functions below and in its keepers: a standard error that
- * nobody reads must not end them, for then the command would be killed. The command itself gets
- * SIGPIPE as it was. */
+/* Ignores SIGPIPE in the caller of the functions below and in its keepers: a standard error
+ * that nobody reads must not end them, for then the command would be killed. The command itself
+ * gets SIGPIPE as it was. */
 void keeper_ignore_pipe(void);
 
 /* Runs the command, and returns when nothing of it is left. Returns 0, or a negative errno: the

@@ -115,8 +115,8 @@ extern const struct member_events agent_events;
 void agent_tell_status(struct agent *a);
 void agent_brake(struct stability *s);
 
-/* leave.c: leaves, and stays out, for this boot or over boots; joins again. False when it is
- * about to exit. */
+/* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, also
+ * after it; agent_join() joins again. False: the agent is about to exit. */
 bool agent_leave(struct agent *a, enum maintenance m);
 bool agent_join(struct agent *a);
 void agent_exit(struct agent *a); /* leaves, and ends; asked twice: at once */

@@ -113,8 +113,9 @@ void agent_tell_status(struct agent *a)
         case SESSION_LEFT:
                 if (a->maintenance != MAINTENANCE_NONE && !(a->leaving.causes & LEAVING_EXIT))
                         notify_status("Staying out%s; tenurectl join ends that.",
-                                      a->maintenance == MAINTENANCE_PERSISTENT ? ", over boots"
-                                                                               : "");
+                                      a->maintenance == MAINTENANCE_PERSISTENT
+                                              ? ", also after the next boot"
+                                              : "");
                 else
                         notify_status("Left.");
                 break;

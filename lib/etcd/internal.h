@@ -23,9 +23,9 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) keepalives, spare_keepalives; /* streams; memory to use again */
         size_t n_spare_keepalives;
-        struct line slows;                 /* calls that take many slices */
-        size_t n_slow_keepers;             /* those of them that hold much for long */
-        struct boot_time sweep_at;         /* what they have left */
+        struct line slows;              /* calls that take many slices */
+        size_t n_slow_keepers;          /* those of them that hold much for long */
+        struct boot_time sweep_at;      /* what they have left */
         struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;       /* when they are looked at next */
         struct line costly;             /* writes that wait until fewer of their kind... */

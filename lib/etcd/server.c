@@ -499,8 +499,8 @@ static int speak_http1(struct conn *c)
                               port->probes ? &probe_site
                               : port->tls  ? &secure_site
                                            : &c->server->site,
-                              &c->server->desk,
-                              port->probes ? api_accept_probe : api_accept, c->server->api);
+                              &c->server->desk, port->probes ? api_accept_probe : api_accept,
+                              c->server->api);
 
         if (r < 0)
                 return r;

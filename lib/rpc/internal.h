@@ -6,8 +6,9 @@
 
 #include "rpc/conn.h"
 
-#define FRAME_HEADER 5            /* compressed flag, length */
-#define SPARE_KEPT ((size_t) 256) /* bytes of a call's buffers kept for the next: a small call */
+#define FRAME_HEADER 5 /* compressed flag, length */
+#define SPARE_KEPT \
+        ((size_t) 256) /* bytes of a call's buffers kept for the next: a small call */
 /* How much a client may send of each call before we open the window further; a longer message
  * waits for room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)

@@ -474,8 +474,8 @@ static void on_unlocked(struct tenure_call *c, void *arg)
 }
 
 /* Deletes only our own key, and not a later one of the same name. With @done NULL nobody waits
- * for the outcome, and the key stays if another program of this host has written it since: it may
- * be that program's turn. */
+ * for the outcome, and the key stays if another program of this host has written it since: it
+ * may be that program's turn. */
 static void delete_key(struct tenure_lock *l, call_done_fn done)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;

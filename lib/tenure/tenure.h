@@ -16,8 +16,8 @@
  * tenure_error() then describes the failure in one sentence. Only one thread at a time may use
  * a tie and what belongs to it; separate ties are independent of each other. Pointers to const
  * are borrowed; each function says how long they remain valid. Structures that the library
- * returns may grow at their end in later versions, so do not depend on their size. In those
- * that you pass in, set the members that you do not use to 0.
+ * returns may grow at their end in later versions, so do not depend on their size. Those that
+ * you pass in never grow; set the members that you do not use to 0.
  *
  * Keys and values are bytes, and lengths count bytes. Unless a name says otherwise, durations
  * are in milliseconds and instants in microseconds of CLOCK_BOOTTIME. See libtenure(3).

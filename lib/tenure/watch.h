@@ -21,8 +21,8 @@ struct tenure_watch {
         bool made;     /* the core has confirmed that it is on this stream */
         bool refused;  /* once, because of a login that may have ended */
         int64_t whole; /* everything up to this revision has been reported */
-        int64_t last;  /* the revision of the last change on this stream or, before the first one,
-                          the revision from which they are to come */
+        int64_t last;  /* the revision of the last change on this stream or, before the first
+                          one,  the revision from which they are to come */
         /* The revision of which more may come in another message: its number, how many of its
          * changes have been reported, and a hash of their keys, in order to continue after
          * them. */
@@ -59,9 +59,9 @@ void watch_set_fresh(struct tenure_watch *w, bool fresh);
 
 /* ---- watch_report.c ---- */
 
-/* Reports those events of @p that were not reported yet. Returns 0; -EBADMSG if an event makes no
- * sense; or -ENOMEM. After an error, what follows the last event in the queue must be fetched
- * again. */
+/* Reports those events of @p that were not reported yet. Returns 0; -EBADMSG if an event makes
+ * no sense; or -ENOMEM. After an error, what follows the last event in the queue must be
+ * fetched again. */
 must_check_ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p);
 /* Reports the end of the watch, once. */
 void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *why);
