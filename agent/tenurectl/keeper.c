@@ -20,6 +20,11 @@
  */
 #define KILL_AGAIN (20 * NSEC_PER_MSEC)
 #define KILL_LOG_AFTER NSEC_PER_SEC
+/* ... after twice as long each time: a thousand keepers are not to keep those from the
+ * processors who have been killed. Those that may fork meanwhile, without a control group, are
+ * followed. */
+#define KILL_AGAIN_MOST NSEC_PER_SEC
+#define FOLLOW_AGAIN_MOST (160 * NSEC_PER_MSEC)
 /* A text that is written while we read it is whole a moment later. */
 #define LOOK_AGAIN 50
 #define EXIT_NO_KEEPER 125
@@ -41,6 +46,7 @@ struct keeper {
         struct boot_time end_by;     /* for tenurectl's sake; 0: not */
         bool killing;                /* whatever is left */
         struct boot_time killing_at; /* since when; 0: not yet */
+        nsec_t again;
         bool late_logged;
         struct keeper_end end;
 };
@@ -138,8 +144,11 @@ void keeper_say(const char *fmt, ...)
 
 static void kill_all(struct keeper *k, struct boot_time now)
 {
-        size_t n = offspring_signal(&k->offspring, SIGKILL);
+        nsec_t most = k->offspring.group < 0 ? FOLLOW_AGAIN_MOST : KILL_AGAIN_MOST;
+        bool at_once = k->killing_at.ns == 0 && offspring_kill_group(&k->offspring);
+        size_t n = at_once ? 0 : offspring_signal(&k->offspring, SIGKILL);
 
+        k->again = min_of(max_of(2 * k->again, KILL_AGAIN), most);
         if (k->killing_at.ns == 0)
                 k->killing_at = now;
         if (k->late_logged || n == 0 || boot_diff(now, k->killing_at) < KILL_LOG_AFTER)
@@ -175,7 +184,7 @@ static void decide(struct keeper *k, struct boot_time now)
 
 static void arm(const struct keeper *k, struct boot_time now)
 {
-        struct boot_time when = k->killing  ? boot_add(now, KILL_AGAIN)
+        struct boot_time when = k->killing  ? boot_add(now, k->again)
                                 : k->ending ? kill_at(&k->tenancy)
                                             : term_at(&k->tenancy);
 

@@ -9,6 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Of a command that forks without end, so many at a time. */
+#define WALK_MOST 8192
+
 struct process {
         pid_t pid, parent;
         unsigned long long began; /* a pid that is used again is another process */
@@ -120,24 +123,35 @@ static bool read_process(pid_t pid, struct process *ret)
                              &ret->parent, &ret->began) == 2;
 }
 
-static size_t read_all(struct process **ret)
+struct found {
+        struct process *all;
+        size_t n, cap;
+};
+
+static bool add(struct found *f, pid_t pid)
+{
+        if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) < 0 ||
+            !read_process(pid, &f->all[f->n]))
+                return false;
+        f->n++;
+        return true;
+}
+
+/* ---- everybody's ---- */
+
+static void read_all(struct found *f)
 {
         DIR *d = opendir("/proc");
-        struct process *all = NULL;
-        size_t n = 0, cap = 0;
         struct dirent *e;
 
         while (d && (e = readdir(d))) {
                 pid_t pid = (pid_t) strtol(e->d_name, NULL, 10);
 
-                if (pid <= 0 || array_reserve(&all, &cap, n + 1, sizeof(*all)) < 0)
-                        continue;
-                n += read_process(pid, &all[n]);
+                if (pid > 0)
+                        add(f, pid);
         }
         if (d)
                 closedir(d);
-        *ret = all;
-        return n;
 }
 
 static int by_pid(const void *a, const void *b)
@@ -168,6 +182,83 @@ static void mark(struct process *all, size_t n)
         }
 }
 
+/* All processes of the host, of which those are left that are ours. */
+static void scan(struct found *f)
+{
+        size_t n = 0;
+
+        read_all(f);
+        mark(f->all, f->n);
+        for (size_t i = 0; i < f->n; i++)
+                if (f->all[i].ours)
+                        f->all[n++] = f->all[i];
+        f->n = n;
+}
+
+/* ---- ours alone ---- */
+
+/* What the kernel lists as the children of one thread; of a thread that is gone, none. Returns
+ * false where it lists none (CONFIG_PROC_CHILDREN). */
+static bool add_children(struct found *f, pid_t pid, const char *tid)
+{
+        cleanup_(freep) char *line = NULL;
+        char path[64], *p, *end;
+        size_t size = 0;
+        FILE *in;
+
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int) pid, tid);
+        in = fopen(path, "re");
+        if (!in)
+                return errno != ENOENT || pid != getpid();
+        if (getline(&line, &size, in) > 0)
+                for (p = line; f->n < WALK_MOST; p = end) {
+                        pid_t child = (pid_t) strtol(p, &end, 10);
+
+                        if (end == p)
+                                break;
+                        add(f, child);
+                }
+        fclose(in);
+        return true;
+}
+
+static bool walk_one(struct found *f, pid_t pid)
+{
+        char path[40];
+        struct dirent *e;
+        bool listed = true;
+        DIR *d;
+
+        snprintf(path, sizeof(path), "/proc/%d/task", (int) pid);
+        d = opendir(path);
+        while (d && (e = readdir(d)))
+                if (*e->d_name != '.')
+                        listed = add_children(f, pid, e->d_name) && listed;
+        if (d)
+                closedir(d);
+        return d && listed;
+}
+
+/* From parent to child, which costs what ours are, and not what runs on the host: of a thousand
+ * keepers each has to end its command in a fraction of a second. Who ends or forks meanwhile
+ * may be missed. Returns false if it cannot be done. */
+static bool walk(struct found *f)
+{
+        if (!walk_one(f, getpid()))
+                return false;
+        for (size_t i = 0; i < f->n && f->n < WALK_MOST; i++)
+                (void) !walk_one(f, f->all[i].pid);
+        return true;
+}
+
+static void find(struct found *f)
+{
+        if (!walk(f)) {
+                f->n = 0;
+                scan(f);
+        }
+}
+
 static void send_to(const struct process *p, int signo)
 {
         struct process now;
@@ -180,21 +271,46 @@ static void send_to(const struct process *p, int signo)
         close(fd);
 }
 
+static bool has(const struct found *f, const struct process *p)
+{
+        for (size_t i = 0; i < f->n; i++)
+                if (f->all[i].pid == p->pid && f->all[i].began == p->began)
+                        return true;
+        return false;
+}
+
+/* Who was missed since its parent ended meanwhile is a child of ours by now. */
+static void send_to_missed(const struct found *had, int signo)
+{
+        struct found f = {0};
+
+        find(&f);
+        for (size_t i = 0; i < f.n; i++)
+                if (!has(had, &f.all[i]))
+                        send_to(&f.all[i], signo);
+        free(f.all);
+}
+
+bool offspring_kill_group(const struct offspring *o)
+{
+        return put(o, "cgroup.kill", "1");
+}
+
 size_t offspring_signal(const struct offspring *o, int signo)
 {
-        cleanup_(freep) struct process *all = NULL;
-        size_t n, ours = 0;
+        struct found f = {0};
+        size_t n;
 
         if (signo == SIGKILL)
-                put(o, "cgroup.kill", "1");
-        n = read_all(&all);
-        mark(all, n);
-        for (size_t i = 0; i < n; i++)
-                if (all[i].ours) {
-                        send_to(&all[i], signo);
-                        ours++;
-                }
-        return ours;
+                (void) !offspring_kill_group(o);
+        find(&f);
+        for (size_t i = 0; i < f.n; i++)
+                send_to(&f.all[i], signo);
+        if (signo != SIGKILL)
+                send_to_missed(&f, signo);
+        n = f.n;
+        free(f.all);
+        return n;
 }
 
 void offspring_end(struct offspring *o)

@@ -28,8 +28,13 @@ void offspring_adopt(struct offspring *o, pid_t of);
 /* Call it in the first child, before it executes anything. */
 void offspring_enter(const struct offspring *o);
 
-/* Sends a signal to all of them, wherever they are. Returns how many there are. */
+/* Sends a signal to all of them, wherever they are; of processes that fork endlessly outside a
+ * control group, to most. Returns how many there are. */
 size_t offspring_signal(const struct offspring *o, int signo);
+
+/* Kills the processes in the control group, in a time that does not depend on their number.
+ * Returns whether there is a control group. */
+bool offspring_kill_group(const struct offspring *o);
 
 /* Removes the control group, which must be empty. */
 void offspring_end(struct offspring *o);

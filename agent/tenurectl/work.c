@@ -36,6 +36,8 @@
 #define PAUSE (100 * NSEC_PER_MSEC)
 #define PAUSE_MOST (30 * NSEC_PER_SEC)
 #define RUNS_WELL (10 * NSEC_PER_SEC)
+/* What it takes to end a command, beside all the others that end at the same moment. */
+#define END_EACH NSEC_PER_MSEC
 /* How long the core may take to hear that we have left. */
 #define LEAVE_WITHIN (2 * NSEC_PER_SEC)
 
@@ -115,7 +117,8 @@ static void publish(struct working *w)
         struct job *j;
 
         if (t.lease != 0)
-                t.deadline = deadline(w, now);
+                t.deadline = boot_add(deadline(w, now),
+                                      -min_of((nsec_t) w->n_jobs * END_EACH, w->ttl / 4));
         /* Of the same instant it is a little different each time. */
         if (t.lease == w->tenancy.lease &&
             (t.lease == 0 || boot_diff(t.deadline, w->tenancy.deadline) < NSEC_PER_MSEC))

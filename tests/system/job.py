@@ -166,8 +166,9 @@ for s in (*PASSED_ON, KILL):
     os.kill(int(CORE), signal.SIGSTOP)
     open(j.path + ".go", "w").close()
     until(lambda: len(j.left()) == 1)  # nothing but tenurectl
-    j.send(s)
-    r = j.end(5)
+    # One that comes before it has begun to give it back is the one that ended the command.
+    until(lambda: j.send(s) or j.p.poll() is not None, 5)
+    r = j.end(1)
     os.kill(int(CORE), signal.SIGCONT)
     said = s == KILL or "could not be given back" in j.out()
     case(f"giving back, {s.name}: it waits no longer, and says what it leaves behind", r == (-KILL if s == KILL else 0) and said, f"{r}: {j.out()!r}")
@@ -204,6 +205,28 @@ case("nobody reads what work says of commands that end: they are run again", unt
 j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 os.close(w)
+
+
+# ---- many at a time ----
+N, TTL = 300, 4
+j = Job("work", "many", f"--tasks={N}", f"--ttl={TTL}s", "--", "sh", "-c", "trap '' TERM; echo run; exec sleep 1000")
+case(f"{N} tasks run", until(lambda: j.out().count("run") == N, 60), j.out().count("run"))
+all_of_it = select.poll()
+fds = [os.pidfd_open(p) for p in j.left() if open(f"/proc/{p}/comm").read() == "sleep\n"]
+for fd in fds:
+    all_of_it.register(fd, select.POLLIN)
+os.kill(int(CORE), signal.SIGSTOP)
+stopped, alive = time.monotonic(), len(fds)
+while alive and time.monotonic() < stopped + 60:
+    for fd, _ in all_of_it.poll(1000):
+        all_of_it.unregister(fd)
+        os.close(fd)
+        alive -= 1
+took = time.monotonic() - stopped
+os.kill(int(CORE), signal.SIGCONT)
+case("no renewal is acknowledged any more, and they ignore SIGTERM: all have ended by the deadline", len(fds) == N and took < TTL, f"{len(fds)} of {N}, {took:.2f} s")
+j.send(TERM)
+j.ends("and tenurectl by SIGTERM", 0, lock="/tenure/default/work/many/tasks")
 
 
 # ---- what is closed ----
