@@ -43,7 +43,8 @@ static int take_name(struct tenure_call *c, const ProtobufCBinaryData *name)
                           calls_endpoint_name(c->calls, c->endpoint));
                 return -EOPNOTSUPP;
         }
-        if (name->len == 0 || c->name)
+        /* What is no string in C would pass for another lease's. */
+        if (name->len == 0 || c->name || memchr(name->data, '\0', name->len))
                 return 0;
         copy = strndup((const char *) name->data, name->len);
         if (!copy)

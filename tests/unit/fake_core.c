@@ -177,7 +177,8 @@ static void time_to_live(struct rpc_call *call)
         p.keys = keys;
         p.n_keys = 2;
         if (fake.lease_name)
-                p.name = pb_bytes(fake.lease_name, strlen(fake.lease_name));
+                p.name = pb_bytes(fake.lease_name,
+                                  strlen(fake.lease_name) + fake.lease_name_more);
         answer(call, &p.base);
 }
 

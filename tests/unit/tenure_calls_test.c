@@ -258,6 +258,13 @@ TEST(an_answer_by_name_repeats_the_name)
         CHECK_EQ(fake_result(t, c), 0);
         CHECK_STR(tenure_call_lease_name(c), "name");
         tenure_call_free(c);
+        /* The core's names are bytes; the beginning of one is the name of another lease. */
+        fake.lease_name = "name\0s";
+        fake.lease_name_more = 2;
+        CHECK_EQ(tenure_lease_time_to_live(t, 5, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        CHECK_STR(tenure_call_lease_name(c), "");
+        tenure_call_free(c);
         tenure_free(t);
         fake_end();
 }
