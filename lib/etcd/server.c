@@ -229,7 +229,7 @@ static void count_tx(struct conn *c, size_t now)
         c->tx = now;
 }
 
-/* Of an empty buffer the stream keeps little. */
+/* Of an empty buffer the stream keeps nothing. */
 static size_t beside_calls(const struct conn *c)
 {
         const struct buf *tx = stream_tx(c->stream);

@@ -48,7 +48,8 @@ struct loop {
         unsigned n_turns;
         int outer_fd;  /* an epoll of what libev watches, for a loop around this one; or -1 */
         uint8_t *room; /* LOOP_ROOM bytes */
-        bool called;   /* for a descriptor, since loop_dispatch() looked */
+        struct buf spare;
+        bool called; /* for a descriptor, since loop_dispatch() looked */
 
         struct boot_time turn_at; /* when this turn began */
         struct boot_time lap_at;
@@ -598,6 +599,7 @@ struct loop *loop_free(struct loop *l)
         if (l->outer_fd >= 0)
                 close(l->outer_fd);
         free(l->room);
+        buf_fini(&l->spare);
         free(l);
         return NULL;
 }
@@ -605,6 +607,11 @@ struct loop *loop_free(struct loop *l)
 uint8_t *loop_room(struct loop *l)
 {
         return l->room;
+}
+
+struct buf *loop_spare(struct loop *l)
+{
+        return &l->spare;
 }
 
 void loop_run(struct loop *l)

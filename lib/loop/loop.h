@@ -20,6 +20,7 @@
 #include <ev.h>
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/tree.h"
@@ -51,6 +52,9 @@ must_check_ bool loop_dispatch(struct loop *l);
  * loop has its own, since each may have its own thread. */
 #define LOOP_ROOM ((size_t) 64 * 1024)
 uint8_t *loop_room(struct loop *l);
+/* The same for who writes: it takes the memory, and brings it back when nothing is left in it.
+ * Empty while another has it. */
+struct buf *loop_spare(struct loop *l);
 
 /* ---- how long its turns are ----
  *

@@ -30,10 +30,9 @@
 #define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
-#define TX_KEPT                                                                       \
-        ((size_t) 16 << 10) /* what was written keeps for the next, of one of many... \
-                             */
-#define TX_KEPT_URGENT ((size_t) 256 << 10) /* ...and of one of a few */
+#define TX_KEPT ((size_t) 16 << 10) /* what was written keeps for the next, of all of many... \
+                                     */
+#define TX_KEPT_URGENT ((size_t) 256 << 10) /* ...and of each of a few */
 #define TLS_WRITE ((size_t) 256 * 1024)
 #define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
@@ -243,6 +242,30 @@ static const char *what(const struct stream *s)
         return s->ops->what ? s->ops->what : "a stream";
 }
 
+/* One of many writes from memory that all of them use, unless more than the socket takes is
+ * there to be written. */
+static void take_tx(struct stream *s)
+{
+        struct buf *spare = loop_spare(s->loop);
+
+        if (!s->ops->patient || s->tx.data)
+                return;
+        s->tx = *spare;
+        *spare = (struct buf){0};
+}
+
+static void return_tx(struct stream *s)
+{
+        struct buf *spare = loop_spare(s->loop);
+
+        buf_reuse(&s->tx, s->ops->patient ? TX_KEPT : TX_KEPT_URGENT);
+        if (!s->ops->patient || !s->tx.data)
+                return;
+        buf_fini(spare);
+        *spare = s->tx;
+        s->tx = (struct buf){0};
+}
+
 static void flush(struct stream *s)
 {
         struct share sh;
@@ -251,6 +274,7 @@ static void flush(struct stream *s)
         if (s->state != STREAM_OPEN)
                 return;
         s->tls_wants_write = false;
+        take_tx(s);
         for (sh = share_begin(s, loop_now(s->loop));;) {
                 ssize_t n;
 
@@ -281,8 +305,7 @@ static void flush(struct stream *s)
                                 SSL_shutdown(s->ssl);
                         return dead(s, "closed");
                 }
-                if (s->tx.cap > (s->ops->patient ? TX_KEPT : TX_KEPT_URGENT))
-                        buf_fini(&s->tx);
+                return_tx(s);
         }
         watch(s);
 }
