@@ -30,9 +30,10 @@
 #define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
-#define TX_KEPT ((size_t) 16 << 10) /* what was written keeps for the next, of all of many... \
-                                     */
-#define TX_KEPT_URGENT ((size_t) 256 << 10) /* ...and of each of a few */
+/* Bytes that are kept after a write for the next one: of all ordinary connections together, and
+ * of each urgent one. */
+#define TX_KEPT ((size_t) 16 << 10)
+#define TX_KEPT_URGENT ((size_t) 256 << 10)
 #define TLS_WRITE ((size_t) 256 * 1024)
 #define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
