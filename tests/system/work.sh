@@ -192,7 +192,7 @@ case_commands() {
 	union() { [ "$(n_owned u)" = 3 ] && settled u; }
 	until_ok 30 union && ok "work: members with different lists divide what they share" || not_ok "work: different lists" "$(owners u)"
 	is "work: and have alone what only they have" "$(owners u | grep -v '^two' | sort | tr '\n' ' ')" "one u:a three u:b "
-	start u3 timeout 10 "$BIN/tenurectl" work u --tasks=two --name=b --ttl=2s -- sleep 1000
+	start u3 ctl_forever work u --tasks=two --name=b --ttl=2s -- sleep 1000
 	until_ok 5 grep -q "the session 'u:b' is held by another program" "$DIR/u3.log" && ok "work: a name that is taken is told" || not_ok "work: a name that is taken is told" "$(cat "$DIR/u3.log")"
 	end "$PID"; end "${pids[1]}"; end "${pids[2]}"
 	# What the command finds.
