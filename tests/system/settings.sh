@@ -224,15 +224,15 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 	start named "$CORE" --data-dir named --listen-client-urls "$A:$c,https://127.0.0.1:$m" --listen-peer-urls "$A:$p" --listen-metrics-urls "unix://$DIR/m.sock" --auto-tls --host-whitelist core.example,::1
 	named=$PID
 	until_ok 10 curl -sf -o here "$A:$c/health" -H 'Host: core.example' || not_ok "--host-whitelist" "$(said named)"
-	as() { curl -s -o "$1.said" -w '%{http_code}' -m 5 -H "Host: $2" "${@:3}"; }
-	is "a page that gave its name our address is refused" "$(as 421 evil.example:2379 -H 'Origin: http://evil.example:2379' -d '{"key":"aw=="}' "$A:$c/v3/kv/range")$(cat 421.said)" \
+	by_name() { curl -s -o "$1.said" -w '%{http_code}' -m 5 -H "Host: $2" "${@:3}"; }
+	is "a page that gave its name our address is refused" "$(by_name 421 evil.example:2379 -H 'Origin: http://evil.example:2379' -d '{"key":"aw=="}' "$A:$c/v3/kv/range")$(cat 421.said)" \
 		"421Misdirected Request: this name is not in --host-whitelist"
-	is "by TLS, by gRPC and at a port for probes any name is good" "$(as tls evil.example -k "https://127.0.0.1:$m/health") $(as probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
+	is "by TLS, by gRPC and at a port for probes any name is good" "$(by_name tls evil.example -k "https://127.0.0.1:$m/health") $(by_name probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
 	if command -v etcd >/dev/null; then
 		start_etcd rebound "$e" "$ep" --host-whitelist core.example,::1
 		until_ok 20 curl -sf -o here "$A:$e/health" -H 'Host: core.example' || not_ok "an etcd with --host-whitelist" "$(said rebound)"
 		for host in core.example core.example:2379 core.example.:1 x.core.example core.example:1:2 ::1 '[::1]' '[::1]:2379' 127.0.0.1 '*'; do
-			is "--host-whitelist and Host: $host" "$(as ours "$host" "$A:$c/version")" "$(as etcds "$host" "$A:$e/version")"
+			is "--host-whitelist and Host: $host" "$(by_name ours "$host" "$A:$c/version")" "$(by_name etcds "$host" "$A:$e/version")"
 		done
 		kill "$PID" && wait "$PID"
 	else
