@@ -191,6 +191,11 @@ int64_t boot_usec(struct boot_time t)
         return boot_clock_usec(&clock_here, t);
 }
 
+nsec_t thread_cpu_time(void)
+{
+        return nsec(CLOCK_THREAD_CPUTIME_ID);
+}
+
 uint64_t boot_namespace(void)
 {
         struct stat st;

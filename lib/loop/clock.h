@@ -50,6 +50,9 @@ double boot_rate(void);
  */
 int64_t boot_usec(struct boot_time t);
 
+/* How long the calling thread has had a processor since it began. A system call. */
+nsec_t thread_cpu_time(void);
+
 /* The time namespace, which CLOCK_BOOTTIME depends on: the inode of /proc/self/ns/time
  * (time_namespaces(7)); 0: unknown. */
 uint64_t boot_namespace(void);

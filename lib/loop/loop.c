@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* What those who share may take of a turn, before the hooks and after them: with both used up,
@@ -208,23 +207,12 @@ const struct boot_time *loop_clock(const struct loop *l)
         return &l->lap_at;
 }
 
-/* For how long this thread has run. */
-static nsec_t thread_ran(void)
-{
-        struct rusage u;
-
-        if (getrusage(RUSAGE_THREAD, &u) < 0)
-                return 0;
-        return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * NSEC_PER_SEC +
-               (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * NSEC_PER_USEC;
-}
-
 static void turn_begins(struct loop *l, struct boot_time now)
 {
         /* Not in each turn: it is a system call. */
         if (l->watch_fn && boot_diff(now, l->ran_at) >= RAN_EVERY) {
                 l->ran_at = now;
-                l->ran = thread_ran();
+                l->ran = thread_cpu_time();
         }
         l->turn = (struct loop_turn){.what = "nothing"};
         l->turn_at = l->lap_at = now;
@@ -243,7 +231,7 @@ static void turn_ends(struct loop *l)
         histogram_add_nsec(&l->turns, &histogram_way, l->turn.took);
         if (!l->watch_fn || l->turn.took < l->watch_least)
                 return;
-        l->turn.ran = min_of(thread_ran() - l->ran, l->turn.took);
+        l->turn.ran = min_of(thread_cpu_time() - l->ran, l->turn.took);
         l->watch_fn(&l->turn, l->watch_arg);
 }
 
@@ -251,7 +239,7 @@ void loop_watch_turns(struct loop *l, nsec_t least,
                       void (*fn)(const struct loop_turn *t, void *arg), void *arg)
 {
         l->ran_at = boot_now();
-        l->ran = thread_ran();
+        l->ran = thread_cpu_time();
         l->watch_least = least;
         l->watch_fn = fn;
         l->watch_arg = arg;

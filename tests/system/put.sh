@@ -125,7 +125,7 @@ until_ok 10 has_outer
 is "left behind by a lock in another one: the outer one is another command's by now" "$(left --lock=outer/1)" 124
 has "and why" "$(said)" "the lock 'outer/1' has been given up or lost since"
 is "the inner one, too" "$(left --lock=job)" 124
-is "and one that was never its own" "$(left --lock=other)" 124; has "is read" "$(said)" "the lock 'other' is nobody's"
+is "and one that was never its own" "$(left --lock=other)" 124; has "is read" "$(said)" "the lock 'other' is held by nobody"
 is "a list of locks that is not of tenurectl lock" "$(TENURE_LOCKS=job put h1 /p/a x --lock=job)" 1; has "and what is wrong with it" "$(said)" "TENURE_LOCKS is not as tenurectl lock sets it"
 is "a token that is none" "$(TENURE_LOCK_KEY=job/1 TENURE_TOKEN=x put h1 /p/a x --lock=job)" 1; has "and which" "$(said)" "[$]TENURE_TOKEN is not the token of [$]TENURE_LOCK_KEY"
 kill "$LOCKER"; wait "$LOCKER" 2>/dev/null
