@@ -5,11 +5,11 @@
 
 #define MINUTE (60 * NSEC_PER_SEC)
 #define PPM INT64_C(1000000)
-#define RETRY_SHARE 16 /* of the TTL: how far apart attempts are at the most (session.c) */
+#define RETRY_SHARE 16 /* of the TTL: the longest interval between attempts (session.c) */
 
-/* Among these one is recommended. A place that is given away no sooner than after minutes is of
- * no use: what takes longer than the last of them bridges is a loss, and not a TTL's to bridge.
- */
+/* The recommendation is one of these. A place that is given away only after minutes is of no
+ * use: a stall that even the last of them does not bridge is a loss, which no TTL should
+ * bridge. */
 static const nsec_t choices[] = {1, 2, 3, 5, 10, 15, 20, 30, 60};
 #define LONGEST (60 * NSEC_PER_SEC)
 #define TTL_MOST (86400 * NSEC_PER_SEC)
@@ -118,7 +118,7 @@ int evidence_read(struct evidence *e, const char *line, struct boot_time now)
         struct evidence_minute m;
         int end = 0;
 
-        memset(&m, 0, sizeof(m)); /* what lies between its members, too */
+        memset(&m, 0, sizeof(m)); /* the padding between its members, too */
         if (sscanf(line,
                    "%" SCNu32 " n=%" SCNu32 " trips=%" SCNu64 " trip=%" SCNu32 " late=%" SCNu32
                    " stall=%" SCNu32 " gap=%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " ;%n",
@@ -128,8 +128,8 @@ int evidence_read(struct evidence *e, const char *line, struct boot_time now)
             end == 0 || m.minute == 0 || m.minute > current ||
             current - m.minute >= EVIDENCE_MINUTES)
                 return -EBADMSG;
-        /* What scanf(3) takes for a number may be none of ours; nor is a sum of more than there
-         * was. */
+        /* scanf(3) accepts numbers that we never write. A sum greater than its parts allow is
+         * invalid, too. */
         if (!write_minute(&m, same) || strncmp(same, line, (size_t) end) != 0 ||
             m.round_trips_us > (uint64_t) m.renewals * m.round_trip_max_us)
                 return -EBADMSG;
@@ -152,13 +152,13 @@ static bool is_of_the_day(const struct evidence_minute *m, uint32_t current)
         return m->minute != 0 && m->minute <= current && current - m->minute < EVIDENCE_MINUTES;
 }
 
-/* A place that was lost and whose core says nothing yet: that stall is not over. */
+/* If the place was lost and the core has not answered since, the stall is still going on. */
 static nsec_t running_stall(const struct evidence *e, struct boot_time now)
 {
         return e->silent ? boot_diff(now, e->due) : 0;
 }
 
-/* In how many minutes there was a stall that is longer than that, @times as long counted. */
+/* The number of minutes with a stall that is longer than @bridges once multiplied by @times. */
 static uint32_t longer_than(const struct evidence *e, nsec_t bridges, nsec_t times,
                             struct boot_time now)
 {
@@ -204,7 +204,7 @@ static void add_up(const struct evidence *e, struct boot_time now, struct advice
                 a->minutes >= EVIDENCE_MINUTES_LEAST && a->renewals >= EVIDENCE_RENEWALS_LEAST;
 }
 
-/* In whole milliseconds: what it bridges grows with the TTL. */
+/* The shortest TTL, in whole milliseconds, that bridges @stall. A longer TTL bridges more. */
 static nsec_t shortest(const struct advice_terms *t, nsec_t stall)
 {
         nsec_t low = 0, high = TTL_MOST / NSEC_PER_MSEC;
@@ -222,8 +222,9 @@ static nsec_t shortest(const struct advice_terms *t, nsec_t stall)
         return high * NSEC_PER_MSEC;
 }
 
-/* The shortest that does as well as the longest of them, for what there was and for twice of
- * it, and that bridges a failover of the core, whether there was one or not. */
+/* Recommends the shortest TTL that does as well as the longest choice, both for the stalls that
+ * were recorded and for stalls twice as long, and that bridges a failover of the core even if
+ * none was recorded. */
 static nsec_t recommend(const struct evidence *e, const struct advice_terms *t,
                         struct boot_time now)
 {
@@ -261,7 +262,7 @@ void evidence_advise(const struct evidence *e, const struct advice_terms *t,
         ret->least = shortest(t, ret->stall_max);
         if (ret->enough)
                 ret->recommended = recommend(e, t, now);
-        /* The one in use, where it belongs among the others. */
+        /* Insert the TTL in use at its place among the choices. */
         for (size_t i = 0; i < ARRAY_SIZE(choices); i++) {
                 nsec_t ttl = choices[i] * NSEC_PER_SEC;
 

@@ -1,36 +1,38 @@
 #include "session/fencing.h"
 
-/* Of a term, no more than so much is given up to stop in time. */
+/* The lead takes at most this share of the TTL. */
 #define LEAD_SHARE 4
 
-/* Of the lead: after half of it what is left is killed, and the last eighth it stands still. */
+/* Shares of the lead: for its last half we kill whatever is left, and for its last eighth we
+ * freeze it. */
 #define KILL_SHARE 2
 #define FREEZE_SHARE 8
 #define FREEZE_LEAST (20 * NSEC_PER_MSEC)
 
-/* While it stops, and only then, it is looked so often whether it has. Not oftener: systemd
- * runs jobs when it has nothing else to do, and answering us is something. */
+/* How often we check, while the target is stopping, whether it is down. Not more often: systemd
+ * runs jobs only when it has nothing else to do, and answering us keeps it busy. */
 #define LOOK_AGAIN (10 * NSEC_PER_MSEC)
 
 #define KILL_AGAIN (20 * NSEC_PER_MSEC)
 
-/* An order that has not come true is given again, less and less often. */
+/* An order that has not been carried out is repeated, at growing intervals. */
 #define ORDER_FIRST (50 * NSEC_PER_MSEC)
 #define ORDER_MOST NSEC_PER_SEC
 
-/* Who lost without a warning has had no time: to die takes so long. */
+/* If the place was lost without warning, nothing has had time to stop: dying takes this
+ * long. */
 #define DYING (100 * NSEC_PER_MSEC)
 
 void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, bool stopping)
 {
-        /* Where no earlier life says anything there may be something up all the same: it is
-         * looked at before it counts as down. */
+        /* Even if no earlier life left word of it, something may be up: look before it counts
+         * as down. */
         *f = (struct fencing){.cfg = *cfg,
                               .state = up ? FENCING_UP : FENCING_STOPPING,
                               .known = up || stopping,
                               .ordered = stopping,
                               .dirty = stopping,
-                              .frozen = stopping, /* it may be: a thaw is never wrong */
+                              .frozen = stopping, /* perhaps; a thaw is never wrong */
                               .freeze_at = BOOT_TIME_NEVER,
                               .kill_at = BOOT_TIME_NEVER,
                               .patience = ORDER_FIRST};
@@ -60,7 +62,7 @@ static bool is_wanted(const struct fencing *f, const struct fencing_place *p,
                boot_before(now, boot_add(p->deadline, -fencing_lead(&f->cfg, p->ttl)));
 }
 
-/* The first time of an order; it is given again from order_again on. */
+/* Notes that an order is given for the first time; it is repeated from order_again on. */
 static void order(struct fencing *f, struct boot_time now)
 {
         f->patience = ORDER_FIRST;
@@ -91,7 +93,8 @@ static unsigned open_up(struct fencing *f, struct boot_time now)
         f->known = f->opened = true;
         f->found = f->started = false;
         order(f, now);
-        /* A control group outlives its unit at times, and frozen it would start frozen. */
+        /* A control group sometimes outlives its unit; if it is still frozen, the unit would
+         * start frozen. */
         return FENCING_THAW | FENCING_OPEN | FENCING_START;
 }
 
@@ -103,12 +106,12 @@ static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
         f->deadline = p->held ? p->deadline : now;
         f->lost = f->killed = f->alarmed = f->leftover = f->accepted = false;
         f->dirty = f->ordered = true;
-        f->stale = f->looking; /* what was seen before the stop says nothing of it */
+        f->stale = f->looking; /* a look begun before the stop says nothing about it */
         order(f, now);
         return FENCING_CLOSE | FENCING_STOP;
 }
 
-/* The times that count back from the deadline; a renewal moves them. */
+/* Sets the times that count back from the deadline; a renewal moves them. */
 static void set_times(struct fencing *f, const struct fencing_place *p)
 {
         nsec_t lead = fencing_lead(&f->cfg, p->ttl);
@@ -126,13 +129,13 @@ static unsigned press(struct fencing *f, const struct fencing_place *p, struct b
                 set_times(f, p);
         } else if (f->known && !f->lost) {
                 f->lost = true;
-                if (f->began.ns == 0) /* by an earlier life, or by nobody */
+                if (f->began.ns == 0) /* an earlier life began it, or nobody did */
                         f->began = f->deadline = now;
                 f->deadline = boot_min(f->deadline, now);
                 f->kill_again = now;
         }
         if (f->lost) {
-                /* What is started meanwhile may be in a control group that is new. */
+                /* A unit that starts meanwhile may be in a new control group. */
                 if (due(now, f->kill_again)) {
                         f->kill_again = boot_add(now, KILL_AGAIN);
                         f->frozen = true;
@@ -206,9 +209,9 @@ void fencing_saw(struct fencing *f, enum fencing_sight s)
                 f->lost = false;
                 f->known = false;
         } else if (s != FENCING_SAW_NOTHING && !f->known) {
-                /* Without a place, and without a gate: it has no business to run. At boot what
-                 * waits for us is inactive, and a stop would be the end of its start: hence the
-                 * look before the order. */
+                /* It is up without a place and without a gate, so it must not run. At boot the
+                 * units that wait for us are inactive, and a stop would cancel their start:
+                 * hence we look before we order it. */
                 f->known = f->found = f->ordered = f->dirty = true;
         }
 }
@@ -216,7 +219,7 @@ void fencing_saw(struct fencing *f, enum fencing_sight s)
 void fencing_accepted(struct fencing *f)
 {
         f->accepted |= f->state == FENCING_STOPPING;
-        f->kill_again.ns = 0; /* at once, if it is to be */
+        f->kill_again.ns = 0; /* kill at once, if at all */
 }
 
 void fencing_barred(struct fencing *f)
