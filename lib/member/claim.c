@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-/* What an earlier agent of this boot had sent may arrive once the next one has begun. */
+/* A request of an earlier agent of this boot may still arrive after the next agent has
+ * begun. */
 #define ON_ITS_WAY (500 * NSEC_PER_MSEC)
 
 void claim_add(struct claim *c, const char *incarnation)
@@ -41,11 +42,11 @@ enum claim_verdict claim_judge(const struct claim *c, const struct node_record *
                                const struct node_record *holder, nsec_t least, nsec_t most,
                                struct boot_time now)
 {
-        /* This boot has had other agents. One that is beside us, where two systems have one
-         * boot id, shows itself by a renewal. */
+        /* The holder is probably an earlier agent of this boot. An agent that runs beside us,
+         * where two systems share a boot id, gives itself away by a renewal. */
         if (*self->boot_id && strcmp(self->boot_id, holder->boot_id) == 0)
                 return most + ON_ITS_WAY < boot_diff(now, c->began) ? CLAIM_CLONE : CLAIM_OURS;
-        /* A disk that was cloned brings the boots of its original along. */
+        /* A cloned disk also carries the list of its original's boots. */
         if (has_booted(c, holder->boot_id))
                 return least < boot_diff(now, c->boot) ? CLAIM_CLONE : CLAIM_OURS;
         return CLAIM_CLONE;

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "member/internal.h"
 
-/* How long a replica may take to say that it is there. */
+/* How long a replica may take to show that it is there. */
 #define PATIENCE_SHARE 16 /* of the TTL, ... */
 #define PATIENCE_MIN (250 * NSEC_PER_MSEC)
 
@@ -12,11 +12,12 @@
 
 #define FOREIGN "it is of another cluster"
 
-/* What a core may say of a lease's length: no more is believed, and less is none. */
+/* Limits for the TTL in an answer of the core: a longer one is cut, a shorter one counts as no
+ * lease. */
 #define TTL_MOST (86400 * NSEC_PER_SEC)
 #define TTL_LEAST (50 * NSEC_PER_MSEC)
 
-/* A core that does not know milliseconds says whole seconds. */
+/* A core that does not know about milliseconds answers in whole seconds. */
 static nsec_t answered_ttl(int64_t ms, int64_t seconds)
 {
         if (ms > 0)
@@ -78,7 +79,7 @@ static void on_old_revoked(struct unary *u, enum rpc_code code, const char *mess
 {
         (void) u;
         (void) code;
-        (void) message; /* it would expire by itself as well */
+        (void) message; /* the lease would expire by itself anyway */
 }
 
 static void registered(struct member *m, struct peer *p, int64_t revision)
@@ -99,8 +100,8 @@ static void registered(struct member *m, struct peer *p, int64_t revision)
 
 static int write_key(struct member *m, struct peer *p, int64_t mod_revision);
 
-/* The lease that was to be registered may have been dropped meanwhile, and no other be there
- * yet: a key that is written then hangs on none, and stays for ever. */
+/* The lease that was to be registered may have been dropped meanwhile, with no other in its
+ * place: a key written then would be attached to no lease, and would stay for ever. */
 static bool is_registering(const struct unary *u)
 {
         const struct session *s = &u->member->session;
@@ -112,11 +113,11 @@ static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
 {
         (void) u;
         (void) code;
-        (void) message; /* who holds our name hears of us the next time */
+        (void) message; /* the holder of our name learns of us the next time */
 }
 
-/* Says to the holder of our name, as long as the lease lives that it spared us, that we are
- * there. */
+/* Tells the holder of our name that we exist, in a key that lives as long as the lease that we
+ * were granted but cannot register. */
 static void tell_holder(struct member *m, struct peer *p)
 {
         cleanup_(buf_fini) struct buf key = {0}, value = {0};
@@ -186,7 +187,8 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
                 return failed(m, "cannot register", FOREIGN);
         if (r->ttl < 0) /* it has ended meanwhile */
                 return session_failed(&m->session, m->now);
-        /* A core that does not know milliseconds tells whole seconds, rounded down. */
+        /* A core that does not know about milliseconds answers in whole seconds, rounded
+         * down. */
         granted = answered_ttl(r->granted_ttl_ms, r->grantedttl);
         left = answered_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
         blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
@@ -209,7 +211,7 @@ static void ask_age(struct member *m, struct peer *p)
                 failed(m, "cannot register", "the connection broke");
 }
 
-/* Who refused us is gone: at once once more. */
+/* If the holder that we were refused for is gone, tries again at once. */
 static void check_holder(struct member *m)
 {
         const struct member_node *n;
@@ -224,7 +226,7 @@ static void check_holder(struct member *m)
         session_hurry(&m->session, m->now);
 }
 
-/* The key is there already: another life of ours, or somebody else. */
+/* The key exists already: another life of ours wrote it, or another host. */
 static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
 {
         const Pb__RangeResponse *range;
@@ -235,14 +237,15 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
             t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
                 return failed(m, "cannot register", "the core's answer is invalid");
         range = t->responses[0]->response_range;
-        if (range->n_kvs == 0) /* gone again meanwhile */
+        if (range->n_kvs == 0) /* deleted again meanwhile */
                 return session_failed(&m->session, m->now);
         kv = range->kvs[0];
         if (kv->lease == m->session.lease) {
-                m->publications.self_sent = 0; /* an answer to us was lost on the way */
+                m->publications.self_sent =
+                        0; /* the answer to our own registration was lost on the way */
                 return registered(m, p, kv->mod_revision);
         }
-        /* What is no record leaves it empty: nobody that we know. */
+        /* If the value is no record, the holder stays empty: unknown to us. */
         (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
         m->holder.lease = kv->lease;
         m->holder.mod_revision = kv->mod_revision;
@@ -262,7 +265,7 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
 
         if (!is_registering(u))
                 return;
-        /* The lease ended before it was used; or it was never there. */
+        /* The lease ended before it was used, or never existed. */
         if (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster)
                 return session_gone(&m->session, m->session.lease);
         if (code != RPC_OK)
@@ -270,7 +273,7 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
         switch (member_hear(m, u->peer, t->header)) {
         case WORLD_FOREIGN:
                 return failed(m, "cannot register", FOREIGN);
-        case WORLD_NEW: /* in which we have no lease */
+        case WORLD_NEW: /* a new core, in which we have no lease */
                 return;
         case WORLD_OURS:
                 break;
@@ -282,8 +285,8 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
                 on_taken(m, u->peer, t);
 }
 
-/* A place whose key is not ours any more, as the membership has it, is lost. Sessions are no
- * part of it: their guarded writes are refused, until the lease ends. */
+/* If, according to the membership, our key is no longer ours, the place is lost. Sessions are
+ * not part of the membership: their guarded writes are refused until the lease ends. */
 static void check_key(struct member *m)
 {
         const struct member_node *n;
@@ -312,7 +315,7 @@ void hold_own_key(const struct member *m, struct buf *key)
         buf_printf(key, "%s%s/%s", m->prefix, m->sessions ? "sessions" : "nodes", m->self.name);
 }
 
-/* Puts our record where @compare holds; reads the key otherwise. */
+/* Writes our record if @compare holds; otherwise reads the key. */
 static int txn(struct member *m, struct peer *p, Pb__Compare *compare,
                void (*done)(struct unary *u, enum rpc_code code, const char *message))
 {
@@ -328,7 +331,7 @@ static int txn(struct member *m, struct peer *p, Pb__Compare *compare,
         m->publications.self_sent = m->publications.self_version;
         if (buf_error(&key) < 0 || buf_error(&value) < 0)
                 return -ENOMEM;
-        if (m->session.lease == 0) /* a key without one never ends */
+        if (m->session.lease == 0) /* a key without a lease would stay for ever */
                 return -ESTALE;
         put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
         put.value = pb_bytes(value.data, buf_len(&value));
@@ -346,7 +349,8 @@ static int txn(struct member *m, struct peer *p, Pb__Compare *compare,
                            &pb__txn_response__descriptor, done);
 }
 
-/* @mod_revision 0: only where there is no key; else only over exactly that one. */
+/* @mod_revision 0: writes only if there is no key; otherwise only over exactly that
+ * revision. */
 static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
 {
         Pb__Compare cmp = PB__COMPARE__INIT;
@@ -359,7 +363,7 @@ static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
 
 static int register_node(struct member *m, struct peer *p)
 {
-        /* Each life of the node can be distinguished. */
+        /* Each life of the node has an incarnation of its own. */
         if (m->session.attempt == 0) {
                 snprintf(m->self.incarnation, sizeof(m->self.incarnation), "%016llx%016llx",
                          (unsigned long long) rnd_u64(&m->rnd),
@@ -381,8 +385,8 @@ static struct renewals *renewals_of(struct peer *p)
         return &p->renewals[p->renewing];
 }
 
-/* Another one has answered what was sent later: the one that our watch is on is gone, or as
- * good as that. */
+/* If another replica has answered a request that we sent later, the replica that our watch is
+ * on is gone, or as good as gone. */
 static void suspect_view(struct member *m, const struct peer *answered,
                          struct boot_time sent_at)
 {
@@ -393,8 +397,8 @@ static void suspect_view(struct member *m, const struct peer *answered,
                 peer_suspect(v);
 }
 
-/* A replica whose host lost its power says nothing, and a watch only listens. We are awake for
- * the heartbeat, so we ask, unless the heartbeat itself goes there. */
+/* A replica whose host lost power says nothing, and a watch only listens. We are awake for the
+ * heartbeat anyway, so we probe that replica, unless the heartbeat itself goes there. */
 static void probe_view(struct member *m, const struct peer *renewed_on)
 {
         if (renewed_on != &m->peers[m->view_peer])
@@ -409,7 +413,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
         struct session_renewal took;
         struct boot_time sent_at;
 
-        /* The k-th answer on a stream acknowledges k requests: at least the k-th oldest. */
+        /* The k-th answer on a stream acknowledges at least the k-th oldest request. */
         sent_at = s->sent[0];
         memmove(s->sent, s->sent + 1, --s->n * sizeof(s->sent[0]));
         s->answered = true;
@@ -424,7 +428,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
                 suspect_view(m, p, sent_at);
                 return;
         }
-        if (r->id == m->session.lease) /* not of an earlier one */
+        if (r->id == m->session.lease) /* not an earlier lease */
                 snprintf(m->why, sizeof(m->why), "the core says that the lease is gone");
         session_gone(&m->session, r->id);
 }
@@ -434,7 +438,8 @@ static void keepalive_message(struct rpc_call *call, struct view bytes)
         struct renewals *s = call->userdata;
         Pb__LeaseKeepAliveResponse *r = NULL;
 
-        /* One that cannot be read acknowledges nothing: the next counts for an older one. */
+        /* An answer that cannot be read acknowledges nothing: the next answer then counts for
+         * an older request. */
         if (pb_unpack(&pb__lease_keep_alive_response__descriptor, bytes, &r) == 0 && s->n > 0 &&
             member_header_is_sane(r->header))
                 on_renewal(s, r);
@@ -451,8 +456,8 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
         if (code != RPC_OK)
                 snprintf(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),
                          message);
-        /* One that was fine ends with its replica: on to another one. One that is refused
-         * waits. */
+        /* A stream that worked ends when its replica does: go on to another replica. After a
+         * stream that was refused we wait. */
         if (s->answered)
                 session_hurry(&p->member->session, p->member->now);
 }
@@ -470,8 +475,8 @@ static const struct rpc_handler keepalive_handler = {.on_message = keepalive_mes
                                                      .on_status = keepalive_status,
                                                      .on_close = keepalive_close};
 
-/* What was asked for the lease that is gone is of no interest, and a stream that has not
- * answered may never do. */
+/* Answers about a lease that is gone are of no interest, and a stream that has not answered may
+ * never do so. */
 static void forget_renewals(struct member *m)
 {
         for (size_t i = 0; i < m->n_peers; i++)
@@ -483,8 +488,8 @@ static void forget_renewals(struct member *m)
                 }
 }
 
-/* A stream on which nothing has come for as long as from T1 to T2 is stuck, or its answer is
- * still on its way: so it stays, and another one begins beside it. */
+/* A stream on which nothing has arrived for 3/8 TTL, the time from T1 to T2, is stuck, or its
+ * answer is still on its way. So we keep it, and open another one beside it. */
 static void begin_beside(struct peer *p, struct boot_time now)
 {
         const struct renewals *s = renewals_of(p);
@@ -510,7 +515,7 @@ static void renew_on(struct member *m, struct peer *p, struct boot_time now)
                                      &keepalive_handler, s, &s->call) < 0)
                 return;
         if (s->n == RENEWALS_MAX)
-                return; /* enough is under way there */
+                return; /* enough renewals are under way on this stream */
         q.id = m->session.lease;
         pb_append(&b, &q.base);
         if (buf_error(&b) < 0 || rpc_call_send(s->call, b.data, buf_len(&b)) < 0)
@@ -526,7 +531,7 @@ bool hold_waits_for(const struct peer *p)
 
 void hold_peer_down(struct member *m, struct peer *p)
 {
-        /* What was sent there may never be answered: do not wait for T1's next interval. */
+        /* Renewals sent there may never be answered: do not wait until the next one is due. */
         if (p == &m->peers[m->current])
                 m->current = (m->current + 1) % m->n_peers;
         session_hurry(&m->session, m->now);
@@ -556,7 +561,7 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
         Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
         struct peer *p = u->peer;
 
-        (void) message; /* with or without the reason: the place is given back */
+        (void) message; /* the place is given back whether or not the reason was written */
         if (u->op != m->hold_op || m->session.lease == 0)
                 return;
         if (code == RPC_OK && member_hear(m, p, t->header) == WORLD_FOREIGN) {
@@ -565,7 +570,7 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
                         session_failed(&m->session, m->now);
                 return;
         }
-        if (m->session.lease == 0) /* what was answered says so */
+        if (m->session.lease == 0) /* the answer showed that the lease is gone */
                 return;
         if (!peer_rpc(p))
                 return session_failed(&m->session, m->now);

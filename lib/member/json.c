@@ -6,8 +6,8 @@
 
 #define VALUE_MAX 65536
 
-/* What D-Bus takes as a character (sd-bus wants neither surrogates nor noncharacters); 0: it is
- * none. Reads no further than a text's end. */
+/* The length of the character at @text, as D-Bus accepts it (sd-bus accepts neither surrogates
+ * nor noncharacters); 0: it is not one. Does not read past the end of the text. */
 static size_t character(const char *text)
 {
         const uint8_t *p = (const uint8_t *) text;
@@ -26,8 +26,8 @@ static size_t character(const char *text)
         return len;
 }
 
-/* Somebody else has written it, and one text that the bus does not take would be the end of
- * every list: what is no character is a question mark, and what does not fit is left out. */
+/* The text comes from somebody else, and a single one that the bus rejects would break every
+ * list. So invalid characters become question marks, and text that does not fit is cut off. */
 static const char *text_of(struct json_object *o, char *out, size_t size)
 {
         const char *s = json_object_get_string(o);
@@ -98,7 +98,7 @@ void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS
             !json_object_is_type(all, json_type_object))
                 return;
         json_object_object_foreach(all, name, value)
-                /* What does not fit, or is none of ours, is left out. */
+                /* A value that does not fit, or a field that we do not know, is left out. */
                 if (json_object_is_type(value, json_type_string) &&
                     json_object_get_string_len(value) < TAGS_MAX)(
                         void) !tags_set(tags, name, text_of(value, text, sizeof(text)));

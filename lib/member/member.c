@@ -43,7 +43,7 @@ static void tell_foreign(struct member *m, struct peer *p)
                     peer_name(p), p->cluster, m->world.cluster);
 }
 
-/* An address behind which two clusters answer in turns would fill the log. */
+/* An address behind which two clusters take turns to answer would fill the log. */
 static void tell_world(struct member *m, const char *why)
 {
         struct boot_time now = m->now;
@@ -83,7 +83,7 @@ enum world_word member_hear(struct member *m, struct peer *p, const Pb__Response
         enum world_word word;
         char at[sizeof(p->ours_at)], why[256];
 
-        if (!h || h->cluster_id == 0) /* who does not say has none */
+        if (!h || h->cluster_id == 0) /* a core that does not send a cluster id has none */
                 return WORLD_OURS;
         p->cluster = h->cluster_id;
         peer_at(p, at, sizeof(at));
@@ -168,8 +168,8 @@ unsigned member_worlds(const struct member *m)
 
 /* ---- unary calls ---- */
 
-/* Each answer of a core begins with one: without it nobody knows whose word that is, and as of
- * when. */
+/* Every answer of a core begins with a header: without it nobody knows which core sent it, and
+ * as of which revision. */
 static bool has_header(const struct unary *u)
 {
         const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(u->type, 1);
@@ -293,7 +293,8 @@ void member_at(struct member *m, struct boot_time now)
         m->now = now;
 }
 
-/* Each may change what the others wait for: they are asked when all have run. */
+/* Each of these may change what the others wait for: so ask for the wakeup once all have
+ * run. */
 struct boot_time member_run(struct member *m, struct boot_time now)
 {
         m->now = now;
@@ -317,7 +318,7 @@ void member_down(struct member *m, size_t i, const char *why)
         struct peer *p = &m->peers[i];
 
         snprintf(m->why, sizeof(m->why), "%s: %s", peer_name(p), why);
-        p->cluster = 0; /* another one may be there next */
+        p->cluster = 0; /* another core may be there next time */
         hold_peer_down(m, p);
 }
 
@@ -403,7 +404,7 @@ int member_new(struct member **ret, const struct member_config *cfg,
                 m->peers[i].i = i;
         }
         m->n_peers = cfg->n_endpoints;
-        /* Agents spread over the replicas. */
+        /* This spreads the agents over the replicas. */
         m->current = m->view_peer = rnd_between(&m->rnd, 0, m->n_peers - 1);
         r = member_set_cluster(m, cfg->cluster);
         if (r == 0)
@@ -509,8 +510,8 @@ const char *member_endpoint(const struct member *m)
         return peer_rpc(p) ? peer_name(p) : "";
 }
 
-/* A connection whose answers are due waits for TCP's next attempt, which may be seconds away;
- * a new one does not. */
+/* A connection with unanswered requests waits for TCP's next retransmission, which may be
+ * seconds away; a new connection does not. */
 void member_path_back(struct member *m, struct boot_time now)
 {
         bool trouble = session_attempt(&m->session) > 0;

@@ -47,7 +47,7 @@ static void leave(struct membership *m, struct member_node *n, const char *reaso
         free(n);
 }
 
-/* Another life of the same node took its place: it left, and joined. */
+/* Another life of the same node took its place: that counts as a leave and a join. */
 static const char *why_replaced(const struct node_record *was, const struct node_record *is)
 {
         return *was->leaving ? was->leaving
@@ -63,10 +63,10 @@ int membership_put(struct membership *m, struct view name, struct view value, in
         struct member_node *n;
 
         if (name.len > NODE_NAME_MAX)
-                return 0; /* no agent wrote that */
+                return 0; /* no agent wrote this */
         if (node_record_read(&rec, value.p, value.len) == -ENOMEM)
                 return -ENOMEM;
-        /* The key decides the name, whatever the value says. */
+        /* The key determines the name, whatever the value says. */
         memcpy(rec.name, name.p, name.len);
         rec.name[name.len] = '\0';
         if (!node_name_is_valid(rec.name))
@@ -98,7 +98,8 @@ int membership_put(struct membership *m, struct view name, struct view value, in
         n->record = rec;
         n->lease = lease;
         n->mod_revision = mod_revision;
-        if (!*rec.leaving) /* saying good-bye is no change; its leave tells the reason */
+        if (!*rec.leaving) /* a node that says it is leaving has not changed; the leave event
+                              carries the reason */
                 m->ops->changed(n, mod_revision, m->userdata);
         return 0;
 }

@@ -18,8 +18,8 @@
 
 static const struct field {
         const char *key;
-        size_t offset, size; /* of a text */
-        int base;            /* of an int64_t; 0: it is a text */
+        size_t offset, size; /* of a text field */
+        int base;            /* of an int64_t; 0: the field is a text */
 } fields[] = {
         TEXT("CLUSTER", cluster),
         TEXT("CORE", core),
@@ -85,7 +85,7 @@ static int set(struct place *p, const char *line, size_t len)
                 memcpy((char *) p + f->offset, &n, sizeof(n));
                 return 0;
         }
-        return 0; /* of a later version */
+        return 0; /* a field of a later version */
 }
 
 int place_read(struct place *p, const void *bytes, size_t len)

@@ -1,5 +1,5 @@
-/* Publishes this node's record and services in the core: everything that has changed goes into
- * one Txn, which counts only while our key is still attached to our lease. */
+/* Publishes this node's record and services in the core: all changes go into one Txn, which
+ * takes effect only while our key is still attached to our lease. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -85,7 +85,7 @@ int member_publish(struct member *m, const struct service_record *s)
                 return -ENOMEM;
         m->ops->date(since, m->shell);
         if (f->wanted && strcmp(f->record.invocation, s->invocation) == 0)
-                strcpy(since, f->record.since); /* the same life says something else */
+                strcpy(since, f->record.since); /* the same life, with other values */
         f->record = *s;
         strcpy(f->record.since, since);
         strcpy(f->record.node, m->self.name);
@@ -128,8 +128,8 @@ void member_set_self(struct member *m, const char *addresses, const char *tags,
 
 /* ---- what an earlier life has left ---- */
 
-/* What stands in the core under our lease and is no publication of ours becomes one that is not
- * wanted: it is taken back. */
+/* Services that the core has under our lease but that we do not publish are taken in as
+ * unwanted publications, so that they get withdrawn. */
 static bool take_in(struct member *m)
 {
         struct publications *o = &m->publications;
@@ -162,7 +162,7 @@ static void import(struct member *m)
                 o->self_stored = o->self_version;
                 o->self_revision = n->mod_revision;
         }
-        o->look = !take_in(m); /* out of memory: once more */
+        o->look = !take_in(m); /* out of memory: try again */
         TAILQ_FOREACH (f, &o->list, entry) {
                 const struct service *s = f->wanted ? in_core(m, f) : NULL;
                 struct service_record r;
@@ -180,8 +180,9 @@ static void import(struct member *m)
 
 /* ---- is it still what we have stored? ---- */
 
-/* What we had given up, and said anew elsewhere, may arrive after that: a request that was
- * stuck in a replica that froze. It says what was, and stands there; so we say it once more. */
+/* A request that we had given up, and whose content we have since published through another
+ * replica, may still be applied later if it was stuck in a replica that froze. It then
+ * overwrites our record with old values, so we publish again. */
 static void look(struct member *m)
 {
         struct publications *o = &m->publications;
@@ -200,7 +201,7 @@ static void look(struct member *m)
         o->look = !take_in(m);
 }
 
-/* As soon as the watch has come to what was answered last. */
+/* True once the watch has reached the revision of the last answer. */
 static bool may_look(const struct member *m)
 {
         const struct publications *o = &m->publications;
@@ -231,7 +232,7 @@ static void on_published(struct unary *u, enum rpc_code code, const char *messag
         if (code == RPC_OK && member_hear(m, u->peer, t->header) == WORLD_FOREIGN)
                 code = RPC_UNAVAILABLE;
         if (code != RPC_OK || !t->succeeded) {
-                /* Where the place is gone, the session learns it by itself. */
+                /* If the place is gone, the session finds out by itself. */
                 log_debug("Cannot publish our services: %s.",
                           code != RPC_OK ? message : "this host does not hold its place now");
                 o->retry_at = boot_add(now, pace_next(&o->pace, m->n_peers, now));
@@ -239,7 +240,7 @@ static void on_published(struct unary *u, enum rpc_code code, const char *messag
         }
         member_heard(m, u->peer, t->header);
         if (m->session.lease != o->lease)
-                return; /* of another life by now */
+                return; /* we hold another lease by now */
         o->revision = t->header->revision;
         if (o->self_stored != o->self_sent)
                 publications_self_stored(o, o->revision);
@@ -300,7 +301,7 @@ static bool fill(struct member *m, struct txn *t)
                 add_op(t, o->lease, true);
         } else {
                 o->self_sent = o->self_stored;
-                t->n = 1; /* its place, for the key that is compared */
+                t->n = 1; /* the first slot is for the key that is compared */
         }
         TAILQ_FOREACH (f, &o->list, entry) {
                 f->under_way = t->n < OPS_MAX && is_pending(f);
@@ -324,7 +325,7 @@ static void tell(struct member *m, struct peer *p, struct boot_time now)
 
         m->publications.retry_at = boot_add(now, RETRY);
         if (!t)
-                return; /* out of memory: once more */
+                return; /* out of memory: try again */
         pb__txn_request__init(&t->q);
         pb__compare__init(&t->compare);
         t->compares = &t->compare;
@@ -333,7 +334,7 @@ static void tell(struct member *m, struct peer *p, struct boot_time now)
         t->compare.lease = m->publications.lease;
         t->compare.result = PB__COMPARE__COMPARE_RESULT__EQUAL;
         if (!fill(m, t))
-                goto end; /* the same */
+                goto end; /* the same here */
         t->q.compare = &t->compares;
         t->q.n_compare = 1;
         t->q.success = t->op_p + (has_self ? 0 : 1);

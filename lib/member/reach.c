@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #define CONNECT_TIMEOUT NSEC_PER_SEC
-/* A core to which all hosts of a site come back at once has thousands of them to greet: who
- * gives up too early comes again, for nothing, and so does everybody. */
+/* When all hosts of a site come back at once, a core has thousands of connections to set up. A
+ * client that gave up too early would only have to start over, and so would all the others. */
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX NSEC_PER_SEC
@@ -27,7 +27,8 @@ void reach_failed(struct reach *r, struct boot_time now, const char *why)
         r->state = REACH_DOWN;
         r->failing[0] = '\0';
         r->ops->close(r);
-        /* Who accepts us and closes at once is no better than who does not accept. */
+        /* A peer that accepts us and closes at once is no better than one that does not
+         * accept. */
         if (was_up && boot_diff(now, r->up_at) >= RETRY_MAX)
                 r->backoff = RETRY_MIN;
         r->when = boot_add(now, r->backoff);

@@ -9,13 +9,13 @@ uint64_t rendezvous_hash(const char *name)
         return hash_end(hash_add(HASH_START, name, strlen(name)));
 }
 
-/* log2 of @n, which is not 0. The fraction is found bit by bit: the square of a number between
- * 1 and 2 has twice its logarithm, and is 2 or more where the next bit is 1. What is cut off is
- * the same everywhere. */
+/* log2 of @n, which is not 0. The fraction is found bit by bit: squaring a number between 1 and
+ * 2 doubles its logarithm, and the result is 2 or more if the next bit is 1. Truncation is the
+ * same on every machine. */
 static uint64_t log2_of(uint64_t n)
 {
         unsigned whole = 63 - (unsigned) __builtin_clzll(n);
-        uint64_t x = (n << (63 - whole)) >> 32; /* 1 is 2^31 */
+        uint64_t x = (n << (63 - whole)) >> 32; /* here 1 is represented as 2^31 */
         uint64_t fraction = 0;
 
         for (unsigned i = 0; i < FRACTION; i++) {
@@ -31,7 +31,7 @@ static uint64_t log2_of(uint64_t n)
 
 uint64_t rendezvous_log(uint64_t task, uint64_t member)
 {
-        /* Twice, since the names of tasks and of members are alike among themselves. */
+        /* Hash twice, since names of tasks resemble each other, as names of members do. */
         uint64_t h = hash_end(hash_end(task ^ member) + member);
         uint64_t log = ((uint64_t) 64 << FRACTION) - log2_of(h | 1);
 

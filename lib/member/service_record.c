@@ -80,5 +80,5 @@ int service_record_read_key(struct service_record *s, struct view key)
                         return i > 0 ? 0 : -EBADMSG;
                 key = (struct view){key.p + 1, key.len - 1};
         }
-        return -EBADMSG; /* more than three */
+        return -EBADMSG; /* more than three parts */
 }

@@ -81,7 +81,7 @@ struct service *services_next_on(struct service *s)
 void service_read(const struct service *s, struct service_record *ret)
 {
         (void) !service_record_read(ret, s->value, s->value_len);
-        /* The key decides the names, whatever the value says. */
+        /* The key determines the names, whatever the value says. */
         strcpy(ret->name, s->name);
         strcpy(ret->node, s->node);
         strcpy(ret->instance, s->instance);
@@ -110,7 +110,7 @@ static struct service *service_new(const struct service_record *r)
         return s;
 }
 
-/* Started again, and nobody saw it down; or deleted and put again. */
+/* Whether it was restarted without anybody seeing it down, or deleted and put again. */
 static bool is_another_life(const struct service *s, struct view value, int64_t create_revision)
 {
         struct service_record was, is;
@@ -131,7 +131,7 @@ int services_put(struct services *v, struct view key, struct view value, int64_t
         char *copy;
 
         if (service_record_read_key(&names, key) < 0)
-                return 0; /* no agent wrote that */
+                return 0; /* no agent wrote this */
         s = services_find(v, names.name, names.node, names.instance);
         if (s && s->mod_revision == mod_revision && s->create_revision == create_revision &&
             s->lease == lease) {

@@ -67,7 +67,7 @@ static bool is_target(const struct switchover *s, const struct switchover_at *at
                s->created == at->created;
 }
 
-/* The lock's name, and the slash behind it, are the same. */
+/* Both keys have the same lock name, including the slash after it. */
 static bool is_of_the_lock_of(const struct switchover *s, const struct switchover_at *own)
 {
         const char *slash = memrchr(own->key, '/', own->len);
@@ -81,7 +81,7 @@ enum switchover_part switchover_judge(const struct switchover *s,
 {
         if (is_target(s, own))
                 return SWITCHOVER_TARGET;
-        /* Who waits came later than who holds. */
+        /* A waiter's key is newer than the holder's. */
         if (s->created <= own->created || !is_of_the_lock_of(s, own))
                 return SWITCHOVER_NOT_OURS;
         if (strlen(s->holder) == own->len && memcmp(s->holder, own->key, own->len) == 0)
@@ -136,7 +136,8 @@ static void get_op(Pb__RequestOp *op, Pb__RangeRequest *g, ProtobufCBinaryData k
         op->request_range = g;
 }
 
-/* The life of the key that the other branch has looked at; 0: it is not there. */
+/* The create revision of the key that the other branch of the Txn has read; 0: there is no
+ * key. */
 static int looked_at(const Pb__TxnResponse *p, int64_t *ret)
 {
         const Pb__RangeResponse *r;
@@ -215,7 +216,7 @@ void switchover_push(const char *name, const struct switchover *s,
         compare_modified(&c[0], &key, mod);
         compare_created(&c[1], own);
         compare_created(&c[2], &target);
-        /* One that has gone meanwhile, and come back behind the target, stays. */
+        /* A key that has gone meanwhile, and come back behind the target, stays. */
         for (size_t i = 0; i < n; i++) {
                 compare_created(&c[3 + i], &between[i]);
                 c[3 + i].create_revision = s->created;

@@ -51,7 +51,7 @@ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value)
                 bool more = tags_next(&cursor, k, v);
                 int c = more ? strcmp(k, name) : 1, n;
 
-                if (c >= 0 && !done) { /* its place is here */
+                if (c >= 0 && !done) { /* the new tag belongs here */
                         n = snprintf(fresh + len, TAGS_MAX - len, "%s%s=%s", len ? "," : "",
                                      name, value);
                         if ((size_t) n >= TAGS_MAX - len)
@@ -62,7 +62,7 @@ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value)
                 if (!more)
                         break;
                 if (c == 0)
-                        continue; /* replaced */
+                        continue; /* the new tag replaces it */
                 n = snprintf(fresh + len, TAGS_MAX - len, "%s%s=%s", len ? "," : "", k, v);
                 if ((size_t) n >= TAGS_MAX - len)
                         return -ENOSPC;

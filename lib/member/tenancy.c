@@ -3,7 +3,7 @@
 #include "base/crc32c.h"
 #include "base/le.h"
 
-/* "tenancy", and the version. */
+/* "tenancy" and the version. */
 #define MAGIC UINT64_C(0x3179636e616e6574)
 
 enum {

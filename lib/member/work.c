@@ -15,7 +15,7 @@ static struct work_peer *peer_free(struct work_peer *p)
         return NULL;
 }
 
-/* Who is to have what @p was to have, or anything where that is NULL? */
+/* Takes the tasks meant for @p, or all tasks if it is NULL, out of the assignment. */
 static void unassign(struct work *w, const struct work_peer *p)
 {
         for (size_t i = 0; i < w->n; i++) {
@@ -125,7 +125,7 @@ static void somebody_joined(struct work *w, struct boot_time now)
 
 /* ---- what was seen ---- */
 
-/* The name below @folder, with its end, in @to. */
+/* Copies the name below @folder, NUL-terminated, to @to. */
 static bool name_below(struct view key, const char *folder, char to[static NODE_NAME_MAX + 1])
 {
         size_t n = strlen(folder);
@@ -189,16 +189,16 @@ static int see_peer(struct work *w, const char *name, struct view value, int64_t
         int r;
 
         if (strcmp(name, w->self.name) == 0) {
-                /* Written by somebody else it is not ours, and we take nothing by it. */
+                /* If somebody else wrote our member key it is not ours, and we take no tasks by
+                 * it. */
                 w->unlisted = lease != w->lease;
                 return 0;
         }
-        /* Who is on no lease never dies, and takes nothing either: somebody wrote it by hand.
-         */
+        /* A member without a lease was written by hand: it never expires, and takes nothing. */
         r = lease == 0 ? -EBADMSG : work_record_read(&record, value.p, value.len);
         if (r == -ENOMEM)
                 return r;
-        if (r < 0) /* a member that we do not understand gets nothing from us */
+        if (r < 0) /* a member that we do not understand gets no tasks from us */
                 record = (struct work_record){.weight = 1};
         if (p && same_record(&p->record, &record)) {
                 p->seen = true;
@@ -297,7 +297,8 @@ void work_looked(struct work *w)
                 if (t->seen)
                         continue;
                 task_is_gone(t);
-                t->asked = WORK_NOTHING; /* whatever its key was, no change of it is to come */
+                t->asked = WORK_NOTHING; /* whatever its key was, no further event for it will
+                                            come */
         }
 }
 
@@ -313,7 +314,7 @@ static bool is_better(const struct work_peer *a, uint64_t log_a, const struct wo
         return !rendezvous_less(log_b, wb, log_a, wa) && strcmp(a->name, b->name) < 0;
 }
 
-/* Is it @p's, so far? */
+/* Assigns the task to @p if @p is the best candidate so far. */
 static void offer(struct work_task *t, const struct work_peer *p)
 {
         uint64_t log;
@@ -327,8 +328,8 @@ static void offer(struct work_task *t, const struct work_peer *p)
         t->log = log;
 }
 
-/* Who comes can only take, and who goes leaves only its own: so most tasks are not compared
- * with most members again, of whom there may be many of both. */
+/* A member that joins can only take tasks, and one that leaves frees only its own. So most
+ * tasks need not be compared with most members again; there may be many of both. */
 void work_assign(struct work *w)
 {
         struct work_peer *p;
@@ -372,7 +373,8 @@ static enum work_step while_it_runs(const struct work *w, const struct work_task
 {
         if (!is_ours(w, t) || t->created != t->token || w->leaving)
                 return WORK_END;
-        /* Of who has left nothing comes to an end here; so it is for one who has joined. */
+        /* A member's leaving ends none of our tasks; only a member that has joined takes one
+         * from us. */
         return !is_wanted(w, t) && is_settled(w, now) ? WORK_END : WORK_NOTHING;
 }
 

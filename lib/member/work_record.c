@@ -19,7 +19,7 @@ static int by_name(const void *a, const void *b)
         return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
-/* Sorted, each once; or the caller's name that comes twice. */
+/* Sorts the names and rejects duplicates. Returns the name that occurs twice, or NULL. */
 static const char *sort(struct work_record *r, const char *const *names)
 {
         const char *twice = NULL;
@@ -97,7 +97,7 @@ static bool has_number(const struct work_record *r, const char *task)
         }
         if (n == 0 || n > r->n)
                 return false;
-        snprintf(room, sizeof(room), "%zu", n); /* 07 is a name, and no number */
+        snprintf(room, sizeof(room), "%zu", n); /* 07 is a name, not a number */
         return strcmp(room, task) == 0;
 }
 
