@@ -1,5 +1,6 @@
-/* Keeps the membership current: one range, page by page, then a watch from the revision after
- * it, which is resumed after a break from where it ended, in the history in which it ended. */
+/* Keeps the membership current: it reads a range page by page, then opens a watch from the next
+ * revision on. After a break the watch is resumed where it ended, provided that the core still
+ * has the same history. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -32,7 +33,8 @@ static void again(struct member *m, const char *why)
 
 enum kind { NODES, SERVICES, N_KINDS };
 
-/* What is behind `nodes/` or `services/` in a key under our prefix; empty for another one. */
+/* The part of a key under our prefix that follows `nodes/` or `services/`; empty for any other
+ * key. */
 static struct view name_in(const struct member *m, const ProtobufCBinaryData *key,
                            const char *folder)
 {
@@ -50,7 +52,7 @@ static struct view name_of(const struct member *m, const ProtobufCBinaryData *ke
         return name_in(m, key, kind == NODES ? "nodes/" : "services/");
 }
 
-/* Another host has found our place held, and says so to us. */
+/* Another host has found our place held, and tells us so. */
 static void feed_claim(struct member *m, const Pb__KeyValue *kv)
 {
         struct view name = name_in(m, &kv->key, "claims/");
@@ -63,7 +65,7 @@ static void feed_claim(struct member *m, const Pb__KeyValue *kv)
                 m->events->claimed(m->userdata, &by);
 }
 
-/* Whether @name is that of our node, or of a service on it. */
+/* Whether @name is the name of our node, or of a service on it. */
 static bool is_of_ours(const struct member *m, struct view name, enum kind kind)
 {
         const uint8_t *slash = memchr(name.p, '/', name.len);
@@ -79,7 +81,7 @@ static bool is_of_ours(const struct member *m, struct view name, enum kind kind)
                (name.len == len || name.p[len] == '/');
 }
 
-/* Returns -ENOMEM: what is known has a hole, and is to be read again. */
+/* Returns -ENOMEM if the membership now has a hole and must be read again. */
 static int feed(struct member *m, const Pb__KeyValue *kv, enum kind kind)
 {
         struct view name = name_of(m, &kv->key, kind), value = {kv->value.data, kv->value.len};
@@ -111,8 +113,8 @@ static int feed_event(struct member *m, const Pb__Event *e, enum kind kind)
         return 0;
 }
 
-/* Of one revision nodes come first: what hung on the lease of one that left, left for its
- * reason. */
+/* Within one revision nodes are handled first: services that were attached to the lease of a
+ * node that left, left for the same reason. */
 static int feed_events(struct member *m, Pb__Event **events, size_t n)
 {
         for (size_t i = 0, end; i < n; i = end) {
@@ -123,7 +125,7 @@ static int feed_events(struct member *m, Pb__Event **events, size_t n)
                      end < n && events[end]->kv && events[end]->kv->mod_revision == revision;)
                         end++;
                 if (!events[i]->kv || revision <= m->members.revision)
-                        continue; /* of nothing; or announced before (A41) */
+                        continue; /* deletes nothing, or was announced before (A41) */
                 for (enum kind kind = NODES; kind < N_KINDS; kind++)
                         for (size_t k = i; k < end && r == 0; k++)
                                 r = feed_event(m, events[k], kind);
@@ -138,7 +140,7 @@ static int feed_events(struct member *m, Pb__Event **events, size_t n)
 
 /* ---- watch ---- */
 
-/* The watch is of no use: the next thing is a range. */
+/* The watch is of no use: start again with a range. */
 static void from_the_top(struct member *m, const char *why)
 {
         m->members.revision = 0;
@@ -154,13 +156,13 @@ static void watch_message(struct rpc_call *call, struct view bytes)
 
         if (pb_unpack(&pb__watch_response__descriptor, bytes, &r) == 0 && !r->header)
                 r = pb_free(r);
-        if (!r) /* its answer is lost to us */
+        if (!r) /* its answer is lost */
                 return from_the_top(m, "its answer cannot be parsed");
         switch (member_hear(m, asked, r->header)) {
         case WORLD_FOREIGN:
                 pb_free(r);
                 return view_move(m, "it is of another cluster");
-        case WORLD_NEW: /* it is canceled already */
+        case WORLD_NEW: /* already canceled */
                 pb_free(r);
                 return;
         case WORLD_OURS:
@@ -169,13 +171,13 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         m->heard_at = m->now;
         m->creating = false;
         if (r->canceled) {
-                /* History was compacted under us, or the watch was refused. */
+                /* The history was compacted beyond our revision, or the watch was refused. */
                 from_the_top(m, "the watch was canceled");
-                if (r->created) /* it may be our login that has ended: etcd does not say */
+                if (r->created) /* perhaps our login has expired: etcd does not say */
                         peer_log_in_again(asked);
         } else if (r->created) {
-                /* From a revision on that it does not have: it is late, or it has begun anew.
-                 */
+                /* The replica does not have the revision that we asked for: it is behind, or
+                 * the core has begun anew. */
                 if (r->header && r->header->revision < m->members.revision)
                         view_doubt(m);
                 else
@@ -185,11 +187,12 @@ static void watch_message(struct rpc_call *call, struct view bytes)
                 pb_free(r);
                 return from_the_top(m, OUT_OF_MEMORY);
         }
-        /* Nothing came, up to here. Debian's etcd 3.4 may say so ahead of events (etcd 15220):
-         * so this is for those who wait, not for where to go on. */
+        /* The replica reports that nothing happened up to this revision. Debian's etcd 3.4 may
+         * report that ahead of events (etcd 15220): so it counts only for callers that wait for
+         * a revision, not as the point from which to resume. */
         if (r->n_events == 0 && !r->created && !r->canceled && r->header && m->synced)
                 m->progress = max_of(m->progress, r->header->revision);
-        /* A response holds whole revisions: all of the last one is announced now. */
+        /* A response holds whole revisions, so all of the last one has been announced now. */
         if (r->n_events > 0 && r->events[r->n_events - 1]->kv)
                 m->members.revision = max_of(m->members.revision,
                                              r->events[r->n_events - 1]->kv->mod_revision);
@@ -201,7 +204,7 @@ static void watch_status(struct rpc_call *call, enum rpc_code code, const char *
         struct member *m = call->userdata;
 
         (void) code;
-        m->view_op++; /* what was asked there is of no interest any more */
+        m->view_op++; /* answers to earlier requests are of no interest any more */
         m->asking = false;
         again(m, message);
 }
@@ -222,7 +225,7 @@ static ProtobufCBinaryData prefix_end(const struct member *m, uint8_t *end)
         size_t n = strlen(m->prefix);
 
         memcpy(end, m->prefix, n);
-        end[n - 1]++; /* it ends in '/' */
+        end[n - 1]++; /* the prefix ends in '/' */
         return pb_bytes(end, n);
 }
 
@@ -273,7 +276,8 @@ void member_ask_revision(struct member *m)
 static void send_range(struct member *m, struct peer *p);
 static const struct member_node *known_node(struct member *m);
 
-/* The rest is asked for in a later turn: a large cluster's range delays no heartbeat. */
+/* Asks for the next page in a later turn, so that the range of a large cluster delays no
+ * heartbeat. */
 static void next_page(struct member *m, struct peer *p, const Pb__KeyValue *last)
 {
         buf_clear(&m->range_from);
@@ -307,7 +311,7 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
         if (word == WORLD_FOREIGN)
                 return again(m, "it is of another cluster");
         if (word == WORLD_NEW && !first)
-                return; /* begins with the first page */
+                return; /* the next range begins with the first page */
         m->heard_at = m->now;
         if (first) {
                 membership_resync_begin(&m->members);
@@ -324,8 +328,9 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
         membership_resync_end(&m->members, m->range_revision);
         services_resync_end(&m->services, m->range_revision);
         m->publications.look = true;
-        /* Where there is a node, it tells whether the history is still the one that was read
-         * (resume()). Without one the same connection does: who has begun anew has lost it. */
+        /* If a node is known, it shows whether the history is still the one that was read
+         * (resume()). Otherwise the connection shows it: a core that has begun anew has lost
+         * it. */
         if (!known_node(m) && peer_rpc(u->peer))
                 start_watch(m, u->peer);
 }
@@ -363,8 +368,8 @@ static void start_range(struct member *m, struct peer *p)
 #define COMPACTED "etcdserver: mvcc: required revision has been compacted"
 #define FUTURE "etcdserver: mvcc: required revision is a future revision"
 
-/* The node that changed last, as of the last revision that was told: whose history has it as we
- * know it is ours. Leases are random. */
+/* The node that changed last, as of the last revision that was announced: a core that has it as
+ * we know it has our history, since lease ids are random. */
 static const struct member_node *known_node(struct member *m)
 {
         struct member_node *n, *last = NULL;
@@ -384,7 +389,8 @@ static bool has_known_node(struct member *m, const Pb__RangeResponse *r)
                r->kvs[0]->mod_revision == n->mod_revision;
 }
 
-/* At @revision, by what the replica has; 0: by what the cluster has now. */
+/* Asks for that node, as of @revision from the replica's own data; 0: as of what the cluster
+ * has now. */
 static void ask_node(struct member *m, struct peer *p, int64_t revision,
                      void (*done)(struct unary *u, enum rpc_code code, const char *message))
 {
@@ -421,7 +427,7 @@ static bool hear_history(struct member *m, struct unary *u, enum rpc_code code,
                 again(m, "it is of another cluster");
         if (word == WORLD_OURS)
                 m->heard_at = m->now;
-        return word == WORLD_OURS; /* a new one begins with a range */
+        return word == WORLD_OURS; /* a new history begins with a range */
 }
 
 static void another_history(struct member *m, struct unary *u)
@@ -465,7 +471,7 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
                 m->members.revision = 0;
                 return start_range(m, u->peer);
         }
-        /* The replica is late, or the core has begun anew. */
+        /* The replica is behind, or the core has begun anew. */
         if (code == RPC_OUT_OF_RANGE && strcmp(message, FUTURE) == 0 && !m->caught_up)
                 return ask_node(m, u->peer, 0, on_revision);
         if (!hear_history(m, u, code, message))
@@ -476,8 +482,8 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
                 another_history(m, u);
 }
 
-/* A watch that goes on behind a revision goes on in whatever history is there, and a core that
- * was emptied may have come as far as it was. */
+/* A watch that starts behind a revision follows whatever history the core has, and a core that
+ * was emptied may have reached that revision again. */
 static void resume(struct member *m, struct peer *p)
 {
         m->caught_up = false;
@@ -510,14 +516,15 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
                 stop(m);
                 return again(m, message);
         }
-        /* It may be behind what others have said since it was asked for. That is no reason to
-         * ask once more, which would hold this answer to what is known by now. */
+        /* The answer may be behind what other replicas have said since we asked. That is no
+         * reason to ask again, for the next answer would then be measured against what is known
+         * by now. */
         word = member_hear(m, u->peer, r->header);
         m->asking = false;
         if (word != WORLD_OURS)
                 return view_move(m, "it is of another cluster");
         if (r->header->revision >= m->floor) {
-                set_synced(m, m->watch != NULL); /* the replica was only late */
+                set_synced(m, m->watch != NULL); /* the replica was only behind */
                 return;
         }
         snprintf(why, sizeof(why),
@@ -527,8 +534,8 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
         member_begin_world(m, r->header, why);
 }
 
-/* A read that is linearizable, as they are unless it says otherwise, shows all that any replica
- * had said before. */
+/* Reads are linearizable unless they say otherwise. Such a read shows everything that any
+ * replica had said before. */
 void view_doubt(struct member *m)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
@@ -541,7 +548,7 @@ void view_doubt(struct member *m)
         m->floor = max_of(m->members.revision, m->world.revision);
         if (member_call(p, ++m->view_op, "/etcdserverpb.KV/Range", &q.base,
                         &pb__range_response__descriptor, on_answer) < 0)
-                return; /* the connection is going, and the watch with it */
+                return; /* the connection is about to end, and the watch with it */
         m->asking = true;
         m->answer_by = boot_add(m->now, QUESTION_TIMEOUT);
 }
@@ -554,7 +561,7 @@ void view_move(struct member *m, const char *why)
                 return;
         stop(m);
         again(m, why);
-        /* The next one may do better. */
+        /* The next replica may do better. */
         if (!pace_is_round(&m->view_pace, m->n_peers))
                 m->view_retry_at = m->now;
 }
@@ -566,7 +573,8 @@ void view_restart(struct member *m)
         services_forget_revisions(&m->services);
         m->progress = 0;
         set_synced(m, false);
-        /* A core that says at each answer that it has begun anew is not asked in a circle. */
+        /* Do not keep going round the replicas of a core that says at each answer that it has
+         * begun anew. */
         m->view_retry_at = boot_add(m->now, pace_next(&m->view_pace, m->n_peers, m->now));
 }
 
@@ -591,7 +599,7 @@ void view_run(struct member *m, struct boot_time now)
         if (m->watch || m->ranging || m->checking || boot_before(now, m->view_retry_at))
                 return;
         p = member_speaking_peer(m, m->view_peer);
-        if (!p) { /* then another one: a connection that is not needed is not made */
+        if (!p) { /* use another replica then: do not connect without need */
                 m->view_peer = (m->view_peer + 1) % m->n_peers;
                 m->view_retry_at = boot_add(now, LOOK_AGAIN);
                 return;

@@ -45,7 +45,7 @@ bool session_place(const struct session *s, struct session_place *ret)
         return true;
 }
 
-/* The holder rounds down: TTL less the drift, whole nanoseconds. */
+/* The holder rounds down: TTL less the drift, in whole nanoseconds. */
 struct boot_time session_deadline(const struct session *s)
 {
         nsec_t margin = s->ttl / PPM * s->drift_ppm + s->ttl % PPM * s->drift_ppm / PPM + 1;
@@ -66,8 +66,8 @@ unsigned session_attempt(const struct session *s)
         return s->attempt;
 }
 
-/* T1 and T2 (DHCP's names, RFC 2131 section 4.4.5): renew from half the TTL on, everything at
- * once from 7/8. */
+/* T1 and T2 (DHCP's names, RFC 2131 section 4.4.5): renew from half the TTL on, and on all
+ * endpoints from 7/8. */
 static struct boot_time t1(const struct session *s)
 {
         return s->unsure ? s->renewed_at : session_due(s);
@@ -90,7 +90,8 @@ struct session_renewal session_renewal(const struct session *s, struct boot_time
 
         if (s->attempt > 0)
                 due = boot_min(due, s->tried_at);
-        /* Of several tries that are all acknowledged the later ones were due with the first. */
+        /* If several attempts are acknowledged, the later ones were due when the first one
+         * was. */
         due = boot_max(due, s->renewed_at);
         return (struct session_renewal){
                 .before = s->renewed_at, .due = due, .sent = sent, .acknowledged = now};
@@ -106,8 +107,8 @@ static nsec_t retry_interval(const struct session *s)
         return min_of(t, most);
 }
 
-/* Who loses at once what was granted, again and again, asks less and less often: from the retry
- * interval up to half the TTL after the last one. */
+/* A holder that keeps losing its lease right after the grant asks less and less often: the wait
+ * grows from the retry interval to half the TTL after the last grant. */
 static struct boot_time not_before(const struct session *s)
 {
         nsec_t most = max_of(s->ttl / 2, s->cfg.retry), t = s->cfg.retry;
@@ -141,8 +142,8 @@ static enum session_action begin(struct session *s, struct boot_time now, enum s
 
 static enum session_action join(struct session *s, struct boot_time now)
 {
-        /* A lease that was granted but not registered ages like any other. One that would have
-         * to be renewed before it is used is not worth having: a place held for a moment helps
+        /* A lease that was granted but not registered ages like any other. If it would need a
+         * renewal before it is used it is not worth having: a place held for a moment helps
          * nobody. */
         if (s->lease != 0 && !boot_before(now, t1(s)))
                 drop(s, SESSION_JOINING);
@@ -180,7 +181,7 @@ static enum session_action leave(struct session *s, struct boot_time now)
                 return SESSION_WAIT;
         }
         if (!boot_before(now, boot_min(s->leave_until, session_deadline(s)))) {
-                /* It will expire by itself; there is nobody to wait for. */
+                /* The lease will expire by itself; there is nobody to wait for. */
                 drop(s, SESSION_LEFT);
                 return SESSION_WAIT;
         }
@@ -238,7 +239,7 @@ struct boot_time session_wakeup(const struct session *s)
 void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_time sent_at)
 {
         if (s->state != SESSION_JOINING || s->lease != 0)
-                return; /* too late: it expires unused */
+                return; /* too late: the lease expires unused */
         s->busy = false;
         s->attempt = 0;
         s->retry_at = (struct boot_time){0};
@@ -293,7 +294,8 @@ void session_renewed(struct session *s, int64_t lease, nsec_t ttl, struct boot_t
         s->ttl = min_of(s->ttl, ttl);
         s->in_vain = 0;
         s->renewed_at = boot_max(s->renewed_at, sent_at);
-        /* An answer that was on its way while we stood still says nothing of now. */
+        /* An answer that was on its way while we were suspended says nothing about the
+         * present. */
         s->unsure &= boot_before(sent_at, s->doubted_at);
         if (s->state == SESSION_JEOPARDY)
                 s->state = SESSION_HELD;
@@ -319,7 +321,7 @@ void session_loss_announced(struct session *s)
 
 void session_left(struct session *s)
 {
-        if (s->state == SESSION_LEAVING) /* else it is an answer to an earlier life */
+        if (s->state == SESSION_LEAVING) /* otherwise it answers an earlier life */
                 drop(s, SESSION_LEFT);
 }
 
