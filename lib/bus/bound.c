@@ -16,50 +16,51 @@
 
 #define RETRY (100 * NSEC_PER_MSEC)
 
-/* A new unit may be bound; many come at a time. */
+/* Wait this long after a new unit, which may be bound: many come at a time. */
 #define SETTLE (100 * NSEC_PER_MSEC)
 
-/* An answer that has not come after this is not waited for, and the connection is made anew;
- * one that nobody answers at all is left alone longer and longer. */
+/* An answer that takes longer is given up, and the connection is made anew. If nobody answers
+ * at all, we ask less and less often. */
 #define ANSWER (2 * NSEC_PER_SEC)
 #define ANSWER_MOST (32 * NSEC_PER_SEC)
 
-/* What a unit of the walk is like; no answer yet. */
+/* A question of the walk about one unit that is not answered yet. */
 struct question {
         struct question *next;
         struct bound *bound;
-        size_t unit; /* in the walk */
+        size_t unit; /* its index in the walk */
         sd_bus_slot *slot;
 };
 
 struct bound {
         struct loop *loop;
         const char *root;
-        struct bus *bus; /* NULL: not connected, or not any more */
+        struct bus *bus; /* NULL: not connected, or no longer */
         bool broken;     /* to be freed from the timer, not from its own callback */
         struct loop_timer retry, settle, limit;
-        nsec_t patience;    /* until the limit */
-        char own[PATH_MAX]; /* our control group: never to be touched */
+        nsec_t patience;    /* how long we wait for an answer */
+        char own[PATH_MAX]; /* our own control group, which must never be touched */
         struct bound_set known;
         void (*changed)(void *userdata);
         void *userdata;
 
-        struct bound_set walk; /* the next one, while it is asked for */
-        size_t asked;          /* of it, the first so many were asked for */
+        struct bound_set walk; /* the next set, while we ask for it */
+        size_t asked;          /* the number of its units that we have asked about */
         struct question *open;
         bool walk_again;
-        bool news; /* since it was last asked for */
+        bool news; /* since we last asked */
 
         sd_bus_slot *order_slot;
-        const char *ordered;              /* the method that was called with it */
-        void (*accepted)(void *userdata); /* of the order; NULL: nobody wants to know */
+        const char *ordered;              /* the method that the order called */
+        void (*accepted)(void *userdata); /* called once the order is accepted; NULL: nobody
+                                             wants to know */
         void *order_userdata;
         bool refusal_logged;
 
         sd_bus_slot *look_slot;
         void (*look_fn)(void *userdata, enum bound_sight s);
         void *look_userdata;
-        bool look_walks; /* the answer is what the walk finds */
+        bool look_walks; /* the look ends with the walk, not with an answer of its own */
 };
 
 static void answer(struct bound *b, enum bound_sight s)
@@ -107,7 +108,7 @@ static void on_closed(void *userdata, int r)
         loop_timer_in(&b->retry, 0);
 }
 
-/* Something is waited for: not for ever. */
+/* Starts the timer: we do not wait for an answer for ever. */
 static void wait_for_answer(struct bound *b)
 {
         if (!loop_timer_armed(&b->limit))
@@ -154,7 +155,7 @@ static void walk_end(struct bound *b)
         }
 }
 
-/* The unit, not who answers. */
+/* The unit is gone, not the service manager. */
 static bool is_gone(sd_bus_message *m)
 {
         return sd_bus_message_is_method_error(m, NAME ".NoSuchUnit") ||
@@ -223,7 +224,7 @@ static void walk_on(struct bound *b)
                 walk_end(b);
 }
 
-/* One that is under way may have passed what is new. */
+/* A walk that is under way may have passed what is new. */
 static void walk(struct bound *b)
 {
         if (!connected(b))
@@ -255,13 +256,14 @@ static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const char *unit;
 
         (void) error;
-        /* Devices come in thousands, and are bound to nothing; what is known may come by our
-         * asking for it. */
+        /* There are thousands of devices, and none is bound to anything. A unit that we know
+         * may have been loaded only because we asked for it. */
         if (sd_bus_message_is_signal(m, MANAGER, "UnitNew") &&
             sd_bus_message_read(m, "s", &unit) >= 0 &&
             (bound_is_kind(unit, ".device") || bound_set_find(&b->known, unit)))
                 return 0;
-        /* At once, for it may hang a moment later; and then once more for all that follows. */
+        /* Ask at once, since systemd may hang a moment later; and then once more for all units
+         * that follow. */
         b->news = true;
         if (!loop_timer_armed(&b->settle))
                 on_settle(&b->settle);
@@ -316,8 +318,8 @@ static void on_limit(struct loop_timer *t)
 
 /* ---- orders ---- */
 
-/* It has a job now, or had one: what is not there is not started again, and an order that
- * cannot be taken back is that of a shutdown. */
+/* The unit has a job now, or had one: a unit that does not exist is not started again, and an
+ * order that cannot be replaced is that of a shutdown. */
 static bool is_accepted(sd_bus_message *m)
 {
         return !sd_bus_message_is_method_error(m, NULL) || is_gone(m) ||
@@ -350,10 +352,10 @@ static void order(struct bound *b, const char *method, const char *mode,
 
         b->accepted = accepted;
         b->order_userdata = userdata;
-        /* On this connection it is still to be answered; the next one is asked anew. */
+        /* On this connection the order is still unanswered; the next connection repeats it. */
         if (b->order_slot && connected(b) && strcmp(b->ordered, method) == 0)
                 return;
-        /* The later one is what counts. */
+        /* Only the later order counts. */
         b->order_slot = sd_bus_slot_unref(b->order_slot);
         b->ordered = method;
         connect(b);
@@ -424,7 +426,7 @@ static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-/* All whose state counts. */
+/* Appends all units whose state counts. */
 static int append_names(struct bound *b, sd_bus_message *m)
 {
         int r = sd_bus_message_open_container(m, 'a', "s");
@@ -458,7 +460,7 @@ void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s),
                 r = sd_bus_call_async(connected(b), &b->look_slot, m, on_states, b, UINT64_MAX);
         if (r >= 0)
                 return wait_for_answer(b);
-        if (!loop_timer_armed(&b->retry)) /* which answers */
+        if (!loop_timer_armed(&b->retry)) /* whose handler answers */
                 loop_timer_in(&b->retry, RETRY);
 }
 
@@ -512,7 +514,7 @@ void bound_remember(struct bound *b, const char *name, const char *group)
         u = bound_set_find(&b->known, name);
         if (!u)
                 return;
-        u->is_after = true; /* nothing is said against it */
+        u->is_after = true; /* nothing speaks against it */
         if (u->control_group || !group || bound_is_ours(group, b->own))
                 return;
         u->control_group = strdup(group);

@@ -64,11 +64,11 @@ enum bound_sight bound_set_sight(const struct bound_set *s)
         return s->n ? BOUND_NONE : BOUND_UNKNOWN;
 }
 
-/* By these a stop goes on, src/core/unit-dependency-atom.c in systemd. */
+/* Dependencies along which systemd propagates a stop (src/core/unit-dependency-atom.c). */
 static const char *const edges[] = {"BoundBy",    "RequiredBy",       "RequisiteOf",
                                     "ConsistsOf", "PropagatesStopTo", "SliceOf"};
 
-/* Calls @fn with each string of a variant that holds an array of them. */
+/* Calls @fn with each string in a variant that holds an array of strings. */
 static int read_names(sd_bus_message *m,
                       void (*fn)(struct bound_set *s, size_t unit, const char *name),
                       struct bound_set *s, size_t unit)
@@ -108,7 +108,7 @@ static bool is_edge(const char *key)
         return false;
 }
 
-/* One property; @m stands before its value. */
+/* Reads one property; @m stands before its value. */
 static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, const char *key,
                          char **slice)
 {
@@ -173,12 +173,13 @@ int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const ch
         if (r < 0)
                 return r;
         u = &s->units[unit];
-        /* It gets one when it starts, and nobody may have the time to say which. */
+        /* It gets a control group when it starts, and there may be nobody then with the time to
+         * tell us which. */
         if (!u->control_group && (slice || bound_is_kind(name, ".slice")) &&
             cgroup_of_unit(bound_is_kind(name, ".slice") ? NULL : slice, name, path,
                            sizeof(path)) == 0)
                 u->control_group = fatal_null(strdup(path));
-        /* A target has no processes, and may be wanted by much else. */
+        /* A target has no processes, and many other units may want it. */
         if (bound_is_kind(name, ".target") && unit != 0)
                 u->is_down = true;
         if (u->control_group && bound_is_ours(u->control_group, own)) {
@@ -192,7 +193,7 @@ int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const ch
 void bound_set_order(struct bound_set *s)
 {
         cleanup_(freep) size_t *found = fatal_null(calloc(s->n + 1, sizeof(*found)));
-        size_t n = s->n > 0; /* the root, then all that are */
+        size_t n = s->n > 0; /* the root, then all that are bound to it */
 
         if (n > 0)
                 s->units[0].is_after = true;

@@ -4,7 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What strangers may take of a turn; after that as much time is left to others. */
+/* How many messages of strangers we take in a turn; then others get as much time. */
 #define MESSAGES_AT_ONCE 16
 #define TIME_AT_ONCE (2 * NSEC_PER_MSEC)
 #define REST_MAX (10 * NSEC_PER_MSEC)
@@ -17,8 +17,8 @@ struct bus {
         struct loop_hook hook;
         bus_closed_fn closed;
         void *userdata;
-        bool strangers;             /* may be on it */
-        struct boot_time rest_till; /* nothing is taken off it before */
+        bool strangers;             /* strangers may be connected to it */
+        struct boot_time rest_till; /* no message is taken before this */
         bool dead;
 };
 
@@ -33,7 +33,7 @@ static struct boot_time die(struct bus *b, int r)
         return BOOT_TIME_NEVER;
 }
 
-/* sd-bus speaks of absolute microseconds of CLOCK_MONOTONIC; this is where they end. */
+/* sd-bus gives absolute microseconds of CLOCK_MONOTONIC; we convert them here. */
 static struct boot_time from_monotonic(uint64_t usec)
 {
         struct timespec ts;
@@ -46,8 +46,8 @@ static struct boot_time from_monotonic(uint64_t usec)
         return boot_add(boot_now(), max_of(left, (nsec_t) 0));
 }
 
-/* A few at a time: whoever asks without end must not keep us from what is due. Returns whether
- * more may be there, or a negative errno. */
+/* Takes a few messages at a time: a caller that never stops asking must not keep us from what
+ * is due. Returns whether more may be there, or a negative errno. */
 static int take_some(struct bus *b, struct boot_time began)
 {
         nsec_t took;
@@ -64,7 +64,7 @@ static int take_some(struct bus *b, struct boot_time began)
         return r;
 }
 
-/* Takes what has come, then waits for what sd-bus asks for. */
+/* Handles what has arrived, then waits for what sd-bus asks for. */
 static struct boot_time bus_run(struct loop_hook *h, struct boot_time now)
 {
         struct bus *b = container_of(h, struct bus, hook);
@@ -100,7 +100,7 @@ static void on_io(struct loop_io *io, int events)
         (void) events; /* the hook does the work */
 }
 
-/* Takes @sd. */
+/* Takes ownership of @sd. */
 static int attach(struct bus **ret, struct loop *l, sd_bus *sd, bool strangers,
                   bus_closed_fn closed, void *userdata)
 {

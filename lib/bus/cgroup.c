@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The second where version 1 has the controllers (systemd's hybrid hierarchy). */
+/* The second is for systemd's hybrid hierarchy, where version 1 has the controllers. */
 static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
 static const char *root(void)
@@ -49,7 +49,7 @@ static int put(const char *path, const char *file, const char *value)
                 return fd;
         r = write(fd, value, 1) == 1 ? 0 : -errno;
         close(fd);
-        /* It went in between. */
+        /* The group was removed in between. */
         return r == -ENODEV ? -ENOENT : r;
 }
 
@@ -151,7 +151,8 @@ static int put_slice(const char *slice, char *out, size_t size)
         return 0;
 }
 
-/* What would be taken for a file of the kernel's begins with "_". */
+/* systemd puts "_" in front of a unit's name that could be mistaken for a file of the
+ * kernel. */
 static bool is_a_files_name(const char *unit)
 {
         static const char *const words[] = {"cgroup", "cpu",  "cpuacct", "cpuset",  "io",

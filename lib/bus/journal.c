@@ -12,7 +12,7 @@
 
 #define SOCKET "/run/systemd/journal/socket"
 
-/* "KEY=value" and an end of line; a value of several lines with its length in front. */
+/* "KEY=value" and a newline; a value of several lines is preceded by its length instead. */
 static void add_field(struct buf *b, const char *field)
 {
         const char *value = strchr(field, '=');
@@ -64,7 +64,7 @@ void journal_use(void)
         unsigned long long dev, ino;
         struct stat st;
 
-        /* systemd.exec(5): JOURNAL_STREAM names the device and inode; a shell in between may
+        /* JOURNAL_STREAM names the device and inode (systemd.exec(5)); a shell in between may
          * have redirected us. */
         if (stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&
             fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino)

@@ -17,17 +17,17 @@
 
 struct word {
         char text[600];
-        int fd; /* sent along; -1: none */
+        int fd; /* sent with the message; -1: none */
 };
 
-/* What could not be sent yet, oldest first. There is no more than one word of a kind, and of
- * kinds there are so many: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=,
- * EXTEND_TIMEOUT_USEC=, WATCHDOG=, and FDSTORE= of each name. */
+/* Messages that could not be sent yet, oldest first. There is at most one of each kind, and
+ * these are the kinds: STATUS=, READY=, RELOADING=, STOPPING=, WATCHDOG_USEC=,
+ * EXTEND_TIMEOUT_USEC=, WATCHDOG=, and FDSTORE= for each name. */
 #define WORDS_MAX 12
 static struct word waiting[WORDS_MAX];
 static size_t n_waiting;
 
-/* Returns 0, also where nobody listens, or -EAGAIN. */
+/* Returns 0, even if nobody listens, or -EAGAIN. */
 static int say(const struct word *w)
 {
         const char *path = getenv("NOTIFY_SOCKET");
@@ -71,7 +71,8 @@ void notify_flush(void)
         memmove(waiting, waiting + i, n_waiting * sizeof(waiting[0]));
 }
 
-/* The newest of a kind counts, in the order in which the newest were said. */
+/* Only the newest message of a kind counts; they are sent in the order in which they were
+ * said. */
 static void tell(int fd, const char *fmt, ...) printf_(2, 3);
 static void tell(int fd, const char *fmt, ...)
 {
@@ -105,7 +106,7 @@ void notify_reloading(void)
 {
         struct timespec ts;
 
-        clock_gettime(CLOCK_MONOTONIC, &ts); /* as systemd orders it by */
+        clock_gettime(CLOCK_MONOTONIC, &ts); /* systemd orders reloads by this */
         tell(-1, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
              (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000);
 }

@@ -8,7 +8,8 @@
 #define MANAGER NAME ".Manager"
 #define UNITS PATH "/unit"
 
-/* Each of these, while it has a job, is what the machine is going to; all are asked at once. */
+/* If one of these units has a job, the machine is going down or rebooting. We ask about all of
+ * them at once. */
 static const struct {
         const char *unit;
         enum pid1_shutdown what;
@@ -20,14 +21,14 @@ static const struct {
 
 struct pid1 {
         struct loop *loop;
-        struct bus *bus; /* NULL: not connected, or not any more */
+        struct bus *bus; /* NULL: not connected, or no longer */
         bool broken;     /* to be freed before the next use: not from its own callback */
 
         void (*shutdown_fn)(void *userdata, enum pid1_shutdown what);
         void *shutdown_userdata;
         struct loop_timer shutdown_limit;
         enum pid1_shutdown shutdown;
-        unsigned shutdown_open; /* answers that are not there yet */
+        unsigned shutdown_open; /* the number of answers still missing */
 };
 
 static void tell_shutdown(struct pid1 *p)

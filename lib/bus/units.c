@@ -18,9 +18,9 @@ struct followed {
         TAILQ_ENTRY(followed) entry;
         struct units *units;
         unsigned n_refs;
-        char *name;         /* owned; as it was asked for */
-        char *path;         /* owned; the unit's object, under its first name */
-        sd_bus_slot *asked; /* the question under way; NULL: none */
+        char *name;         /* owned; the name by which it was asked for */
+        char *path;         /* owned; the object path of the unit's primary name */
+        sd_bus_slot *asked; /* the pending call; NULL: none */
         struct unit_state state;
         struct unit_state reported;
         bool known;
@@ -29,7 +29,7 @@ TAILQ_HEAD(followed_list, followed);
 
 struct units {
         struct loop *loop;
-        struct bus *bus; /* NULL: not connected, or not any more */
+        struct bus *bus; /* NULL: not connected, or no longer */
         bool broken;     /* to be freed from the timer, not from its own callback */
         struct loop_timer retry;
         struct followed_list list;
@@ -57,7 +57,7 @@ static void tell(struct followed *f)
 
 /* ---- what systemd says ---- */
 
-/* Reads "sv" entries up to the end of the array; what is none of ours is skipped. */
+/* Reads "sv" entries up to the end of the array, and skips those that we do not know. */
 static int read_properties(sd_bus_message *m, struct unit_state *s)
 {
         int r = sd_bus_message_enter_container(m, 'a', "{sv}");
@@ -104,7 +104,7 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         (void) error;
         TAILQ_FOREACH (f, &u->list, entry) {
-                /* Until its whole state has come, a part of it says nothing. */
+                /* Until the unit's whole state has arrived, a part of it says nothing. */
                 if (!path || !f->path || f->asked || strcmp(f->path, path) != 0)
                         continue;
                 if (sd_bus_message_rewind(m, 1) < 0 ||
@@ -153,7 +153,7 @@ static int on_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 log_warning("systemd: cannot follow %s: %s.", f->name,
                             sd_bus_message_get_error(m)->message);
                 f->state = (struct unit_state){0};
-                tell(f); /* it is not there, as far as anybody knows */
+                tell(f); /* as far as anybody knows, there is no such unit */
                 return 0;
         }
         r = sd_bus_message_read(m, "o", &path);
@@ -189,7 +189,7 @@ static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error)
         int active;
 
         (void) error;
-        /* Names may mean other units now. */
+        /* Names may mean other units after a reload. */
         if (sd_bus_message_read(m, "b", &active) >= 0 && !active)
                 TAILQ_FOREACH (f, &u->list, entry)
                         ask(f);
