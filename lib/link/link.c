@@ -8,12 +8,12 @@
 #include "loop/loop.h"
 
 #define RETRY NSEC_PER_SEC
-/* A dump is begun again at once, and later and later while it is interrupted each time. */
+/* An interrupted dump is repeated at once, then after longer and longer waits. */
 #define AGAIN_STEP (10 * NSEC_PER_MSEC)
-/* Reads at a time: heartbeats are on this loop, too. */
+/* Reads per turn: this loop also sends heartbeats. */
 #define READS_MAX 4
 
-/* What is asked for, one after the other: addresses are of links. */
+/* We ask for links first, then for addresses, since addresses belong to links. */
 enum phase { LINKS, ADDRESSES, FOLLOWING };
 
 struct links {
@@ -24,15 +24,14 @@ struct links {
         struct link_table table;
         enum phase phase;
         uint32_t seq;     /* of the dump under way */
-        bool interrupted; /* it has holes */
-        unsigned n_again; /* dumps in a row that had */
+        bool interrupted; /* the dump has holes */
+        unsigned n_again; /* interrupted dumps in a row */
         struct links_counts counts;
         bool known;
         bool wants_routes;
         const struct links_ops *ops;
         void *userdata;
-        /* As the kernel may send it: MNL_SOCKET_BUFFER_SIZE is at most 8 KiB, dumps are more.
-         */
+        /* MNL_SOCKET_BUFFER_SIZE is at most 8 KiB; the kernel sends dumps in larger pieces. */
         uint8_t buffer[32768] __attribute__((aligned(8)));
 };
 
@@ -66,7 +65,7 @@ static void on_retry(struct loop_timer *t)
         dump(container_of(t, struct links, retry));
 }
 
-/* One answer is whole. Returns what is to be reported. */
+/* One answer is complete. Returns what is to be reported. */
 static int on_done(struct links *k)
 {
         bool first = !k->known;
@@ -93,7 +92,7 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
         bool answer = h->nlmsg_pid == mnl_socket_get_portid(k->nl);
 
         if (answer && h->nlmsg_seq != k->seq)
-                return 0; /* to a question that was given up */
+                return 0; /* answers a request that was given up */
         if (answer && (h->nlmsg_flags & NLM_F_DUMP_INTR))
                 k->interrupted = true;
         if (answer && h->nlmsg_type == NLMSG_DONE)
@@ -106,8 +105,8 @@ static int on_message(struct links *k, const struct nlmsghdr *h)
         return max_of(link_table_feed(&k->table, h, h->nlmsg_len), 0);
 }
 
-/* Something was lost. A dump under way cannot be asked for anew before it has ended, and ends
- * always: the kernel goes on with it as it is read. */
+/* Messages were lost. A dump under way cannot be repeated before it has ended. It always ends:
+ * the kernel continues it as we read. */
 static void on_overflow(struct links *k)
 {
         log_debug("netlink: the buffer has overflowed; asking for everything again.");

@@ -81,7 +81,7 @@ const struct link *link_table_find(const struct link_table *t, int index)
 
 struct attributes {
         const struct nlattr
-                *of[IFA_FLAGS + 1]; /* of the addresses we read more than of links */
+                *of[IFA_FLAGS + 1]; /* we read more attributes of addresses than of links */
 };
 
 static int on_attribute(const struct nlattr *attr, void *userdata)
@@ -146,7 +146,7 @@ static int feed_address(struct link_table *t, const struct nlmsghdr *h)
                 return 0;
         if (mnl_attr_parse(h, sizeof(*i), on_attribute, &a) < 0)
                 return -EBADMSG;
-        /* Of a point-to-point link IFA_ADDRESS is the other side. */
+        /* On a point-to-point link IFA_ADDRESS is the other side. */
         at = a.of[IFA_LOCAL] ? a.of[IFA_LOCAL] : a.of[IFA_ADDRESS];
         if (!at || mnl_attr_get_payload_len(at) != n)
                 return -EBADMSG;
@@ -301,7 +301,7 @@ static bool is_loopback(const char *text)
                strncmp(text, "::ffff:127.", 11) == 0;
 }
 
-/* Once, and as long as it fits. */
+/* Appends @text, unless it is there already or does not fit. */
 static void add(char *out, size_t size, const char *text)
 {
         size_t n = strlen(out), k = strlen(text);
