@@ -190,7 +190,7 @@ static bool has_endpoint(const struct client *c, const char *url)
         return false;
 }
 
-/* The next of @urls that no endpoint has. */
+/* Finds the next of @urls that no endpoint has. */
 static bool next_new(const struct client *c, const char **urls, char url[static 320])
 {
         while (list_next(urls, url, 320))
@@ -199,8 +199,9 @@ static bool next_new(const struct client *c, const char **urls, char url[static 
         return false;
 }
 
-/* A number stays in use, since calls and the session count on it: that of an endpoint which is
- * wanted no more becomes that of a new one, or of a second one to the first that there is. */
+/* Calls and the session refer to endpoints by number, so a number stays in use: that of an
+ * endpoint which is no longer wanted goes to a new one or, if there is none, to a second copy
+ * of the first. */
 void client_replace_endpoints(struct client *c, const char *urls)
 {
         const char *cursor = urls;
@@ -247,7 +248,7 @@ int client_set_endpoints(struct client *c, const char *urls, struct tls *tls)
         return 0;
 }
 
-/* DNS may say nothing now: where the endpoint of an earlier life was, it may still be. */
+/* DNS may not answer now: the endpoint of an earlier life may still be where it was. */
 static void know_endpoint(struct client *c, const struct place *p)
 {
         struct url name, address;

@@ -1,6 +1,6 @@
-/* Endpoints that DNS names (RFC 2782): queried at the start, again while no endpoint answers,
- * and every few minutes. Until DNS has answered, and while it does not, the known endpoints
- * stay in use. */
+/* Endpoints named by DNS SRV records (RFC 2782): queried at the start, again while no endpoint
+ * answers, and every few minutes. As long as DNS does not answer, the known endpoints stay in
+ * use. */
 #include <stdio.h>
 
 #include "base/conf.h"
@@ -23,7 +23,7 @@ static void ask_again(struct client *c, bool answered)
 {
         struct discovery *d = &c->discovery;
 
-        /* Records that lead nowhere may be old. */
+        /* If no endpoint answers, the records may be out of date. */
         if (answered && any_up(c)) {
                 d->retry = RETRY_MIN;
                 d->at = boot_add(loop_now(c->loop), REFRESH);

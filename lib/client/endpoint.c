@@ -6,7 +6,7 @@
 #include "wire/pb.h"
 
 #define OUTPUT_CHUNK (256 * 1024)
-#define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* passwords are slow on purpose */
+#define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* checking a password is slow on purpose */
 #define TELL_EVERY (60 * NSEC_PER_SEC)
 
 struct endpoint {
@@ -14,22 +14,22 @@ struct endpoint {
         struct url url;
         char name[320];
         struct tls *tls;
-        const struct endpoint_login *login; /* NULL: as nobody */
+        const struct endpoint_login *login; /* NULL: no login */
         const struct endpoint_ops *ops;
         void *userdata;
         struct reach reach;
-        struct loop_timer timer; /* comes by when the reach wants it */
+        struct loop_timer timer; /* fires when the reach wants it */
         struct dial dial;
         struct stream *stream; /* NULL until it is connected */
         struct rpc_conn *rpc;
-        bool closing;      /* what calls end now, ends with the connection */
-        char refused[256]; /* why the last login was; "": it was not */
-        bool denied;       /* on this connection, or the last one: the user is unknown, or the
-                              password       is another one */
+        bool closing;      /* calls that end now do so because the connection ends */
+        char refused[256]; /* why the last login was refused; "": it was not */
+        bool denied; /* on this connection or the last one, the user was unknown or the password
+                        wrong */
         struct boot_time tell_at;
 };
 
-/* After whatever has been reported to the reach. */
+/* Sets the timer; called after anything has been reported to the reach. */
 static void arm(struct endpoint *e)
 {
         if (e->reach.when.ns == BOOT_TIME_NEVER.ns)
@@ -43,7 +43,7 @@ static bool is_up(const struct endpoint *e)
         return e->reach.state == REACH_UP;
 }
 
-/* Before anybody hears of anything. */
+/* Called before anybody is told of anything. */
 static void tell_time(struct endpoint *e)
 {
         if (e->ops->at)
@@ -65,7 +65,7 @@ static void fail(struct endpoint *e, const char *why)
         arm(e);
 }
 
-/* From inside a handler, where the connection has to stay. */
+/* For use inside a handler, where the connection must stay. */
 static void fail_soon(struct endpoint *e, const char *why)
 {
         reach_fail_soon(&e->reach, loop_now(e->loop), why);
@@ -103,7 +103,7 @@ static void login_message(struct rpc_call *call, struct view m)
         pb_free(p);
 }
 
-/* It tries again without end: logged when it is news, and now and then. */
+/* Retries never end, so a refusal is logged when it is new, and now and then. */
 static void tell_refused(struct endpoint *e, const char *message)
 {
         struct boot_time now = loop_now(e->loop);
@@ -123,7 +123,7 @@ static void login_status(struct rpc_call *call, enum rpc_code code, const char *
 
         if (*e->reach.failing || e->closing)
                 return;
-        /* A core that asks nobody who they are takes us as well. */
+        /* A core without authentication accepts us as well. */
         if (code == RPC_OK || strstr(message, "authentication is not enabled"))
                 return set_up(e);
         tell_refused(e, message);
@@ -326,7 +326,8 @@ struct endpoint *endpoint_free(struct endpoint *e)
         if (!e)
                 return NULL;
         loop_timer_disarm(&e->timer);
-        e->reach.state = REACH_DOWN; /* what ends now asks for nothing more here */
+        e->reach.state =
+                REACH_DOWN; /* calls that end now must not ask for a new connection here */
         close_connection(e);
         free(e);
         return NULL;
