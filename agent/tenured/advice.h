@@ -1,6 +1,6 @@
-/* Which TTL the last day speaks for (session/evidence.h): recorded as renewals are
- * acknowledged, and kept in $RUNTIME_DIRECTORY over a restart of the agent, a line for each
- * minute, written when the minute is over. */
+/* Records, as renewals are acknowledged, the evidence from which a TTL is recommended
+ * (session/evidence.h), for the last day. It is kept in $RUNTIME_DIRECTORY over a restart of
+ * the agent, a line for each minute, written when the minute is over. */
 #pragma once
 
 #include "runtime.h"

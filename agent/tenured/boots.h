@@ -7,8 +7,8 @@
 
 #define BOOTS_MAX 1024 /* bytes of a list, with its end */
 
-/* The id of this boot, and when it began; or when we did, in a container, which has no clock of
- * its own. */
+/* The id of this boot, and when it began. In a container, which has no clock of its own, the
+ * time is when we began. */
 void boots_own(char id[static 64], struct boot_time *ret_began);
 
 /* The boots before this one, with commas, newest last; notes @own for the next one. */

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 
-/* Who has asked once may ask again, page after page; he is known for so long, and of those so
- * many. */
+/* A user who has asked once may ask again, page after page. We remember him for this long, and
+ * this many of them. */
 #define IDLE_FOR (10 * NSEC_PER_SEC)
 #define IDLE_MAX 64
 
@@ -64,7 +64,7 @@ static void forget_idle(struct caller *c)
         free(c);
 }
 
-/* Forgets who has waited for nothing for long, or is one too many. */
+/* Forgets connections that have been idle for long, and those beyond the limit. */
 static void trim(struct callers *cs)
 {
         struct boot_time now = boot_now();
@@ -208,8 +208,8 @@ static int on_match(sd_bus_message *m, void *userdata unused_, sd_bus_error *err
         return 0;
 }
 
-/* First the match, of whatever leaves the bus, then the question: one that goes in between is
- * seen. */
+/* Add the match for names that leave the bus before asking about this one, so that a connection
+ * that ends in between is noticed. */
 static int follow(struct caller *c, sd_bus *sd)
 {
         struct callers *cs = c->callers;

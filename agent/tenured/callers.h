@@ -27,7 +27,7 @@ struct kept_call {
         bool counted; /* the user is known */
         /* The user is known, and has a right to go on. */
         void (*go)(struct kept_call *k);
-        /* He is gone, or refused: to be freed, after callers_drop(). */
+        /* The caller is gone or was refused: free it after callers_drop(). */
         void (*end)(struct kept_call *k);
 };
 
@@ -45,8 +45,8 @@ void callers_init(struct callers *c, struct loop *l);
 /* The connection is about to go: ends all. */
 void callers_forget(struct callers *c);
 
-/* Keeps @m, a call of somebody on a bus; go() or end() follows, go() maybe from within. Returns
- * 1, as a method's handler does, or a negative errno: then @k is not kept. */
+/* Keeps @m, a caller's request on the bus; go() or end() follows, go() perhaps from within this
+ * function. Returns 1, as a method's handler does, or a negative errno: then @k is not kept. */
 must_check_ int callers_keep(struct callers *c, struct kept_call *k, sd_bus_message *m,
                              enum call_kind kind, void (*go)(struct kept_call *k),
                              void (*end)(struct kept_call *k));

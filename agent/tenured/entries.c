@@ -188,7 +188,8 @@ static int add(struct entries *e, const char *file, const struct service_record 
 {
         struct entry *n = find_file(e, file);
 
-        /* Another name or unit is another service; else it is what it says that changes. */
+        /* Another name or another unit makes it another service; otherwise only its values
+         * change. */
         if (n && !is_same(&n->record, r)) {
                 withdraw(e, n);
                 n = NULL;

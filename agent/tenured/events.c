@@ -130,7 +130,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         char lease[48];
         const char *fields[] = {NULL, lease, NULL};
 
-        /* Before a word of it. */
+        /* Stop what depends on the place before anything is logged. */
         if (state == SESSION_LOST)
                 fence_run(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
         snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
@@ -157,7 +157,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                          *why ? ": " : "", why);
                 break;
         case SESSION_LOST:
-                /* No TTL is to blame for one that was ended before its time. */
+                /* A lease that was ended before its deadline says nothing about the TTL. */
                 if (!boot_before(boot_now(), session_deadline(s)))
                         evidence_lost(a->measured.evidence, session_due(s), boot_now());
                 fields[0] = MESSAGE_LOST;

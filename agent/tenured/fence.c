@@ -65,9 +65,9 @@ const char *fence_still_up(const struct fence *f)
 
 /* ---- at the kernel ---- */
 
-/* In the group of a mount or a swap is who mounts it, and who unmounts it: killed, or frozen,
- * it stays for ever. Once it is, when the place is lost, for the sake of a file system that is
- * a process. */
+/* The control group of a mount or a swap holds the process that mounts or unmounts it: if that
+ * is killed or frozen, the mount stays for ever. It is killed only once, when the place is
+ * lost, for file systems that run as a process. */
 static bool is_mounted(const struct bound_unit *u)
 {
         const char *dot = strrchr(u->name, '.');
@@ -131,7 +131,8 @@ static void each_group(struct fence *f, bool mounts,
         free(e.mounts);
 }
 
-/* What is frozen is thawed, though it is not bound any more by then. */
+/* Remembers the group, since what is frozen must be thawed even if it is no longer bound by
+ * then. */
 static void remember_frozen(struct fence *f, const char *group)
 {
         for (size_t i = 0; i < f->n_frozen; i++)
@@ -237,8 +238,8 @@ static bool open_gate(struct fence *f)
         return r == 0;
 }
 
-/* Somebody may have taken it away, and what is bound could not start, nor the guard see that it
- * may be up; or the guard is gone: looked at with each renewal. */
+/* Somebody may have removed the gate's file: then bound units could not start, nor could the
+ * guard see that they may be up. Or the guard may be gone. So we check with each renewal. */
 static void keep_gate(struct fence *f)
 {
         const struct session *s = f->session;
@@ -308,7 +309,7 @@ static void on_seen(void *userdata, enum bound_sight s)
         else if (s == BOUND_NONE)
                 sight = has_processes(f) ? FENCING_SAW_LEFTOVER : FENCING_SAW_DOWN;
         fencing_saw(&f->machine, sight);
-        /* Not from here: what follows may end the connection that this comes from. */
+        /* Not from here: fence_run() may end the connection whose callback this is. */
         loop_timer_in(&f->timer, 0);
 }
 
@@ -322,7 +323,7 @@ static void on_accepted(void *userdata)
 
 static void act(struct fence *f, unsigned acts, struct boot_time now)
 {
-        /* What counts first, what may take its time last. */
+        /* What is urgent comes first, what may take its time last. */
         if (acts & FENCING_FREEZE)
                 each_group(f, false, freeze);
         if (acts & FENCING_KILL) {

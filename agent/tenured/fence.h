@@ -40,10 +40,11 @@ struct fence {
         uint64_t n_late;                  /* of them, how many were not over by the deadline */
 };
 
-/* @target: the unit, borrowed; "" or no systemd: nothing is fenced. @pid1 is borrowed. What an
- * earlier life left up counts as up. @changed: what is bound is another; NULL: for the guard,
- * which goes by what the agent knew, asks the service manager when it has to, and does not
- * answer for the gate. Returns 0 or a negative errno: nothing is fenced. */
+/* @target: the unit, borrowed; if it is "" or there is no systemd, nothing is fenced. @pid1 is
+ * borrowed. Whatever an earlier life left up counts as up. @changed is called when the set of
+ * bound units has changed; NULL: for the guard, which uses the set that the agent knew, asks
+ * the service manager when it has to, and is not responsible for the gate. Returns 0 or a
+ * negative errno: then nothing is fenced. */
 must_check_ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1,
                            const char *target, const struct fencing_config *cfg,
                            void (*changed)(struct fence *f));
@@ -58,8 +59,8 @@ void fence_run(struct fence *f, const struct session *s, bool leave, struct boot
  * kernel, and nothing else. Not what mounts are in, see fence.c. */
 void fence_freeze(struct fence *f);
 
-/* Somebody else decides from now on: thaws what this one has frozen; or whatever an earlier
- * life of it may have. */
+/* Somebody else decides from now on: thaws what this fence, or an earlier life of it, has
+ * frozen. */
 void fence_release(struct fence *f);
 void fence_thaw(struct fence *f);
 

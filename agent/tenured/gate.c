@@ -27,7 +27,8 @@ bool gate_is_guarded(void)
         return helper_is_up(GATE_GUARD);
 }
 
-/* One that is not there looks when it begins; one whose queue is full has not looked yet. */
+/* A guard that does not run yet looks when it begins; one whose queue is full has not looked
+ * yet. */
 static void tell_guard(void)
 {
         (void) !helper_send(GATE_GUARD, "", 1);
@@ -40,8 +41,8 @@ int gate_listen(void)
 
 /* ---- who answers for it ---- */
 
-/* Only root may lock it: another one's lock would look like an agent's. The lock is the
- * process's, and goes with the first descriptor of the file that it closes. */
+/* Only root may lock it: another user's lock would look like an agent's. The lock belongs to
+ * the process, and is released as soon as the process closes any descriptor of the file. */
 static int open_file(const char *path, int flags)
 {
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);

@@ -28,10 +28,10 @@ void gate_take(struct gate *g);
 /* Returns 0 or a negative errno. One that somebody has taken away is made anew. */
 must_check_ int gate_open(struct gate *g);
 
-/* All is down: an earlier life's word that it stops is over. */
+/* Everything is down: removes the mark of an earlier life that it was stopping. */
 void gate_forget(struct gate *g);
 
-/* Whoever answers for it; the guard too, when nobody does. */
+/* Closes the gate, whoever is responsible for it; the guard calls it, too, when nobody is. */
 void gate_close(void);
 
 /* The guard's: makes the file, but does not answer for it. */

@@ -14,12 +14,12 @@
 #include "names.h"
 #include "options.h"
 
-/* How soon an agent that has come back is believed in, and a place that could not be read is
- * read again. */
+/* How long an agent that has come back must last before we trust it, and how soon we retry to
+ * read a place that could not be read. */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
-/* An agent that lives has so long, from the deadline on, to bring down by itself what the
- * kernel alone does not. */
+/* From the deadline on, a living agent has this long to bring down by itself what freezing
+ * alone does not. */
 #define TAKE_OVER (200 * NSEC_PER_MSEC)
 #define STRIKE_AGAIN (20 * NSEC_PER_MSEC)
 
@@ -104,8 +104,8 @@ static bool find_agent(struct guard *g)
 {
         pid_t pid = gate_keeper();
 
-        /* One that is known lives until its pidfd says otherwise, though the lock can be seen
-         * no more: somebody has touched the file. */
+        /* A known agent counts as alive until its pidfd says otherwise, even if its lock can no
+         * longer be seen because somebody has touched the file. */
         if (pid == 0 || pid == g->agent.pid)
                 return g->agent.pid != 0;
         forget_agent(g);
@@ -197,7 +197,7 @@ static struct boot_time act(struct guard *g, struct boot_time now)
 {
         bool holds = session_holds(&g->session, now);
 
-        /* What an agent has begun to stop, another agent starts again, or nobody. */
+        /* If one agent has begun to stop units, only another agent starts them again. */
         fence_run(&g->fence, &g->session, !gate_is_open(), now);
         if (fence_is_down(&g->fence)) {
                 put_down(g);
@@ -221,7 +221,8 @@ static struct boot_time look(struct guard *g)
                 return BOOT_TIME_NEVER;
         }
         lives = find_agent(g);
-        /* At a shutdown both get SIGTERM: not before the agent has brought all down. */
+        /* At a shutdown agent and guard both get SIGTERM: do not end before the agent has
+         * brought everything down. */
         if (lives && g->ending && !gate_is_stopping()) {
                 loop_stop(g->loop);
                 return BOOT_TIME_NEVER;

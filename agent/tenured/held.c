@@ -5,7 +5,8 @@
 #include "bus/notify.h"
 #include "fence_check.h"
 
-/* Nobody who lost a place asks for one before all that needed the old one is down. */
+/* A host that lost its place must not ask for a new one before everything that needed the old
+ * one is down. */
 void held_keep_out(struct agent *a)
 {
         a->kept_out = !fence_is_down(&a->fence);
@@ -47,8 +48,8 @@ void held_set(struct agent *a)
         held_check(a);
 }
 
-/* systemd ends who takes longer than TimeoutStopSec= to stop, whatever it waits for: what is
- * bound may take longer than that. */
+/* systemd kills a service that takes longer than TimeoutStopSec= to stop, whatever it waits
+ * for. Bound units may take longer than that, so we ask for more time. */
 struct boot_time held_wait(struct agent *a, struct boot_time now)
 {
         if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence))

@@ -20,8 +20,9 @@ static int open_again(int fd, int flags)
         return open(path, flags | O_CLOEXEC);
 }
 
-/* What is written by the descriptor of memfd_create(2) itself is not reported to who watches
- * the file, by newer kernels (6.18); what is by one that was opened is. Takes @fd. */
+/* Newer kernels (6.18) do not report a write through the descriptor of memfd_create(2) itself
+ * to those who watch the file; they do report one through a descriptor that was opened. Takes
+ * ownership of @fd. */
 static int to_write(int fd)
 {
         int again = open_again(fd, O_RDWR);

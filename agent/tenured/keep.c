@@ -27,7 +27,7 @@ void keep_open(struct keep *k, int stored_fd)
 
         *k = (struct keep){.fd = stored_fd};
         stored = k->fd >= 0;
-        /* What somebody has taken away was made anew since, see put_back(). */
+        /* If somebody has removed the file, it was created anew since, see put_back(). */
         if (stored && runtime_path("place", path) && !runtime_is_there(path, k->fd)) {
                 int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 
@@ -132,8 +132,9 @@ void keep_save(struct keep *k, const struct place *p)
         put_back(k);
         errno = ENOSPC; /* what less than all of it means */
         place_write(p, &b);
-        /* One write within a page: who is killed has written all of it, or nothing. A shorter
-         * text than before leaves lines behind its checksum, which nobody reads. */
+        /* One write within a page: a process that is killed has written all of it or nothing.
+         * If the text is shorter than before, old lines remain after its checksum; nobody reads
+         * them. */
         if (buf_error(&b) < 0 || buf_len(&b) > PLACE_BYTES_MAX ||
             pwrite(k->fd, b.data, buf_len(&b), 0) != (ssize_t) buf_len(&b)) {
                 if (!k->failing)

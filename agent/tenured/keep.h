@@ -34,5 +34,5 @@ bool keep_peek(struct place *ret);
 /* Writes it, if it differs from what is there. */
 void keep_save(struct keep *k, const struct place *p);
 
-/* There is nothing to go on with any more. */
+/* Nothing is left that a next life could resume. */
 void keep_clear(struct keep *k);

@@ -6,7 +6,7 @@
 
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 
-/* How often those who depend on the place are asked until they have released it. */
+/* How often we ask whether those that depend on the place have released it. */
 #define ASK_AGAIN (10 * NSEC_PER_MSEC)
 
 /* ---- why ---- */
@@ -39,7 +39,7 @@ bool agent_leave(struct agent *a, enum maintenance m)
 {
         if (a->leaving.causes & LEAVING_EXIT)
                 return false;
-        /* First of all: should we not live to see the end of it, the next life goes on. */
+        /* Store the order first: if we do not live to carry it out, the next life does. */
         a->maintenance = m;
         a->persisted = false;
         maintenance_set(m);
@@ -68,8 +68,8 @@ bool agent_join(struct agent *a)
         return true;
 }
 
-/* A host that sleeps cannot renew: it leaves before, and what it fenced is down. One that was
- * put to sleep without a word finds out by its clock. */
+/* A host that sleeps cannot renew, so it leaves beforehand, with everything fenced down. A host
+ * that was put to sleep without notice finds out by its clock. */
 static void on_sleep(void *userdata, bool begins)
 {
         struct agent *a = userdata;
@@ -149,7 +149,7 @@ void leave_init(struct agent *a)
                    a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
         a->persisted = true;
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
-        /* What an earlier life holds is given back in order; else nothing is taken. */
+        /* A place that an earlier life holds is given back in order; otherwise we take none. */
         if (!a->resumed) {
                 member_leave(a->member, a->leaving.reason);
                 leaving_is_out(&a->leaving);

@@ -6,8 +6,8 @@
 
 #define OBJECT_MANAGER "org.freedesktop.DBus.ObjectManager"
 
-/* A piece; and what an answer may have, for a bus ends the connection of who sends more than
- * 32 MiB (dbus-daemon(1), max_message_size). */
+/* The time for one piece, and the size limit of an answer: a bus disconnects a sender of more
+ * than 32 MiB (dbus-daemon(1), max_message_size). */
 #define PIECE (2 * NSEC_PER_MSEC)
 #define PIECE_THINGS 500
 #define LOOK_AGAIN NSEC_PER_MSEC /* whether the bus has taken the last answer */

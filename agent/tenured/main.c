@@ -97,7 +97,7 @@ static void on_sigterm(struct loop_signal *s)
         agent_exit(container_of(s, struct agent, sigterm));
 }
 
-/* RestartKillSignal= of the unit: another life follows, and goes on with the place. */
+/* RestartKillSignal= of the unit: the next life follows, and resumes the place. */
 static void on_sigusr1(struct loop_signal *s)
 {
         struct agent *a = container_of(s, struct agent, sigusr1);
@@ -186,7 +186,7 @@ static struct boot_time keep_out(struct agent *a, struct boot_time now)
         return next;
 }
 
-/* Nothing is held any more, and settings have waited for that: the next life has them. */
+/* Restarts the agent if settings have waited until nothing is held: the next life uses them. */
 static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_)
 {
         if (!a->names.waiting || member_session(a->member)->lease != 0 ||
@@ -198,9 +198,9 @@ static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_
         return BOOT_TIME_NEVER;
 }
 
-/* From top to bottom, after the client has run (LOOP_DECIDE) and before the bus sends
- * (LOOP_BUS). What the lease protects comes first: all else can wait for it, not the other way.
- */
+/* In this order, after the client has run (LOOP_DECIDE) and before the bus sends (LOOP_BUS).
+ * What the lease protects comes first: everything else can wait for it, but not the other way
+ * round. */
 static const struct {
         const char *what;
         struct boot_time (*run)(struct agent *a, struct boot_time now);

@@ -127,7 +127,7 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-/* First the match, then the question: one that goes in between is seen. */
+/* Add the match before asking, so that a program that goes in between is noticed. */
 static int follow(struct registration *n)
 {
         sd_bus *sd = n->registry->sd;

@@ -39,7 +39,7 @@ void waits_init(struct waits *w)
         TAILQ_INIT(&w->list);
 }
 
-/* Answers who has waited long enough, one way or the other. */
+/* Answers the callers whose revision has been reached or whose time is up. */
 static void answer(struct agent *a, int64_t revision, struct boot_time now)
 {
         struct waits *w = &a->waits;

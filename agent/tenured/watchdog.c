@@ -14,8 +14,8 @@ void watchdog_beat(struct loop_timer *t)
         loop_timer_in(t, a->watchdog_period / 3);
 }
 
-/* An agent that hangs is ended early enough for its next life to renew, or to give up the place
- * in time; by the TTL that is held and by the one that comes. */
+/* A hanging agent is killed early enough for its next life to renew, or to give up the place in
+ * time. This holds for the TTL of the current lease and for the one to be asked for next. */
 void watchdog_set(struct agent *a)
 {
         const struct session *s = member_session(a->member);
