@@ -191,7 +191,7 @@ static void on_fatal(void *u, const char *why)
                   why, p->opt.data_dir);
         p->exit_code = 1;
         loop_stop(p->loop);
-        /* Not one more message may leave: what it would promise is not on disk. */
+        /* Send no further message: what it would promise is not on disk. */
         links_stop(&p->links);
 }
 
@@ -215,7 +215,7 @@ static void on_removed(void *u)
                    "can be deleted.",
                    p->opt.data_dir);
         notify_stopping();
-        /* Who asked for it of us has the answer first. */
+        /* The client that asked us for the removal gets its answer first. */
         loop_timer_in(&p->stop_timer, REMOVED_TIMEOUT);
 }
 
@@ -277,8 +277,9 @@ static void on_sighup(struct loop_signal *s)
         notify_ready();
 }
 
-/* A directory that was made is there after a power loss when the one above it is synced; else a
- * member would begin anew, without its votes. Who may not read that one cannot, and goes on. */
+/* A new directory survives a power loss only once its parent is synced; otherwise a member
+ * would begin anew, without its votes. If we may not read the parent we cannot sync it, and go
+ * on. */
 static int sync_parent(const char *dir)
 {
         int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), up, r = 0;
@@ -689,7 +690,7 @@ static void fini(struct program *p)
         worker_free(p->passwords);
         node_leave(&p->node);
         links_fini(&p->links);
-        /* The disk's thread ends before what its jobs point at does. */
+        /* The disk's thread must end before the data of its jobs is freed. */
         disk_free(p->disk);
         node_free(&p->node);
         resolver_free(p->resolver);

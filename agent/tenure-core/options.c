@@ -206,7 +206,7 @@ static int check_client_urls(const struct options *o, const char *flag, const ch
                           true, err);
 }
 
-/* Without TLS between machines, whoever is on the way writes the log. */
+/* Without TLS between machines, anybody on the path can write to the log. */
 static int check_plaintext(const struct options *o, const char *flag, const char *urls,
                            struct conf_error *err)
 {

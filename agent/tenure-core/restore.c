@@ -64,8 +64,8 @@ static int wait_done(const struct restore *rs)
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
-/* No more than one byte past what its head says that it has: what is none may be larger than
- * the memory that there is. */
+/* Reads at most one byte more than the header announces: a file that is no snapshot may be
+ * larger than memory. */
 static int read_file(const char *path, struct buf *out)
 {
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
@@ -76,7 +76,7 @@ static int read_file(const char *path, struct buf *out)
 
         if (fd < 0)
                 return -errno;
-        /* A FIFO would have us wait for who fills it, deaf to signals. */
+        /* Opening a FIFO would make us wait for a writer, deaf to signals. */
         if (fstat(fd, &st) < 0)
                 r = -errno;
         else if (!S_ISREG(st.st_mode))
@@ -177,7 +177,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
         r = store_open(&s, d, &ops, &rs, &err);
         there = r == 0 && is_restored(store_recovered(s), cfg, index, state);
         if (there) {
-                /* Cut short behind its last step, or run twice. */
+                /* The restore was interrupted after its last step, or run twice. */
         } else if (r == 0 && !store_recovered(s)->fresh) {
                 log_error("The data directory %s already holds a replica; name an empty one.",
                           data_dir);
@@ -205,7 +205,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                          " with %zu key(s) and %zu lease(s) into %s; "
                          "start the replica with the same options, without --restore.",
                          revision, n_keys, n_leases, data_dir);
-        /* Where a job may still run, its store stays until the process ends. */
+        /* If a job may still run, its store is not freed until the process ends. */
         if (rs.done || there || r == -EEXIST)
                 store_free(s);
         return r;
