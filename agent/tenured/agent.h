@@ -28,20 +28,21 @@ struct wait;
 struct waits {
         TAILQ_HEAD(wait_list, wait) list;
         size_t n;
-        int64_t revision;      /* the callers that wait for this one have been answered */
+        int64_t revision; /* callers that wait for a revision up to this one have been answered
+                           */
         struct boot_time next; /* when the first of them has waited long enough */
         struct boot_time ask_at, refilled_at;
-        unsigned asks; /* that may follow each other */
+        unsigned asks; /* how many times in a row the core may still be asked */
 };
 
-/* Lists that are asked for: each caller waits for its turn. */
+/* Calls that ask for lists; each caller waits for its turn. */
 struct lists {
         TAILQ_HEAD(list_call_list, list_call) waiting;
-        struct list_call *running; /* of several turns; it is the first in `waiting` */
+        struct list_call *running; /* takes several turns; the first in `waiting` */
         uid_t last_uid;            /* the user served last, */
         char last_name[256];       /* and on which connection */
         struct boot_time next_at;  /* not before */
-        nsec_t spent;              /* that others have not had since */
+        nsec_t spent;              /* time that is still owed to others */
 };
 
 /* As it was reported on D-Bus, in microseconds of CLOCK_BOOTTIME. */
@@ -62,18 +63,19 @@ struct agent {
         struct cert_end certificate;
         nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
-        struct arguments args; /* what they say goes over the file when it is read again, too */
+        struct arguments args; /* the command line's settings override the file's, also when it
+                                  is reloaded */
         struct loop_hook hook; /* agent_run() of main.c */
         struct boot_time turn_log_at;
         struct keep keep;
-        bool has_place; /* which is kept there */
+        bool has_place; /* whether `keep` has a place in it */
         struct holders holders;
         struct names names;
         bool resumed;      /* an earlier life of ours held the place */
-        struct pid1 *pid1; /* NULL where we are no unit of systemd */
+        struct pid1 *pid1; /* NULL if we are not a unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
-        bool kept_out; /* from joining, by what is not down yet */
+        bool kept_out; /* from joining, by units that are not down yet */
         struct leaving leaving;
         enum maintenance maintenance; /* to stay out until somebody says join */
         bool persisted;               /* as the disk has it */
@@ -85,7 +87,7 @@ struct agent {
         char published_at[320]; /* the endpoint that it was taken at */
         char claimed_by[64];    /* the last other boot that wanted our place, as logged, */
         struct boot_time claim_log_at; /* and from when on another one is logged */
-        struct units *units;           /* NULL where we are no unit of systemd */
+        struct units *units;           /* NULL if we are not a unit of systemd */
         struct health health;
         struct measured measured;
         struct counters counters;
@@ -100,13 +102,13 @@ struct agent {
         enum session_state state;
         char why[512];
         bool ready;                 /* READY=1 was sent */
-        struct loop_timer ready_at; /* in any case */
+        struct loop_timer ready_at; /* when READY=1 is sent in any case */
         size_t reported_nodes;      /* in STATUS= */
         struct reported_instant reported_deadline, reported_renewal, reported_heard;
         int exit_code;
 };
 
-/* main.c: what became of the name on the bus. */
+/* main.c: the outcome of asking for the name on the bus. */
 void agent_bus_ready(struct agent *a);
 void agent_bus_refused(struct agent *a, const char *why);
 
@@ -115,21 +117,23 @@ extern const struct member_events agent_events;
 void agent_tell_status(struct agent *a);
 void agent_brake(struct stability *s);
 
-/* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, also
- * after it; agent_join() joins again. False: the agent is about to exit. */
+/* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, after it
+ * as well; agent_join() joins again. False: the agent is about to exit. */
 bool agent_leave(struct agent *a, enum maintenance m);
 bool agent_join(struct agent *a);
-void agent_exit(struct agent *a); /* leaves, and ends; asked twice: at once */
+void agent_exit(struct agent *a); /* leaves and exits; a second call exits at once */
 void leave_init(struct agent *a);
 struct boot_time leave_run(struct agent *a, struct boot_time now);
 
 /* held.c: what may be up while the place is held. */
 void held_make(struct agent *a);
-void held_set(struct agent *a);      /* the settings have changed */
-void held_check(struct agent *a);    /* so has the TTL: whether all can be fenced in time */
-void held_keep_out(struct agent *a); /* from joining, while something is not down */
+void held_set(struct agent *a);   /* the settings have changed */
+void held_check(struct agent *a); /* what is bound, the settings or the TTL have changed: can
+                                     all still be fenced in time? */
+void held_keep_out(
+        struct agent *a); /* keeps us from joining while something bound is not down */
 struct boot_time held_wait(struct agent *a,
-                           struct boot_time now); /* for what is bound, leaving */
+                           struct boot_time now); /* waits, when leaving, for what is bound */
 
 /* watchdog.c: its period follows the TTL; its timer's function. */
 void watchdog_set(struct agent *a);
@@ -138,7 +142,7 @@ void watchdog_beat(struct loop_timer *t);
 /* certificate.c */
 void certificate_start(struct agent *a);
 
-/* publish.c: what this node says of itself and of its services. */
+/* publish.c: what this node publishes about itself and its services. */
 must_check_ int publish_start(struct agent *a);
 void publish_reload(struct agent *a); /* the settings have changed */
 struct boot_time publish_run(struct agent *a, struct boot_time now);
@@ -149,8 +153,8 @@ void agent_publish(struct agent *a); /* something has changed */
 void waits_init(struct waits *w);
 struct boot_time waits_run(struct agent *a, struct boot_time now);
 
-/* news.c: what becomes of nodes and services, for the log and the bus. Told in its order, a few
- * milliseconds' worth in a turn: 10,000 nodes that go at once must not delay a heartbeat. */
+/* news.c: changes of nodes and services, for the log and the bus. They are told in order, for a
+ * few milliseconds in each turn: 10,000 nodes that go at once must not delay a heartbeat. */
 enum news_kind {
         NEWS_NODE_JOINED,
         NEWS_NODE_LEFT,
