@@ -12,7 +12,8 @@ struct asker;
 struct asker_ops {
         /* Its time has come; it is connected, and waits for no answer. */
         void (*act)(struct asker *a);
-        /* What it asked last has an answer, or an error; @lost: it will never know. */
+        /* The last request has an answer or an error; @lost: the client will never know the
+         * outcome. */
         void (*answered)(struct asker *a, enum rpc_code code, struct view answer, bool lost);
 };
 
@@ -30,7 +31,7 @@ struct asker {
 
 void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops);
 void asker_end(struct asker *a);
-/* Runs what is due, and says when there is more. */
+/* Runs what is due, and schedules the next call. */
 void asker_run(struct asker *a);
 nsec_t asker_next(const struct asker *a);
 

@@ -1,9 +1,9 @@
-/* What is counted of worlds, and which coincidences they held. */
+/* What is counted in worlds, and which coincidences occurred in them. */
 #pragma once
 
 #include <stdint.h>
 
-/* How often what happened; printed by these names. */
+/* How often each thing happened; printed by these names. */
 #define COUNTS(x)                                                                       \
         x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),               \
                 x(crashes, "crashes"), x(kills, "of them kills"),                       \
@@ -29,8 +29,8 @@
                 x(places, "places taken"), x(guarded, "guarded writes"),                \
                 x(guards, "guarded writes refused"), x(guards_late, "of them late")
 
-/* What must have met for some bugs to show. A run of many worlds that never held one of these
- * says so. */
+/* Conditions that must coincide for some bugs to show. A run of many worlds in which one of
+ * them never occurred says so. */
 #define COINCIDENCES(x)                                                                      \
         x(truncated_in_flight, "a truncation with a write in flight"),                       \
                 x(acked_crash, "a crash right after an acknowledgement to the leader"),      \

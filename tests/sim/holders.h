@@ -42,9 +42,8 @@ struct wire {
         nsec_t late_until, deaf_from;    /* answers wait so long; and requests, from then on */
         bool breaks;                     /* ...and then but the first answer is lost */
         const struct span
-                *cut; /* of a client that is patient: what does not get through then, or
-                         where a link is cut, is sent again; NULL: the connection breaks
-                         */
+                *cut; /* for a patient client: the times at which its link is cut. What does not
+                         get through is sent again; NULL: the connection breaks instead */
 };
 
 struct holder_end {
@@ -67,8 +66,9 @@ struct seen_view {
                 int64_t lease, mod; /* lease 0: it is not there */
         } keys[VIEW_KEYS];
         int64_t last;        /* the revision of the last change, while it comes from a watch */
-        int64_t last_behind; /* all up to this one was known then: of that answer, `last` is */
-        uint32_t may;        /* of which histories it may be, a bit for each */
+        int64_t last_behind; /* when that answer came, everything up to this revision was known
+                              */
+        uint32_t may;        /* the histories that it may belong to, a bit for each */
         int64_t at;  /* as it was checked last; 0: from a range on it may be any of them */
         unsigned of; /* the history that `leases` are of, after so many facts */
         size_t n_facts;
@@ -116,10 +116,10 @@ struct holder {
 extern const struct member_ops holder_ops;
 void ends_begin(struct holder *h);
 void ends_close(struct holder *h);
-/* The list of endpoints has another one under that number. */
+/* The list of endpoints has another endpoint under that number. */
 void ends_replace(struct holder *h, unsigned i);
-/* What has arrived is taken; then, what is asked for gets on its way, if its host is awake, and
- * is answered. And when there is something to do. */
+/* Takes what has arrived; then, if the host is awake, sends what is asked for, and answers it.
+ * The last function says when there is more to do. */
 void ends_listen(struct holder *h);
 void ends_ask(struct holder *h, bool awake);
 nsec_t ends_next(const struct holder *h, bool awake);
@@ -148,8 +148,8 @@ bool elsewhere_is_over(unsigned history, int64_t lease);
 
 /* ---- moves.c ---- */
 
-/* What answers the watch of one is late, and others have something to tell; or what it tells
- * itself is. */
+/* Delays what answers the watch of one holder while others have something to tell, or delays
+ * what it tells itself. */
 void delay_watch(struct world *w);
 /* Around a turn of its member. */
 void moves_before(struct holder *h);
@@ -162,16 +162,16 @@ void holders_begin(struct world *w);
 void holders_end(struct world *w);
 /* It acts. */
 void hold(struct world *w, struct holder *h);
-/* One dies, or is there again, or starts anew with what it left behind. */
+/* A holder dies, comes back, or starts anew with what it left behind. */
 void disturb_holder(struct world *w);
-/* What answers one is late, on one of its connections or on all. */
+/* Delays the answers to one holder, on one of its connections or on all. */
 void delay_holder(struct world *w);
-/* It counts on this lease, or any where that is 0. */
+/* Whether it counts on this lease; 0: on any lease. */
 bool holder_holds(const struct holder *h, int64_t lease);
 const char *holder_state(const struct holder *h);
-/* Another one holds its name. */
+/* Whether another host holds its name. */
 bool holder_is_refused(const struct holder *h);
-/* From time to time: nobody says that he holds what is over. */
+/* From time to time: checks that no holder believes that it holds a lease that is over. */
 void check_holders(struct world *w);
 
 /* ---- view.c ---- */
@@ -187,14 +187,14 @@ bool view_histories_left(void);
 void view_applied(unsigned history, const struct state *s, int64_t upto);
 /* There are changes after that revision, in ours. */
 bool view_has_news(int64_t revision);
-/* It knows nothing; then, it was told of this. */
+/* It knows nothing yet; the next functions record what it was told. */
 void view_begin(struct holder *h);
 void view_put(struct holder *h, unsigned key, bool is_new, int64_t lease, int64_t mod,
               int64_t revision);
 void view_gone(struct holder *h, unsigned key, int64_t revision);
-/* It was told all up to the revision that it says it knows. */
+/* Checks that it was told everything up to the revision that it says it knows. */
 void view_check(struct world *w, struct holder *h);
-/* ... and there is nothing more, and it says so. */
+/* ... and that there is nothing more, and that it says so. */
 bool view_knows_all(const struct holder *h);
-/* What it publishes is in the core, and nothing else. */
+/* Whether exactly what it publishes is in the core. */
 bool view_is_published(const struct holder *h);

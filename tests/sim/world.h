@@ -61,18 +61,18 @@ enum disk_queue { DISK_LOG, DISK_ASIDE, DISK_QUEUES };
 
 struct disk *sim_disk_new(void);
 /* The power fails: jobs under way are lost, the first one of each queue perhaps half done. What
- * was synced stays; of what was not, any sector and any name. */
+ * was synced stays; of what was not, any sectors and names may stay. */
 void sim_disk_crash(struct disk *d, struct rnd *rnd);
-/* The process is killed: the same happens to its jobs, but what the first ones have written
- * stays, unsynced. Returns whether there is such. */
+/* The process is killed: its jobs are lost in the same way, but what the first ones have
+ * written stays, unsynced. Returns whether there is any such data. */
 bool sim_disk_kill(struct disk *d, struct rnd *rnd);
 /* What was written to @name last was not synced: the platter still has this. */
 void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t len);
-/* Nothing more fits on it; what is there can be written over. */
+/* The disk takes nothing more; existing files can be overwritten. */
 void sim_disk_fill(struct disk *d, bool full);
 bool sim_disk_busy_at(const struct disk *d, enum disk_queue q);
-/* The next job of a queue does what it does, and nobody hears of it before it is finished.
- * Returns true where that was to write a whole file, which takes long. */
+/* Carries out the next job of a queue, of which nobody hears before it is finished. Returns
+ * true if it wrote a whole file, which takes long. */
 bool sim_disk_run_at(struct disk *d, enum disk_queue q);
 /* The next job of a queue is done, at its time, if there is one. */
 void sim_disk_finish_at(struct disk *d, enum disk_queue q);
@@ -193,8 +193,8 @@ nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
 /* Snapshots come every @least to @most entries. */
 void often(struct world *w, uint64_t least, uint64_t most);
 
-/* Runs one seed. Returns true when nothing that must not happen did; w->failure tells what did
- * otherwise. @aim is the name of one of aim.c's, or NULL: the seed draws it. */
+/* Runs one seed. Returns true if no invariant was broken; otherwise w->failure says what
+ * happened. @aim is the name of one of aim.c's, or NULL: the seed draws it. */
 bool world_run(struct world *w, uint64_t seed, const char *aim);
 
 /* ---- events.c ---- */
@@ -222,7 +222,7 @@ enum event_kind {
 
 struct event {
         nsec_t at;
-        uint64_t number; /* those of one time keep their order */
+        uint64_t number; /* events of the same time keep their order */
         enum event_kind kind;
         unsigned from, to, life;
         struct request *request;
@@ -253,13 +253,13 @@ void nodes_begin(struct world *w);
 void nodes_end(struct world *w);
 /* Time passes for a replica: what waits in it is done. */
 void world_drive(struct world *w, struct replica_node *n);
-/* A paused one takes an event later, when it goes on. */
+/* Keeps an event for a paused replica until it goes on. */
 void park(struct replica_node *n, struct event *e);
 void resume(struct world *w, struct replica_node *n);
 /* A frame, or the end of a job of the disk, arrives. Returns true when @e was kept. */
 bool on_frame(struct world *w, struct event *e);
 bool on_disk(struct world *w, struct event *e);
-/* Those linked to it hear that they are not any more. */
+/* Tells the peers linked to it that the links are down. */
 void tell_peers(struct world *w, const struct replica_node *n);
 /* It hears that the link to a peer broke, or that there is one again. */
 bool on_link(struct world *w, struct event *e);
@@ -292,8 +292,8 @@ static inline void memory_back(enum memory *was)
 /* ---- load.c ---- */
 
 void load_begin(struct world *w);
-/* A request or an answer arrives; one time of a client has come. Those that take the event
- * return true when it was kept. */
+/* A request or an answer arrives, or a client's time to act has come. Functions that take the
+ * event return true if they kept it. */
 bool on_request(struct world *w, struct event *e);
 void on_reply(struct world *w, struct request *q);
 void on_client(struct world *w);
@@ -310,7 +310,7 @@ void ask_writes(struct world *w, unsigned to, unsigned n);
 
 void clients_begin(struct world *w);
 void clients_end(void);
-/* Carries what is due, and lets those act whose time has come. */
+/* Carries what is due, and lets the clients act whose time has come. */
 void clients_run(void);
 nsec_t clients_next(void);
 /* Whether every watcher has been told all up to @revision. */
@@ -338,8 +338,8 @@ void wire_init(struct wire *k, nsec_t *wake, const struct span *cut);
 bool wire_connect(struct wire *k, unsigned to);
 bool is_in(const struct world *w, const struct span *s);
 void wire_close(struct wire *k); /* may be closed already */
-/* Answers come after @until, and what is asked from @deaf_from on; or nothing does but the
- * first answer, where it @breaks. */
+/* Delays answers until @until, and requests from @deaf_from on; if it @breaks, only the first
+ * answer arrives. */
 void wire_be_late(struct wire *k, nsec_t until, nsec_t deaf_from, bool breaks);
 /* What has arrived at the client, or at the server, is taken; true where something was. And
  * what each has to say gets on its way. */
@@ -351,8 +351,8 @@ void wire_answer(struct wire *k);
 nsec_t wire_next(const struct wire *k);
 nsec_t wire_next_asked(const struct wire *k);
 bool wire_is_due(const struct wire *k);
-/* What a client does that is never frozen, if anything is due, or it is @act_at: it hears,
- * acts, and goes when the wire is broken. */
+/* Runs a client that is never frozen, if anything is due or @act_at has come: it receives,
+ * acts, and disconnects if the wire is broken. */
 void wire_run(struct wire *k, const nsec_t *act_at, void (*act)(void *client),
               void (*disconnect)(void *client), void *client);
 /* A replica has something to say on a connection. */
@@ -369,12 +369,13 @@ void wires_replica_down(unsigned i);
 void faults_draw(struct world *w);
 void cause_fault(struct world *w);
 void heal(struct world *w);
-/* Everybody is to be a member again; returns true when all are. */
+/* Makes all replicas members again; returns true when all are. */
 bool restore_members(struct world *w);
 void change_members(struct world *w);
 /* Asks @n for it. */
 void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id);
-/* Who is what to @n: 2 a voter, 1 a learner, 0 neither. Returns how many voters there are. */
+/* The role of each replica as @n knows it: 2 a voter, 1 a learner, 0 neither. Returns the
+ * number of voters. */
 unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX]);
 void move_leader(struct world *w);
 /* The leader, who was asked, says that this change is done. */
@@ -390,7 +391,7 @@ struct replica_node *replica_but(struct world *w,
 
 /* ---- aim.c ---- */
 
-/* A moment at which something may be made to go wrong. */
+/* A moment at which a fault may be injected. */
 enum moment {
         AT_LEADING = 1, /* it is ready to lead */
         AT_TERM,        /* its term is another one */
@@ -465,7 +466,7 @@ void check_ended(struct world *w, int64_t lease, bool expired);
 void check_renewing(struct world *w, int64_t lease, int by);
 /* A renewal, or the grant itself, of a lease was applied somewhere. */
 void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
-/* From time to time: who is not renewed is gone (I2). */
+/* From time to time: checks that leases which are not renewed are gone (I2). */
 void check_undead(struct world *w);
 void check_revoked(int64_t lease);
 /* A history of one key's register: a write, a linearizable read, or a compare-and-set, each
@@ -493,7 +494,7 @@ void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct
 void check_compacted(unsigned watcher, int64_t from, int64_t to);
 /* A lock was held from @begin to @end. */
 void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end);
-/* Everything is healed: is there anything that still has to happen? */
+/* Everything is healed: whether nothing is left that still has to happen. */
 bool check_settled(struct world *w);
-/* And it had time. */
+/* The final checks, once everything had time to settle. */
 void check_end(struct world *w);
