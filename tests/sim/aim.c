@@ -88,7 +88,7 @@ static void many_edges(struct world *w)
         w->n_edges = HOLDERS_MAX;
 }
 
-/* Now and then none of the leader's followers gets on; nothing else is wrong. */
+/* Now and then none of the leader's followers makes progress; nothing else is wrong. */
 static void nobody_answers(struct world *w)
 {
         many_edges(w);
@@ -297,7 +297,7 @@ static const struct aim aims[] = {
 };
 #define NOT_DRAWN 2 /* the last of them */
 
-/* Checks ask which faults a world has. */
+/* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)
 {
         w->faults.crashes |= what == CRASH;

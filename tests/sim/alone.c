@@ -42,7 +42,8 @@ static void remove_one(struct world *w, struct replica_node *leader, unsigned vo
 static void serve(struct world *w, struct replica_node *leader)
 {
         if (chance(w, 40))
-                memset(w->cut, 0, sizeof(w->cut)); /* who was removed is back */
+                memset(w->cut, 0,
+                       sizeof(w->cut)); /* those that were removed are reachable again */
         if (chance(w, 50))
                 ask_writes(w, leader->i, (unsigned) rnd_between(&w->rnd, 1, 4));
         if (chance(w, 20))

@@ -28,7 +28,7 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
         struct asker *a = call->userdata;
 
         (void) message;
-        /* A replica that was asked and has gone may have done it. */
+        /* A replica that went away after it was asked may have carried out the request. */
         done(a, code, code == RPC_UNAVAILABLE || code == RPC_UNKNOWN);
 }
 

@@ -41,7 +41,7 @@ static void forget(struct client *c)
         c->n = 0;
 }
 
-/* What it has stays good. */
+/* What it has cached stays valid. */
 static void disconnect(void *arg)
 {
         struct client *c = arg;
@@ -90,7 +90,7 @@ static void release(struct client *c)
         say(c, &q);
 }
 
-/* A process reads whatever it does with the network. */
+/* A process may read, whatever it does with the network. */
 static void read_cache(struct client *c)
 {
         if (W->now >= c->until)
@@ -187,7 +187,7 @@ static void connect_somewhere(struct client *c)
         if (rpc_call_new(c->link.client, "/tenurepb.Cache/Cache", false, &handler, c,
                          &c->stream) < 0)
                 abort();
-        /* It may read another key from now on; what it has it forgets then. */
+        /* It may read another key from now on; then it forgets what it has cached. */
         if (chance(W, 30)) {
                 forget(c);
                 c->prefix = chance(W, 50);

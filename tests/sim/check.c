@@ -92,8 +92,8 @@ void check_reset(void)
         memset(value_revision, 0, sizeof(value_revision));
 }
 
-/* Raft, Election Safety: one leads in a term, and in one life only, for what it lost in between
- * others may have. */
+/* Raft, Election Safety: there is one leader in a term, and in one life only, since others may
+ * have what it lost in between. */
 void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
 {
         if (term >= TERMS_MAX)
@@ -328,7 +328,8 @@ void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end)
 
 /* ---- linearizability (I8, and what I5 means while it runs) ---- */
 
-/* What somebody was told of by now: who begins to read finds that, or what is newer. */
+/* Records what somebody has been told by now: a read that begins later finds that value or a
+ * newer one. */
 static void see(int64_t key, int64_t revision, int64_t value)
 {
         if (revision > newest[key].revision) {
@@ -372,8 +373,8 @@ static int by_revision(const void *a, const void *b)
         return x->begun < y->begun ? -1 : x->begun > y->begun;
 }
 
-/* Values are never written twice: one that stands at another revision than was acknowledged was
- * applied again. */
+/* No value is written twice: one found at another revision than was acknowledged was applied
+ * twice. */
 static void check_twice(struct world *w, const struct op *read)
 {
         for (size_t i = 0; i < n_ops; i++)
@@ -534,7 +535,7 @@ void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
         l->lulls_before = w->lulls - w->was_lull;
 }
 
-/* Some replica has come at least as far as the last renewal, and does not know the lease. */
+/* Whether some replica has applied at least the last renewal, and does not know the lease. */
 static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
@@ -544,7 +545,7 @@ static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
         return false;
 }
 
-/* What each replica has to say of a lease. */
+/* How each replica sees a lease. */
 static const char *views(const struct world *w, int64_t id)
 {
         static char text[400];

@@ -182,7 +182,7 @@ static struct switchover_at own_of(const struct client *c)
         return (struct switchover_at){.key = c->key, .len = c->key_len, .created = c->created};
 }
 
-/* Of those who wait one, and those before it. */
+/* Chooses one of the waiters as the target, and notes those before it. */
 static void choose_target(struct client *c, struct view m)
 {
         Pb__RangeResponse *p = pb__range_response__unpack(NULL, m.len, m.p);
@@ -228,7 +228,7 @@ static void on_step(struct client *c, const Pb__TxnResponse *p)
         }
 }
 
-/* By what the replica that answered knows. */
+/* According to the replica that answered. */
 static int64_t created_of(const struct client *c)
 {
         struct core *core = W->r[c->link.to].node.core;
@@ -554,7 +554,7 @@ static void act(void *arg)
 
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
         c->link.client_dirty = true;
-        /* In the end watchers get to hear of all there was. */
+        /* In the end watchers are told everything that happened. */
         if (c->role != WATCHES && c->state == IDLE && load_ended(W))
                 return;
         if (!c->link.client) {

@@ -127,7 +127,7 @@ static enum extent extent(struct sim_disk *s)
         return s->torn ? PART : ALL;
 }
 
-/* Of one that is done in part: whether this bit of it is. */
+/* Whether an operation that is done in part skips this piece. */
 static bool skipped(struct sim_disk *s, enum extent x)
 {
         return x == NOTHING || (x == PART && coin(s->tearing));
@@ -167,7 +167,7 @@ static void settle(struct unsynced **at)
         free(u);
 }
 
-/* The file is about to change, and nobody syncs that. */
+/* Remembers the old state: the file is about to change, and nobody syncs the change. */
 static void keep(struct sim_disk *s, const char *name, bool whole)
 {
         struct unsynced **at = unsynced_of(s, name), *u = *at;
@@ -215,7 +215,7 @@ static void names_synced(struct sim_disk *s)
         }
 }
 
-/* Some of what was not synced had been written back all the same. */
+/* Part of what was not synced had been written back all the same. */
 static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
 {
         struct file *f = find(s, u->name);
@@ -286,7 +286,7 @@ static int sim_create(struct disk *d, const char *name, size_t size)
         return 0;
 }
 
-/* As if it were durable: what it holds is nothing. */
+/* Treated as durable, since the reserved space holds nothing. */
 static int sim_reserve(struct disk *d, const char *name, size_t size)
 {
         struct sim_disk *s = sim_of(d);

@@ -19,7 +19,7 @@
 #define EMPTIED (REPLICAS_MAX + 1) /* ours, as far as its id tells */
 #define LEASES_MAX 4096
 
-/* Which of them this world has: one hides what another one shows. */
+/* The other cores that this world has: one hides what another one would show. */
 static unsigned first, last;
 /* Its lives are histories. */
 static unsigned lives[STRANGERS];

@@ -71,7 +71,7 @@ static const struct reach_ops reach_ops = {.connect = on_connect,
                                            .down = on_down,
                                            .silent = on_silent};
 
-/* Who is not there refuses; who is cut off, or without power, says nothing. */
+/* A replica that is down refuses; one that is cut off or without power says nothing. */
 static void connect_to(struct holder_end *e)
 {
         struct holder *h = e->holder;

@@ -230,7 +230,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->wake = 0;
 }
 
-/* It is killed. */
+/* Its process is killed. */
 static void end(struct holder *h)
 {
         if (!h->alive)
@@ -242,7 +242,7 @@ static void end(struct holder *h)
         h->member = member_free(h->member);
 }
 
-/* Its host starts again: with another boot id, and a clock that tells how long that was ago. */
+/* Its host restarts, with another boot id and with a clock that tells how long ago that was. */
 static void reboot(struct holder *h)
 {
         char id[40];
@@ -329,8 +329,8 @@ static bool says_it_holds(const struct holder *h)
         return h->alive && (h->announced == SESSION_HELD || h->announced == SESSION_JEOPARDY);
 }
 
-/* Who leaves does nothing more by its name, though its lease may stand until it hears that that
- * is revoked. */
+/* A holder that leaves does nothing more by its name, though its lease may stand until it hears
+ * that the lease is revoked. */
 static bool acts(const struct holder *h)
 {
         return says_it_holds(h) && has_lease(h);
@@ -401,7 +401,7 @@ static void look(struct world *w, struct holder *h)
                 hears(h, h->watch_at);
 }
 
-/* Half of the term is over, and it has not asked for the next, whatever else it has to do. */
+/* Half of the TTL is over, and it has not sent the next renewal, whatever else it has to do. */
 static bool is_late(const struct holder *h)
 {
         const struct session *s = member_session(h->member);

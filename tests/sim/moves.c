@@ -6,7 +6,7 @@
 #include "member/member.h"
 #include "world.h"
 
-/* Others, or itself, have something to tell. */
+/* Makes others, or the holder itself, have something to tell soon. */
 static void act_soon(struct world *w, const struct holder *of, bool itself)
 {
         for (unsigned i = 0; i < w->n_holders; i++) {

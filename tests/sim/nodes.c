@@ -319,7 +319,7 @@ static struct replica_node *node_of_core(const void *core)
         abort();
 }
 
-/* What is given back has not expired. */
+/* A lease that is revoked has not expired. */
 static void see_revoked(struct view commands)
 {
         MEMORY(MEMORY_OURS);
@@ -510,7 +510,7 @@ void boot(struct world *w, struct replica_node *n)
                 n->made = true;
                 return seen_start(w, n);
         }
-        /* Where a first start was in vain, there may be no room for the next. */
+        /* If a first start failed, there may be no room for the next. */
         if (memory_failures() == n->failures && (n->made || !n->full))
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
         /* It is tried again. */
@@ -522,7 +522,7 @@ void boot(struct world *w, struct replica_node *n)
         discard(n);
 }
 
-/* The kernel closes its sockets, or something between resets its connections. */
+/* The kernel closes its sockets, or a middlebox resets its connections. */
 void tell_peers(struct world *w, const struct replica_node *n)
 {
         for (unsigned i = 0; i < w->n_replicas && w->hints; i++) {
