@@ -143,7 +143,7 @@ static int begin_page_of_services(struct list *l, sd_bus_error *error)
         return begin_page(l, SERVICE, error);
 }
 
-/* A page ends before it is more than a bus takes in one message. */
+/* Ends a page before it exceeds what a bus takes in one message. */
 static int next_of_page(struct list *l)
 {
         bool services = l->at.services;

@@ -33,7 +33,7 @@ void boots_own(char id[static 64], struct boot_time *ret_began)
         *ret_began = inside ? boot_now() : (struct boot_time){0};
 }
 
-/* A power failure may follow at once. */
+/* Synced, since a power failure may follow at once. */
 static int save(const char *dir, const char *path, char ids[KEEP][ID_LEN + 1], size_t n)
 {
         char fresh[PATH_MAX_ + 8];

@@ -26,7 +26,7 @@ void counters_renewed(struct counters *c, const struct session *s,
 
 void counters_session(struct counters *c, enum session_state was, enum session_state is)
 {
-        /* From jeopardy it is held on. */
+        /* A place in jeopardy is still held. */
         c->places += is == SESSION_HELD && was != SESSION_HELD && was != SESSION_JEOPARDY;
         c->jeopardies += is == SESSION_JEOPARDY && was != SESSION_JEOPARDY;
         c->losses += is == SESSION_LOST && was != SESSION_LOST;

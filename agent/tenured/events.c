@@ -206,7 +206,8 @@ static void on_synced(void *userdata, bool synced)
         agent_tell_status(a);
 }
 
-/* It asks again all the time: logged once for each boot, and rarely for many. */
+/* The other host asks all the time: logged once for each boot of it, and rarely if there are
+ * many. */
 static void on_claimed(void *userdata, const struct node_record *by)
 {
         struct agent *a = userdata;

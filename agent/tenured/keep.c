@@ -101,7 +101,8 @@ bool keep_peek(struct place *ret)
         return r;
 }
 
-/* Somebody may have taken it away: the guard goes by its name, and so may the next life. */
+/* Somebody may have removed the file: the guard opens it by name, and the next life may have
+ * to. */
 static void put_back(struct keep *k)
 {
         char path[RUNTIME_PATH_MAX];

@@ -116,7 +116,7 @@ static void be_ready(struct agent *a)
         notify_ready();
 }
 
-/* A boot without a network, or without a core, ends. */
+/* Ends the wait of a boot without a network or without a core. */
 static void on_ready_at(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, ready_at);

@@ -26,7 +26,7 @@ static bool state_path(char path[static RUNTIME_PATH_MAX])
         return true;
 }
 
-/* That the file is there, or is not, is all that counts: a power failure may follow at once. */
+/* Only the file's existence counts; it is synced, since a power failure may follow at once. */
 static int settle(void)
 {
         int fd = open(getenv("STATE_DIRECTORY"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;

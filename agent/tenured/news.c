@@ -59,7 +59,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         n->of = put(&at, of);
         n->instance = put(&at, instance);
         n->reason = put(&at, reason);
-        /* What was there before us is no news: a site may have 100,000 services. */
+        /* What was there before we started is not news: a site may have 100,000 services. */
         n->level = kind == NEWS_NODE_LEFT     ? LOG_NOTICE
                    : member_synced(a->member) ? LOG_INFO
                                               : LOG_DEBUG;
@@ -151,7 +151,8 @@ static int make_signal(struct agent *a, const struct news *n, const char *path,
         return r;
 }
 
-/* To everybody; and to who is waiting for a list once more, behind it. */
+/* Sends the signal to everybody, and once more to the caller whose list is being written, after
+ * that list. */
 static void tell_manager(struct agent *a, const struct news *n, const char *path)
 {
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *again = NULL;

@@ -20,7 +20,7 @@ static void unquote(const char *word, char *out, size_t size)
                         word++;
                 out[n++] = *word;
         }
-        /* No part of a character of UTF-8 where it is cut. */
+        /* Do not cut within a UTF-8 character. */
         while (n > 0 && (*word & 0xc0) == 0x80)
                 word--, n--;
         out[n] = '\0';

@@ -21,8 +21,8 @@ static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
                         log_warning("There is no room for the tag %s.", name);
 }
 
-/* The address towards the core stays what it is while this host has it: a core host that
- * answers now instead of another one is no news. */
+/* The address towards the core stays the same while this host has it: another core host that
+ * answers now is no reason to change it. */
 static void choose_addresses(struct agent *a, char *out, size_t size)
 {
         const struct link_table *t = a->links ? links_table(a->links) : &a->no_links;

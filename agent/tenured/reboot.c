@@ -21,7 +21,8 @@ void reboot_now(struct pid1 *pid1)
 {
         int r = helper_send(REBOOT_SOCKET, WORD, sizeof(WORD) - 1);
 
-        /* Where the helper hears but the kernel refuses, systemd may still do it. */
+        /* If the helper got the message but the kernel refuses, systemd may still be able to
+         * reboot. */
         pid1_reboot(pid1);
         if (r < 0)
                 log_error(

@@ -32,7 +32,8 @@ void registry_init(struct registry *r, struct member *m, void (*now_known)(void 
                    void *userdata);
 void registry_fini(struct registry *r);
 
-/* On this connection from now on; NULL: it is gone, and with it all that had registered. */
+/* Uses this connection from now on; NULL: the bus is gone, and with it everything that was
+ * registered. */
 void registry_attach(struct registry *r, sd_bus *sd);
 
 /* For the sender of @m; what it registered before under this name says this now. Returns 0,

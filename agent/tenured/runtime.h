@@ -14,7 +14,7 @@ bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX]);
  * should somebody have changed it. */
 bool runtime_is_there(const char *path, int fd);
 
-/* Writes the file anew by @fn: a reader finds the old text, or the new one. Does nothing
- * for "". Tells why it cannot be, and @loss, what a restart will forget. */
+/* Has @fn write the file anew: a reader finds the old text or the new one. Does nothing if
+ * @path is "". If it fails, logs why, and @loss, which says what a restart will forget. */
 void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
                    const void *userdata, const char *loss);

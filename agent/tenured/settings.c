@@ -80,7 +80,7 @@ void settings_reload(struct agent *a)
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }
-                /* Under the same names there may be others in the files. */
+                /* The files may have changed under the same names. */
                 if (a->tls && tls) {
                         tls_replace(a->tls, take_ptr(tls));
                         log_info("The certificates were reloaded.");

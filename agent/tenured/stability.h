@@ -29,5 +29,5 @@ bool stability_lost(struct stability *s, struct boot_time now);
 /* Somebody lets us in again. */
 void stability_forgive(struct stability *s);
 
-/* There are @n_nodes now, and one of them has @expired, or has not. */
+/* There are @n_nodes now; @expired says whether one of them has just expired. */
 void stability_nodes(struct stability *s, size_t n_nodes, bool expired, struct boot_time now);

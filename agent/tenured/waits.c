@@ -107,7 +107,7 @@ static void on_caller(struct kept_call *k)
                 w->ask_at = boot_max(w->ask_at, now);
         }
         w->next = boot_min(w->next, news_revision(n->agent) >= n->revision ? now : n->until);
-        /* A full purse is for the first to come: who comes later waits for the next round. */
+        /* A full allowance is for the first caller: later ones wait for the next round. */
         if (w->asks > 1)
                 w->ask_at = now;
         loop_hook_again(&n->agent->hook);
