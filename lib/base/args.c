@@ -2,7 +2,7 @@
 
 #include <stdarg.h>
 
-/* A value of the table, put aside. */
+/* A setting from the table, kept until all arguments have been read. */
 struct args_setting {
         const struct conf_option *option;
         const char *value;
@@ -17,7 +17,7 @@ struct parsing {
         int r;
 };
 
-/* The first error counts; but who reports it may want to know what it was about. */
+/* Only the first error is kept. Callers may still add what it was about. */
 static void complain(struct parsing *g, const char *fmt, ...) printf_(2, 3);
 static void complain(struct parsing *g, const char *fmt, ...)
 {
@@ -50,8 +50,8 @@ static const struct args_option *find(const struct args_program *p, const char *
         return NULL;
 }
 
-/* The argument after this one, whatever it begins with; NULL, and reported, where there is
- * none. */
+/* Returns the argument after this one, whatever it begins with. If there is none, reports that
+ * and returns NULL. */
 static const char *next_value(struct parsing *g, const char *name)
 {
         if (g->i + 1 < g->argc)
@@ -137,7 +137,7 @@ static void take_foreign(struct parsing *g, const struct args_foreign *f, const 
                 g->a->foreign[g->a->n_foreign++] = f;
 }
 
-/* What every program has. Returns whether it was that. */
+/* Handles the options that every program has. Returns whether @arg was one of them. */
 static bool show(const struct args_program *p, const char *arg)
 {
         if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
@@ -161,7 +161,8 @@ static void take_option(struct parsing *g, const char *arg)
         const struct args_option *own = find(g->p, arg, name, len);
         const struct conf_option *setting =
                 name ? conf_find_flag(g->p->table, g->p->n_table, name, len) : NULL;
-        /* Words are known, too: other ways in which that program is called. */
+        /* A foreign word may also be a command: another way in which the other program is
+         * called. */
         const struct args_foreign *foreign = args_find_foreign(
                 g->p->foreign, g->p->n_foreign, name ? name : arg, name ? len : strlen(arg));
 

@@ -55,7 +55,7 @@ void buf_expect(struct buf *b, size_t n)
                 (void) !grow(b, b->end + n);
 }
 
-/* Two digits for each division: those of an id of 64 bits are ten of them. */
+/* Two digits per division: the id of a lease (64 bits) takes ten divisions. */
 char *decimal_put(char *end, uint64_t v)
 {
         static const char pairs[] = "00010203040506070809"
@@ -118,7 +118,7 @@ void buf_add_bytes(struct buf *b, const void *p, size_t n)
 
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
-        size_t room = 64; /* most are shorter, and formatted once */
+        size_t room = 64; /* most texts are shorter, and so are formatted once */
         va_list ap;
 
         for (;;) {
@@ -220,7 +220,7 @@ int view_varint(struct view *v, uint64_t *ret)
         for (i = 0; i < 10 && i < v->len; i++) {
                 uint8_t c = v->p[i];
 
-                /* The tenth byte holds the topmost bit alone; more would overflow. */
+                /* The tenth byte holds only the topmost bit; more would overflow. */
                 if (i == 9 && c > 1)
                         return -EBADMSG;
                 x |= (uint64_t) (c & 0x7f) << (7 * i);

@@ -23,12 +23,12 @@ static const struct {
         {"h", 3600 * NSEC_PER_SEC},
 };
 
-/* A unit, if there is one; else @bare. Returns 0 or -EINVAL. */
+/* Parses a unit, if there is one; otherwise uses @bare. Returns 0 or -EINVAL. */
 static int unit_parse(const char **s, nsec_t bare, nsec_t *ret)
 {
         size_t n = 0;
 
-        /* What is beyond ASCII is of a micro sign, of which there are two. */
+        /* A byte beyond ASCII is part of a micro sign; Unicode has two of them. */
         while (((*s)[n] >= 'a' && (*s)[n] <= 'z') || (unsigned char) (*s)[n] >= 0x80)
                 n++;
         *ret = bare;
@@ -43,7 +43,7 @@ static int unit_parse(const char **s, nsec_t bare, nsec_t *ret)
         return -EINVAL;
 }
 
-/* What follows the point, of @unit; what is less than a nanosecond is left out. */
+/* The value of the digits after the point, in @unit; fractions of a nanosecond are dropped. */
 static nsec_t fraction(const char *digits, size_t n, nsec_t unit)
 {
         nsec_t t = 0;
@@ -55,7 +55,7 @@ static nsec_t fraction(const char *digits, size_t n, nsec_t unit)
         return t;
 }
 
-/* One number with its unit. Returns 0 or -EINVAL. */
+/* Parses one number with its unit. Returns 0 or -EINVAL. */
 static int part_parse(const char **s, nsec_t bare, nsec_t *ret)
 {
         size_t whole = strspn(*s, "0123456789"), less = 0;
@@ -81,7 +81,7 @@ static int part_parse(const char **s, nsec_t bare, nsec_t *ret)
         return 0;
 }
 
-/* A number without a unit counts @bare. */
+/* A number without a unit is in units of @bare. */
 static int nsec_parse_bare(const char *s, nsec_t bare, nsec_t *ret)
 {
         nsec_t total = 0, part;
@@ -201,8 +201,8 @@ static int set_string(char **field, const char *value)
         return 0;
 }
 
-/* Joins "a, b c" as "a,b,c"; @append keeps what the field holds, as systemd's list settings do.
- */
+/* Joins "a, b c" as "a,b,c"; with @append, after what the field holds, as in systemd's list
+ * settings. */
 static int set_list(char **field, const char *value, bool append)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -330,7 +330,7 @@ void conf_clear(const struct conf_option *o, size_t n_o, void *target)
                 }
 }
 
-/* inih's INI_MAX_LINE, less the end of the line. */
+/* inih's INI_MAX_LINE, minus the end of the line. */
 #define LINE_MOST 198
 
 struct reading {
@@ -339,10 +339,10 @@ struct reading {
         void *target;
         const char *path;
         struct conf_error *err;
-        bool *seen; /* per option: has this file assigned it yet? The first assignment replaces
-                       a list */
+        bool *seen; /* per option: whether this file has assigned it yet. The first assignment
+                       replaces a list */
         int line;
-        bool is_part; /* of a line that inih cannot take as a whole */
+        bool is_part; /* the line is part of one that is too long for inih */
         int r;
 };
 
@@ -350,7 +350,7 @@ static void complain(struct reading *rd, const char *fmt, ...) printf_(2, 3);
 static void complain(struct reading *rd, const char *fmt, ...)
 {
         size_t most = sizeof(rd->err->text) / 2, len = strlen(rd->path);
-        /* Of a long path the end: the reason needs its room. */
+        /* A long path is cut at its beginning, to leave room for the reason. */
         int n = snprintf(rd->err->text, sizeof(rd->err->text),
                          "%s:%d: ", rd->path + (len > most ? len - most : 0), rd->line);
         va_list ap;
@@ -397,8 +397,8 @@ static int on_setting(void *userdata, const char *section, const char *name, con
         return 0;
 }
 
-/* One line through inih, under the section seen last: its own reader tells the line of the
- * first error only after the callback, and we want it in the message. */
+/* Passes one line to inih, under the last section seen. inih's own reader reports the line
+ * number of the first error only after the callback, and the message needs it. */
 static void read_line(struct reading *rd, const struct buf *section, const char *line, size_t n)
 {
         cleanup_(buf_fini) struct buf piece = {0};
@@ -413,7 +413,7 @@ static void read_line(struct reading *rd, const struct buf *section, const char 
                 complain(rd, "neither a [Section], nor Key=value, nor a comment");
 }
 
-/* How much of a list's words, of @n characters, goes into one of @most. */
+/* How many of the list's @n characters, in whole words, fit into @most. */
 static size_t words(const char *list, size_t n, size_t most)
 {
         if (n <= most)
@@ -423,7 +423,8 @@ static size_t words(const char *list, size_t n, size_t most)
         return most;
 }
 
-/* A list may be as long as it likes: it is read as if its words came in several lines. */
+/* A list may be of any length: a long line is read as if its words had come in several
+ * lines. */
 static void read_long_line(struct reading *rd, const struct buf *section, const char *line,
                            size_t n)
 {
@@ -449,13 +450,13 @@ static void read_long_line(struct reading *rd, const struct buf *section, const 
                         rd->r = -ENOMEM;
                 else
                         read_line(rd, section, (char *) buf_head(&part), buf_len(&part));
-                at += at + k < n; /* what is between the words */
+                at += at + k < n; /* skip the separator */
         }
         rd->is_part = false;
 }
 
-/* Of @n characters those before the end of the line, or before a comment, which begins with a
- * semicolon after a blank. */
+/* The length of the line without its end and without a comment, which begins with a semicolon
+ * after a blank. */
 static size_t line_len(const char *line, size_t n)
 {
         if (n > 0 && line[n - 1] == '\n')
@@ -468,8 +469,9 @@ static size_t line_len(const char *line, size_t n)
         return n;
 }
 
-/* inih takes some for blanks, but only at the ends of what it is given, and ends at a zero: the
- * same line would mean one thing as a whole and another in pieces, or less than it says. */
+/* inih treats some control characters as blanks, but only at the ends of its input, and stops
+ * at a zero byte. The same line would mean one thing as a whole and another in pieces, or be
+ * cut. */
 static bool has_control(struct reading *rd, const char *line, size_t n)
 {
         for (size_t i = 0; i < n; i++) {
@@ -534,7 +536,7 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
 struct drop_in {
         char *name;
         char *path;
-        size_t rank; /* of its folder */
+        size_t rank; /* of its folder: which one overrides which */
 };
 
 static int by_name(const void *a, const void *b)

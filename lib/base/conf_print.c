@@ -1,4 +1,4 @@
-/* conf.h: settings as a person reads them: the canonical form, --help and the manual page. */
+/* conf.h: settings as people read them: the canonical form, --help and the manual page. */
 #include "base/conf.h"
 
 #include <inttypes.h>
@@ -49,7 +49,8 @@ static const char *const type_words[] = {
         [CONF_ENUM] = "one of",
 };
 
-/* What it may be: words, or a range that is one; the types' own bounds are none. */
+/* Prints the permitted values: words, or a range. Bounds that are merely the type's are left
+ * out. */
 static void man_range(const struct conf_option *o, FILE *f)
 {
         char low[32], high[32], words[128];
@@ -98,7 +99,7 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                 fprintf(f, ".It Ar %s Ns =%s", o[i].key, o[i].def && *o[i].def ? " Ns " : "");
                 for (const char *p = o[i].def ? o[i].def : ""; *p; p++)
                         fprintf(f, "%c%s", *p,
-                                *p == ',' ? "\\:" : ""); /* a line may end there */
+                                *p == ',' ? "\\:" : ""); /* permits a line break there */
                 fputc('\n', f);
                 fprintf(f, "%c%s.\n%c%s",
                         o[i].help[0] >= 'a' && o[i].help[0] <= 'z' ? o[i].help[0] - 32

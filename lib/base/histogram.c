@@ -3,7 +3,7 @@
 #define US UINT64_C(1000)
 #define MS (1000 * US)
 
-/* Fourteen that double. */
+/* Fourteen bounds, each twice the one before. */
 #define DOUBLE14(first)                                                                    \
         (first), 2 * (first), 4 * (first), 8 * (first), 16 * (first), 32 * (first),        \
                 64 * (first), 128 * (first), 256 * (first), 512 * (first), 1024 * (first), \
@@ -33,7 +33,7 @@ const struct histogram_shape histogram_sizes = {
         .upper = {DOUBLE14(1), 16384, 32768},
 };
 
-/* Most are small: so the first buckets are looked at first. */
+/* Most values are small, so the search begins at the first bucket. */
 void histogram_add(struct histogram *h, const struct histogram_shape *s, uint64_t value)
 {
         unsigned i = 0;

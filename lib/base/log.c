@@ -12,8 +12,8 @@
 static int sink_stderr(int level, const char *const fields[], const char *text);
 
 static log_sink_fn current_sink = sink_stderr;
-/* In libtenure, -1: a library's errors are for its caller, and nothing of it is on his stderr.
- */
+/* In libtenure -1: a library reports errors to its caller and writes nothing to the program's
+ * stderr. */
 #ifndef LOG_LEVEL_FIRST
 #define LOG_LEVEL_FIRST LOG_INFO
 #endif
@@ -23,8 +23,8 @@ static size_t dropped;
 static const char *const level_names[] = {"emerg",   "alert",  "crit", "err",
                                           "warning", "notice", "info", "debug"};
 
-/* Others may have the same descriptor, so that it cannot be made non-blocking; what poll(2)
- * calls writable takes a line, of a pipe up to PIPE_BUF bytes. */
+/* The descriptor may be shared with other processes, so it cannot be made non-blocking. When
+ * poll(2) calls it writable, it takes a line; a pipe takes up to PIPE_BUF bytes. */
 int log_write(int fd, const void *bytes, size_t n)
 {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -90,7 +90,8 @@ static void say(int level, const char *const fields[], const char *text)
                 if (current_sink(LOG_WARNING, NULL, missing) == 0)
                         dropped = 0;
         }
-        /* One that is missing for itself comes in no other place than the gap. */
+        /* While the report of the gap cannot be written, no later line is, so that the gap is
+         * reported where it is. */
         if (dropped > 0 || current_sink(level, fields, text) < 0)
                 dropped++;
 }

@@ -8,8 +8,8 @@
 void std_fds_reserve(void)
 {
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-                /* The lowest that is free: all below it are taken. Opened for what it is not
-                 * for. */
+                /* open(2) returns the lowest free descriptor, and all below @fd are taken. It
+                 * is opened for the wrong direction, so that using it fails. */
                 int how = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
 
                 if (fcntl(fd, F_GETFD) < 0)

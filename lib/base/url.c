@@ -4,9 +4,9 @@
 
 #include "base/conf.h"
 
-#define SOCKET_PATH_MAX 107 /* unix(7), without the zero at its end */
+#define SOCKET_PATH_MAX 107 /* unix(7), without the terminating zero */
 
-/* What follows unix: or unixs:, with the slashes of a URL or without, is a path. */
+/* Parses the path after unix: or unixs:, with or without the slashes of a URL. */
 static int parse_path(const char *s, bool tls, struct url *ret)
 {
         struct url u = {.tls = tls, .local = true};

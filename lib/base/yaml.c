@@ -9,22 +9,22 @@
 
 struct reading {
         yaml_parser_t parser;
-        yaml_event_t event; /* the last one */
+        yaml_event_t event; /* the current one */
         const char *path;
         yaml_fn fn;
         void *arg;
         struct conf_error *err;
-        struct arena seen; /* the names that came */
+        struct arena seen; /* holds the names seen so far */
         char *names[KEYS_MAX];
         size_t n_names;
-        char *section; /* NULL: at the top; owned */
+        char *section; /* NULL at the top level; owned */
 };
 
 static int complain(struct reading *rd, size_t line, const char *fmt, ...) printf_(3, 4);
 static int complain(struct reading *rd, size_t line, const char *fmt, ...)
 {
         size_t most = sizeof(rd->err->text) / 2, len = strlen(rd->path);
-        /* Of a long path the end: the reason needs its room. */
+        /* A long path is cut at its beginning, to leave room for the reason. */
         int n = snprintf(rd->err->text, sizeof(rd->err->text),
                          "%s:%zu: ", rd->path + (len > most ? len - most : 0), line + 1);
         va_list ap;
@@ -51,7 +51,7 @@ static size_t line_of(const struct reading *rd)
         return rd->event.start_mark.line;
 }
 
-/* A copy of the scalar at hand, which the caller frees. */
+/* Copies the current scalar; the caller frees it. */
 static int take_scalar(struct reading *rd, const char *what, char **ret)
 {
         const char *text = (const char *) rd->event.data.scalar.value;
@@ -71,7 +71,7 @@ static int take_scalar(struct reading *rd, const char *what, char **ret)
         return *ret ? 0 : -ENOMEM;
 }
 
-/* What YAML has for nothing. */
+/* Whether the current event is one of YAML's ways to write null. */
 static bool is_null(const struct reading *rd)
 {
         static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
@@ -85,7 +85,7 @@ static bool is_null(const struct reading *rd)
         return false;
 }
 
-/* Each key once. */
+/* Reports a key that is given twice. */
 static int remember(struct reading *rd, const char *key, size_t line)
 {
         size_t size = strlen(key) + (rd->section ? strlen(rd->section) : 0) + 2;
@@ -112,7 +112,7 @@ static int tell(struct reading *rd, const char *key, const char *value, size_t l
         return r == -EINVAL ? complain(rd, line, "%s", why.text) : r;
 }
 
-/* The items of a list, of which the beginning was read. */
+/* Reads the items of a list whose start event has been read. */
 static int read_list(struct reading *rd, const char *key, size_t line)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -135,7 +135,7 @@ static int read_list(struct reading *rd, const char *key, size_t line)
 
 static int read_mapping(struct reading *rd);
 
-/* What belongs to @key; its first event was read. */
+/* Reads the value of @key, whose first event has been read. */
 static int read_value(struct reading *rd, const char *key)
 {
         cleanup_(freep) char *value = NULL;
@@ -164,7 +164,7 @@ static int read_value(struct reading *rd, const char *key)
         }
 }
 
-/* Keys and values; its beginning was read, and its end will be. */
+/* Reads keys and values, up to and including the end event. The start event has been read. */
 static int read_mapping(struct reading *rd)
 {
         int r = next(rd);
@@ -187,13 +187,13 @@ static int read_mapping(struct reading *rd)
 
 static int read_stream(struct reading *rd)
 {
-        int r = next(rd); /* the stream begins */
+        int r = next(rd); /* the start of the stream */
 
         if (r == 0)
                 r = next(rd);
         if (r < 0 || rd->event.type == YAML_STREAM_END_EVENT)
                 return r; /* nothing but comments */
-        r = next(rd);     /* after the beginning of the document */
+        r = next(rd);     /* past the start of the document */
         if (r == 0 && is_null(rd))
                 return 0;
         if (r == 0 && rd->event.type != YAML_MAPPING_START_EVENT)
