@@ -1,5 +1,5 @@
 /* Alarms: they keep the whole cluster from accepting writes until a person has dealt with the
- * cause, or there is room again on a disk that was full. */
+ * cause, or a disk that was full has room again. */
 #include "state/state.h"
 
 bool state_alarmed(const struct state *s, Pb__AlarmType type)
@@ -35,7 +35,7 @@ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType type, uint8_
         return 0;
 }
 
-/* Those that @q names: a member or, with 0, all; a type or, with NONE, all. */
+/* Whether @q names @a. A member of 0 means all members, a type of NONE means all types. */
 static bool named(const Pb__AlarmRequest *q, const struct alarm *a)
 {
         return (q->memberid == 0 || q->memberid == a->member) &&
@@ -81,8 +81,8 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
         if (q->action == PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE) {
                 if (q->alarm != PB__ALARM_TYPE__NOSPACE && q->alarm != PB__ALARM_TYPE__CORRUPT)
                         return answer(s, alarms, 0, reply);
-                /* Members have one of each kind; but any number may be asked for by hand. The
-                 * first of a kind is what stops writes. */
+                /* Members raise one alarm of each type, but people may ask for any number. The
+                 * first of a type is what stops writes. */
                 if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
                         return answer(s, alarms, 0, reply);
                 r = state_add_alarm(s, q->memberid, q->alarm, why);

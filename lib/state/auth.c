@@ -64,7 +64,7 @@ void auth_fini(struct auth *a)
 
 /* ---- sorted arrays ---- */
 
-/* Where @key is in the array, or would be. */
+/* The position of @key in the array, or the position at which it would be inserted. */
 static size_t position(const void *array, size_t n, size_t size, const void *key,
                        int (*cmp)(const void *key, const void *item), bool *ret_found)
 {
@@ -155,9 +155,9 @@ bool auth_user_has(const struct auth_user *u, const char *role)
         return found;
 }
 
-/* ---- what it costs ---- */
+/* ---- memory cost ---- */
 
-#define BLOCK 16 /* of memory, beside its bytes */
+#define BLOCK 16 /* malloc's overhead for each block */
 
 static size_t user_cost(const struct auth_user *u)
 {
@@ -179,7 +179,7 @@ static size_t role_cost(const struct auth_role *r)
         return n;
 }
 
-/* ---- changes of users ---- */
+/* ---- changes to users ---- */
 
 static int set_hash(struct auth *a, struct auth_user *u, const char *hash, uint64_t login)
 {
@@ -239,7 +239,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
         return true;
 }
 
-/* ---- changes of roles ---- */
+/* ---- changes to roles ---- */
 
 static int role_add(struct auth *a, const char *name)
 {
@@ -310,7 +310,7 @@ static bool role_forbid(struct auth *a, struct auth_role *r, ProtobufCBinaryData
         return true;
 }
 
-/* ---- what the log says ---- */
+/* ---- commands from the log ---- */
 
 static bool is_root(const char *name)
 {

@@ -1,7 +1,7 @@
 #include "state/cached.h"
 
-/* A change that was refused comes again; so long nobody gets between it and the end of what it
- * waits for. */
+/* A client retries a change that was refused. For this long nobody gets a new cache lease in
+ * between, which would prolong the wait. */
 #define AWAITED_FOR NSEC_PER_SEC
 #define RESTS_FOR (10 * NSEC_PER_SEC)
 
@@ -52,14 +52,15 @@ struct lease_time cached_until(const struct cached_range *r, uint64_t issuer)
         return (struct lease_time){0};
 }
 
-/* What was awaited ended by its time alone, or will: not all of it was given back. */
+/* Whether the range was awaited and its last term ended by time alone, or is going to: some
+ * holder did not give it back. */
 static bool is_overdue(const struct cached_range *r)
 {
         return r->awaited && lease_time_before(r->awaited_at, last_end(r));
 }
 
-/* A change that was refused may have been given up since, as by who has no time to wait for the
- * end of a term: it would be again the next time. */
+/* The client may have given up a change that was refused, say because it cannot wait for the
+ * end of a term; its next attempt would be refused just the same. */
 static bool holds_back(const struct cached_range *r, struct lease_time now)
 {
         return lease_time_before(now, r->rests_until) ||
@@ -156,7 +157,7 @@ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer
                         return k;
                 r->serial = ++c->last_serial;
         }
-        r->awaited = false; /* or none would be given */
+        r->awaited = false; /* otherwise no cache lease would be given */
         k = promise(r, issuer, now, until);
         *ret = r;
         return k;
@@ -180,7 +181,8 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
         struct lease_time end = last_end(r);
 
         if (!lease_time_before(now, end)) {
-                if (is_overdue(r)) { /* whoever has it still has another range */
+                if (is_overdue(r)) { /* a holder that did not give it back is still caching the
+                                        range */
                         r->rests_until = lease_time_add(end, RESTS_FOR);
                         r->serial = ++c->last_serial;
                 }
@@ -205,7 +207,7 @@ void cached_change(struct cached *c, const struct kv_span *span, struct lease_ti
                         cached_touch(c, i - 1, now, wait);
 }
 
-/* ---- in a snapshot ---- */
+/* ---- snapshots ---- */
 
 enum { SINGLE = 1, TO_END = 2, AWAITED = 4 };
 

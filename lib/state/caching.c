@@ -1,4 +1,4 @@
-/* The commands of cache leases (cached.h), and what those that change keys ask of them. */
+/* The commands of cache leases (cached.h), and what commands that change keys ask of them. */
 #include "state/permit.h"
 #include "state/state.h"
 
@@ -12,7 +12,7 @@ enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryDat
         return reply->wait.serial != 0 ? STATE_E_CACHED : STATE_OK;
 }
 
-/* The keys of a lease may be many more than the ranges that are cached. */
+/* Goes through the cached ranges, since a lease may have many more keys. */
 enum state_outcome state_revoke_awaits_caches(struct state *s, const struct lease *l,
                                               struct state_reply *reply)
 {
@@ -34,8 +34,8 @@ enum state_outcome state_check_cache(const Pb__CacheTerm *q)
                                                                : STATE_OK;
 }
 
-/* Until when nothing in @span changes by itself: a lease ends when it has to, and what hangs
- * on it is promised no longer than to its deadline. */
+/* Lowers *@until to the instant until which nothing in @span changes by itself: a lease ends
+ * when it has to, so a key attached to it is promised no longer than to its deadline. */
 static enum state_outcome steady_until(struct state *s, const struct kv_span *span,
                                        struct lease_time *until, size_t *left)
 {
@@ -56,7 +56,7 @@ static enum state_outcome steady_until(struct state *s, const struct kv_span *sp
         return STATE_OK;
 }
 
-/* The answer is that with the term that was given, 0: none, and which range it is of. */
+/* The reply says which range it is, and the term that was given, where 0 means none. */
 int state_cache(struct state *s, const struct cmd_user *who, const Pb__CacheTerm *q,
                 struct state_reply *reply, size_t *left)
 {

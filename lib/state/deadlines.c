@@ -4,9 +4,9 @@
 
 struct deadline {
         nsec_t end;
-        nsec_t key;  /* what the heap sorts by: the end as it was, or later when hidden by
-                        deadlines_pop() */
-        uint32_t at; /* position in the heap, NOWHERE when absent */
+        nsec_t key;  /* what the heap sorts by: an end that may be out of date, or a later
+                        instant when hidden by deadlines_pop() */
+        uint32_t at; /* position in the heap, or NOWHERE if absent */
 };
 
 void deadlines_init(struct deadlines *d)
@@ -118,9 +118,9 @@ struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot)
         return (struct lease_time){d->of_slot[slot].end};
 }
 
-/* Puts the root right: a lease renewed since it was placed goes down to where its end belongs.
- * There may be a million of them, one behind the other; takes off *@looks. Returns false where
- * they did not last. */
+/* Corrects the root: a lease that was renewed since it was placed moves down to where its end
+ * belongs. A million of them may follow each other, so each costs one of *@looks. Returns false
+ * if these ran out. */
 static bool settle(struct deadlines *d, size_t *looks)
 {
         while (d->n > 0) {
@@ -141,7 +141,8 @@ struct lease_time deadlines_next(struct deadlines *d)
 {
         size_t looks = DEADLINES_LOOKS;
 
-        /* One that is not right yet stands before its end. */
+        /* A root that is not corrected yet sorts before its end, so the answer is early, never
+         * late. */
         (void) settle(d, &looks);
         return d->n > 0 ? (struct lease_time){key_at(d, 0)} : LEASE_TIME_NEVER;
 }

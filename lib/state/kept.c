@@ -7,8 +7,9 @@
 struct kept_version {
         RB_ENTRY(kept_version) by_key;
         struct kv_version *v; /* owned, as its key is */
-        int64_t until;        /* the revision from which on it could not be seen any more */
-        int64_t compacted;    /* to which all was, when it went */
+        int64_t until;        /* the first revision at which it was not visible any more */
+        int64_t compacted;    /* to which revision the store was compacted when it dropped this
+                                 version */
 };
 
 static int pin_cmp(const struct kept_pin *a, const struct kept_pin *b)
@@ -117,8 +118,8 @@ static struct kept_pin *first_from(const struct kept_pins *pins, int64_t revisio
         return best;
 }
 
-/* One who needs @v, which could be seen until @until and went when all was compacted to
- * @compacted; NULL: nobody. */
+/* Returns a pin that needs @v, or NULL. @v was visible below revision @until and was dropped
+ * when the store was compacted to @compacted. */
 static struct kept_pin *who_needs(const struct kept *k, const struct kv_version *v,
                                   int64_t until, int64_t compacted)
 {
@@ -139,8 +140,8 @@ static struct kept_pin *oldest_pin(struct kept *k)
         return !p || (h && h->revision < p->revision) ? h : p;
 }
 
-/* The oldest pin goes, and after it no other until what only it could see has been given back:
- * that takes a while, and there is room for it. */
+/* Ends the oldest pin. Then ends no other until the versions that only this one needed have
+ * been freed: that takes a while, and there is room for it. */
 static void make_room(struct kept *k)
 {
         if (k->bytes >= k->max && !kept_wants_sweep(k))
@@ -192,7 +193,7 @@ const struct kv_version *kept_oldest(const struct kept *k, const void *key, size
         while (e) {
                 int c = bytes_cmp(key, key_len, e->v->key->bytes, e->v->key->len);
 
-                /* What is older went earlier, or together. */
+                /* Older versions were dropped earlier or at the same time. */
                 if (c == 0 && e->compacted > compacted)
                         best = e;
                 e = c < 0 || (c == 0 && e->compacted > compacted) ? RB_LEFT(e, by_key)
@@ -239,7 +240,7 @@ static const struct kept_version *within(const struct kept_version *e,
         return e && kv_span_has(span, e->v->key->bytes, e->v->key->len) ? e : NULL;
 }
 
-/* Is @key before the end that a look begins at? */
+/* Is @key before the end of @span at which the scan begins? */
 static bool is_outside(const struct kv_span *span, const struct kv_key *key, bool down)
 {
         if (!down)

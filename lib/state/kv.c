@@ -1,6 +1,6 @@
 #include "state/kv.h"
 
-#define COMPACT_MAX 2048 /* changes, in one step: some 5 ms */
+#define COMPACT_MAX 2048 /* changes in one step: about 5 ms */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
@@ -39,15 +39,16 @@ static void count_again(struct kv_key *k)
                 k->eldest = elder(k->eldest, right->eldest);
 }
 
-/* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
- * a new or a removed one. So a key is not live when it comes and when it goes, which changes
- * the count of nobody above it; lives() and dies() tell what becomes of it in between. */
+/* tree(3bsd) calls this for nodes whose children changed, but not for every node above one that
+ * is inserted or removed. So a key is not live at the moment of either, which leaves all counts
+ * above it as they are; in between, lives() and dies() keep them. */
 #undef RB_AUGMENT
 #define RB_AUGMENT(k) count_again(k)
 
 TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
 
-/* @k has come to life: all above it have one more, and nothing else of them has changed. */
+/* @k has become live: each key above it counts one more, and nothing else about it has
+ * changed. */
 static void lives(struct kv_key *k)
 {
         int64_t born = created(k);
@@ -64,7 +65,7 @@ static void dies(struct kv_key *k)
                 count_again(k);
 }
 
-/* @k has another newest version than before. */
+/* @k has a new newest version. */
 static void count(struct kv_key *k, bool was_live)
 {
         if (is_live(k) && !was_live)
@@ -136,7 +137,8 @@ static void key_free(struct kv *kv, struct kv_key *k)
         kv_key_release(k);
 }
 
-/* A compaction drops @v and what is older; the one before it is of @until. */
+/* A compaction drops @v and all older versions. The version that is newer than @v has the
+ * revision @until. */
 static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
 {
         while (v) {
@@ -151,7 +153,7 @@ static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
         }
 }
 
-/* Leaves first: nobody looks for a key any more, so that the tree need not stay one. */
+/* Frees the leaves first. No key is looked up any more, so the tree need not stay balanced. */
 static void leaf_free(struct kv *kv, struct kv_key *k)
 {
         struct kv_key *above = RB_PARENT(k, by_key);
@@ -272,7 +274,7 @@ struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k)
         return span->single ? NULL : within(span, RB_PREV(kv_tree, NULL, k));
 }
 
-/* What comes before @k in its subtree, and after it; @down: from the last key to the first. */
+/* The subtrees that come before and after @k; @down: in descending order. */
 static struct kv_key *before(const struct kv_key *k, bool down)
 {
         return down ? RB_RIGHT(k, by_key) : RB_LEFT(k, by_key);
@@ -283,7 +285,7 @@ static struct kv_key *behind(const struct kv_key *k, bool down)
         return down ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
 }
 
-/* The first live key at or below @k, where there is one. */
+/* The first live key in @k's subtree, which has at least one. */
 static struct kv_key *first_live(struct kv_key *k, bool down)
 {
         for (;;)
@@ -367,7 +369,7 @@ size_t kv_span_count(const struct kv *kv, const struct kv_span *span)
         return end > from ? end - from : 0;
 }
 
-/* The key of @k's subtree that was created at @revision, which is the least in it. */
+/* The key in @k's subtree that was created at @revision, the lowest in that subtree. */
 static struct kv_key *eldest_below(struct kv_key *k, int64_t revision)
 {
         for (;;) {
@@ -382,7 +384,7 @@ static struct kv_key *eldest_below(struct kv_key *k, int64_t revision)
         }
 }
 
-/* Takes @k instead of *@best if it is older, or sorts before it. */
+/* Replaces *@best by @k if @k is older, or as old and sorts before it. */
 static void take_elder(struct kv_key **best, struct kv_key *k)
 {
         if (created(k) != 0 && (!*best || created(k) < created(*best) ||
@@ -390,7 +392,7 @@ static void take_elder(struct kv_key **best, struct kv_key *k)
                 *best = k;
 }
 
-/* The same with all below @k. */
+/* The same for all keys in @k's subtree. */
 static void take_elder_below(struct kv_key **best, struct kv_key *k)
 {
         if (k && k->eldest != 0 && (!*best || k->eldest <= created(*best)))
@@ -401,7 +403,7 @@ struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span)
 {
         struct kv_key *top = RB_ROOT(&kv->keys), *best = NULL, *k;
 
-        /* The first on the way down that is in it; what is on both sides of it... */
+        /* The topmost key that is in the span. The span's two ends... */
         while (top && !kv_span_has(span, top->bytes, top->len))
                 top = bytes_cmp(top->bytes, top->len, span->from.p, span->from.len) < 0
                               ? RB_RIGHT(top, by_key)
@@ -411,7 +413,7 @@ struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span)
         take_elder(&best, top);
         if (span->single)
                 return best;
-        /* ...is cut by one end of the span each. */
+        /* ...lie in its left and its right subtree. */
         for (k = RB_LEFT(top, by_key); k;) {
                 if (kv_span_has(span, k->bytes, k->len)) {
                         take_elder(&best, k);
@@ -551,8 +553,9 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
         return version_add(kv, k, revision, sub, NULL, 0, 0, true);
 }
 
-/* @v lies below @revision, and all that was before it is gone but what the last compaction
- * left: drops that, and @v itself unless it is what is seen at @revision. */
+/* Called for a version @v below @revision. Of all older ones only those that the last
+ * compaction left are still there: drops them, and @v itself unless it is what a reader sees at
+ * @revision. */
 static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
         struct kv_version *newer = v->newer;
@@ -560,8 +563,9 @@ static void version_compact(struct kv *kv, struct kv_version *v, int64_t revisio
 
         versions_drop(kv, v->older, v->mod_revision);
         v->older = NULL;
-        /* A deletion below @revision has no reader left; at @revision a watch may still start.
-         * One txn may put a key and delete it: all that happened at @revision stays. */
+        /* No reader is left for a deletion below @revision; at @revision a watch may still
+         * start. One txn may put a key and delete it, and everything that happened at @revision
+         * stays. */
         if (v->version > 0 && (!newer || newer->mod_revision > revision))
                 return;
         if (newer)
@@ -575,7 +579,7 @@ static void version_compact(struct kv *kv, struct kv_version *v, int64_t revisio
 
 bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
 {
-        size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* what is pinned gets a new place */
+        size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* a pinned version is moved, too */
 
         kv->compacted = revision;
         for (; kv->history_from < kv->history_to &&
@@ -604,7 +608,7 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision)
 
         if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
                 return revision;
-        /* One revision is one step, however many changes it has. */
+        /* A revision is one step, however many changes it has. */
         return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
 }
 
@@ -632,7 +636,8 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         if (k && (v->mod_revision < k->newest->mod_revision ||
                   (v->mod_revision == k->newest->mod_revision && v->sub <= k->newest->sub)))
                 return -EBADMSG;
-        /* An event below the compaction is in no history, but its value lives on. */
+        /* The event of a version from before the compaction is in no history, but its value is
+         * still live. */
         if (v->mod_revision >= kv->compacted) {
                 r = history_reserve(kv);
                 if (r < 0)

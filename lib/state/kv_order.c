@@ -1,10 +1,10 @@
-/* One thing: puts the history of a snapshot's keys, which comes key by key, into the order of
- * changes, however long it is. */
+/* Puts the history of a snapshot, which comes key by key, into the order of changes. Works in
+ * slices, since it may be long. */
 #include "state/kv.h"
 
-#define RUN ((size_t) 2048) /* sorted at once: half a millisecond */
+#define RUN ((size_t) 2048) /* sorted at once: takes half a millisecond */
 #define RUN_STEPS 2048
-#define AT_ONCE 4 /* changes that are merged in one step */
+#define AT_ONCE 4 /* changes merged in one step */
 
 static int history_cmp(const void *a, const void *b)
 {
@@ -30,7 +30,7 @@ static bool make_runs(struct kv *kv, struct kv_order *o, size_t *left)
         return true;
 }
 
-/* Two of the runs that lie side by side, and the next two. */
+/* Merges two adjacent runs, then the next two, and so on. */
 static bool merge_runs(const struct kv *kv, struct kv_order *o, size_t *left)
 {
         struct kv_version **from = kv->history;

@@ -1,21 +1,21 @@
 #include "state/lease_past.h"
 
 #define KEPT_MAX ((size_t) 256 << 20)
-#define AHEAD 8       /* they lie all over the memory */
-#define LEASE_STEPS 2 /* one that is there */
-#define KEPT_STEPS 4  /* while some are kept: each is looked for there first */
-#define FREE_SLOTS 16 /* that are free, for one step */
+#define AHEAD 8       /* prefetched: leases are scattered over memory */
+#define LEASE_STEPS 2 /* for a lease that exists */
+#define KEPT_STEPS 4  /* while slots are kept: each slot is looked up among them first */
+#define FREE_SLOTS 16 /* free slots that cost FREE_STEPS */
 #define FREE_STEPS 2
-#define DROP_MAX 4096  /* that nobody needs any more, at once */
-#define DROP_ENDED 256 /* when one who looked ends */
+#define DROP_MAX 4096  /* kept slots, no longer needed, freed at once */
+#define DROP_ENDED 256 /* when a reader ends */
 #define DROP_CHANGED 2 /* with each change */
 
-/* What was in a slot. Who began as number `until` or before, and after the one kept of this
- * slot before it, sees it there. */
+/* What was in a slot before it changed. A reader whose number is at most `until`, but above
+ * that of the slot's previous kept entry, sees this. */
 struct lease_kept {
         RB_ENTRY(lease_kept) by_slot;
         uint64_t until;
-        struct lease_then then; /* its name and owner are in `bytes` */
+        struct lease_then then; /* its name and owner point into `bytes` */
         bool was_free;
         uint8_t bytes[];
 };
@@ -47,7 +47,7 @@ static void drop(struct leases *t, struct lease_kept *e)
         free(e);
 }
 
-/* Where those that are left have come to is found out when one of them goes on: many may end
+/* How far the remaining readers have come is computed when one of them moves on: many may end
  * in one turn. */
 static void lose(struct lease_past *p)
 {
@@ -59,7 +59,7 @@ static void lose(struct lease_past *p)
                 t->past_slot = SIZE_MAX;
 }
 
-/* All that were in slots which everybody has come by, but no more than @max. */
+/* Drops what was in slots that every reader has passed, but at most @max of them. */
 static void drop_some(struct leases *t, size_t max)
 {
         struct lease_kept *e;
@@ -68,7 +68,7 @@ static void drop_some(struct leases *t, size_t max)
                 drop(t, e);
 }
 
-/* One has come further. */
+/* A reader has come further. */
 static void move_on(struct leases *t)
 {
         struct lease_past *p;
@@ -120,7 +120,8 @@ static void fill(const struct state *s, const struct lease *l, struct lease_then
 
 /* ---- changes ---- */
 
-/* The first of @slot that is seen by who began as @number; NULL: what is there now is. */
+/* The first kept entry of @slot that a reader with this number sees; NULL: it sees what is in
+ * the slot now. */
 static struct lease_kept *kept_from(const struct leases *t, size_t slot, uint64_t number)
 {
         struct lease_kept *e = RB_ROOT(&t->kept), *best = NULL;
@@ -159,7 +160,7 @@ static bool keep(struct state *s, uint32_t slot)
         return true;
 }
 
-/* Where it cannot be kept nobody is left who would need it. */
+/* If the slot cannot be kept, all readers are lost, and so nobody needs it any more. */
 void lease_past_keep_slot(struct state *s, uint32_t slot)
 {
         struct leases *t = &s->leases;
@@ -171,7 +172,7 @@ void lease_past_keep_slot(struct state *s, uint32_t slot)
                 lose_all(t);
 }
 
-/* ---- looks ---- */
+/* ---- readers ---- */
 
 void lease_past_begin(struct lease_past *p, struct state *s, bool pin)
 {
@@ -179,7 +180,7 @@ void lease_past_begin(struct lease_past *p, struct state *s, bool pin)
         p->state = s;
         p->n_slots = s->leases.n_slots;
         p->pinned = pin;
-        p->number = s->leases.n_begun + 1; /* none that is kept was there when it began */
+        p->number = s->leases.n_begun + 1; /* every kept slot is older than this reader */
         if (!pin)
                 return;
         s->leases.n_begun++;
@@ -199,7 +200,7 @@ void lease_past_fini(struct lease_past *p)
         *p = (struct lease_past){0};
 }
 
-/* What was in the slot that it has come to. Returns whether anything was. */
+/* Reads what was in the reader's current slot. Returns whether there was a lease. */
 static bool look(const struct lease_past *p, struct lease_then *ret)
 {
         const struct state *s = p->state;

@@ -1,19 +1,19 @@
 #include "state/loader.h"
 
-/* What a snapshot may ask for. Slots are dense, so that none is past STATE_LEASES_MAX; what was
- * written when there was no such bound may hold more. */
+/* Bounds what a snapshot may ask for. Slots are dense, so none is past STATE_LEASES_MAX now; a
+ * snapshot written before that bound existed may hold more. */
 #define SLOT_MAX (4 * STATE_LEASES_MAX)
 
-/* What one costs among a million, mostly not in the processor's cache. */
+/* The cost of one item among a million: most are not in the processor's cache. */
 #define LEASE_STEPS 8
 #define KEY_STEPS 8
 #define VERSION_STEPS 3
-#define BYTES_PER_STEP 1024 /* of a value: copied to memory that was never used */
+#define BYTES_PER_STEP 1024 /* of a value, copied to memory that was never used before */
 #define OWNER_STEPS 2
-#define USER_STEPS 4 /* and one for each of its roles */
-#define ROLE_STEPS 3 /* and one for each of its permissions */
+#define USER_STEPS 4 /* plus one for each of its roles */
+#define ROLE_STEPS 3 /* plus one for each of its permissions */
 
-/* As they follow each other; snapshot.c says what they are. */
+/* In this order; saver.c describes them. */
 enum {
         PART_HEAD,
         PART_LEASES,
@@ -32,15 +32,15 @@ static void take(size_t *left, size_t steps)
         *left -= min_of(*left, steps);
 }
 
-/* The next part, of as many as are said there. */
+/* Begins the next part: reads how many items it has. */
 static int begin_part(struct state_loader *l, unsigned part)
 {
         l->part = part;
         return view_u64(&l->in, &l->n);
 }
 
-/* As many as are left of this part, while *@left lasts; @one takes from that what it costs.
- * Returns 0 at the end, 1 before it, or what @one says. */
+/* Loads the remaining items of this part while *@left lasts; @one takes its cost off *@left.
+ * Returns 0 at the end of the part, 1 before it, or an error of @one. */
 static int load_each(struct state_loader *l, size_t *left,
                      int (*one)(struct state_loader *l, size_t *left))
 {
@@ -187,7 +187,7 @@ static int end_key(struct state_loader *l)
         return 0;
 }
 
-/* There may be a million versions of one key. */
+/* One key may have a million versions. */
 static int load_keys(struct state_loader *l, size_t *left)
 {
         while (l->n > 0) {
@@ -251,7 +251,7 @@ static int load_alarms(struct state *s, struct view *in)
                         r = view_u8(in, &type);
                 if (r < 0)
                         break;
-                /* What an earlier version of us saved says no reason. */
+                /* Our earlier versions saved no reason. */
                 why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
                 type &= 15;
                 if (type != PB__ALARM_TYPE__NOSPACE && type != PB__ALARM_TYPE__CORRUPT)
@@ -262,14 +262,14 @@ static int load_alarms(struct state *s, struct view *in)
         return r;
 }
 
-/* A handful. */
+/* Loads the parts that are always small. */
 static int load_few(struct state_loader *l)
 {
         int r = load_members(l->state, &l->in);
 
         if (r == 0)
                 r = load_alarms(l->state, &l->in);
-        /* Nothing follows in what was written before there was auth. */
+        /* A snapshot written before there was auth ends here. */
         l->part = l->in.len > 0 ? PART_AUTH : PART_END;
         return r;
 }
@@ -314,7 +314,7 @@ static int load_roles(struct state_loader *l, size_t *left)
 
         if (r != 0)
                 return r;
-        /* Nor in what was written before leases knew who granted them. */
+        /* One written before leases recorded who granted them ends here. */
         if (l->in.len > 0)
                 return begin_part(l, PART_OWNERS);
         l->part = PART_END;
@@ -346,7 +346,8 @@ static int load_owners(struct state_loader *l, size_t *left)
 
         if (r != 0)
                 return r;
-        /* Nor in what was written before there were caches, or where there never was one. */
+        /* One written before there were cache leases, or where there never was one, ends
+         * here. */
         if (l->in.len > 0)
                 r = cached_load(&l->state->cached, &l->in);
         l->part = PART_END;

@@ -4,7 +4,7 @@
 #define NODES "/nodes/"
 #define DEFAULT_NODES TENURE "default" NODES
 
-/* A lease holds one node's key, and few others stand before it. */
+/* A lease holds the key of one node, and few of its keys sort before that. */
 #define LOOK_KEYS 4
 
 static bool begins(struct view v, const char *with)
@@ -22,7 +22,7 @@ static bool has_slash(struct view v)
         return v.len > 0 && memchr(v.p, '/', v.len);
 }
 
-/* Of a node's key; empty: it is none. */
+/* The node's name in its key; empty if @key is not the key of a node. */
 static struct view name_in(struct view key)
 {
         struct view name = {0}, node;
@@ -44,7 +44,8 @@ static struct view name_in(struct view key)
         return name.len <= STATE_LEASE_NAME_MAX ? name : (struct view){0};
 }
 
-/* Of the key that the lease holds, whether another one was granted with that name or not. */
+/* The name in the node's key that @l holds, whether or not another lease was granted with that
+ * name. */
 static struct view name_of_node(const struct lease *l)
 {
         struct view from = {(const uint8_t *) TENURE, strlen(TENURE)}, name = {0};
@@ -109,7 +110,7 @@ enum state_outcome names_put_lease(const struct state *s, const Pb__PutRequest *
         bool named = q->lease_name.len > 0;
 
         *ret = NULL;
-        if (named && q->lease <= 0) /* not settled */
+        if (named && q->lease <= 0) /* the leader has not replaced the name by an id */
                 *ret = names_find(s, &q->lease_name);
         else if (q->lease != 0)
                 *ret = leases_find(&s->leases, q->lease);

@@ -2,7 +2,7 @@
 
 #include "base/hash.h"
 
-#define KEY_STEPS 8 /* to find the next one */
+#define KEY_STEPS 8 /* to find the next key */
 #define BYTES_PER_STEP 16
 
 void past_begin(struct past *p, struct kv *kv, int64_t revision, bool pin)
@@ -61,7 +61,7 @@ static struct view name_of(const struct past *p)
         return p->named ? (struct view){p->named->bytes, p->named->len} : (struct view){0};
 }
 
-/* The first key behind `named`. */
+/* The first key after `named`. */
 static struct kv_key *behind(const struct past *p)
 {
         struct kv_span span = {.from = name_of(p), .to_end = true};
@@ -70,13 +70,13 @@ static struct kv_key *behind(const struct past *p)
         if (p->key)
                 return kv_span_next(&span, p->key);
         k = kv_span_first(p->kv, &span);
-        /* That one had gone, and may have come again. */
+        /* `named` had been removed, and may have been created again since. */
         if (k && bytes_cmp(k->bytes, k->len, span.from.p, span.from.len) == 0)
                 k = kv_span_next(&span, k);
         return k;
 }
 
-/* False: there is none. */
+/* Returns false if there is none. */
 static bool next_key(struct past *p)
 {
         struct kv_key *k = behind(p), *kept = NULL, *next = k;
@@ -102,7 +102,8 @@ static bool next_key(struct past *p)
 
 /* ---- from version to version ---- */
 
-/* Of what was dropped since. Others may keep what came later; then none was ours. */
+/* The oldest version that was dropped since. If only later ones were kept, for others, no
+ * dropped one was ours: NULL. */
 static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_any)
 {
         const struct kv_version *v = NULL;
@@ -113,9 +114,9 @@ static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_a
         return v && v->mod_revision <= p->revision ? v : NULL;
 }
 
-/* The oldest: of what was dropped, or, where nothing was, at the end of the chain. Versions
- * later than ours may be many, and those that are compacted are gone, but for the last of the
- * chain: it never pauses there. */
+/* Finds the oldest version: among those dropped or, if none was, at the end of the chain. There
+ * may be many versions newer than ours. Those that are compacted are gone except for the last
+ * of the chain, so the walk never pauses on that one. */
 static bool seek(struct past *p, int64_t *steps)
 {
         const struct kv_version *v = p->at;
@@ -139,8 +140,8 @@ static bool seek(struct past *p, int64_t *steps)
         return true;
 }
 
-/* The next newer one. What is in the chain has its neighbour there; of what was dropped the
- * neighbour is known to be there only if it is ours, too. */
+/* The next newer version. A version in the chain has a valid neighbour; that of a dropped one
+ * is known to exist only if it, too, belongs to this past. */
 static const struct kv_version *newer(const struct past *p, const struct kv_version *v)
 {
         if (v->key == p->key)
@@ -181,7 +182,7 @@ int past_next(struct past *p, int64_t *steps)
                                 return PAST_PAUSE;
                         p->at = p->oldest;
                         p->doing = PAST_TELL;
-                        if (p->n > 0) /* it came later */
+                        if (p->n > 0) /* the key was created later */
                                 return PAST_KEY;
                         break;
                 case PAST_TELL:
@@ -202,7 +203,7 @@ int past_next(struct past *p, int64_t *steps)
         }
 }
 
-/* ---- hash ---- */
+/* ---- hashing ---- */
 
 void kv_hash_start(struct kv_hasher *h, struct kv *kv, int64_t revision)
 {

@@ -3,7 +3,7 @@
 #include "state/names.h"
 #include "state/reach.h"
 
-/* Who it is: *@ret is NULL where nobody is asked. */
+/* Finds the user of a command; *@ret is NULL where no permission is needed. */
 static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
                                     const struct auth_user **ret)
 {
@@ -55,7 +55,7 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
 
         if (!u || auth_user_has(u, AUTH_ROOT))
                 return STATE_OK;
-        /* A range that holds nothing is still a look at its first key. */
+        /* A range that holds nothing still reads its first key. */
         if (!span.single && !span.to_end &&
             bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
                 span.single = true;
@@ -73,8 +73,8 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
 
         if (!u || !l || auth_user_has(u, AUTH_ROOT))
                 return STATE_OK;
-        /* From one range that they may to the next: a lease may have 100,000 keys, and each put
-         * on it asks. */
+        /* Goes from one permitted range to the next: a lease may have 100,000 keys, and each
+         * put that attaches another one is checked. */
         for (k = lease_key_from(l, (struct view){0}); k;) {
                 struct place at = {.key = {k->bytes, k->len}}, behind = at;
 
@@ -92,7 +92,7 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
         return STATE_OK;
 }
 
-/* Whether it holds a host's place: its key is an agent's. */
+/* Whether @l holds a host's place: whether one of its keys belongs to an agent. */
 static bool is_agents(const struct lease *l)
 {
         static const uint8_t prefix[] = {'/', 't', 'e', 'n', 'u', 'r', 'e', '/'};
@@ -129,7 +129,7 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
 
         if (o == STATE_OK && q->prev_kv)
                 o = user_range(s, u, &q->key, &none, PERMIT_READ);
-        /* What is not there is another outcome's. */
+        /* That the lease does not exist is reported by another check. */
         if (o == STATE_OK && names_put_lease(s, q, &l) == STATE_OK)
                 o = user_lease(s, u, l, PERMIT_WRITE);
         return o;

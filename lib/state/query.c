@@ -1,4 +1,4 @@
-/* Reads: ranges with every option that etcd has. */
+/* Reads: ranges with all of etcd's options. */
 #include "state/scan.h"
 
 enum state_outcome state_check_range(const Pb__RangeRequest *q)
@@ -13,7 +13,7 @@ enum state_outcome state_check_range(const Pb__RangeRequest *q)
         return STATE_OK;
 }
 
-/* Room for one more, twice as much each time. */
+/* Makes room for one more, doubling it each time. */
 static int reserve(struct arena *a, Pb__RangeResponse *out, size_t *cap)
 {
         Pb__KeyValue **kvs;

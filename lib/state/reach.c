@@ -4,10 +4,10 @@ struct stretch {
         struct place from, to;
 };
 
-/* Borrows from the permissions, until the next change. */
+/* Borrows from the permissions until they change next. */
 struct reach {
         struct {
-                uint64_t revision;   /* of auth; 0: not asked for yet */
+                uint64_t revision;   /* of auth; 0: not computed yet */
                 struct stretch *all; /* owned */
                 size_t n;
         } of[2]; /* to read, to write */
@@ -28,7 +28,7 @@ int place_cmp(const struct place *a, const struct place *b)
                 return c;
         if (c >= 0)
                 return 1;
-        /* Between a key and the same with a zero byte there is nothing. */
+        /* No key lies between a key and the same key followed by a zero byte. */
         if (b->key.len != a->key.len + 1 || b->key.p[a->key.len] != 0)
                 return -1;
         return bytes_cmp(a->key.p, a->key.len, b->key.p, a->key.len);
@@ -41,7 +41,7 @@ struct place place_end_of(const struct kv_span *span)
                               .at_end = span->to_end};
 }
 
-/* ---- to put them together ---- */
+/* ---- merging ranges ---- */
 
 static bool gives(const struct auth_permission *p, enum permit what)
 {
@@ -90,7 +90,7 @@ static int collect(const struct auth *a, const struct auth_user *u, enum permit 
         return 0;
 }
 
-/* Sorted, those that overlap or touch become one. */
+/* Sorts the ranges and merges those that overlap or touch. */
 static size_t join(struct stretch *s, size_t n)
 {
         size_t last = 0;
@@ -116,7 +116,6 @@ struct reach *reach_free(struct reach *r)
         return NULL;
 }
 
-/* Returns 0 or -ENOMEM. */
 static int put_together(const struct auth *a, const struct auth_user *u, enum permit what,
                         struct reach *r)
 {
@@ -133,7 +132,7 @@ static int put_together(const struct auth *a, const struct auth_user *u, enum pe
         return 0;
 }
 
-/* ---- looks ---- */
+/* ---- walking ---- */
 
 static bool step(const struct stretch *s, struct place *at)
 {
@@ -143,8 +142,8 @@ static bool step(const struct stretch *s, struct place *at)
         return true;
 }
 
-/* The same from the permissions as they are, where there is no memory: every replica must come
- * to the same end. */
+/* The same, directly from the permissions, for when memory is short: every replica must come to
+ * the same result. */
 static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum permit what,
                          struct place *at)
 {
@@ -174,7 +173,7 @@ bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit wh
         r = *cache;
         if (!r || (r->of[w].revision != a->revision && put_together(a, u, what, r) < 0))
                 return go_on_slowly(a, u, what, at);
-        /* The last that begins at it or before. */
+        /* Finds the last stretch that begins at or before @at. */
         for (to = r->of[w].n; from < to;) {
                 size_t mid = from + (to - from) / 2;
 

@@ -23,10 +23,10 @@
 #include "base/hash.h"
 #include "base/le.h"
 
-#define VERSION_LEN 36    /* without its value */
+#define VERSION_LEN 36    /* of versions from the past */
 #define BYTES_PER_STEP 16 /* of the past */
 
-/* Its value follows. */
+/* Writes all but the value, which follows. */
 static void save_version(const struct kv_version *v, struct buf *out)
 {
         buf_add_u64(out, (uint64_t) v->mod_revision);
@@ -37,9 +37,9 @@ static void save_version(const struct kv_version *v, struct buf *out)
         buf_add_varint(out, v->value_len);
 }
 
-#define LEASE_LEN 44 /* without its name */
+#define LEASE_LEN 44 /* without the name */
 
-/* There may be a million: hence by hand. */
+/* Encoded by hand, since there may be a million. */
 static void save_lease(const struct lease_then *l, struct buf *out)
 {
         uint8_t *to = buf_reserve(out, LEASE_LEN + VARINT_MAX + l->name.len), *p = to;
@@ -58,7 +58,7 @@ static void save_lease(const struct lease_then *l, struct buf *out)
         buf_commit(out, (size_t) (p - to) + l->name.len);
 }
 
-/* Returns 0 when that was all, 1 when there are more, -ESTALE or -ENOMEM. */
+/* Returns 0 at the end, 1 if there are more, -ESTALE or -ENOMEM. */
 static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
 {
         struct lease_then l;
@@ -107,15 +107,15 @@ static void save_tail(const struct state *s, struct buf *out)
         auth_save(&s->auth, out);
 }
 
-/* So long it is when that many @bytes more are in it. */
+/* The length of @out after @bytes more. */
 static size_t up_to(const struct buf *out, size_t bytes)
 {
         return bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
 }
 
-#define MISSED_MAX 8 /* after so many all are encoded at once */
+#define MISSED_MAX 8 /* after so many failed attempts it is encoded at once */
 
-/* Returns 0 when that was all, 1 when there are more, -ESTALE or -ENOMEM. */
+/* Returns 0 at the end, 1 if there is more, -ESTALE or -ENOMEM. */
 static int save_auth(struct state_saver *sv, size_t bytes)
 {
         struct auth *a = &sv->state->auth;
@@ -123,7 +123,7 @@ static int save_auth(struct state_saver *sv, size_t bytes)
         if (sv->auth_done)
                 return 0;
         if (sv->leases.pinned && !sv->leases.of)
-                return -ESTALE; /* it is another state */
+                return -ESTALE; /* another state was loaded */
         if (a->revision != sv->auth_revision) {
                 a->n_missed++;
                 return -ESTALE;
@@ -204,8 +204,8 @@ int state_save_count(struct state_saver *sv, size_t bytes)
         return r;
 }
 
-/* A name or a value, which may be large: it goes in pieces. Both are there while the past is
- * good. */
+/* Begins to copy a key's name or a value in pieces, since either may be large. Both stay in
+ * memory as long as the past is valid. */
 static void part_begin(struct state_saver *sv, const uint8_t *p, size_t n)
 {
         sv->part = (struct view){p, n};
@@ -222,7 +222,7 @@ static void part_go_on(struct state_saver *sv, size_t most)
         if (sv->part.len > 0)
                 return;
         sv->has_part = false;
-        if (sv->n_versions > 0) /* that was the name */
+        if (sv->n_versions > 0) /* the part was the name */
                 buf_add_varint(&sv->out, sv->n_versions);
         sv->n_versions = 0;
 }

@@ -1,8 +1,8 @@
 #include "state/scan.h"
 
-#define SORT_STEPS 16  /* for one that finds its place */
+#define SORT_STEPS 16  /* to insert an item into the heap */
 #define LOOK_STEPS 2   /* to look at a key */
-#define CHECK_STEPS 64 /* nobody asks how many steps are left more often */
+#define CHECK_STEPS 64 /* the remaining steps are checked at most this often */
 
 static bool wanted(const Pb__RangeRequest *q, const struct kv_version *v)
 {
@@ -17,7 +17,8 @@ static bool is_descending(const Pb__RangeRequest *q)
         return q->sort_order == PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
 }
 
-/* The least bytes with these at the beginning: of two, the greater has the greater value. */
+/* The first bytes as a number: of two versions, the one with the greater number has the greater
+ * value. */
 static uint64_t first_bytes(const struct kv_version *v)
 {
         uint64_t n = 0;
@@ -49,7 +50,7 @@ static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
         return is_descending(q) ? ~n : n;
 }
 
-/* Equal ones stay in the order of their keys. */
+/* Items that compare equal stay in the order of their keys. */
 static int item_cmp(const struct scan_item *a, const struct scan_item *b,
                     const Pb__RangeRequest *q)
 {
@@ -86,10 +87,10 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
         };
         sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
         sc->down = !sc->sorted && is_descending(q);
-        /* With a target and no order, etcd sorts what the limit has left, and does not limit
-         * what it filters. */
+        /* With a sort target but no order, etcd sorts what the limit has left; and it applies
+         * no limit before it filters. */
         sc->sort_all = sc->sorted && (filtered || ordered);
-        /* How many there are now, the tree knows; how many there were, only a walk tells. */
+        /* The tree knows how many keys there are now; how many there were then takes a walk. */
         sc->counted = kv_is_newest(&s->kv, sc->revision);
         if (sc->counted)
                 sc->count = (int64_t) kv_span_count(&s->kv, &sc->span);
@@ -112,8 +113,8 @@ void scan_fini(struct state_scan *sc)
 
 /* ---- walking ---- */
 
-/* Which key comes next: below 0 one that there is, above 0 one that was compacted, 0: both are
- * the same. */
+/* Which key comes next. Negative: the one in the tree; positive: the one that was compacted; 0:
+ * both are the same key. */
 static int order(const struct state_scan *sc)
 {
         const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
@@ -130,7 +131,7 @@ static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct 
         buf_clear(&sc->resume);
         buf_add(&sc->resume, k->bytes, k->len);
         if (sc->down)
-                buf_add_u8(&sc->resume, 0); /* the first key behind it, where a span ends */
+                buf_add_u8(&sc->resume, 0); /* the key after it, where the rest ends */
         sc->key = NULL;
         sc->kept = NULL;
         sc->at = v;
@@ -139,14 +140,14 @@ static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct 
         return buf_error(&sc->resume) < 0 ? -ENOMEM : 1;
 }
 
-/* As long as nothing has changed since, the dead ones cost nothing. */
+/* While nothing has changed since, dead keys cost nothing. */
 static bool is_newest(const struct state_scan *sc)
 {
         return kv_is_newest(&sc->state->kv, sc->revision);
 }
 
-/* Begins, or goes on. The key may have gone since, with a compaction that does not matter or
- * has left us what we look at. */
+/* Begins or resumes. A compaction may have removed the key since; either it does not matter, or
+ * our pin has kept the version that we look at. */
 static void get_there(struct state_scan *sc)
 {
         const struct kv *kv = &sc->state->kv;
@@ -183,7 +184,8 @@ bool scan_is_good(const struct state_scan *sc)
         return sc->pin.of || sc->state->kv.compacted <= sc->revision;
 }
 
-/* What there is of `key`, as of the revision. Returns 0; or 1, with where it has come to. */
+/* Finds the version of the current key as of the scan's revision. Returns 0, or 1 if the steps
+ * were used up: the scan then resumes there. */
 static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *steps)
 {
         const struct kv_version *v = sc->at ? sc->at : sc->key->newest;
@@ -200,13 +202,14 @@ static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *s
         return 0;
 }
 
-/* Nothing that follows matters: it is known how many there are, and whether there are more. */
+/* The rest does not matter: the count is known, and so is whether there are more keys than the
+ * limit. */
 static bool is_enough(const struct state_scan *sc)
 {
         return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
 }
 
-/* The next key that is wanted, or NULL at the end. */
+/* Finds the next key that is wanted; *@ret is NULL at the end. */
 static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
 {
         if (!sc->is_there)
@@ -242,7 +245,8 @@ static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version *
         }
         sc->walks = sc->is_there = false;
         sc->counted = true;
-        sc->key = NULL; /* enough, perhaps: the key may go while what was found is sent */
+        sc->key = NULL; /* it may have stopped early, and the key may be removed while the
+                           results are sent */
         sc->kept = NULL;
         *ret = NULL;
         return 0;
@@ -265,12 +269,12 @@ static int next_walked(struct state_scan *sc, int64_t *steps, const struct kv_ve
 
                 if (r != 0 || (*ret && sc->n_met <= sc->limit))
                         return r;
-                *ret = NULL; /* one too many; the others are counted */
+                *ret = NULL; /* past the limit; the rest is only counted */
         }
         return 0;
 }
 
-/* ---- sorting: a heap of the first of what follows; then it is taken apart ---- */
+/* ---- sorting: collects the first items into a heap, then takes the heap apart ---- */
 
 static void sift_up(struct state_scan *sc, size_t i)
 {
@@ -285,7 +289,7 @@ static void sift_up(struct state_scan *sc, size_t i)
         sc->items[i] = item;
 }
 
-/* Puts @item where the top was, among the first `n_heap`. */
+/* Replaces the top by @item, among the first `n_heap` items. */
 static void sift_down(struct state_scan *sc, struct scan_item item)
 {
         size_t i = 0, child;
@@ -305,7 +309,7 @@ static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *ste
 {
         struct scan_item item = {rank(v, sc->q), v};
 
-        /* What has been given already, or would come behind the limit. */
+        /* The item was given out before, or lies past the limit. */
         if (sc->last.v && item_cmp(&item, &sc->last, sc->q) <= 0)
                 return 0;
         if (sc->n == min_of(sc->window, sc->limit - sc->n_out)) {
@@ -331,7 +335,7 @@ static int collect(struct state_scan *sc, int64_t *steps)
                 const struct kv_version *v;
                 int r = walk(sc, steps, &v);
 
-                /* With no order, what the limit leaves and one more are sorted. */
+                /* Without an order, only as many as the limit, and one more, are sorted. */
                 if (r == 0 && v && (sc->sort_all || sc->n_met - 1 <= sc->limit))
                         r = offer(sc, v, steps);
                 if (r != 0)
@@ -403,7 +407,7 @@ void scan_rewind(struct state_scan *sc)
 
         sc->n_out = 0;
         sc->last.v = NULL;
-        if (whole) /* all that was given is in the list */
+        if (whole) /* everything given so far is in the list */
                 sc->n_taken = 0;
         else
                 collect_again(sc);

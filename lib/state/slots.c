@@ -13,7 +13,7 @@ int slots_take(struct slots *s, size_t slot)
 {
         size_t at = slot;
 
-        /* Room on all levels first. */
+        /* Reserves memory on all levels before anything changes. */
         for (unsigned i = 0; i < SLOTS_LEVELS; i++) {
                 size_t n = at / BITS + 1, had = s->level[i].n;
 

@@ -4,9 +4,9 @@
 #include "state/names.h"
 #include "state/permit.h"
 
-/* Of a key among a million, mostly not in the processor's cache. */
+/* To find a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12
-#define DELETE_STEPS 2 /* the one behind the last one deleted */
+#define DELETE_STEPS 2 /* for a key that follows the last one deleted */
 
 const struct histogram_shape state_ttl_shape = {
         .n = 24,
@@ -73,7 +73,7 @@ size_t state_grant_bytes(const Pb__LeaseGrantRequest *q)
         return sizeof(struct lease) + q->name.len + 64;
 }
 
-/* Deletions free something, and pass. */
+/* Deletions free memory, so they always pass. */
 size_t state_auth_bytes(const Pb__AuthChange *q)
 {
         switch (q->change_case) {
@@ -156,7 +156,7 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
         if (!q->ignore_value && !q->ignore_lease && (!l || l->n_keys < STATE_LEASE_KEYS_MAX))
                 return STATE_OK;
         k = kv_find(&s->kv, q->key.data, q->key.len);
-        /* A txn may attach some more: what one looks at is bounded. */
+        /* A txn may attach a few more, but what a check looks at is bounded. */
         if (l && l->n_keys >= STATE_LEASE_KEYS_MAX && (!k || k->lease != l))
                 return STATE_E_LEASE_KEYS;
         if (!q->ignore_value && !q->ignore_lease)
@@ -175,7 +175,7 @@ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
         struct lease *l;
         int r;
 
-        /* Nothing to take over: the same txn has deleted it just before. */
+        /* There is no value to keep if the same txn has just deleted the key. */
         if (q->ignore_value) {
                 value = prev ? prev->value : NULL;
                 value_len = prev ? prev->value_len : 0;
@@ -202,7 +202,7 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
-/* False: there was nothing left. */
+/* Returns false if no steps were left. */
 static bool take_steps(size_t *left, size_t n)
 {
         if (*left == 0)
@@ -245,14 +245,14 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         return 0;
 }
 
-/* The keys at the next revision are all removed. */
+/* Ends a removal; if there were keys, it took one revision. */
 static void removed(struct state *s)
 {
         s->revision += s->removal.sub > 0;
         s->removal = (struct removal){0};
 }
 
-/* Takes the lease and its keys away: one revision for all the keys, in their order. */
+/* Removes the lease and its keys: one revision for all keys, in their order. */
 static int drop_lease(struct state *s, struct lease *l, size_t *left)
 {
         struct kv_key *k;
@@ -274,9 +274,10 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
         return 0;
 }
 
-/* The granter's deadline of a lease granted or renewed: from when the leader appended that,
- * less for how long it had waited before, since that is no later than when it was sent (I3).
- * Batches overtake each other: an end never moves to an earlier one. */
+/* Sets the granter's deadline of a lease that was granted or renewed. It counts TTL from when
+ * the leader appended the command, less the time that the request had waited there, and that
+ * instant is no earlier than when the request was sent (I3). Batches overtake each other: a
+ * deadline never moves to an earlier instant. */
 static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
 {
         struct lease_time end = lease_time_add(s->time, (l->ttl_ms - age_ms) * NSEC_PER_MSEC),
@@ -293,8 +294,8 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
         int64_t ttl_ms;
         int r;
 
-        /* An id of 0 was replaced by the replica that took the request; a negative one was
-         * refused there (A21). */
+        /* The replica that took the request has replaced an id of 0, and refused a negative
+         * one (A21). */
         reply->outcome = state_check_grant(q);
         if (reply->outcome == STATE_OK)
                 reply->outcome = permit_user(s, who);
@@ -346,8 +347,8 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
         return 0;
 }
 
-/* I7: renewals and the end of a lease are ordered by the log; one that is gone is not here to
- * be renewed. */
+/* I7: the log orders renewals and the end of a lease; a lease that has ended is not here to be
+ * renewed. */
 static int renew(struct state *s, struct view body)
 {
         struct cmd_slots slots;
@@ -365,7 +366,7 @@ static int renew(struct state *s, struct view body)
                         break;
                 l = leases_at(&s->leases, slot);
                 if (!l || l->born > as_of)
-                        continue; /* gone meanwhile, its slot perhaps another's now */
+                        continue; /* it has ended, and another lease may have its slot */
                 lease_past_keep(s, slot);
                 l->renewed = s->applied;
                 s->counts.renewed++;
@@ -374,8 +375,8 @@ static int renew(struct state *s, struct view body)
         return r == -ENOMEM ? r : 0;
 }
 
-/* I1: a lease that was renewed after the proposer looked keeps its place; the proposal is a
- * no-op for it. */
+/* I1: a lease that was renewed after the proposer looked is kept; for it the proposal has no
+ * effect. */
 static int expire(struct state *s, struct view body, size_t *left)
 {
         struct cmd_slots slots = {0};
@@ -420,12 +421,12 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
         size_t n = 0, cap = 0, keys = 0, looks = DEADLINES_LOOKS;
         uint32_t slot;
 
-        /* Popped soonest first, but written in ascending order. */
+        /* Popped soonest first, but encoded in ascending order of slots. */
         while (n < max && keys < STATE_EXPIRE_KEYS &&
                deadlines_pop(&s->deadlines, now, again, &looks, &slot)) {
                 keys += leases_at(&s->leases, slot)->n_keys;
                 if (array_reserve(&due, &cap, n + 1, sizeof(*due)) < 0)
-                        break; /* due again at @again */
+                        break; /* they become due again at @again */
                 due[n++] = slot;
         }
         if (n > 1)
@@ -513,7 +514,7 @@ static int delete_range(struct state *s, const struct cmd_user *who,
                 reply->header.revision = s->revision;
                 p.header = &reply->header;
         }
-        /* A message in pieces, one after the other, is one message. */
+        /* Messages that are encoded one after the other form one message. */
         if (reply->out)
                 pb_append(reply->out, &p.base);
         return r;
@@ -523,7 +524,7 @@ static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__
                struct state_reply *reply, size_t *left)
 {
         int r = state_check_txn(q, STATE_TXN_OPS_MAX,
-                                &reply->outcome); /* the edge knows its limit */
+                                &reply->outcome); /* the taker checked its own limit */
 
         if (r < 0)
                 return r;
@@ -538,7 +539,7 @@ static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__
         return state_txn(s, q, quota, reply, left);
 }
 
-/* The answer that is a header and nothing else: many messages look like this one. */
+/* A reply that consists of a header only: many messages are encoded like this one. */
 static int answer_done(const struct state *s, struct state_reply *reply)
 {
         Pb__CompactionResponse p = PB__COMPACTION_RESPONSE__INIT;
@@ -617,8 +618,9 @@ static int set_member(struct state *s, const Pb__Member *m)
         return state_set_member(s, m->id, m->name, (const char *) urls.data);
 }
 
-/* Unpacks the body as message @type into @m, in scratch memory, or leaves: with an outcome that
- * follows from the bytes alone, or because memory ran out, which is none (I4). */
+/* Unpacks the body as a message of @type into @m, in scratch memory. On failure returns from
+ * the function: with an outcome that follows from the bytes alone, or with an error if memory
+ * ran out, which is never an outcome (I4). */
 #define UNPACK(m, type)                                               \
         void *m;                                                      \
         int unpacked = pb_unpack_in(&s->scratch, &type, c->body, &m); \
@@ -648,8 +650,9 @@ static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quo
         return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
 }
 
-/* What would go past the quota of the replica that took it raises that one's alarm: as etcd
- * does, and here with the entry itself, so that what raced with it is refused as well. */
+/* A command that would exceed the quota of the replica that took it raises that replica's
+ * alarm, as in etcd. Here the entry itself raises it, so that commands racing with it are
+ * refused as well. */
 static int full(struct state *s, const struct cmd *c, int r, const struct state_reply *reply)
 {
         if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
@@ -665,7 +668,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         return state_apply_some(s, c, reply, &all);
 }
 
-/* What a txn looks at, and what is removed, is counted when it is. */
+/* What a txn looks at, and what is removed, is counted when it happens. */
 static size_t cost(const struct cmd *c)
 {
         return c->type == CMD_RENEW || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
@@ -711,7 +714,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 UNPACK(alarm, pb__alarm_request__descriptor);
                 const Pb__AlarmRequest *m = alarm;
 
-                /* To know of one is for whoever is logged in; to raise one stops all writes. */
+                /* Any logged-in user may list alarms; raising one stops all writes. */
                 reply->outcome = m->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
                                          ? permit_user(s, who)
                                          : permit_root(s, who);
@@ -721,7 +724,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 UNPACK(auth, pb__auth_change__descriptor);
                 Pb__AuthChange *m = auth;
 
-                /* Each user may have had it. */
+                /* Each user may have had the role. */
                 if (m->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
                         *left -= min_of(*left, s->auth.n_users);
                 return full(s, c, change_auth(s, who, c->quota, m, reply), reply);

@@ -1,41 +1,40 @@
 /*
- * Checks whether a transaction touches a key twice, in n log n of its operations: a check that
- * takes longer than the transaction could be used to stop everybody.
+ * Checks whether a transaction touches a key twice, in n log n of its operations: if the check
+ * took longer than the transaction, it could be used to block everybody.
  *
- * As etcd sees it: nothing may be put twice, nor deleted and put, unless the one is in one
- * branch and the other in the other branch of the same transaction. Of one branch, etcd looks
- * at the deletions first, then at what is nested, one after the other, then at the puts; a put
- * collides with a deletion that etcd has seen before. So every operation gets its number in
- * that order; its branch knows which numbers belong to the other branch of the same transaction
- * and do not count.
+ * The rules are etcd's: no key may be put twice, or deleted and put, unless the two operations
+ * are in the two branches of one transaction. Within a branch, etcd looks at the deletions
+ * first, then at nested transactions one after the other, then at the puts; a put collides with
+ * a deletion that etcd has seen before. So each operation is numbered in that order, and each
+ * branch knows which numbers belong to the other branch of its transaction and do not count.
  */
 #include "state/state.h"
 
 #define NOWHERE SIZE_MAX
 
 struct branch {
-        size_t within;           /* the branch that its txn stands in, or NOWHERE */
-        size_t not_from, not_to; /* the numbers of the txn's other branch, seen before */
+        size_t within;           /* the branch that contains its txn, or NOWHERE */
+        size_t not_from, not_to; /* the numbers in the txn's other branch, if seen before */
 };
 
 struct touch {
-        struct kv_span span; /* a put's is its key */
+        struct kv_span span; /* of a put: its key */
         size_t branch;
         bool put;
 };
 
-/* One end of a deletion, or a put, where it is among the keys. */
+/* One end of a deletion, or a put, sorted by key. */
 struct event {
         struct view key;
-        enum { UNTIL, FROM, PUT, UP_TO } what; /* of one key, in this order */
+        enum { UNTIL, FROM, PUT, UP_TO } what; /* at equal keys, in this order */
         size_t n;
 };
 
 struct touched {
         struct branch *branches;
-        struct touch *touches; /* by their number */
+        struct touch *touches; /* by number */
         struct event *events;
-        size_t *deletes; /* a Fenwick tree: how many deletions hold the key of the moment */
+        size_t *deletes; /* a Fenwick tree: how many deletions cover the current key */
         size_t n_branches, branches_cap, n, cap, n_events;
 };
 
@@ -52,8 +51,8 @@ static int touch(struct touched *t, size_t branch, const ProtobufCBinaryData *ke
 {
         struct kv_span span = kv_span(key, range_end);
 
-        /* A deletion of "all from here on" collides with nothing, as in etcd: clients clear and
-         * fill in one txn. */
+        /* A deletion of all keys from some key on collides with nothing, as in etcd: clients
+         * clear and fill in one txn. */
         if (span.to_end || (!span.single && bytes_cmp(span.from.p, span.from.len, span.end.p,
                                                       span.end.len) >= 0))
                 return 0;
@@ -109,7 +108,7 @@ static void deletes_add(struct touched *t, size_t n, size_t what)
                 t->deletes[i] += what;
 }
 
-/* How many of those with a number below @n. */
+/* How many of the deletions that cover the current key have a number below @n. */
 static size_t deletes_below(const struct touched *t, size_t n)
 {
         size_t sum = 0;
@@ -119,7 +118,7 @@ static size_t deletes_below(const struct touched *t, size_t n)
         return sum;
 }
 
-/* Is @earlier in the other branch of a txn that @n is in? */
+/* Is @earlier in the other branch of a txn that contains @n? */
 static bool excluded(const struct touched *t, size_t n, size_t earlier)
 {
         for (size_t b = t->touches[n].branch; b != NOWHERE; b = t->branches[b].within)
@@ -155,8 +154,8 @@ static void add_events(struct touched *t)
         qsort(t->events, t->n_events, sizeof(*t->events), event_cmp);
 }
 
-/* From the least key to the greatest. Puts of one key come in the order of their numbers: if
- * any two collide, two neighbours do. */
+/* Goes from the least key to the greatest. Puts of one key come in the order of their numbers,
+ * so if any two collide, two neighbours do. */
 static bool collide(struct touched *t)
 {
         const struct event *before = NULL;

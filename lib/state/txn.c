@@ -1,9 +1,9 @@
 /*
  * Transactions: all compares, then one branch, atomically and at one revision.
  *
- * Nested ones choose their branch on the state before anything is written, as etcd does; what
- * they will do is checked whole before the first write, so that a txn either happens or answers
- * an error.
+ * As in etcd, nested transactions choose their branch on the state before anything is written.
+ * Everything that will be done is checked before the first write, so that a txn either happens
+ * as a whole or returns an error.
  */
 #include "state/state.h"
 
@@ -23,7 +23,7 @@ static bool is_op(const Pb__RequestOp *op)
         }
 }
 
-/* Of all levels together. */
+/* Counted over all levels. */
 struct shape {
         size_t n, max;
 };
@@ -134,11 +134,11 @@ static bool holds(Pb__Compare__CompareResult result, int c)
         case PB__COMPARE__COMPARE_RESULT__NOT_EQUAL:
                 return c != 0;
         default:
-                return true; /* etcd takes an unknown one as true */
+                return true; /* etcd treats an unknown result as true */
         }
 }
 
-/* An absent key compares as one whose numbers are all 0. */
+/* An absent key compares like a key whose numbers are all 0. */
 static bool compare_one(const Pb__Compare *q, const struct kv_version *v)
 {
         int64_t have = 0, want = 0;
@@ -199,8 +199,8 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
         return true;
 }
 
-/* The branches chosen, of the txn and of those nested in it, in the order in which they are
- * met, and what is left of the budget then. */
+/* Which branches the txn and those nested in it take, in the order in which they are visited,
+ * and what then remains of the budget. */
 struct path {
         bool *yes;
         size_t n, cap, at;
@@ -226,7 +226,7 @@ static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budg
         }
 }
 
-/* Positive: the budget does not last. */
+/* Returns a positive value if the budget is exceeded. */
 static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *path)
 {
         Pb__RequestOp **ops;
@@ -296,7 +296,7 @@ static enum state_outcome check_range_op(const struct state *s, const Pb__Reques
                                                                : STATE_OK;
 }
 
-/* Runs @check on each operation that will run. */
+/* Runs @check on each operation that is going to run. */
 static enum state_outcome
 check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
           enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
@@ -317,7 +317,8 @@ check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
         return STATE_OK;
 }
 
-/* What it will change is looked at whole: it waits for all that stands in its way at once. */
+/* Collects all cache leases that the txn's changes have to wait for, so that it waits for them
+ * at the same time. */
 static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path *path,
                           struct cached_wait *wait)
 {
@@ -349,8 +350,8 @@ static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path 
 static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
                struct arena *a, Pb__TxnResponse *out);
 
-/* What an operation answers is as of the changes so far; of a nested txn etcd leaves it empty.
- */
+/* The header of an operation's response has the revision as of the changes so far; in that of a
+ * nested txn etcd leaves it empty. */
 static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
 {
         Pb__ResponseHeader *h = arena_alloc(a, sizeof(*h));
@@ -366,7 +367,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                   struct arena *a, Pb__ResponseOp *out)
 {
         const struct kv_version *prev;
-        size_t all = SIZE_MAX; /* plan() has seen to it that it is not much */
+        size_t all = SIZE_MAX; /* plan() has made sure that it is little */
         bool nomem;
         int r;
 
@@ -474,7 +475,8 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                 reply->outcome = STATE_E_NOSPACE;
                 return 0;
         }
-        /* The puts before the reads, as etcd does: it matters for which error is returned. */
+        /* Puts are checked before reads, as in etcd: the order decides which error is
+         * returned. */
         reply->outcome = check_now(s, q, &path, check_put_op);
         path.at = 0;
         if (reply->outcome == STATE_OK)

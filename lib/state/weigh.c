@@ -1,15 +1,15 @@
-/* Computes what a command will read and answer, before any of it is done: a function of the
- * state and the command alone, so that every replica refuses the same ones. */
+/* Computes what a command will read and answer before any of it is done: a function of only the
+ * state and the command, so that every replica refuses the same commands. */
 #include "state/names.h"
 
-#define PER_KEY 64 /* bytes of an answer beside key and value */
+#define PER_KEY 64 /* bytes of an answer besides key and value */
 
-/* Steps, of some 0.65 us among a million keys in no cache. A key that is next to the last one
- * looked at takes one; */
-#define FIND_STEPS 10  /* one that is looked for, or where a range begins and ends; */
-#define ANSWER_STEPS 3 /* one that is answered; */
-#define STEP_BYTES ((size_t) 1 << 10) /* and so much of the answer one more; */
-#define STEP_VERSIONS 2               /* so many of a key that are passed by, one too. */
+/* One step is about 0.65 us among a million keys that are in no cache. A key next to the last
+ * one looked at costs one step. */
+#define FIND_STEPS 10                 /* to look up a key, or the ends of a range */
+#define ANSWER_STEPS 3                /* for a key in the answer */
+#define STEP_BYTES ((size_t) 1 << 10) /* of an answer cost one more step */
+#define STEP_VERSIONS 2               /* of a key, passed over, cost one step */
 
 static bool take(size_t *left, size_t n)
 {
@@ -25,7 +25,7 @@ static bool take_bytes(struct budget *b, size_t bytes)
         return take(&b->steps, bytes / STEP_BYTES);
 }
 
-/* Keys that a look at @span comes by, beside the one that was looked for. */
+/* How many keys a look at @span visits, besides the one that was looked up. */
 static size_t keys_in(const struct state *s, const struct kv_span *span)
 {
         return span->single ? 0 : kv_span_count(&s->kv, span);
@@ -62,7 +62,7 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
                (!q->prev_kv || take_bytes(b, bytes_in(s, &span)));
 }
 
-/* Where it answers values, they are added up: of fewer keys, since that is done at once. */
+/* If it answers values, their sizes are added up. That is done at once, so for fewer keys. */
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q, size_t *ret_answer)
 {
@@ -118,10 +118,10 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
                 take_bytes(b, bytes_of(k->newest)));
 }
 
-/* What is answered. Of what is sorted, the largest ones count where there is a limit. */
+/* What is answered. If it is sorted and has a limit, the largest values count. */
 struct answers {
         size_t limit, n, sum, largest;
-        bool all; /* also what is past the limit may be answered */
+        bool all; /* what is past the limit may be answered, too */
 };
 
 static bool is_full(const struct answers *a)
@@ -138,7 +138,7 @@ static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv
         a->largest = max_of(a->largest, bytes_of(v));
 }
 
-/* What it is now. */
+/* A range of the newest revision. */
 static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
                          struct budget *b)
 {
@@ -157,8 +157,8 @@ static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struc
         return true;
 }
 
-/* What it was: all keys are looked at, also those that have gone or came later, and of each
- * what came later. */
+/* A range of an earlier revision: visits all keys, also those that were deleted since or
+ * created later, and the later versions of each. */
 static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
                        struct budget *b)
 {
@@ -179,8 +179,8 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
         return true;
 }
 
-/* As state_range() goes about it. What the txn itself has changed before is no more as it was
- * at the newest revision. */
+/* Follows state_range(). If the txn has changed something before, the newest revision is no
+ * longer the newest state. */
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
 {
         bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
@@ -195,7 +195,7 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
         if (!take(&b->steps, FIND_STEPS))
                 return false;
         if (q->revision > 0 && q->revision < s->kv.compacted)
-                return true; /* which is the answer */
+                return true; /* the answer is that error */
         if (!(newest ? weigh_newest : weigh_past)(s, q, &a, b))
                 return false;
         if (q->count_only)
@@ -205,6 +205,6 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
 
 bool weigh_end(struct budget *b)
 {
-        /* Any range may come by all that the same txn puts. */
+        /* Any range may visit all keys that the same txn puts. */
         return b->n_ranges == 0 || b->put <= b->steps * STEP_BYTES / b->n_ranges;
 }
