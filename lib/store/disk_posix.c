@@ -10,16 +10,17 @@
 
 #define READ_MAX ((size_t) 1 << 20)
 #define WRITE_MAX ((size_t) 4 << 20)
-/* A file that is made is written so much at a time. The page cache keeps what came in one write
- * together, and each small write into it later, and its sync, costs more the larger that is. */
+/* The size of each write when a file is created. The page cache keeps the pages of one write
+ * together; the larger such a unit is, the more each later small write into it costs, and its
+ * sync. */
 #define ZERO_MAX ((size_t) 64 << 10)
 
 struct posix {
         struct disk base;
         int dir_fd, lock_fd;
         struct worker *worker, *aside;
-        /* The file written last, kept open: the log's segment. Used by the worker's thread only
-         * once that runs. */
+        /* The file that was written last, kept open: the log's current segment. Only the
+         * worker's thread uses it, once that runs. */
         char open_name[64];
         int open_fd;
 };
@@ -102,14 +103,15 @@ static int posix_sync(struct disk *d, const char *name)
 
         if (!name)
                 return fsync(p->dir_fd) < 0 ? -errno : 0;
-        /* What is a FIFO now is not waited for; it cannot be synced. */
+        /* If the name is a FIFO now, do not wait for its writer; fsync() will fail. */
         fd = openat(p->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
                 return -errno;
         if (fsync(fd) < 0)
                 r = -errno;
-        /* A write that has failed leaves pages that look written: what is read next is to come
-         * from the disk. (Rebello et al., "Can Applications Recover from fsync Failures?") */
+        /* A write that failed leaves pages that look written, so make sure that the next read
+         * comes from the disk. (Rebello et al., "Can Applications Recover from fsync
+         * Failures?") */
         if (r == 0)
                 (void) !posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         close(fd);
@@ -139,8 +141,8 @@ static void forget_open(struct posix *p)
         p->open_fd = -1;
 }
 
-/* Opens @name, and makes it when it is not there. What there is room for is asked for at once,
- * rather than found out by filling the rest of the disk. */
+/* Opens @name, or creates it. Asks for all the space at once, so that a lack of it shows before
+ * the rest of the disk is filled. */
 static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_fd,
                      off_t *ret_was)
 {
@@ -151,7 +153,7 @@ static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_
                 return -errno;
         if (fstat(fd, &st) < 0) {
                 r = -errno;
-                close(fd); /* how large it is we do not know: it stays so */
+                close(fd); /* its size is unknown, so it stays as it is */
                 return r;
         }
         *ret_was = st.st_size;
@@ -162,7 +164,7 @@ static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_
         return r;
 }
 
-/* A file that did not get its room is as large as before, or gone. */
+/* Restores a file that could not get its space to its former size, or removes it. */
 static void give_back(struct posix *p, int fd, const char *name, off_t was)
 {
         if (was == 0 || ftruncate(fd, was) < 0)
@@ -177,7 +179,7 @@ static int posix_create(struct disk *d, const char *name, size_t size)
         int fd = -1, r;
 
         r = open_room(p, name, size, &fd, &was);
-        /* Really written, so that a later fdatasync() has no metadata to flush. */
+        /* Writes the zeroes, so that a later fdatasync() has no metadata to flush. */
         for (size_t at = 0; r == 0 && at < size; at += ZERO_MAX)
                 r = write_all(fd, zeroes, min_of(size - at, ZERO_MAX), at);
         if (r == 0 && (uint64_t) was > size && ftruncate(fd, (off_t) size) < 0)
@@ -231,8 +233,7 @@ static int posix_write(struct disk *d, const char *name, uint64_t offset, const 
         return r;
 }
 
-/* A large file goes to the disk bit by bit: what others sync meanwhile waits for one of them,
- * not for all. */
+/* Writes a large file in small pieces, so that other syncs wait for one piece, not for all. */
 static int write_gently(int fd, struct view v, uint64_t *offset)
 {
         int r = 0;

@@ -77,8 +77,8 @@ bool record_is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_b
         }
         if (!hole)
                 return false;
-        /* A write that follows was begun only after this one had been synced: then the disk
-         * lost it, not a crash. */
+        /* The next write began only after this one had been synced. So if a record of it is
+         * there, the disk lost this one; a crash did not. */
         for (size_t a = (at + 8) & ~(size_t) 7; a < size; a += 8) {
                 struct record rec;
 

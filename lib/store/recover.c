@@ -1,5 +1,5 @@
-/* Recovery: from the files of a directory to what was persisted, and a store that continues it.
- * */
+/* Recovery: reads what was persisted from the files of a directory, and makes a store that
+ * continues it. */
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "store/internal.h"
@@ -28,9 +28,8 @@ static int cannot(struct store_error *err, const char *what, const char *file, i
         return r;
 }
 
-/* Reads what is on the disk, not what an earlier life of ours had no time to put there: it was
- * killed between write and sync, say, and the page cache has what a power loss would take back.
- */
+/* Syncs before it reads. If an earlier run of ours was killed between a write and its sync, the
+ * page cache has data that a power loss would take back. */
 static int read_synced(struct store *s, const char *name, size_t most, struct buf *out,
                        struct store_error *err)
 {
@@ -43,14 +42,14 @@ static int read_synced(struct store *s, const char *name, size_t most, struct bu
 
 struct names {
         struct store *store;
-        char (*name)[32]; /* of segments and snapshots */
+        char (*name)[32]; /* segments and snapshots */
         size_t n, cap;
-        char (*half)[32]; /* of what was not made to its end */
+        char (*half)[32]; /* files that were not completed */
         size_t n_half, half_cap;
-        char large[32]; /* a file of the log that is none, by its size; "": there is none */
+        char large[32]; /* a file with a log's name that is too large to be one; "": none */
 };
 
-/* Other names are not ours: a copy that somebody has put beside a file, say. */
+/* Files with other names are not ours, such as a copy that somebody made of one. */
 static bool is_ours(const char *name)
 {
         size_t at = strncmp(name, "log-", 4) == 0        ? 4
@@ -140,7 +139,7 @@ static int read_meta(struct store *s, struct store_error *err)
             crc32c(0, b.data + LACKS_AT + 4, LACKS_SIZE - 4) == le32_get(b.data + LACKS_AT))
                 s->rec.lacks = le64_get(b.data + LACKS_AT + 8);
         if (s->meta_version == 0 && all_zero(b.data, buf_len(&b))) {
-                s->rec.fresh = true; /* a first start that was cut short */
+                s->rec.fresh = true; /* the first start was interrupted */
                 return 0;
         }
         if (s->meta_version == 0)
@@ -157,7 +156,7 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         const uint8_t *p;
         int r;
 
-        /* What it says of its length comes first, and no more than that is read. */
+        /* Reads the header first, then no more than the length that it gives. */
         r = read_synced(s, name, SNAPSHOT_HEADER, b, err);
         if (r < 0)
                 return r;
@@ -179,7 +178,8 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
                 return refuse(err, name, 0, "its checksum does not match");
         if (le32_get(p + 4) != FORMAT)
                 return refuse_version(err, name, le32_get(p + 4));
-        /* The names say which is the latest: by a wrong one those to come would be older. */
+        /* The latest snapshot is found by its name: a wrong name could make all later ones look
+         * older. */
         snprintf(own_name, sizeof(own_name), "snapshot-%016" PRIx64, le64_get(p + 8));
         if (strcmp(name, own_name) != 0)
                 return refuse(err, name, 8, "its index is not the one in its name");
@@ -203,7 +203,7 @@ static int replay(struct store *s, const struct store_entry *e, size_t *cap)
                 rec->n_entries--;
         if (e->type == TYPE_TRUNCATE)
                 return 0;
-        /* A gap is where a snapshot was installed: what came before it is in the snapshot. */
+        /* There is a gap where a snapshot was installed: that has all that came before. */
         if (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index + 1 != e->index)
                 rec->n_entries = 0;
         if (array_reserve(&rec->entries, cap, rec->n_entries + 1, sizeof(*rec->entries)) < 0)
@@ -221,8 +221,8 @@ static int refuse_gap(struct store_error *err, uint64_t seq, uint64_t next)
         return refuse(err, name, 0, what);
 }
 
-/* Files that were removed came back with a power loss, but not all of them: what they hold is
- * in the snapshot. Any other gap is a loss. */
+/* A power loss may bring back some files that had been removed, but not all. Their contents are
+ * in the snapshot. Any other gap is a loss of data. */
 static int skip_gap(struct store *s, uint64_t seq, struct store_error *err)
 {
         struct store_recovered *rec = &s->rec;
@@ -284,8 +284,8 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
 }
 
-/* A segment that was only just begun holds nothing but zeroes; then the one before it is the
- * last. */
+/* A segment that was only just begun holds nothing but zeroes; in that case the segment before
+ * it is the last. */
 static int segment_is_empty(struct store *s, const char *name, bool *ret,
                             struct store_error *err)
 {
@@ -296,8 +296,8 @@ static int segment_is_empty(struct store *s, const char *name, bool *ret,
         return r;
 }
 
-/* What store_init() leaves when it is cut short: the first segment, with no more than the first
- * record. */
+/* Whether these are the remains of an interrupted store_init(): the first segment, with at most
+ * the first record. */
 static int is_first_start(struct store *s, const char *name, bool *ret, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -320,8 +320,8 @@ static int is_first_start(struct store *s, const char *name, bool *ret, struct s
         return 0;
 }
 
-/* What a restore leaves when it is cut short: its snapshot, and then the first segment, which
- * is empty. A log that goes with the snapshot would not be. */
+/* Whether these are the remains of an interrupted restore: its snapshot, and perhaps an empty
+ * first segment. If the snapshot had a log of its own, that would not be empty. */
 static int is_half_restore(struct store *s, const struct names *all, bool *ret,
                            struct store_error *err)
 {
@@ -336,7 +336,8 @@ static int is_half_restore(struct store *s, const struct names *all, bool *ret,
         return *ret && all->n == 2 ? segment_is_empty(s, first, ret, err) : 0;
 }
 
-/* No meta, but files: a beginning that was cut short, or what is left of a replica. */
+/* There are files but no meta: either a first start or a restore was interrupted, or these are
+ * the remains of a replica. */
 static int begin_anew(struct store *s, const struct names *all, struct store_error *err)
 {
         bool first_start = false;
@@ -349,7 +350,8 @@ static int begin_anew(struct store *s, const struct names *all, struct store_err
         return refuse(err, "meta", 0, "it is missing, but there is a log");
 }
 
-/* What is missing at the end of a log looks like a shorter one. */
+/* A log whose last segment is missing looks like a shorter log, so this checks that the newest
+ * is there. */
 static int newest_is_there(struct store *s, struct store_error *err)
 {
         const struct segment *newest = STAILQ_LAST(&s->segments, segment, next);
@@ -363,8 +365,8 @@ static int newest_is_there(struct store *s, struct store_error *err)
         return 0;
 }
 
-/* Nothing was removed before there was a snapshot, but for a first file without entries that
- * was too small for the first write, by an earlier version of us. */
+/* Nothing is removed before there is a snapshot. The exception is a first segment without
+ * entries that was too small for the first write of an earlier version of ours. */
 static int is_whole(struct store *s, struct store_error *err)
 {
         const struct segment *seg;
@@ -378,7 +380,7 @@ static int is_whole(struct store *s, struct store_error *err)
         return 0;
 }
 
-/* The log has the snapshot's last entry, of another term. */
+/* Whether the log has an entry at the snapshot's index, but of another term. */
 static bool contradicts(const struct store_recovered *rec)
 {
         uint64_t at = rec->snapshot.index;
@@ -441,7 +443,7 @@ static int recover(struct store *s, struct store_error *err)
         r = is_whole(s, err);
         if (r < 0)
                 return r;
-        /* Snapshots that a newer one replaced: one of them is room for the next. */
+        /* One of the snapshots that a newer one has replaced becomes the room for the next. */
         for (size_t i = n_logs; i < all.n; i++)
                 if (i != latest) {
                         r = s->disk->ops->rename(s->disk, all.name[i], ROOM);
@@ -458,13 +460,13 @@ static int recover(struct store *s, struct store_error *err)
                 if (r < 0)
                         return r;
         }
-        /* A log that ends before the snapshot was overtaken by an install: the snapshot stands
-         * alone. */
+        /* A log that ends before the snapshot was overtaken by an install, so only the snapshot
+         * counts. */
         if (s->rec.n_entries > 0 &&
             s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
                 s->rec.n_entries = 0;
-        /* So was one that tells another story up to there; a crash kept it from being cut off
-         * (Raft section 7). That is made up for with the next write. */
+        /* The same goes for a log with another history up to the snapshot: a crash came before
+         * it was cut off (Raft section 7). The next write cuts it off. */
         if (contradicts(&s->rec)) {
                 struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
 
@@ -479,13 +481,13 @@ static int recover(struct store *s, struct store_error *err)
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
         s->durable = s->had = s->last;
-        /* It was not marked before a crash, or by an earlier version of us. */
+        /* A crash, or an earlier version of ours, left it unmarked. */
         newest = STAILQ_LAST(&s->segments, segment, next);
         return newest && newest->seq > s->mark ? store_mark(s->disk, newest->seq, newest->size)
                                                : 0;
 }
 
-/* What went wrong, where nothing more exact was said. */
+/* Reports the error if nothing more precise was reported. */
 static void name_error(int r, struct store_error *err)
 {
         if (r < 0 && err->text[0] == '\0')

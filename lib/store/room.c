@@ -1,14 +1,14 @@
 /*
  * Disk space kept in reserve. The log continues in files that are made in advance, and the next
- * snapshot is written into one that has room for it: so when the disk is full, there is still
- * something for what must go on (renewals, expiry, votes, and the snapshot that releases old
- * log), and time to refuse what can be refused. A segment that is not needed any more becomes
- * such a file, rather than free space that somebody else takes.
+ * snapshot is written into a file that has room for it. So when the disk is full, there is
+ * space for what must go on (renewals, expiry, votes, and the snapshot that releases old log),
+ * and time to refuse what can be refused. A segment that is no longer needed becomes such a
+ * file, rather than free space that another program takes.
  *
  * A file in the making has another name until it is complete: spare-<number>-<size> is zeroes,
- * on the disk. One that is not as large as a segment is today is never used: an earlier version
- * of us made it, or a crash came between a large one and its use. It is made into one of that
- * size, or removed.
+ * on the disk. A file that is not of the present segment size is never used: an earlier version
+ * of ours made it, or a crash came between making a large file and using it. It is converted to
+ * that size, or removed.
  */
 #include "store/internal.h"
 
@@ -17,7 +17,6 @@ static bool fits(const struct store *s, const struct spare *sp)
         return sp->size == s->segment_size;
 }
 
-/* How many are ready. */
 static size_t n_ready(const struct store *s)
 {
         const struct spare *sp;
@@ -41,7 +40,7 @@ struct spare *room_take(struct store *s, size_t n)
         } else if (n <= s->segment_size) {
                 s->wanted = true;
         } else {
-                /* More may come meanwhile. */
+                /* More may be queued meanwhile. */
                 s->large = max_of(s->large, min_of(n + n / 2, SEGMENT_MOST));
         }
         return sp;
@@ -99,8 +98,8 @@ static struct spare *take_misfit(struct store *s)
         return sp;
 }
 
-/* Out of one of another size, if there is any: when the disk is full, it is all the room that
- * there is. */
+/* Makes the next spare out of one of another size, if there is any: when the disk is full, that
+ * is the only space left. */
 static void make_next(struct store *s)
 {
         struct spare *sp = take_misfit(s);
@@ -195,7 +194,7 @@ int room_run(struct job *j)
         if (r == 0)
                 r = d->ops->create(d, target, j->size);
         if (no_room(r) && *j->from)
-                /* One that cannot grow is room for the next attempt. */
+                /* A file that cannot grow is freed, as space for the next attempt. */
                 (void) !d->ops->remove(d, target);
         if (r == 0)
                 r = d->ops->rename(d, target, j->name);
@@ -230,7 +229,7 @@ void room_done(struct job *j)
                 if (n_ready(s) >= SPARES)
                         s->lacks_spare = false;
         }
-        /* Nobody retries what is not short of room. */
+        /* Only a lack of space makes anybody retry. */
         if (!store_short_of_room(s))
                 s->blocked = false;
         store_flush(s);

@@ -81,7 +81,7 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
                 r = s->disk->ops->create(s->disk, seg->name, s->segment_size);
         if (r == 0 && first)
                 r = s->disk->ops->write(s->disk, seg->name, 0, record.data, buf_len(&record));
-        /* Both slots of `meta` are there before the first is filled, so that an empty one is
+        /* Both slots of `meta` exist before the first is filled, so that a missing slot is
          * never seen. */
         if (r == 0)
                 r = s->disk->ops->create(s->disk, "meta", 2 * META_SLOT);
@@ -139,7 +139,7 @@ static int write_log(struct job *j)
                 r = d->ops->rename(d, j->from, j->name);
                 if (r < 0)
                         return r;
-                *j->from = '\0'; /* if it is tried again */
+                *j->from = '\0'; /* in case the job is retried */
         }
         if (j->seq > 0) {
                 r = store_mark(d, j->seq, j->size);
@@ -195,11 +195,11 @@ static void trim(struct store *s)
 {
         struct segment *seg, *next;
 
-        /* Nothing goes before there is a snapshot: a file that is missing then is one that was
+        /* Nothing is removed before there is a snapshot: a file that is missing then was
          * lost. */
         if (s->trimmed == 0)
                 return;
-        /* What comes next is there: or a crash could leave no log at all. */
+        /* The next segment must be on the disk first, or a crash could leave no log at all. */
         while ((seg = STAILQ_FIRST(&s->segments)) && (next = STAILQ_NEXT(seg, next)) &&
                next->there && seg->last <= s->trimmed) {
                 STAILQ_REMOVE_HEAD(&s->segments, next);
@@ -230,7 +230,7 @@ static void snapshot_written(struct store *s, const struct job *j)
         s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
         room_used(s, old, s->snapshot_size);
         if (j->kind == JOB_INSTALL) {
-                s->durable = j->index; /* and it is all there is */
+                s->durable = j->index; /* the snapshot is all there is */
                 s->installing = false;
         }
         s->ops->snapshot_done(s->userdata, j->index);
@@ -276,7 +276,7 @@ static void job_done(struct disk_job *dj)
                         room_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
                 if (full && j->kind == JOB_INSTALL)
                         return room_stall(s, j);
-                /* Without one of our own the log is longer, no more. */
+                /* Without a snapshot of our own the log is longer, nothing worse. */
                 if (j->r < 0 && j->kind == JOB_SNAPSHOT)
                         s->ops->snapshot_failed(s->userdata, j->index, j->r);
                 else if (j->r < 0)
@@ -316,16 +316,16 @@ void job_start(struct job *j)
 {
         struct disk *d = j->store->disk;
 
-        /* The log may be waiting for a spare: not behind a large snapshot. */
+        /* The log may be waiting for a spare, which must not wait behind a large snapshot. */
         if (j->kind == JOB_LOG || j->kind == JOB_REMOVE || j->kind == JOB_SPARE)
                 d->ops->submit(d, &j->disk_job);
         else
                 d->ops->submit_aside(d, &j->disk_job);
 }
 
-/* Starts the next segment, if there is a file for @need bytes; its name is to become *@from.
- * Returns 0, -EAGAIN when one is still to be made, -EFBIG when none is that large, or -ENOMEM.
- */
+/* Starts the next segment if there is a file for @need bytes; *@from is the name that the file
+ * has so far. Returns 0, -EAGAIN if the file is yet to be made, -EFBIG if none is that large,
+ * or -ENOMEM. */
 static int next_segment(struct store *s, size_t need, char from[static 32])
 {
         struct segment *seg;
@@ -349,9 +349,9 @@ static int next_segment(struct store *s, size_t need, char from[static 32])
         return seg ? 0 : -ENOMEM;
 }
 
-/* Queues the word that entries from @from on are void. A write of theirs that is under way goes
- * on, but stands for what comes before them only: its end says nothing of their successors
- * (I5). */
+/* Queues a record that makes all entries from @from on void. A write of such entries that is
+ * under way goes on, but its completion counts only for the entries before them: it says
+ * nothing of their successors (I5). */
 static void cut(struct store *s, uint64_t from)
 {
         struct store_entry e = {.index = from, .type = TYPE_TRUNCATE};
@@ -381,7 +381,7 @@ void store_flush(struct store *s)
         struct job *j;
         int r = 0;
 
-        /* Of a record that got no memory there is only a part; the process ends of it. */
+        /* A record for which memory ran out is incomplete; the process ends because of it. */
         if (buf_error(&s->queued) < 0)
                 return;
         if (n > 0 && !s->writing && !s->installing && !s->failed) {
@@ -433,8 +433,8 @@ int store_save_blob(struct store *s, const struct store_snapshot *snap, struct b
         j->data = blob_hold(data);
         j->index = snap->index;
         if (reset) {
-                /* The log goes on behind the snapshot, once that is durable; what it held
-                 * before is void then. */
+                /* Once the snapshot is durable, the log continues after it, and what the log
+                 * held before is void. */
                 cut(s, 1);
                 s->last = s->queued_index = snap->index;
                 s->had = max_of(s->had, s->last);
