@@ -1,10 +1,11 @@
 /*
- * Sends entries to the followers: as much as their links take, in messages of bounded size.
+ * Sends entries to the followers: as many as their links take, in messages of bounded size.
  *
- * raft hands out AppendEntries of up to 128 entries, however large they are, and again with
- * each heartbeat to a follower that does not answer. What raft wants to send is only noted
- * here, and read from the log when the link has room; to raft that looks like a slow network.
- * Each message starts where the last one ended, so that a follower sees no gap.
+ * raft hands out AppendEntries of up to 128 entries, however large they are, and repeats them
+ * with each heartbeat to a follower that does not answer. Here only the range that raft wants
+ * to send is noted; its entries are read from the log when the link has room, which to raft
+ * looks like a slow network. Each message starts where the last one ended, so that a follower
+ * sees no gap.
  */
 #include "consensus/internal.h"
 
@@ -51,7 +52,7 @@ static bool entry_of(void *userdata, uint64_t index, uint64_t *ret_term, uint8_t
         return true;
 }
 
-/* Returns false when that cannot be: the log does not reach back so far any more. */
+/* Returns false if the log no longer reaches back that far. */
 static bool send_entries(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
 {
         cleanup_(buf_fini) struct buf f = {0};
@@ -115,8 +116,8 @@ void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
                 (void) !send_entries(r, peer, prev, 0);
 }
 
-/* What raft sends again with each heartbeat until it is answered, and is large, is on its way
- * still; nothing of it is sent twice for some. */
+/* raft repeats entries with each heartbeat until they are answered. Large ones are still on
+ * their way then, and are not sent a second time for a while. */
 static bool is_under_way(const struct replica *r, const struct pipe *p, uint64_t prev)
 {
         return prev == p->start && p->bytes > message_bytes(r) &&
@@ -128,7 +129,7 @@ void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
         struct pipe *p = pipe_of(r, peer);
         bool waits = p->prev < p->upto;
 
-        if (waits && prev == p->upto) { /* behind what waits for room */
+        if (waits && prev == p->upto) { /* it follows entries that wait for room */
                 p->upto += n;
         } else if (is_under_way(r, p, prev)) {
                 p->upto = max_of(p->upto, prev + n);
@@ -156,7 +157,7 @@ void append_link_up(struct replica *r, uint64_t peer)
         p = pipe_of(r, peer);
         p->bytes = 0;
         if (match < p->upto)
-                p->prev = match; /* what was behind it is lost */
+                p->prev = match; /* everything after it was lost */
         pump(r, p);
 }
 

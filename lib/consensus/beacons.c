@@ -9,7 +9,8 @@ static int nsec_cmp(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* Of the voters but us, in ascending order, what @of says of each. Returns how many. */
+/* Collects what @of has for each voter but us, in ascending order. Returns how many there
+ * are. */
 static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t out[])
 {
         unsigned n = 0;
@@ -22,7 +23,7 @@ static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t
         return n;
 }
 
-/* When the beacon was sent that a majority, us included, has answered. */
+/* When the latest beacon was sent that a majority, including us, has answered. */
 static struct boot_time majority_answered(const struct replica *r)
 {
         unsigned need = replica_voters(r) / 2, n;
@@ -34,8 +35,8 @@ static struct boot_time majority_answered(const struct replica *r)
         return (struct boot_time){n >= need ? at[n - need] : 0};
 }
 
-/* An answer that took long came out of a socket that nobody read: it says nothing of the time
- * in between. */
+/* A late answer came out of a socket that nobody had read: it says nothing about the time in
+ * between. */
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 {
         nsec_t way = boot_diff(r->now, (struct boot_time){sent});
@@ -50,8 +51,8 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 r->time.late[i] = min_of(r->time.late[i], way);
 }
 
-/* We lead and commit, and yet every answer comes late: it is the way that is long, longer than
- * the heartbeats were chosen for. */
+/* We lead and commit, yet every answer is late: so the round trip is longer than the heartbeats
+ * were chosen for. */
 static void learn_way(struct replica *r)
 {
         unsigned need = replica_voters(r) / 2;
@@ -69,7 +70,7 @@ static void learn_way(struct replica *r)
                 r->time.late[i] = INT64_MAX;
 }
 
-/* Whether what is appended gets committed. */
+/* Whether entries that are appended get committed. */
 static bool commits_move(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
@@ -128,7 +129,7 @@ void beacons_run(struct replica *r)
                         count_excused(r, boot_diff(r->time.clock.since, heard));
         }
         outages = r->time.clock.outages;
-        /* While it hands over, it accepts no renewal. */
+        /* During a handover of leadership no renewal is accepted. */
         if (commits_move(r) && raft_transferee(&r->raft) == 0) {
                 answered = majority_answered(r);
                 if (boot_before(r->time.clock.since, answered))

@@ -30,8 +30,8 @@ static void forget(struct replica *r)
         *c = (struct incoming){.refused_at = c->refused_at};
 }
 
-/* What there is stays, and who sent it hears that we have nothing of it, so that raft asks for
- * another one. */
+/* Keeps our state, and tells the sender that we have nothing of its snapshot, so that raft asks
+ * for another one. */
 static void refuse(struct replica *r, const char *why)
 {
         struct incoming *c = &r->snap.incoming;
@@ -50,7 +50,7 @@ static void refuse(struct replica *r, const char *why)
         forget(r);
 }
 
-/* All of it is there. */
+/* The snapshot is complete: begins to load it. */
 static void begin(struct replica *r)
 {
         struct incoming *c = &r->snap.incoming;
@@ -72,7 +72,7 @@ static void begin(struct replica *r)
                 replica_fatal(r, "out of memory");
 }
 
-/* Nothing of ours is being saved: raft would not take it. */
+/* Called only while no snapshot of ours is being saved: raft would refuse this one. */
 static void hand_over(struct replica *r)
 {
         struct incoming *c = &r->snap.incoming;
@@ -81,7 +81,7 @@ static void hand_over(struct replica *r)
         replica_receive(r, c->peer, &c->message);
         if (r->snap.installing)
                 return;
-        /* Raft had no need of it. Should the same one come again, it is taken again. */
+        /* Raft did not need it. If the same one comes again, it is accepted again. */
         r->ops->drop(r->userdata);
         forget(r);
 }
@@ -130,8 +130,8 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         if (offset == c->have) {
                 uint64_t end = total - SNAPSHOT_CRC;
 
-                /* A part says how large all will be: not believed before much of it is there.
-                 */
+                /* A part states the total size, which is not believed before much of the
+                 * snapshot is here. */
                 if (c->have < BELIEVED && c->have + in.len >= BELIEVED)
                         buf_expect(&c->bytes, total - c->have);
                 buf_add(&c->bytes, in.p, in.len);
@@ -147,7 +147,8 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         return 0;
 }
 
-/* It is whole, and waits for its turn, is read in, or waits for the disk. */
+/* Whether a snapshot is complete and waits for its turn, is being loaded, or waits for the
+ * disk. */
 static bool is_at_it(const struct replica *r)
 {
         const struct incoming *c = &r->snap.incoming;
@@ -162,8 +163,8 @@ static struct boot_time tell_next(const struct replica *r)
                            : BOOT_TIME_NEVER;
 }
 
-/* A large one takes its time on a slow disk. Who sent it must not send another one meanwhile,
- * of which the same would be true, nor drop the entries behind it. */
+/* Installing a large snapshot takes time on a slow disk. Meanwhile the sender must neither send
+ * another one, which would take as long, nor drop the entries after it. */
 static void tell_at_it(struct replica *r)
 {
         struct incoming *c = &r->snap.incoming;

@@ -16,12 +16,12 @@
 /* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
 #define BEHIND_MAX 64
 
-/* A late answer may say so once. */
+/* A late answer may report the same once, so it takes several. */
 #define LACKS_SURE 20
 #define LACKS_AGAIN (60 * NSEC_PER_SEC)
 
-/* Who answers has to have done so for a while: as etcd, 5 s where the election timeout is 500
- * ms. */
+/* A member counts as healthy after it has answered for a while: as in etcd, 5 s with an
+ * election timeout of 500 ms. */
 static nsec_t health_interval(const struct replica *r)
 {
         return 10 * r->cfg.election;
@@ -46,7 +46,8 @@ void members_heard(struct replica *r, uint64_t peer)
                 if (!h || replica_position(r, peer) < 0)
                         return;
                 *h = (struct health){.id = peer, .since = r->now};
-                /* We have just begun: who knows how long it has been there. */
+                /* This replica has just started and cannot know how long the member has been
+                 * connected. */
                 if (boot_diff(r->now, r->born_at) < health_interval(r))
                         h->since = (struct boot_time){0};
         } else if (h->broken || (replica_leads(r) && boot_before(r->led_at, h->heard) &&
@@ -73,9 +74,9 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index)
                 h->installs = index;
 }
 
-/* raft takes what was acknowledged for there, and asks for nothing before it: a follower that
- * has lost it takes nothing until another one leads, and votes as if nothing had been lost. So
- * it is notified, and ends. */
+/* raft assumes that a follower still has what it acknowledged, and sends nothing before that. A
+ * follower that has lost entries would accept nothing until another member leads, and would
+ * vote as if nothing had been lost. So it is notified, and its process ends. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p)
 {
@@ -112,7 +113,7 @@ void members_lack(struct replica *r, uint64_t index)
         char why[256];
 
         if (store_condemn(r->store, index) != 0)
-                return; /* it was here, or it is notified again */
+                return; /* the log was complete after all, or we will be notified again */
         snprintf(why, sizeof(why),
                  "The log ends at entry %" PRIu64
                  ", but the leader has this member's acknowledgement up to %" PRIu64
@@ -132,7 +133,7 @@ uint64_t members_forgetful(const struct replica *r)
         return 0;
 }
 
-/* Leader: whether @id answers, and has for so long. */
+/* On the leader: whether @id answers, and has done so since @since. */
 static bool answers(struct replica *r, uint64_t id, nsec_t since)
 {
         const struct health *h = health_of(r, id);
@@ -148,8 +149,8 @@ static bool started(const struct replica *r, uint64_t id)
         return id == r->cfg.id || !r->ops->started || r->ops->started(r->userdata, id);
 }
 
-/* Whether, after the change, a majority of the voters can be counted on: the rules, and their
- * order, are etcd's. */
+/* Whether a majority of the voters can be relied on after the change. The rules and their order
+ * are etcd's. */
 static int allowed(struct replica *r, enum replica_change change, uint64_t id)
 {
         const struct raft_configuration *c = replica_conf(r);
@@ -173,7 +174,7 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id)
                 n++;
         if (change == REPLICA_PROMOTE)
                 n_started++; /* it is in sync */
-        /* One that is alone has to begin somewhere. */
+        /* A single member must be able to add the second. */
         if (change != REPLICA_ADD_LEARNER && n_started < n / 2 + 1 &&
             !(change == REPLICA_ADD && n == 2 && n_started == 1))
                 return REPLICA_E_NOT_STARTED;
@@ -182,7 +183,7 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id)
             (change == REPLICA_REMOVE ? n_healthy - 1 >= 1 + (n_before - 1) / 2
                                       : n_healthy == n_before))
                 return 0;
-        /* Who has just begun to lead has not heard of all yet. */
+        /* A new leader may not have heard from all members yet. */
         return boot_diff(r->now, r->led_at) < r->cfg.election ? REPLICA_E_BUSY
                                                               : REPLICA_E_UNHEALTHY;
 }
@@ -221,7 +222,7 @@ void members_step(struct replica *r)
                 r->ops->configured(r->userdata);
 }
 
-/* The configuration that comes of a change; or an outcome. */
+/* Makes the configuration that results from a change, or returns an outcome. */
 static int make(const struct replica *r, enum replica_change change, uint64_t id,
                 const char *address, struct raft_configuration *out)
 {
@@ -311,10 +312,10 @@ static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEER
         return n;
 }
 
-/* A new voter counts at once, started or not, and with one or two others nothing is committed
- * without it. But an entry of this term that a majority of those before it has on its disks is
- * in the log of whoever is elected, by either configuration: there is no way back, and whoever
- * asked may be answered. As etcd, where the old configuration commits it. */
+/* A new voter counts at once, started or not, and in a cluster of two or three nothing is
+ * committed without it. But once a majority of the previous voters has an entry of this term on
+ * disk, whoever is elected by either configuration has it, so it cannot be undone, and the
+ * requester may be answered. So does etcd, where the old configuration commits it. */
 static bool is_settled(struct replica *r)
 {
         const struct changing *c = &r->changing;
@@ -517,7 +518,8 @@ uint64_t replica_removed(const struct replica *r, uint64_t id)
                                                          : 0;
 }
 
-/* A frame of one who is no member. What we know may be older than what it knows. */
+/* Handles a frame from a peer that is no member as far as we know. It may know a newer
+ * configuration than we do. */
 void members_stranger(struct replica *r, uint64_t peer)
 {
         uint64_t index = replica_removed(r, peer);

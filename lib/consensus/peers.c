@@ -15,8 +15,8 @@
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* magic, cluster, member */
 #define FRAME_MAX ((size_t) 256 << 20)
-/* What waits for a link: entries are not read from the log beyond the first, so that they stay
- * there, once for all; nothing is queued beyond the second. */
+/* What waits for a link. Beyond the first bound no more entries are read from the log, so that
+ * they are held there, once for all links; beyond the second nothing is queued. */
 #define TX_FULL ((size_t) 4 << 20)
 #define TX_MAX ((size_t) 16 << 20)
 #define STRANGERS_MAX 64 /* connections that have not said who they are */
@@ -25,7 +25,7 @@
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
-#define STABLE NSEC_PER_SEC /* a link that held so long is tried again at once */
+#define STABLE NSEC_PER_SEC /* a link that stood this long is reconnected at once */
 #define REFUSAL_SIZE 13     /* a frame: its length, FRAME_REMOVED, an index */
 #define LISTENERS_MAX 8
 
@@ -40,7 +40,7 @@ struct link_out {
         struct stream *stream; /* NULL until it is connected */
         bool open;
         struct boot_time opened_at;
-        struct buf rx; /* of an answer, which is a refusal */
+        struct buf rx; /* of an answer, which can only be a refusal */
         struct loop_timer
                 retry; /* while there is no connection; else ends one that takes too long */
         nsec_t backoff;
@@ -51,7 +51,7 @@ struct link_in {
         LIST_ENTRY(link_in) next;
         struct peers *peers;
         struct stream *stream;
-        bool greeted, refused; /* refused: it is notified, and not heard */
+        bool greeted, refused; /* refused: it is notified, and its frames are ignored */
         bool reading, freed;   /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
@@ -85,7 +85,7 @@ static struct link_out *out_of(struct peers *p, uint64_t id)
         return NULL;
 }
 
-/* A refusal, once a minute for the same one. */
+/* Logs a refusal, the same one at most once a minute. */
 static void refuse(struct peers *p, const char *kind, uint64_t id, const char *at,
                    const char *why)
 {
@@ -134,7 +134,7 @@ static void out_connected(struct stream *s, void *userdata)
                 o->peers->ops->up(o->peers->userdata, o->id); /* last: it may end us */
 }
 
-/* Peers answer over their own link, but for one thing: that we are no member. */
+/* Peers answer over their own link, with one exception: that we are no member. */
 static void out_data(struct stream *s, struct view data)
 {
         struct link_out *o = stream_userdata(s);
@@ -180,7 +180,7 @@ static void out_failed(const char *why, void *userdata)
 
 static const struct dial_ops out_dial_ops = {.connected = out_connected, .failed = out_failed};
 
-/* Each attempt is for the next of its URLs. */
+/* Each attempt uses the next URL of the peer. */
 static void out_timer(struct loop_timer *t)
 {
         struct link_out *o = container_of(t, struct link_out, retry);
@@ -305,7 +305,8 @@ static void in_destroy(struct link_in *i)
         free(i);
 }
 
-/* The owner may end all links from inside of a frame of one, which is still being read. */
+/* The owner may end all links while it handles a frame of one, whose reader is still
+ * running. */
 static void in_free(struct link_in *i)
 {
         LIST_REMOVE(i, next);
@@ -317,8 +318,8 @@ static void in_free(struct link_in *i)
                 in_destroy(i);
 }
 
-/* One that is no member: it is notified, where that is known for good, and not heard. Returns
- * false when that link is over. */
+/* Handles a peer that is no member: it is notified, if that is certain, and its frames are
+ * ignored. Returns false if the link has ended. */
 static bool in_refuse(struct link_in *i)
 {
         struct peers *p = i->peers;
@@ -332,7 +333,8 @@ static bool in_refuse(struct link_in *i)
         buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
         buf_add_u64(stream_tx(i->stream), index);
         stream_kick(i->stream);
-        /* It ends the link: to close it with bytes of its unread would take the answer back. */
+        /* The peer ends the link: to close it while bytes of the peer are unread would discard
+         * the answer. */
         loop_timer_in(&i->timeout, GREETING_TIMEOUT);
         return true;
 }
@@ -350,7 +352,7 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
                         in_free(i);
 }
 
-/* One that joins: tells it who it is, and that is all. Returns false when that link is over. */
+/* Tells a joiner its member id, and nothing else. Returns false if the link has ended. */
 static bool greet_joiner(struct link_in *i)
 {
         uint64_t len = le64_get(buf_head(&i->rx) + 8);
@@ -390,7 +392,7 @@ static bool greet_joiner(struct link_in *i)
         return true;
 }
 
-/* Who calls us is there to be called. */
+/* A peer that connects to us can be reached: connect to it without delay. */
 static void out_hurry(struct link_out *o)
 {
         if (o->stream || dial_is_trying(&o->dial))
@@ -436,8 +438,8 @@ static bool greet(struct link_in *i)
         return true;
 }
 
-/* Takes what has come whole. Returns false when that link is over. After a frame nothing may be
- * there any more but the link itself, when it was freed. */
+/* Handles what has arrived completely. Returns false if the link has ended. After a frame
+ * everything but the link itself may be gone, if the link was freed. */
 static bool take(struct link_in *i)
 {
         if (i->refused) {
@@ -520,7 +522,7 @@ static void in_timeout(struct loop_timer *t)
         in_free(container_of(t, struct link_in, timeout));
 }
 
-/* Both come from one address, on whatever ports. */
+/* Whether both have the same address, on any ports. */
 static bool same_address(const char *a, const char *b)
 {
         const char *end = strrchr(a, ':');
@@ -540,9 +542,9 @@ static size_t n_of_address(const struct peers *p, const struct link_in *of)
         return n;
 }
 
-/* Whoever has not said who he is has a few seconds, and no more than a few may be so: of the
- * address that has most of them the one that came first goes, so that a flood does not end a
- * member's handshake. Costs the square of STRANGERS_MAX comparisons. */
+/* A connection has a few seconds to identify itself, and only a few may be unidentified. If
+ * there are too many, the oldest of the address that has most of them is closed, so that a
+ * flood does not end a member's handshake. Costs STRANGERS_MAX squared comparisons. */
 static void bound_strangers(struct peers *p)
 {
         struct link_in *i, *first = NULL;

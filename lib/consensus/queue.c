@@ -16,11 +16,11 @@
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
 /* Sent again at once, of what was lost. */
 #define RESEND_BYTES ((size_t) 1 << 20)
-/* So many frames of a peer are acknowledged even if nothing else goes there. */
+/* After this many frames a peer gets an acknowledgement even if nothing else is sent to it. */
 #define ACK_AFTER (WINDOW / 4)
 /* [libraft] Conflicts are walked back one entry a round trip: few may be under way. */
 #define UNCOMMITTED_MAX 64
-/* Nor more than it takes a second to apply, or so: all that waits behind it waits for that. */
+/* Nor more than can be applied in about a second: everything after it waits for that. */
 #define UNAPPLIED_BYTES_MAX ((size_t) 32 << 20)
 
 static void forwarded_free(struct replica *r, struct forwarded *f)
@@ -81,7 +81,7 @@ static size_t queued_max(const struct replica *r)
         return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : REPLICA_QUEUED_MAX;
 }
 
-/* What waits here, and what waits for the leader's word. */
+/* The commands that wait here and those that wait for the leader's acknowledgement. */
 static size_t queued_bytes(const struct replica *r)
 {
         return r->queue.bytes + r->queue.unacked_bytes;
@@ -118,7 +118,7 @@ static bool is_new(struct window *w, uint64_t n)
         return true;
 }
 
-/* Kept through changes of members, for a frame may come again after one. */
+/* Kept when members change, since a frame may be repeated after a change. */
 static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
         struct windows *free_one = NULL;
@@ -166,8 +166,8 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return k;
         if (priority > REPLICA_URGENT)
                 return -EBADMSG;
-        /* Its sender gives up what it proposed in an older term; taking it now would apply it
-         * behind its back. */
+        /* The sender gives up what it proposed in an older term. Accepting it now would apply
+         * it without the sender's knowledge. */
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
             replica_position(r, peer) < 0)
                 return 0;
@@ -178,7 +178,7 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         w->full = priority == REPLICA_URGENT
                           ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
                           : r->queue.bytes + in.len > 2 * queued_max(r);
-        /* Where there is no room it comes again: it must not count as seen. */
+        /* A frame for which there is no room will be repeated, so it must not count as seen. */
         if (w->full || !is_new(w, n))
                 return 0;
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
@@ -194,8 +194,8 @@ void queue_term_begins(struct replica *r)
                sizeof(r->queue.proposed)); /* no frame of an older term is taken */
 }
 
-/* In the wake of what goes there anyway, so that it costs no packet of its own; the word of
- * each heartbeat does, at the latest. */
+/* Sent along with other frames, so that it costs no packet of its own; at the latest with the
+ * next heartbeat. */
 static void acknowledge(struct replica *r, uint64_t peer, int at, struct window *w)
 {
         if (w->unacked == 0 ||
@@ -219,8 +219,8 @@ void queue_acknowledge(struct replica *r)
         }
 }
 
-/* Not before it is known what lease time it is. [libraft] Nor while it hands over: it would
- * refuse, and what was submitted be lost. */
+/* Not before the present lease time is known. [libraft] Nor during a handover of leadership:
+ * raft would refuse the entry, and the commands would be lost. */
 bool queue_may_submit(const struct replica *r)
 {
         return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
@@ -313,15 +313,15 @@ void queue_forward(struct replica *r)
                 drop_first(r);
 }
 
-/* How long a frame may be without a word of it: the leader's next word tells, or the one
- * behind it. */
+/* How long a frame may go unacknowledged before it is sent again: the leader's next
+ * acknowledgement, or the one after it, would cover it. */
 static nsec_t patience(const struct replica *r)
 {
         return 4 * r->cfg.heartbeat;
 }
 
-/* The links keep the order: what is missing before @high was lost, or there was no room for it.
- * The rest may be on its way still. */
+/* Links keep the order: a frame missing before @high was lost, or there was no room for it.
+ * Later ones may still be on their way. */
 static void send_again(struct replica *r, uint64_t high, nsec_t after)
 {
         struct forwarded *f;

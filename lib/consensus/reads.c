@@ -163,8 +163,8 @@ void reads_answered(struct replica *r, uint64_t id, uint64_t index)
         r->ops->read_at(r->userdata, id, index);
 }
 
-/* A leader that is none any more answers no read (I8): ours go to the new one, others' ask
- * again by themselves. */
+/* A leader that was deposed answers no read (I8). Our own reads go to the new leader; other
+ * replicas ask again by themselves. */
 void reads_reroute(struct replica *r)
 {
         struct reads own = STAILQ_HEAD_INITIALIZER(own);

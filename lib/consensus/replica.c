@@ -245,8 +245,9 @@ static void announce(struct replica *r)
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)
                 reads_reroute(r);
-        /* What waits here was proposed in a term that is over: who proposed it gives it up, or
-         * proposes it again. Going on with it now would apply it twice. */
+        /* Commands queued here were proposed in a term that is over. Whoever proposed them
+         * gives them up or proposes them again, so going on with them could apply them
+         * twice. */
         if (s.term != r->announced.term)
                 queue_drop(r);
         if (s.leader_id != 0 && s.leader_id != r->announced.leader_id)
@@ -300,7 +301,8 @@ static bool has_more_to_apply(const struct replica *r)
         return r->applied < r->committed && log_get(&r->log, r->applied + 1);
 }
 
-/* So much in a turn: heartbeats, and what else is committed, wait for no command. */
+/* Applies a bounded amount per turn, so that neither heartbeats nor other work wait for one
+ * command. */
 static void apply_committed(struct replica *r)
 {
         while (has_more_to_apply(r) && r->apply_left > 0 && !r->dead) {
@@ -490,8 +492,8 @@ void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now)
         members_heard(r, peer);
 }
 
-/* Which of the voters that are left we are: they stand for election one after the other, so
- * that votes are not split. */
+/* Our rank among the remaining voters: they stand for election one after the other, so that
+ * votes are not split. */
 static unsigned rank_without(const struct replica *r, uint64_t leader)
 {
         unsigned rank = 0;
@@ -510,7 +512,7 @@ static void forget_leader(struct replica *r)
         r->raft.follower_state.current_leader.id = 0;
 }
 
-/* [libraft] One who is no voter follows for ever, and votes for nobody as long as it does. */
+/* [libraft] A non-voter follows its leader for ever, and votes for nobody while it does. */
 static void check_learner(struct replica *r)
 {
         if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
@@ -541,7 +543,7 @@ static void check_leader_down(struct replica *r)
         announce(r);
 }
 
-/* Another one who leads in our own term: there is none, whatever the message says. */
+/* Whether a message claims that another member leads in our own term, which is impossible. */
 static bool usurps(const struct replica *r, uint64_t term)
 {
         return replica_leads(r) && term == raft_current_term(&r->raft);
@@ -642,7 +644,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 beacons_run(r);
 }
 
-/* How many numbers follow the type of the frames that are our own. */
+/* How many numbers follow the type in our own kinds of frames. */
 static int numbers_in(uint8_t type)
 {
         switch (type) {
@@ -668,7 +670,7 @@ static int numbers_in(uint8_t type)
         }
 }
 
-/* What one who follows @peer in this term answers. */
+/* Handles a frame from @peer as leader of this term. */
 static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
 {
         switch (type) {
@@ -690,7 +692,7 @@ static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, cons
         }
 }
 
-/* What a follower sends to the leader of this term. */
+/* Handles a frame from a follower to the leader of this term. */
 static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
 {
         int i = replica_position(r, peer);

@@ -16,11 +16,11 @@
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
 #define TRAILING_BYTES ((size_t) 1 << 20) /* of them, behind one that was asked for */
-/* A full disk: what can be dropped is dropped sooner. */
+/* When the disk is full, what can be dropped is dropped sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
-/* What the log in memory may hold: twice what may be uncommitted; past it the oldest entries
- * that were applied go, and who lacks them gets a snapshot. While one is on its way, more: this
- * much, or as much as it is large. */
+/* What the log in memory may hold: twice what may be uncommitted. Beyond that the oldest
+ * applied entries are dropped, and a replica that lacks them gets a snapshot. While a snapshot
+ * is on its way the log may hold more: this much, or as much as the snapshot is large. */
 #define LOG_BYTES ((size_t) 64 << 20)
 #define LOG_BYTES_SENDING(bytes) (4 * (bytes))
 #define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
@@ -29,7 +29,7 @@
 #define RELEASE ((size_t) 16 << 20)      /* given back at once: below 1 ms */
 #define PARTS 8                          /* on their way to a replica at once, at the most... */
 #define WINDOW_LEAST ((size_t) 16 << 10) /* ...and in bytes, at the least */
-#define RESEND 2                         /* election timeouts without an answer: it is lost */
+#define RESEND 2 /* election timeouts without an answer, after which it counts as lost */
 #define GIVE_UP (10 * NSEC_PER_SEC)
 
 static size_t slice(const struct replica *r)
@@ -80,14 +80,15 @@ static bool is_wanted(const struct replica *r)
         return false;
 }
 
-/* [libraft] It may ask for one with every answer of a replica that installs one already. And it
- * waits until that one has what it asked for: an older one is no answer. */
+/* [libraft] It may ask for a snapshot with every answer of a replica that is already installing
+ * one. And it waits until the replica has the index that it asked for, so an older snapshot
+ * does not do. */
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
         if (o && o->head && (o->index < index || (!o->data && !boot_before(r->now, o->at))))
-                outgoing_end(o); /* it had its time to install that one */
+                outgoing_end(o); /* there was time enough to install that one */
         o = outgoing_of(r, o && o->peer == peer ? peer : 0);
         if (!o || o->head)
                 return;
@@ -95,7 +96,7 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
         o->wanted = max_of(o->wanted, index);
 }
 
-/* The bytes from @at on, of the message's head, of the state, or of the checksum. */
+/* The bytes from @at on: of the message's head, of the state, or of the checksum. */
 static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
 {
         struct view in[] = {blob_view(o->head), blob_view(o->data), {o->tail, sizeof(o->tail)}};
@@ -106,8 +107,8 @@ static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
         return (struct view){in[i].p + at, min_of(in[i].len - at, max)};
 }
 
-/* What is sent is summed up as it goes, rather than all at once. The other side may have some
- * of it from before. */
+/* The checksum is computed as the bytes are sent, rather than all at once. The other side may
+ * have some of them from an earlier attempt. */
 static void sum_up(struct outgoing *o, size_t upto)
 {
         while (o->summed < upto) {
@@ -120,8 +121,8 @@ static void sum_up(struct outgoing *o, size_t upto)
         }
 }
 
-/* Heartbeats go the same way, behind it: what is on its way must not take a slow link for as
- * long as they may take. */
+/* Heartbeats queue behind the parts on the same link: so the parts under way must not occupy a
+ * slow link for as long as heartbeats may take. */
 static void begin_window(const struct replica *r, struct outgoing *o)
 {
         o->window = max_of(slice(r) / 4, min_of(slice(r), WINDOW_LEAST));
@@ -162,7 +163,7 @@ static void send_parts(struct replica *r, struct outgoing *o)
                         at += v.len;
                 }
                 if (buf_error(&f) < 0)
-                        return; /* later, then */
+                        return; /* retried later */
                 replica_send_frame(r, o->peer, &f);
                 o->sent = end;
                 o->sent_at = r->now;
@@ -229,8 +230,8 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         if (!o || !o->head || o->index != index || have > o->total)
                 return;
         if (!o->data) {
-                /* It had all of it, and is at it still; or refused it: it is asked for again,
-                 * but not at once, for the next one may be no better. */
+                /* The replica has all of it and is still installing it; or it refused it, and
+                 * will be sent another one, but not at once, since that may be no better. */
                 if (have == o->total)
                         o->at = boot_max(o->at, boot_add(r->now, r->cfg.election));
                 else if (have == 0)
@@ -241,14 +242,14 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
                 o->took += boot_diff(r->now, o->timed_at);
         o->timed_at = r->now;
         if (have == o->total) {
-                /* Time to write and load it, before it is asked for again. */
+                /* Allows for the time to write and load it before another one is sent. */
                 o->at = boot_add(r->now, max_of(r->cfg.election, o->took));
                 o->data = blob_free(o->data);
                 return;
         }
         if (have != o->acked)
                 o->at = r->now;
-        if (have < o->acked) { /* it has begun again */
+        if (have < o->acked) { /* the replica has begun again */
                 o->acked = have;
                 return send_again(r, o);
         }
@@ -258,7 +259,7 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         send_parts(r, o);
 }
 
-/* Nothing was heard of what was sent last, for so long. */
+/* Whether what was sent last has gone unanswered for too long. */
 static bool is_lost(const struct replica *r, const struct outgoing *o)
 {
         return o->data && o->sent > o->acked &&
@@ -279,7 +280,7 @@ static void outgoing_run(struct replica *r)
                 } else if (is_lost(r, o)) {
                         send_again(r, o);
                 } else if (o->data) {
-                        send_parts(r, o); /* what had to wait for room */
+                        send_parts(r, o); /* parts that had to wait for room */
                 }
         }
 }
@@ -336,7 +337,7 @@ int snapshot_to_store(struct replica *r, struct blob *data, bool install)
         return k;
 }
 
-/* A large state is not saved for a few entries: it would be written over and over. */
+/* A large state is not saved for a few entries, or it would be written over and over. */
 static bool is_due(const struct replica *r)
 {
         uint64_t n = r->applied - r->snap.disk_index, bytes = r->snap.bytes_from;
@@ -347,7 +348,7 @@ static bool is_due(const struct replica *r)
                 return true;
         if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
                 return true;
-        /* Whoever gets one now needs the entries behind it. */
+        /* A replica that is being sent a snapshot needs the entries after it. */
         if (is_sending(r) && bytes < 4 * max_of(bytes_between(r), r->snap.size))
                 return false;
         return bytes >= max_of(bytes_between(r), r->snap.size / 2) ||
@@ -369,9 +370,9 @@ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m)
         return buf_error(&r->snap.conf);
 }
 
-/* The members as of @index, one that is applied. A replica that has just started may know of a
- * change behind that to be committed, which waits for somebody who waits for this snapshot.
- * What @ret->configuration says is the caller's. */
+/* The members as of @index, which has been applied. A replica that has just started may already
+ * know that a later change is committed, but the change may be applied only after this
+ * snapshot. The caller frees @ret->configuration. */
 static int metadata_of(const struct replica *r, uint64_t index,
                        struct raft_snapshot_metadata *ret)
 {
@@ -465,7 +466,7 @@ static void save_more(struct replica *r)
         }
 }
 
-/* Tells raft of a snapshot at @m->index, whose configuration it takes over. */
+/* Tells raft about a snapshot at @m->index, and gives it @m's configuration. */
 static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing)
 {
         struct raft_event ev = {.type = RAFT_SNAPSHOT};
@@ -481,9 +482,9 @@ static void compact(struct replica *r, struct raft_snapshot_metadata *m, uint64_
                 log_trim(&r->log, m->index - trailing);
 }
 
-/* The oldest snapshot that a replica waits for: encoded for it, sent, or with it. Raft is told
- * of none that is newer, or it would ask for that one instead, and under load so again before
- * that one is there: none ever would be. */
+/* The oldest snapshot that a replica is waiting for, whether it is being encoded, sent or
+ * installed. Raft must not hear of a newer one, or it would ask for that one instead; under
+ * load this would repeat, and no snapshot would ever arrive. */
 static uint64_t on_its_way(const struct replica *r)
 {
         uint64_t index = r->snap.saving && is_wanted(r) ? r->snap.pending.index : UINT64_MAX;
@@ -497,8 +498,8 @@ static uint64_t on_its_way(const struct replica *r)
         return index;
 }
 
-/* While one is on its way, what comes after it is kept, at the least as much as it is large:
- * the way takes the larger ones longer. */
+/* While a snapshot is on its way, the log keeps at least as many bytes after it as it has
+ * itself: a larger one takes longer to send. */
 static size_t sending_bytes(const struct replica *r, size_t keep)
 {
         size_t most = r->snap.saving ? r->snap.size : 0;
@@ -508,7 +509,7 @@ static size_t sending_bytes(const struct replica *r, size_t keep)
         return max_of(LOG_BYTES_SENDING(keep), most);
 }
 
-/* The entries behind a snapshot that is being taken, or sent, are needed after it. */
+/* The entries after a snapshot that is being taken or sent are needed once it is installed. */
 static uint64_t needed_behind(const struct replica *r)
 {
         uint64_t index = on_its_way(r);
@@ -538,7 +539,7 @@ static void shrink(struct replica *r)
 
         if (waits)
                 index = min_of(index, on_its_way(r));
-        /* A quarter at a time. */
+        /* Drops a quarter at a time. */
         if (left <= keep + keep / 4 || r->snap.installing || r->dead ||
             index <= r->snap.index || replica_term_of(r, index) == 0 ||
             r->raft.configuration_committed_index > index)
@@ -564,7 +565,7 @@ void snapshot_run(struct replica *r)
         if (r->snap.saving)
                 return save_more(r);
         if (r->applying || r->snap.incoming.loading)
-                return; /* or it is about to be another state */
+                return; /* otherwise it would save a state that is about to change */
         due = is_due(r);
         if ((due || is_wanted(r)) && !r->snap.writing && !r->snap.installing && !r->dead &&
             replica_term_of(r, r->applied) != 0)
@@ -588,8 +589,8 @@ void replica_want_snapshot(struct replica *r)
 
 /* ---- what the store tells ---- */
 
-/* How many entries stay behind the snapshot at @index. Who asked for one, to defragment, wants
- * room: so then it is a few, however large they were. */
+/* How many entries to keep behind the snapshot at @index. A snapshot that was asked for, to
+ * defragment, is meant to free space, so then only a few are kept, by their size. */
 static uint64_t trailing(const struct replica *r, uint64_t index)
 {
         uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;
@@ -611,7 +612,7 @@ static void taken(struct replica *r)
         r->snap.writing = false;
         if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r))
                 compact(r, &r->snap.pending, trailing(r, r->snap.pending.index));
-        else /* the log was shrunk past it; or the next one drops it */
+        else /* the log was trimmed past it, or the next snapshot drops it */
                 raft_configuration_close(&r->snap.pending.configuration);
 }
 
@@ -620,7 +621,7 @@ void snapshot_on_done(void *userdata, uint64_t index)
         struct replica *r = userdata;
 
         if (index != r->snap.pending.index)
-                return; /* one of ours that an install overtook */
+                return; /* a snapshot of ours that an install overtook */
         r->snap.disk_index = r->snap.pending.index;
         if (r->snap.installing)
                 install_done(r, index);
@@ -634,7 +635,7 @@ void snapshot_on_failed(void *userdata, uint64_t index, int e)
         struct replica *r = userdata;
 
         if (index != r->snap.pending.index || r->snap.installing)
-                return; /* one of ours that an install overtook */
+                return; /* a snapshot of ours that an install overtook */
         r->snap.writing = false;
         raft_configuration_close(&r->snap.pending.configuration);
         r->snap.again_at = boot_add(r->now, AGAIN);

@@ -2,7 +2,7 @@
 #include "consensus/internal.h"
 
 #define INFLIGHT_MAX 128
-/* How often our session retries: an outage is excused with one such. */
+/* How often a client's session retries: an outage is excused together with one retry. */
 #define CLIENT_RETRY (50 * NSEC_PER_MSEC)
 
 static int encode_peers(const struct replica_config *cfg, struct raft_buffer *ret)
@@ -91,7 +91,7 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
         if (k < 0)
                 return k;
         e.data = (struct view){b.base, b.len};
-        /* Whatever it lacks, it is asked to go on without. */
+        /* Whatever the log lacks, the operator has asked to go on without it. */
         k = rec->lacks > 0 ? store_condemn(s, 0) : 0;
         store_recovered_free(s);
         if (k == 0)
