@@ -1,8 +1,8 @@
-/* The callbacks of the replica: an entry is applied, in slices; the state is saved; another
- * state is loaded beside ours, and takes its place; the old one is freed, in slices. */
+/* The replica's callbacks: apply an entry, in slices; save the state; load another state beside
+ * ours, which then replaces ours; free the old one, in slices. */
 #include "core/internal.h"
 
-/* Returns false when *@left did not last. */
+/* Returns false if *@left ran out. */
 bool core_free_gone(struct core *c, size_t *left)
 {
         struct aside *a;
@@ -25,7 +25,7 @@ void core_drop_loaded(struct core *c)
         c->loaded = NULL;
 }
 
-/* Who asked may have given up since the last slice. Returns 1 when there is more to do. */
+/* The requester may have given up since the last slice. Returns 1 if there is more to do. */
 static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
 {
         struct core_write *w = NULL;
@@ -132,7 +132,7 @@ static int on_load(void *u, struct view snapshot)
         return 0;
 }
 
-/* What is gone goes first: there are not three of them. */
+/* Frees an old state first, so that there are never three. */
 static int on_load_more(void *u, size_t *left)
 {
         struct core *c = u;
@@ -174,7 +174,7 @@ static void on_changed(void *u)
                 c->owner->changed(c->owner_data);
 }
 
-/* Entries were skipped by a snapshot, ours perhaps. */
+/* A snapshot skipped entries, perhaps some of our own. */
 static void on_skipped(void *u)
 {
         struct core *c = u;

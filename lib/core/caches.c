@@ -1,15 +1,18 @@
-/* Writes that wait for the end of caches' terms (state/cached.h), and terms of our own. */
+/* Writes that wait for the terms of cache leases to end (state/cached.h), and cache leases that
+ * we give. */
 #include "core/internal.h"
 
 #define AGAIN (5 * NSEC_PER_MSEC)
 
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait)
 {
-        /* The entry may be old here. By guess: too early, and it is refused once more. */
+        /* An estimate, since the entry may be old: if it is too early, the write is refused
+         * once more. */
         struct lease_time now = lease_time_max(c->state.time, core_lease_time(c));
         nsec_t left = max_of(lease_time_diff(wait->until, now), AGAIN);
 
-        /* It was not applied, and never will be: the next time it is another command. */
+        /* This command was not applied and never will be: the next attempt is another
+         * command. */
         w->term = 0;
         w->waits_for = wait->serial;
         w->again_at = boot_add(c->now, left);

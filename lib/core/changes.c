@@ -45,7 +45,7 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
                 if (ch->request != request)
                         continue;
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
-                        return; /* asked for again in a while */
+                        return; /* retried after a while */
                 return end(ch, done_already(ch, outcome) ? 0 : outcome);
         }
 }
@@ -56,7 +56,7 @@ void changes_removed(struct changes *c, uint64_t id)
 
         LIST_FOREACH_SAFE (ch, &c->list, next, next)
                 if (ch->what == REPLICA_REMOVE && ch->id == id)
-                        return end(ch, 0); /* the list may be another one */
+                        return end(ch, 0); /* the callback may have changed the list */
 }
 
 void changes_run(struct changes *c, struct boot_time now)
@@ -71,7 +71,7 @@ void changes_run(struct changes *c, struct boot_time now)
                         ch->again = true;
                         replica_change_members(c->replica, ch->request, ch->what, ch->id,
                                                ch->address);
-                        return; /* it may have answered, and the list be another one */
+                        return; /* it may have answered, and so changed the list */
                 }
         }
 }

@@ -5,8 +5,8 @@
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
 #define READS_AT_ONCE 1500 /* answered in one turn; costly answers take turns of their own */
 #define TIMED_OUT_MAX 1000 /* in one turn */
-#define GONE_STEPS 8192    /* of what is freed, in one turn: some 2 ms... */
-#define GONE_PAUSE NSEC_PER_MSEC /* ...and again after that */
+#define GONE_STEPS 8192    /* of what is freed, in one turn: about 2 ms */
+#define GONE_PAUSE NSEC_PER_MSEC /* between such turns */
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
 {
@@ -27,8 +27,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
-        /* Another life of this replica may have commands in the log still, and questions with
-         * a leader that slept: numbers do not repeat. */
+        /* An earlier life of this replica may still have commands in the log, and reads at a
+         * leader that was stalled, so numbers must not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
         c->next_read = rnd_u64(&c->rnd) >> 1;
         c->issuer = rnd_u64(&c->rnd);
@@ -45,8 +45,8 @@ struct core *core_free(struct core *c)
         if (!c)
                 return NULL;
         changes_end(&c->changes);
-        /* Who waited in vain for the one may want the other: a lock that is given up deletes
-         * its key. */
+        /* A caller whose write failed may start a read, and the other way round: giving up a
+         * lock deletes its key. */
         while (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads)) {
                 core_write_stop_first(c);
                 core_read_stop_first(c);
@@ -206,7 +206,7 @@ static void member_done(struct core_write *w, struct status st, struct view repl
         c->member_out = false;
 }
 
-/* Says who we are, unless the log has it already. */
+/* Writes who we are into the log, unless it is there already. */
 static void introduce(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
@@ -223,7 +223,7 @@ static void introduce(struct core *c)
         m.id = c->cfg.member_id;
         m.name = c->member_name;
         if (list_split(c->member_urls, &a, &m.clienturls, &m.n_clienturls) < 0)
-                return; /* no memory: it is tried again */
+                return; /* out of memory: retried later */
         pb_append(&body, &m.base);
         c->member.done = member_done;
         c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER, NULL,
@@ -332,7 +332,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->now);
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);
-        if (!c->part.on) /* else the batch waits for the rest of an entry */
+        if (!c->part.on) /* otherwise the batch waits for the rest of an entry */
                 next = boot_min(next, c->renew_at);
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
@@ -370,11 +370,11 @@ void core_flush(struct core *c, struct boot_time now)
 
         core_pass_time(c, now);
         c->reads_left = READS_AT_ONCE;
-        /* Not every entry is one of commands. */
+        /* Not every entry holds commands. */
         if (!c->part.on)
                 core_reads_serve(c, max_of(applied, c->served));
-        /* What is known of slots must be that of whole entries: one that is free in half an
-         * entry may be another's when it is done. */
+        /* Slots are looked at only between entries: one that is free half-way through an entry
+         * may belong to another lease at its end. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
                 core_renewals_send(c);
         if (c->skipped.on)

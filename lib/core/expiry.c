@@ -21,8 +21,8 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
 }
 
-/* While an entry is half applied nobody can renew, and those who had to wait for that have a
- * while to be heard. */
+/* While an entry is half applied nobody can renew; those who had to wait for it get a while to
+ * be heard. */
 static bool was_busy(struct core *c)
 {
         if (c->part.on) {
@@ -46,7 +46,7 @@ void core_expire(struct core *c)
         if (was_busy(c) || boot_before(c->now, c->expire_not_before) ||
             boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
-        /* While the commit path is not well, lease time stands still, and nothing is due. */
+        /* While the commit path is unhealthy, lease time stands still and nothing is due. */
         if (!replica_healthy(c->replica, c->now) || lease_time_before(now, due)) {
                 c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
                 return;
@@ -56,13 +56,14 @@ void core_expire(struct core *c)
                         c); /* what has reached us counts: it goes before, and wins at apply */
         if (state_expire(&c->state, now, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) >
             0)
-                /* Not waited for: what does not come through is due again. */
+                /* Nobody waits for it: if it does not get through, the leases become due
+                 * again. */
                 (void) !core_propose_own(c, CMD_EXPIRE, &body);
 }
 
-/* All replicas may die at once: what the log says of lease time is what is left then. Where
- * nothing else is written, it is logged all the same. And every term opens with an entry, so
- * that what the last one left undone is known to be (core_writes_term()). */
+/* If all replicas crash at once, only the log knows the lease time; so it is logged even if
+ * nothing else is written. And each term opens with an entry, so that the fate of the last
+ * term's commands is known (core_writes_term()). */
 void core_tell_time(struct core *c)
 {
         const struct buf nothing = {0};
@@ -77,8 +78,8 @@ void core_tell_time(struct core *c)
                 (void) !core_propose_own(c, CMD_TICK, &nothing);
 }
 
-/* A line in the log costs more than the end of a lease: so some at a time, while nothing of the
- * command is done yet. Returns false when there are more. */
+/* Logging a line costs more than ending a lease, so the lines are written a few at a time,
+ * before any of the command is applied. Returns false if there are more. */
 bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
 {
         struct view body = cmd->body;

@@ -58,7 +58,7 @@ static bool is_wanted(uint64_t id, void *arg)
         return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
 }
 
-/* As many as a turn allows: one round may confirm 100,000. */
+/* Serves as many as a turn allows: one round may confirm 100,000. */
 static void serve_some(struct core *c)
 {
         struct core_read *rd;
@@ -101,9 +101,9 @@ static void on_first(struct core_read *rd, struct status st)
         rd->done = NULL;
 }
 
-/* Whoever reads first brings us as far as the others were at our start. Where nobody does, we
- * would say nothing of our own when the others are lost, however long we had run beside them.
- */
+/* The first read brings us up to where the others were when we started. If nobody reads, we do
+ * that ourselves: otherwise, when the others are lost, we could vouch for nothing, however long
+ * we had run beside them. */
 void core_reads_catch_up(struct core *c)
 {
         if (c->caught_up || c->first.done || core_status(c).leader_id == 0)
@@ -132,7 +132,7 @@ void core_reads_time_out(struct core *c, size_t *left)
                 core_read_finish(c, rd,
                                  core_status(c).leader_id ? status_timeout : status_no_leader);
         }
-        /* While there is no leader nobody answers, and clients ask again. */
+        /* While there is no leader nobody answers, and clients retry. */
         if (c->reads_dropped && c->replica)
                 replica_drop_reads(c->replica, is_wanted, c);
         c->reads_dropped = false;

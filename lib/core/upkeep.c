@@ -83,7 +83,7 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
         for (size_t i = 0; i < s->n_alarms; i++) {
                 const struct alarm *a = &s->alarms[i];
 
-                /* 0 is nobody's, and would name all. */
+                /* Member 0 does not exist, and would mean all members. */
                 if (a->type != PB__ALARM_TYPE__NOSPACE || a->member == 0 ||
                     !gone(a->member, arg))
                         continue;

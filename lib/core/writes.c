@@ -41,7 +41,7 @@ static enum replica_priority priority_of(enum cmd_type type)
         }
 }
 
-/* Returns 0, also when there is no leader: it waits for one then. */
+/* Returns 0 even if there is no leader: then the command waits for one. */
 static int propose(struct core *c, struct core_write *w)
 {
         struct buf *b = &c->command;
@@ -63,9 +63,10 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
-/* Would this be refused when it is applied, because a disk is full? Until then it would take
- * room in the log, of which there may be no more than renewals and expiry need. Where it is the
- * quota that was exceeded, the log decides: it knows of an alarm that was disarmed just now. */
+/* Whether the command would be refused when applied, because a disk is full: until then it
+ * would take space in the log, which may have no more than renewals and expiry need. If the
+ * quota was exceeded, the log decides instead: it knows whether the alarm was disarmed just
+ * now. */
 static bool is_refused(struct core *c, enum cmd_type type, struct view body)
 {
         cleanup_(arena_fini) struct arena a = {0};
@@ -139,8 +140,8 @@ void core_writes_repropose_all(struct core *c)
         c->repropose_from = 0;
 }
 
-/* What was proposed in a term that is over and did not come by, or never was proposed, goes to
- * the leader of today; there may be 100,000, so some in each turn. */
+/* Sends commands to the present leader that were never proposed, or were proposed in a term
+ * that is over and did not get through. There may be 100,000, so each turn sends some. */
 void core_writes_repropose(struct core *c)
 {
         size_t left = PROPOSED_AT_ONCE;
@@ -165,8 +166,9 @@ void core_writes_repropose(struct core *c)
         c->repropose_from = w ? w->seq : 0;
 }
 
-/* Of what we had proposed we know nothing. Renewals may be repeated, others may not. Until all
- * are looked at none is proposed again: it would be one that nobody knows of. */
+/* We cannot know what became of our commands. Renewals may be repeated, others may not. Until
+ * all have been dealt with none is proposed again, since that one's fate would be unknown,
+ * too. */
 void core_writes_tell_lost(struct core *c)
 {
         size_t left = LOST_AT_ONCE;
@@ -194,7 +196,7 @@ void core_writes_term(struct core *c, uint64_t term)
 {
         if (term <= c->term_seen)
                 return;
-        /* An entry of this term is applied: nothing of an older one can come any more. */
+        /* An entry of this term has been applied, so none of an older term can follow. */
         c->term_seen = term;
         core_writes_repropose_all(c);
 }
