@@ -3,9 +3,9 @@
 static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-#define BAD 0x80 /* none of the six bits */
+#define BAD 0x80 /* not a value of six bits */
 
-/* What each character stands for, in either alphabet. */
+/* The value of each character, in either alphabet. */
 static const uint8_t values[256] = {
         BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD,
         BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD,
@@ -50,7 +50,8 @@ static size_t past_breaks(struct view text, size_t i)
         return i;
 }
 
-/* What comes after @n characters of four, where the padding begins: the end, or what is bad. */
+/* Checks what follows @n characters of a group of four, where the padding begins. *@ret_bad is
+ * where it stops being valid. */
 static int padding(struct view text, size_t i, unsigned n, size_t *ret_bad)
 {
         *ret_bad = i;
@@ -71,7 +72,7 @@ int base64_read(struct view text, uint8_t *to, size_t *ret_len, size_t *ret_bad)
 {
         uint8_t *begin = to;
         uint32_t v = 0;
-        unsigned n = 0; /* characters of four */
+        unsigned n = 0; /* characters of the current group of four */
         size_t i = 0, first = 0;
 
         for (;;) {
@@ -117,7 +118,7 @@ int base64_read(struct view text, uint8_t *to, size_t *ret_len, size_t *ret_bad)
         }
         *ret_bad = first;
         if (n == 1)
-                return -EBADMSG; /* six bits make no byte */
+                return -EBADMSG; /* six bits are no whole byte */
         if (n >= 2)
                 *to++ = (uint8_t) (n == 2 ? v >> 4 : v >> 10);
         if (n == 3)

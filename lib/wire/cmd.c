@@ -53,7 +53,7 @@ int cmd_next(struct view *entry, struct cmd *ret)
         return 0;
 }
 
-/* A slot as its distance from the one before, with a value below @base beside it. */
+/* Encodes a slot as its distance from the previous one, combined with a value below @base. */
 static void slot_add(struct buf *b, struct cmd_slots *s, uint32_t slot, unsigned base,
                      unsigned beside)
 {

@@ -13,43 +13,45 @@ enum wire_type {
 };
 
 /*
- * A length that is known only when what it counts has ended has room for LENGTH bytes. Where
- * one is enough, as for most, what is counted moves down; else the number is written with
- * leading zeroes, which protobuf allows. So nothing moves more than a few times, however deep
- * it is.
+ * A length is known only when the data that it counts has ended, so LENGTH bytes are reserved
+ * for it. If one byte is enough, as for most, the data moves down; otherwise the number is
+ * written with leading zeroes, which protobuf allows. So nothing is moved more than a few
+ * times, however deeply it is nested.
  */
 #define LENGTH 4
 #define LENGTH_MAX ((size_t) 1 << 7 * LENGTH)
-#define TOKEN_SHOWN 64 /* of what does not fit */
+#define TOKEN_SHOWN 64 /* of a token that an error message quotes */
 
-/* How much text a message of some bytes may have: base64 takes 4/3 of them, an operation of ten
- * bytes is fifty characters; and of one string, which may have to be kept until it ends. */
+/* How much text a message of a given size may have: base64 takes 4/3 of the bytes, and an
+ * operation of ten bytes is fifty characters. Also bounds a single string, which may have to be
+ * kept until it ends. */
 #define TEXT_RATIO 8
 #define STRING_RATIO 2
 
-#define KEEP ((size_t) 4096) /* what one message leaves for the next */
-#define REST ((size_t) 512)  /* and one text for the next, which may be long in coming */
+#define KEEP ((size_t) 4096) /* the buffer that is kept from one message to the next */
+#define REST ((size_t) 512)  /* the same from one text to the next, a long wait */
 
-/* A message that is read. */
+/* A message that is being read. */
 struct frame {
         const ProtobufCMessageDescriptor *type;
-        const ProtobufCFieldDescriptor *field; /* whose key came last */
+        const ProtobufCFieldDescriptor *field; /* the field whose key came last */
         uint64_t seen;                         /* fields, by their number in `type` */
         size_t depth;                          /* of its members */
-        size_t length;        /* where that is in `message`; not of the first */
+        size_t length;        /* where its length is in `message`; unused for the outermost */
         size_t array, packed; /* of an array of numbers: where it begins, and its length */
         bool in_array;
 };
 
 struct json_reader {
         const ProtobufCMessageDescriptor *type;
-        size_t max;   /* bytes of a message */
-        size_t taken; /* bytes of its text */
+        size_t max;   /* bytes of a message, at most */
+        size_t taken; /* bytes of its text so far */
         struct json_scan scan;
         struct frame *frames; /* owned */
         size_t n_frames, cap_frames;
-        bool skipping; /* a value that nobody knows */
-        bool bad;      /* the message is none, as `scan.why` says; is it JSON, though? */
+        bool skipping; /* skipping the value of an unknown field */
+        bool bad;      /* the message is invalid, for the reason in `scan.why`; the rest is only
+                          checked to be JSON */
         bool given;    /* `message` has been handed out */
         int error;
         struct buf message;
@@ -103,10 +105,10 @@ const char *json_reader_why(const struct json_reader *r)
         return r->scan.why;
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
-/* The text is read to its end all the same: if that is no JSON, it is what is told, as Go does,
- * which looks for that first. */
+/* The text is still read to its end: if it is no JSON, that is reported instead, as in Go,
+ * which checks that first. */
 static void printf_(2, 3) bad(struct json_reader *r, const char *fmt, ...)
 {
         va_list ap;
@@ -117,7 +119,7 @@ static void printf_(2, 3) bad(struct json_reader *r, const char *fmt, ...)
         r->bad = true;
 }
 
-/* What Go has such a field in. */
+/* The Go type of the field. */
 static const char *type_name(const ProtobufCFieldDescriptor *f, char out[static TOKEN_SHOWN])
 {
         const ProtobufCEnumDescriptor *e = f->descriptor;
@@ -144,7 +146,7 @@ static const char *type_name(const ProtobufCFieldDescriptor *f, char out[static 
         case PROTOBUF_C_TYPE_BYTES:
                 return "[]uint8";
         case PROTOBUF_C_TYPE_ENUM:
-                /* without the package: etcd's is another */
+                /* without the package, since etcd's has another name */
                 snprintf(out, TOKEN_SHOWN, "%s", e->name + strlen(e->package_name) + 1);
                 return out;
         default:
@@ -191,7 +193,7 @@ static bool is_packed(const ProtobufCFieldDescriptor *f)
                f->type != PROTOBUF_C_TYPE_BYTES && f->type != PROTOBUF_C_TYPE_MESSAGE;
 }
 
-/* Proto3 leaves out what has its default, where that says nothing. */
+/* Proto3 omits a field that has its default value, if that carries no information. */
 static bool is_left_out(const ProtobufCFieldDescriptor *f)
 {
         return f->label != PROTOBUF_C_LABEL_REPEATED &&
@@ -265,7 +267,7 @@ static void add_number(struct json_reader *r, const ProtobufCFieldDescriptor *f,
 
 /* ---- values ---- */
 
-/* What an integer's type can have; `below` is how far it goes below zero. */
+/* The range of an integer's type; `below` is how far it extends below zero. */
 static void range(const ProtobufCFieldDescriptor *f, uint64_t *ret_max, uint64_t *ret_below)
 {
         *ret_below = 0;
@@ -290,7 +292,7 @@ static void range(const ProtobufCFieldDescriptor *f, uint64_t *ret_max, uint64_t
         }
 }
 
-/* An integer of the type of @f, in two's complement. */
+/* Parses an integer of the type of @f, in two's complement. */
 static bool read_integer(const ProtobufCFieldDescriptor *f, struct view t, uint64_t *ret)
 {
         bool negative = t.len > 0 && t.p[0] == '-';
@@ -313,7 +315,7 @@ static bool read_integer(const ProtobufCFieldDescriptor *f, struct view t, uint6
         return true;
 }
 
-/* Reads all of @text, which is one value, and gives its first event. */
+/* Scans @text, which must be a single value, and returns its first event. */
 static int read_whole(struct json_scan *s, struct view text, struct json_event *ret)
 {
         struct json_event more;
@@ -326,7 +328,8 @@ static int read_whole(struct json_scan *s, struct view text, struct json_event *
         return n < 0 ? n : json_scan_end(s, any ? &more : ret);
 }
 
-/* An integer in quotes, which Go reads as if the quotes were not there: an escape is none. */
+/* Parses an integer in quotes. Go reads it as if the quotes were absent, so escapes are not
+ * allowed. */
 static void take_quoted(struct json_reader *r, const ProtobufCFieldDescriptor *f, struct view t)
 {
         struct json_event e = {0};
@@ -388,7 +391,7 @@ static void take_enum(struct json_reader *r, const ProtobufCFieldDescriptor *f,
         bad(r, "unknown value \"%s\" for enum %s", name, type_name(f, (char[TOKEN_SHOWN]){0}));
 }
 
-/* A string as protobuf wants it: what is no UTF-8 is replaced, as Go does. */
+/* Stores a string as protobuf requires it: invalid UTF-8 is replaced, as in Go. */
 static void take_string(struct json_reader *r, const ProtobufCFieldDescriptor *f, struct view t)
 {
         size_t n = 0, run = 0, i;
@@ -428,7 +431,7 @@ static void take_bytes(struct json_reader *r, const ProtobufCFieldDescriptor *f,
                 bad(r, "illegal base64 data at input byte %zu", where);
                 return;
         }
-        if (n == 0 && is_left_out(f)) { /* but for line breaks */
+        if (n == 0 && is_left_out(f)) { /* nothing but line breaks */
                 r->message.end -= buf_len(&r->message) - at;
                 return;
         }
@@ -458,7 +461,7 @@ static void enter(struct json_reader *r, const ProtobufCFieldDescriptor *f,
         r->frames[r->n_frames++] = frame;
 }
 
-/* A value that is no array, or one in an array. */
+/* Stores a value that is no array, or an element of one. */
 static void take_one(struct json_reader *r, const ProtobufCFieldDescriptor *f,
                      const struct json_event *e)
 {
@@ -513,7 +516,7 @@ static void take_one(struct json_reader *r, const ProtobufCFieldDescriptor *f,
 
 /* ---- members ---- */
 
-/* Whether @name is @json, as it is or in lowerCamelCase, of @n characters. */
+/* Whether @name, of @n characters, is the name @json or its lowerCamelCase form. */
 static bool is_name(const char *name, const uint8_t *json, size_t n)
 {
         const char *at = name;
@@ -554,7 +557,7 @@ static void take_key(struct json_reader *r, struct frame *m, struct view key)
 
 static void take_end(struct json_reader *r, struct frame *m)
 {
-        if (r->scan.depth < m->depth) { /* of the message */
+        if (r->scan.depth < m->depth) { /* the end of the message */
                 if (r->n_frames > 1)
                         end_length(r, m->length);
                 r->n_frames--;
@@ -562,7 +565,7 @@ static void take_end(struct json_reader *r, struct frame *m)
         }
         m->in_array = false;
         if (is_packed(m->field)) {
-                if (buf_len(&r->message) == m->packed + LENGTH) /* nothing is in it */
+                if (buf_len(&r->message) == m->packed + LENGTH) /* the array is empty */
                         r->message.end = r->message.off + m->array;
                 else
                         end_length(r, m->packed);
@@ -600,7 +603,7 @@ static void take(struct json_reader *r, const struct json_event *e)
                 return;
         if (r->skipping) {
                 if (e->type != JSON_KEY && r->scan.depth == m->depth)
-                        r->skipping = false; /* that was all of it */
+                        r->skipping = false; /* the skipped value has ended */
         } else if (!m) {
                 if (e->type == JSON_OBJECT)
                         enter(r, NULL, r->type);
@@ -628,7 +631,7 @@ static int too_large(struct json_reader *r)
         return fail(r, -E2BIG);
 }
 
-/* The next message begins. */
+/* Begins the next message. */
 static void forget(struct json_reader *r)
 {
         buf_reuse(&r->message, KEEP);
@@ -690,10 +693,10 @@ int json_reader_end(struct json_reader *r)
                 return r->error;
         n = json_scan_end(&r->scan, &e);
         if (n == JSON_SCAN_EVENT) {
-                take(r, &e); /* a number alone is no message */
+                take(r, &e); /* a bare number is no message */
                 n = -EBADMSG;
         } else if (n == -EBADMSG) {
-                bad(r, "unexpected EOF"); /* whatever the end was in the way of */
+                bad(r, "unexpected EOF"); /* whatever the end of the text interrupted */
         }
         return n < 0 ? fail(r, n) : 0;
 }

@@ -3,13 +3,13 @@
 #include <stdio.h>
 
 enum state {
-        VALUE,        /* one begins; at depth 0 or after a comma */
+        VALUE,        /* a value begins; at depth 0 or after a comma */
         VALUE_OR_END, /* after '[' */
         KEY_OR_END,   /* after '{' */
         KEY,          /* after a comma */
         COLON,
-        AFTER, /* a value, inside of something */
-        OVER,  /* the only value */
+        AFTER, /* after a value inside an array or object */
+        OVER,  /* after the only value */
         IN_STRING,
         ESCAPE,
         DIGITS, /* of \u */
@@ -24,7 +24,7 @@ enum state {
         LITERAL,
 };
 
-#define TOKEN_KEEP 4096 /* what a token may keep for the next one */
+#define TOKEN_KEEP 4096 /* the most memory that is kept from one token to the next */
 
 void json_scan_init(struct json_scan *s)
 {
@@ -36,7 +36,7 @@ void json_scan_again(struct json_scan *s)
 {
         struct buf token = s->token;
 
-        /* A level's bit is written when that begins. */
+        /* A level's bit is written when the level begins. */
         memset(s, 0, offsetof(struct json_scan, objects));
         s->state = VALUE;
         s->keep = true;
@@ -49,9 +49,9 @@ void json_scan_fini(struct json_scan *s)
         buf_fini(&s->token);
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
-/* @c as Go quotes a byte: as the character of that number. */
+/* Quotes @c as Go quotes a byte: as the character with that number. */
 static void quote(uint8_t c, char out[static 16])
 {
         static const char shorts[] = "abtnvfr"; /* from 7 on */
@@ -64,7 +64,7 @@ static void quote(uint8_t c, char out[static 16])
                 snprintf(out, 16, "'\\x%02x'", c);
         else if (c < 0x7f)
                 snprintf(out, 16, "'%c'", c);
-        else if (c <= 0xa0 || c == 0xad) /* nothing to see */
+        else if (c <= 0xa0 || c == 0xad) /* not visible */
                 snprintf(out, 16, "'\\u%04x'", c);
         else
                 snprintf(out, 16, "'%c%c'", 0xc0 | c >> 6, 0x80 | (c & 0x3f));
@@ -119,7 +119,7 @@ static void keep_char(struct json_scan *s, uint32_t c)
 
 #define REPLACEMENT 0xfffd
 
-/* The first half of a pair came, and the second did not. */
+/* The first half of a surrogate pair came without the second. */
 static void high_alone(struct json_scan *s)
 {
         if (s->high)
@@ -127,7 +127,7 @@ static void high_alone(struct json_scan *s)
         s->high = 0;
 }
 
-/* What comes when a value has ended. */
+/* The state after a value has ended. */
 static enum state after(const struct json_scan *s)
 {
         return s->depth > 0 ? AFTER : s->single ? OVER : VALUE;
@@ -140,7 +140,7 @@ static void token_begin(struct json_scan *s, enum state state)
         s->state = state;
 }
 
-/* An event with the token, or with @text, where the token would be the same. */
+/* Returns an event with the token, or with @text if the token would be the same. */
 static int token_end(struct json_scan *s, enum json_event_type type, const struct view *text,
                      struct json_event *ret)
 {
@@ -154,7 +154,7 @@ static int token_end(struct json_scan *s, enum json_event_type type, const struc
 
 /* ---- strings ---- */
 
-/* What does not stand for itself in a string. */
+/* Handles the bytes in a string that do not stand for themselves. */
 static inline bool is_special(uint8_t c)
 {
         return c < 0x20 || c == '"' || c == '\\';
@@ -177,7 +177,7 @@ static int in_string(struct json_scan *s, struct view *text, struct json_event *
                 skip(text, 1);
                 high_alone(s);
                 if (!s->keep || (buf_len(&s->token) == 0 && !s->token.failed))
-                        return token_end(s, type, &run, ret); /* all of it is there: no copy */
+                        return token_end(s, type, &run, ret); /* it is complete: no copy */
                 keep(s, run.p, run.len);
                 return token_end(s, type, NULL, ret);
         }
@@ -273,7 +273,7 @@ static int number(struct json_scan *s, struct view *text, struct json_event *ret
                         return bad(s, c, "in exponent of numeric literal");
                 next = EXPONENT_DIGITS;
                 break;
-        default: /* it may end here */
+        default: /* the number may end here */
                 if (is_digit(c) && s->state != ZERO)
                         next = (enum state) s->state;
                 else if (c == '.' && (s->state == ZERO || s->state == INTEGER))

@@ -12,22 +12,22 @@ enum wire_type {
         WIRE_32 = 5,
 };
 
-/* What comes next. */
+/* What the next bytes are. */
 enum state {
         TAG,
         VARINT,
         FIXED_64,
         FIXED_32,
         LENGTH,
-        TEXT, /* of a string or bytes */
+        TEXT, /* the contents of a string or of bytes */
         SKIP,
 };
 
 struct json_frame {
         const ProtobufCMessageDescriptor *type;
-        uint64_t left;                         /* bytes of it that are still to come */
+        uint64_t left;                         /* bytes of the message that are still to come */
         uint64_t seen;                         /* fields, by their number in `type` */
-        const ProtobufCFieldDescriptor *array; /* whose array is open */
+        const ProtobufCFieldDescriptor *array; /* the field whose array is open */
 };
 
 void json_writer_begin(struct json_writer *w, const ProtobufCMessageDescriptor *type)
@@ -44,7 +44,7 @@ void json_writer_fini(struct json_writer *w)
 
 /* ---- text ---- */
 
-/* The characters that have names of their own in a string, as Go writes them. */
+/* The characters that have escapes of their own in a string, as Go writes them. */
 static void escape_one(struct buf *out, uint8_t c)
 {
         static const char digits[] = "0123456789abcdef";
@@ -58,14 +58,14 @@ static void escape_one(struct buf *out, uint8_t c)
                 buf_add(out, hex, sizeof(hex));
 }
 
-/* What stands for itself: HTML's characters do not, in Go. */
+/* Whether a character stands for itself: in Go, HTML's special characters do not. */
 static bool is_plain(uint8_t c)
 {
         return c >= ' ' && c < 0x80 && c != '"' && c != '\\' && c != '<' && c != '>' &&
                c != '&';
 }
 
-/* The first bytes of a character of which the others may still come. */
+/* Whether these are the first bytes of a character whose other bytes may still come. */
 static bool is_cut(const uint8_t *p, size_t n)
 {
         size_t len = p[0] < 0xc2 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 1;
@@ -78,7 +78,7 @@ static bool is_cut(const uint8_t *p, size_t n)
         return true;
 }
 
-/* Returns how many bytes it took: not a character that is cut, unless this is @all. */
+/* Returns how many bytes it took. Leaves an incomplete character, unless this is @all. */
 static size_t escape(struct buf *out, const uint8_t *p, size_t n, bool all)
 {
         size_t i = 0, run = 0, len;
@@ -97,7 +97,7 @@ static size_t escape(struct buf *out, const uint8_t *p, size_t n, bool all)
                 buf_add(out, p + run, i - run);
                 if (len == 1)
                         escape_one(out, p[i]);
-                else if (len == 3) /* line and paragraph ends, which JavaScript minds */
+                else if (len == 3) /* line and paragraph separators, which break JavaScript */
                         buf_add(out, p[i + 2] == 0xa8 ? "\\u2028" : "\\u2029", 6);
                 else if (!all && is_cut(p + i, n - i))
                         return i;
@@ -131,7 +131,7 @@ static void end_array(struct json_frame *m, struct buf *out)
         m->array = NULL;
 }
 
-/* What stands before a value of w->field. */
+/* Writes what precedes a value of w->field. */
 static int name(struct json_writer *w, struct buf *out)
 {
         const ProtobufCFieldDescriptor *f = w->field;
@@ -172,7 +172,7 @@ static bool is_left_out(const ProtobufCFieldDescriptor *f)
                !(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF);
 }
 
-/* @v in decimal, behind a sign if @negative. */
+/* Writes @v in decimal, after a minus sign if @negative. */
 static void add_decimal(struct buf *out, uint64_t v, bool negative, bool quoted)
 {
         char text[DIGITS_OF_U64 + sizeof("\"-\"")], *at = text + sizeof(text);
@@ -219,7 +219,7 @@ static int number(struct json_writer *w, uint64_t v, struct buf *out)
         if (!f)
                 return 0;
         if (has_32_bits(f))
-                v = (uint32_t) v; /* protobuf drops what is more */
+                v = (uint32_t) v; /* protobuf drops the upper bits */
         if (v == 0 && is_left_out(f))
                 return 0;
         r = name(w, out);
@@ -260,7 +260,7 @@ static int number(struct json_writer *w, uint64_t v, struct buf *out)
         return 0;
 }
 
-/* How a field's value comes, where it is not packed; WIRE_BYTES for all that has a length. */
+/* The wire type of a field that is not packed; WIRE_BYTES for everything that has a length. */
 static enum wire_type wire_of(const ProtobufCFieldDescriptor *f)
 {
         switch (f->type) {
@@ -318,7 +318,7 @@ static int take_tag(struct json_writer *w, uint64_t tag)
         if (wire != WIRE_VARINT && wire != WIRE_64 && wire != WIRE_32 && wire != WIRE_BYTES)
                 return -EBADMSG;
         w->field = protobuf_c_message_descriptor_get_field(top(w)->type, (unsigned) (tag >> 3));
-        /* protobuf skips what has another type, as if the field were unknown */
+        /* as in protobuf, a field of another wire type counts as unknown */
         if (w->field && wire != wire_of(w->field) &&
             !(wire == WIRE_BYTES && w->field->label == PROTOBUF_C_LABEL_REPEATED))
                 w->field = NULL;
@@ -371,7 +371,7 @@ static void take_bytes(struct json_writer *w, struct view *wire, size_t n)
                 w->left -= n;
 }
 
-/* How many of the bytes that are there may belong to a number. */
+/* How many of the bytes at hand may belong to a number. */
 static size_t at_hand(struct json_writer *w, struct view wire)
 {
         uint64_t most = w->packed ? min_of(w->left, top(w)->left) : top(w)->left;
@@ -379,7 +379,7 @@ static size_t at_hand(struct json_writer *w, struct view wire)
         return (size_t) min_of((uint64_t) wire.len, most);
 }
 
-/* A number has come, or one of a packed field. */
+/* Handles a number, or an element of a packed field. */
 static int number_came(struct json_writer *w, struct buf *out)
 {
         uint64_t v = w->number;
@@ -408,7 +408,7 @@ static int varint(struct json_writer *w, struct view *wire, struct buf *out)
         uint8_t c = 0x80;
 
         if (n == 0)
-                return -EBADMSG; /* its message is over before it */
+                return -EBADMSG; /* the message ended before the number */
         for (; i < n && c >= 0x80; i++, k++) {
                 c = p[i];
                 if (k == VARINT_MAX - 1 && c > 1)
@@ -436,7 +436,7 @@ static void add_base64(struct json_writer *w, struct view t, struct buf *out)
         size_t n, len;
         uint8_t *to;
 
-        /* three at a time: first those that waited for others */
+        /* three bytes at a time: first those left over from before */
         while (w->n_carry > 0 && w->n_carry < 3 && t.len > 0) {
                 w->carry[w->n_carry++] = *t.p++;
                 t.len--;
@@ -462,7 +462,7 @@ static void add_string(struct json_writer *w, struct view t, struct buf *out)
         bool last = w->left == 0;
         size_t n;
 
-        while (w->n_carry > 0 && t.len > 0) { /* until it is a character, or none */
+        while (w->n_carry > 0 && t.len > 0) { /* until a character, or none */
                 w->carry[w->n_carry++] = *t.p++;
                 t.len--;
                 n = escape(out, w->carry, w->n_carry, last && t.len == 0);

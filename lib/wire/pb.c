@@ -1,13 +1,15 @@
 #include "wire/pb.h"
 
-/* What a message may take in memory: so much, and so many times its bytes. The densest that a
- * client means - thousands of operations on keys of four bytes - takes 25 times. */
+/* The memory that a message may take: a base, plus a multiple of its size. The densest messages
+ * that clients send on purpose (thousands of operations on keys of four bytes) take 25 times
+ * their size. */
 #define COST_BASE ((size_t) 64 << 10)
 #define COST_RATIO 32
-#define UNKNOWN_MAX 256 /* fields of one message that are none of ours */
-/* Bytes, of which each two are an unknown field at most, or each one a number of eight. */
+#define UNKNOWN_MAX 256 /* unknown fields in one message */
+/* A message of this many bytes has at most one unknown field for every two bytes, or a number
+ * of eight bytes for every one. */
 #define SMALL (2 * UNKNOWN_MAX)
-#define BLOCK 32 /* what a block of memory costs beside its bytes */
+#define BLOCK 32 /* malloc's overhead for each block */
 
 enum wire_type {
         WIRE_VARINT = 0,
@@ -19,7 +21,7 @@ enum wire_type {
 struct level {
         const ProtobufCMessageDescriptor *type;
         struct view rest;
-        uint64_t seen; /* messages that may come once, by their number in `type` */
+        uint64_t seen; /* non-repeated message fields, by their number in `type` */
         size_t n_unknown;
 };
 
@@ -40,7 +42,7 @@ static int enter(struct walk *w, const ProtobufCMessageDescriptor *type, struct 
         return 0;
 }
 
-/* Takes what follows the tag; @ret is it where it has a length of its own. */
+/* Takes what follows the tag; *@ret is the value if it is length-delimited. */
 static int take_value(struct view *from, enum wire_type wire, struct view *ret)
 {
         uint64_t n;
@@ -60,12 +62,12 @@ static int take_value(struct view *from, enum wire_type wire, struct view *ret)
                         r = -EBADMSG;
                 return r < 0 ? r : view_take(from, (size_t) n, ret);
         default:
-                return -EBADMSG; /* groups: no message of ours ever had any */
+                return -EBADMSG; /* groups: none of our messages has ever had one */
         }
 }
 
-/* A message field that may come once must: protobuf would have the two merged, which copies
- * what was there each time, and nobody sends that. Of a oneof the last one counts. */
+/* A message field that is not repeated must not come twice: protobuf would merge the two,
+ * copying the first each time, and no client sends that. In a oneof the last one counts. */
 static int first_time(struct level *l, const ProtobufCFieldDescriptor *f)
 {
         size_t i = (size_t) (f - l->type->fields);
@@ -111,13 +113,14 @@ static int take_field(struct walk *w)
                 w->cost += value.len + BLOCK;
                 return 0;
         default:
-                w->cost += value.len * sizeof(uint64_t); /* packed numbers, of a byte each */
+                w->cost += value.len * sizeof(uint64_t); /* packed, perhaps a byte each */
                 return 0;
         }
 }
 
-/* A message of single fields without messages in it, of so few bytes that none of the bounds
- * can be met: most of those that come in thousands are, renewals and puts. */
+/* Whether the message has only single fields and no nested messages, and is so short that it
+ * cannot reach any of the bounds. That is true of most messages that come in thousands:
+ * renewals and puts. */
 static bool is_small(const ProtobufCMessageDescriptor *type, struct view bytes)
 {
         if (bytes.len > SMALL)
@@ -129,7 +132,7 @@ static bool is_small(const ProtobufCMessageDescriptor *type, struct view bytes)
         return true;
 }
 
-/* @ret_cost: the memory that it takes, or so; may be NULL. */
+/* *@ret_cost is roughly the memory that it takes; may be NULL. */
 static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
                  size_t *ret_cost)
 {
@@ -165,7 +168,7 @@ int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
         return check(type, bytes, SIZE_MAX, NULL);
 }
 
-/* ---- to unpack ---- */
+/* ---- unpacking ---- */
 
 struct memory {
         struct arena *arena; /* NULL: from malloc() */
@@ -185,7 +188,7 @@ static void memory_free(void *userdata, void *p)
 {
         struct memory *m = userdata;
 
-        if (!m->arena) /* which frees all at once */
+        if (!m->arena) /* an arena frees everything at once */
                 free(p);
 }
 
@@ -202,7 +205,7 @@ static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes, siz
         m = protobuf_c_message_unpack(type, &from, bytes.len, bytes.p);
         if (!m)
                 return memory.failed ? -ENOMEM : -EBADMSG;
-        if (ret_cost) /* of what is small they were not counted */
+        if (ret_cost) /* they are not counted in small messages */
                 *ret_cost += m->n_unknown_fields * (sizeof(*m->unknown_fields) + BLOCK);
         memcpy(ret, &m, sizeof(m));
         return 0;

@@ -15,7 +15,7 @@ bool renewal_read(struct view m, int64_t *ret_lease)
         return true;
 }
 
-/* What is 0 is not said. */
+/* A field of value 0 is omitted. */
 static uint8_t *put_number(uint8_t *to, unsigned field, uint64_t v)
 {
         return v == 0 ? to : varint_put(varint_put(to, field << 3), v);
