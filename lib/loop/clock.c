@@ -3,14 +3,15 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
-/* By how much two readings of the time asleep differ though nobody slept: what passes between
- * the clocks' calls. One who is interrupted there looks again. */
+/* How far two readings of the time spent asleep may differ although the host did not sleep:
+ * because of the time between the clocks' calls. If an interruption makes it longer, we read
+ * again. */
 #define BETWEEN (10 * NSEC_PER_USEC)
 #define LOOK_AGAIN 8
 
-/* The rate is measured over so much, or it would tell of the calls rather than of the clocks;
- * and no kernel lets it be further from 1 (adjtimex(2): tick by 10 %, frequency and offset by
- * 500 ppm each). */
+/* The rate is measured over at least this long, or it would reflect the calls rather than the
+ * clocks. No kernel lets it be further from 1 (adjtimex(2): tick by 10 %, frequency and offset
+ * by 500 ppm each). */
 #define RATE_SPAN (250 * NSEC_PER_MSEC)
 #define RATE_OFF 0.102
 
@@ -29,8 +30,8 @@ static void read_clocks(struct clock_reading *ret)
         ret->raw = nsec(CLOCK_MONOTONIC_RAW);
 }
 
-/* What @r says of the time asleep: that, and what passed between the two calls. So it is never
- * less than the truth, and the least of several is the best. */
+/* The time spent asleep as of @r, plus what passed between the two calls. So it is never less
+ * than the truth, and the smallest of several readings is the best. */
 static nsec_t asleep(const struct clock_reading *r)
 {
         return r->boot - r->monotonic;
@@ -62,7 +63,7 @@ static void read_all(struct boot_clock *c, struct clock_reading *r)
         c->read(r);
         if (c->started && asleep(r) >= c->asleep && asleep(r) <= c->asleep + BETWEEN)
                 return;
-        /* The host slept, or we were interrupted, this time or when it was last measured. */
+        /* The host slept, or we were interrupted, now or at the previous measurement. */
         least = asleep(r);
         for (unsigned i = 0; i < LOOK_AGAIN; i++) {
                 c->read(r);

@@ -4,8 +4,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* What those who share may take of a turn, before the hooks and after them: with both used up,
- * and the longest piece behind, the next heartbeat is not 10 ms away. */
+/* How long those that share a turn may run, before the hooks and after them: even with both
+ * used up, and the longest piece after that, the next heartbeat is less than 10 ms away. */
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
 #define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to hear which of a crowd have something */
@@ -15,7 +15,8 @@
 #define RAN_EVERY (5 * NSEC_PER_MSEC)
 #define DISPATCH_TURNS 16 /* of one loop_dispatch() at most: the loop around it has others */
 
-/* A timer's clock that goes so much faster or slower than when it was armed: armed again. */
+/* If the rate of the timer's clock has moved by this much since it was armed, it is armed
+ * again. */
 #define RATE_MOVED 50e-6
 
 struct loop_ring {
@@ -115,8 +116,8 @@ void loop_timer_disarm(struct loop_timer *t)
         t->order = 0;
 }
 
-/* Of what is due at @now: one that arms itself for now again cannot keep the loop here. Those
- * that are left are due in the next turn, which comes at once. */
+/* Runs the timers that are due at @now: a timer that arms itself for now again cannot keep the
+ * loop here. Those that are left run in the next turn, which follows at once. */
 static void run_timers(struct loop *l, struct boot_time now)
 {
         struct boot_time end = boot_add(now, TIMERS);
@@ -137,14 +138,14 @@ static void on_timer_fd(struct loop_io *io, int events)
 
         (void) events;
         if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-                abort(); /* a timerfd of ours that cannot be read is a bug of ours */
+                abort(); /* if our timerfd cannot be read, that is a bug of ours */
         if (l->armed_ahead)
                 l->worst_lag = max_of(l->worst_lag, boot_diff(now, l->armed_for));
         l->armed_for = BOOT_TIME_NEVER;
         run_timers(l, now);
 }
 
-/* When the next turn begins at the latest. */
+/* The latest instant at which the next turn begins. */
 static struct boot_time next_turn(const struct loop *l)
 {
         struct boot_time when = l->soonest ? l->soonest->when : BOOT_TIME_NEVER;
@@ -156,8 +157,8 @@ static struct boot_time next_turn(const struct loop *l)
         return when;
 }
 
-/* The timerfd follows that, and its clock's rate. Absolute, so a suspend in between does no
- * harm. */
+/* Sets the timerfd to that instant, and follows its clock's rate. The time is absolute, so a
+ * suspend in between does no harm. */
 static void arm(struct loop *l)
 {
         struct boot_time when = next_turn(l);
@@ -209,7 +210,7 @@ const struct boot_time *loop_clock(const struct loop *l)
 
 static void turn_begins(struct loop *l, struct boot_time now)
 {
-        /* Not in each turn: it is a system call. */
+        /* Not in every turn, since it is a system call. */
         if (l->watch_fn && boot_diff(now, l->ran_at) >= RAN_EVERY) {
                 l->ran_at = now;
                 l->ran = thread_cpu_time();
@@ -303,7 +304,7 @@ static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool aske
         return NULL;
 }
 
-/* Who is not patient first. Who asks again gets the next turn. */
+/* Urgent ones run first. One that asks again gets its turn in the next turn of the loop. */
 static void run_inputs(struct loop *l)
 {
         struct boot_time end = boot_add(l->lap_at, SHARE_IN - min_of(l->heard, NEWS));
@@ -377,7 +378,7 @@ void loop_hook_again(struct loop_hook *h)
         h->when = (struct boot_time){0};
 }
 
-/* Returns the one that follows. */
+/* Runs a hook, and returns the one after it. */
 static struct loop_hook *run_hook(struct loop *l, struct loop_hook *h)
 {
         const char *what = h->what;
@@ -408,8 +409,8 @@ static void on_behind(struct loop_later *d)
         run_stage(container_of(d, struct loop, behind), LOOP_BEHIND);
 }
 
-/* One prepare watcher for everything: libev does not run one that is started by another in the
- * same iteration. */
+/* A single prepare watcher for everything: libev does not run a prepare watcher that another
+ * one starts in the same iteration. */
 static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
 {
         struct loop *l = container_of(w, struct loop, prepare);
@@ -429,15 +430,15 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
         loop_lap(l, "the loop itself", NULL);
 }
 
-/* libev is about to ask the kernel what has come, and may sleep. What it told the kernel before
- * that, a call for each descriptor that is watched otherwise than before, is of the turn. */
+/* libev is about to poll, and may sleep. The calls that it made before that, one for each
+ * descriptor whose events changed, belong to the turn. */
 static void before_poll(struct ev_loop *ev) EV_NOEXCEPT
 {
         turn_ends(ev_userdata(ev));
 }
 
-/* Where it did not sleep, the question is of the turn, too: the kernel looks at each descriptor
- * of which there is something to tell. */
+/* If it did not sleep, the call of epoll_wait() belongs to the turn, too: the kernel goes
+ * through each descriptor that has something to report. */
 static void after_poll(struct ev_loop *ev) EV_NOEXCEPT
 {
         struct loop *l = ev_userdata(ev);
@@ -456,7 +457,8 @@ static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
 
 /* ---- a crowd ---- */
 
-/* Both at once: what is not wanted is not passed on, and the kernel need not be told. */
+/* Always registers both directions: events that are not wanted are not passed on, which saves
+ * calls to the kernel. */
 static int crowd_ctl(struct loop_io *io, int op)
 {
         struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -465,7 +467,7 @@ static int crowd_ctl(struct loop_io *io, int op)
         return epoll_ctl(io->loop->crowd_fd, op, io->ev.fd, &e);
 }
 
-/* It may be among those that were reported and not called yet. */
+/* The descriptor may be among those that were reported but not called yet. */
 static void crowd_leave(struct loop_io *io)
 {
         struct loop *l = io->loop;
@@ -489,8 +491,8 @@ static void tell(struct loop_io *io, uint32_t got)
                 io->fn(io, events);
 }
 
-/* Those that are not called now are called in the next turn, in the order in which they have
- * sent. */
+/* Those that are not called now are called in the next turn, in the order in which they became
+ * ready. */
 static void on_crowd(struct loop_io *crowd, int events)
 {
         struct loop *l = crowd->loop;
@@ -614,7 +616,8 @@ void loop_stop(struct loop *l)
         ev_break(l->ev, EVBREAK_ALL);
 }
 
-/* What libev watches, the loop around us can wait for, too: libev tells nobody its epoll. */
+/* libev does not reveal its epoll, so what it watches is also put into one for the loop around
+ * us. */
 static void outer_set(struct loop_io *io, int events)
 {
         struct epoll_event e = {.events = (events & EV_READ ? EPOLLIN : 0U) |

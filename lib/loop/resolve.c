@@ -13,7 +13,7 @@
 #define NAMES_MAX 64
 #define PATIENCE (100 * NSEC_PER_MSEC)
 
-/* A name that was asked for, and what DNS said of it last. */
+/* A name that was asked for, and the last answer of DNS. */
 struct name {
         TAILQ_ENTRY(name) entry;
         struct resolver *rv;
@@ -74,7 +74,7 @@ static void forget(struct name *n)
         n->rv->n_names--;
         while ((q = TAILQ_FIRST(&n->waiting)))
                 query_free(q);
-        if (!n->asking) /* else its job has it */
+        if (!n->asking) /* otherwise its job owns it */
                 free(n);
 }
 
@@ -168,7 +168,7 @@ static void run(struct worker_job *job)
         n->r = look_up(&n->url, AI_ADDRCONFIG, &n->fresh);
 }
 
-/* May be the last that happens to it, and to its owner's query. */
+/* The callback may end the query and its owner. */
 static void answer(struct resolve_query *q, int r)
 {
         struct inet_addresses a = q->name->kept;
@@ -202,7 +202,7 @@ static int need_worker(struct resolver *rv)
         return rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
 }
 
-/* Room for one more: the one that was asked for first goes, if nobody waits for it. */
+/* Makes room for one more: the oldest name goes, if nobody waits for it. */
 static void make_room(struct resolver *rv)
 {
         struct name *n, *next;
@@ -291,7 +291,7 @@ struct resolve_query *resolve_cancel(struct resolve_query *q)
         if (q && q->name)
                 query_free(q);
         else if (q)
-                q->srv_fn = NULL; /* its job has it */
+                q->srv_fn = NULL; /* its job owns it */
         return NULL;
 }
 
@@ -302,8 +302,8 @@ struct srv {
         char target[256];
 };
 
-/* The smaller priority first; of one priority the larger weight, which every host sees alike:
- * that agents spread is the client's doing. */
+/* By priority, the smallest first; at equal priority by weight, the largest first. Every host
+ * gets the same order: spreading agents over the targets is the client's task. */
 static int by_order(const void *a, const void *b)
 {
         const struct srv *x = a, *y = b;
@@ -336,7 +336,7 @@ static size_t read_records(const uint8_t *answer, int len, struct srv out[static
                 s->port = ns_get16(p + 4);
                 if (dn_expand(ns_msg_base(msg), ns_msg_end(msg), p + 6, s->target,
                               sizeof(s->target)) < 0 ||
-                    !*s->target || s->port == 0) /* "." says that there is none */
+                    !*s->target || s->port == 0) /* "." means that there is no target */
                         continue;
                 n++;
         }

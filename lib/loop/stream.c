@@ -23,11 +23,10 @@
 #include "loop/resolve.h"
 #include "loop/tls_socket.h"
 
-/* Who is patient reads less at once, and less where a byte costs more, as is known afterwards.
- */
+/* A patient stream reads less at once, and still less where a byte turned out to cost more. */
 #define SLICE_MIN ((size_t) 1024)
 #define SLICE_MAX ((size_t) 16 * 1024)
-#define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have their turn */
+#define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have a turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
 /* Bytes that are kept after a write for the next one: of all ordinary connections together, and
@@ -55,7 +54,7 @@ struct stream {
         SSL *ssl;
         struct loop_io io;
         struct loop_later flush_later, input;
-        int ready;    /* events that wait for their turn */
+        int ready;    /* events that are yet to be handled */
         bool greeted; /* server: the client's hello has begun, and is of a size that it may have
                        */
         bool refused; /* no TLS could be agreed on */
@@ -122,7 +121,7 @@ static void set_options(int fd)
                                   sizeof(int));
 }
 
-/* Releases the descriptor; the struct itself goes when no callback is on the stack. */
+/* Closes the descriptor; the struct itself is freed when no callback is on the stack. */
 static void shut(struct stream *s)
 {
         if (s->fd < 0)
@@ -187,7 +186,7 @@ static void watch(struct stream *s)
         loop_io_change(&s->io, events);
 }
 
-/* Writes once. Returns the count, 0 when the socket is full, or -1 when the stream died. */
+/* Writes once. Returns the count, 0 if the socket is full, or -1 if the stream has died. */
 static ssize_t write_some(struct stream *s)
 {
         size_t len = buf_len(&s->tx);
@@ -217,7 +216,7 @@ static ssize_t write_some(struct stream *s)
         return -1;
 }
 
-/* An event has had its share of bytes and time. */
+/* What one event may use up, in bytes and time. */
 struct share {
         size_t bytes, bytes_max;
         struct boot_time end;
@@ -346,7 +345,7 @@ void stream_set_group(struct stream *s, struct loop_group *group)
 
 static void on_turn(struct loop_later *d);
 
-/* Nobody may tell of what came before now. */
+/* Arranges a read, since no event may be coming for data that arrived before now. */
 static void read_later(struct stream *s)
 {
         s->ready |= EV_READ;
@@ -363,11 +362,11 @@ static void opened(struct stream *s)
                 watch(s);
         }
         if (s->state == STREAM_OPEN && !s->paused)
-                read_later(s); /* it may have come with the end of the handshake */
+                read_later(s); /* data may have come with the end of the handshake */
 }
 
-/* A session is resumed without a look at the certificate it was made with: that ends with it.
- */
+/* OpenSSL resumes a session without checking the certificate that it was made with, so a
+ * session must end when that expires. */
 static bool resumed_too_late(SSL *ssl)
 {
         X509 *cert = SSL_session_reused(ssl) ? SSL_get0_peer_certificate(ssl) : NULL;
@@ -381,20 +380,20 @@ static void refuse(struct stream *s, const char *why)
         dead(s, why);
 }
 
-/* By HTTP/1.1 it is told so in words that it can read. What it has sent is read before: to
- * close on top of that would take the words away again (RFC 9112, 9.6). */
+/* A client that speaks HTTP/1.1 gets an answer that it can read. What it sent is read first:
+ * closing with unread data would discard the answer (RFC 9112, 9.6). */
 static void refuse_plain(struct stream *s, const uint8_t *head)
 {
         ssize_t n = recv(s->fd, loop_room(s->loop), LOOP_ROOM, 0);
 
         if (n > 0 && s->ops->not_tls && memcmp(head, "PRI", 3) != 0)
                 n = send(s->fd, s->ops->not_tls, strlen(s->ops->not_tls), MSG_NOSIGNAL);
-        (void) n; /* it goes, whatever it has heard */
+        (void) n; /* it is closed, whether or not it got the answer */
         refuse(s, "it does not speak TLS, which this port requires");
 }
 
-/* Looks at what a client says first, and leaves it there. Returns false until it is known, or
- * when the stream died of it. */
+/* Peeks at the first bytes of a client. Returns false while they are not conclusive, or if the
+ * stream died. */
 static bool hears_hello(struct stream *s)
 {
         uint8_t head[TLS_HELLO_HEAD];
@@ -412,7 +411,7 @@ static bool hears_hello(struct stream *s)
                 refuse_plain(s, head);
                 return false;
         }
-        s->greeted = true; /* or OpenSSL sees the end, or the error */
+        s->greeted = true; /* on end or error, OpenSSL will see it */
         return true;
 }
 
@@ -455,7 +454,7 @@ static void connected(struct stream *s)
         handshake(s);
 }
 
-/* Reads once. Returns false when there is no more for now. */
+/* Reads once. Returns false if there is no more for now. */
 static bool read_some(struct stream *s, struct share *sh)
 {
         uint8_t *bytes = loop_room(s->loop);
@@ -533,7 +532,7 @@ static void serve(struct stream *s, int events)
                 s->tls_wants_write = false;
                 handshake(s);
         } else {
-                /* To read, TLS may have had to write first. */
+                /* TLS may have had to write before it could read. */
                 if (events & EV_WRITE && s->tls_wants_write)
                         events |= EV_READ;
                 if (events & EV_WRITE)
@@ -559,8 +558,8 @@ static void on_io(struct loop_io *io, int events)
 {
         struct stream *s = container_of(io, struct stream, io);
 
-        /* A handshake costs a millisecond, or five, and anybody may begin one: it has no hurry,
-         * whose ever it is. */
+        /* A handshake costs one to five milliseconds, and anybody may begin one: so it waits
+         * for its turn, even for streams that are urgent. */
         if (!s->ops->patient && s->state != STREAM_HANDSHAKE)
                 return serve(s, events);
         s->ready |= events;
@@ -707,7 +706,7 @@ struct buf *stream_tx(struct stream *s)
 
 size_t stream_unsent(const struct stream *s)
 {
-        int n, r = ioctl(s->fd, TIOCOUTQ, &n); /* where it is closed, nothing */
+        int n, r = ioctl(s->fd, TIOCOUTQ, &n); /* fails on a closed one: nothing is unsent */
 
         return buf_len(&s->tx) + (r == 0 ? (size_t) n : 0);
 }
@@ -739,7 +738,7 @@ void stream_source(const struct stream *s, char *out, size_t size)
             getnameinfo((struct sockaddr *) &a, len, out, (socklen_t) size, NULL, 0,
                         NI_NUMERICHOST) != 0)
                 out[0] = '\0';
-        out[strcspn(out, "%")] = '\0'; /* a link-local one names its link */
+        out[strcspn(out, "%")] = '\0'; /* a link-local address names its link */
 }
 
 bool stream_is_greeting(const struct stream *s)
@@ -813,7 +812,7 @@ const char *stream_peer_name(struct stream *s)
         n = e ? ASN1_STRING_to_UTF8(&utf8, X509_NAME_ENTRY_get_data(e)) : -1;
         if (n < 0)
                 return NULL;
-        /* A name with a zero byte in it is a trick. */
+        /* A name that contains a zero byte is forged. */
         if (n > 0 && !memchr(utf8, 0, (size_t) n))
                 s->peer_name = strndup((const char *) utf8, (size_t) n);
         OPENSSL_free(utf8);
@@ -842,7 +841,7 @@ static void on_pause_over(struct loop_timer *t)
         loop_io_change(&container_of(t, struct listener, pause)->io, EV_READ);
 }
 
-/* The connection stays in the kernel's queue, and epoll would tell of it without end. */
+/* The connection stays in the kernel's queue, and epoll would report it endlessly. */
 static void rest(struct listener *l, const char *why)
 {
         struct boot_time now = loop_now(l->loop);
@@ -890,8 +889,8 @@ static void on_accept(struct loop_io *io, int events)
         }
 }
 
-/* A name may have addresses of two families: like Go's programs, and what expects one of those,
- * we listen at that of IPv4. */
+/* A name may have IPv4 and IPv6 addresses. We listen on the IPv4 one, like Go's programs and
+ * what expects them. */
 static const struct addrinfo *first_of(const struct addrinfo *all)
 {
         for (const struct addrinfo *a = all; a; a = a->ai_next)
@@ -926,7 +925,8 @@ static int listen_at(struct listener *l, const struct url *u)
         return r;
 }
 
-/* A process that was killed leaves its socket, to which nobody answers. Removes such a one. */
+/* A process that was killed leaves its socket behind, on which nobody answers. Removes such a
+ * socket. */
 static int remove_left_over(const struct inet_address *at, const char *path)
 {
         int fd, r = -EADDRINUSE;

@@ -12,7 +12,7 @@
 #include "base/conf.h"
 #include "base/secret.h"
 
-#define HELLO_MAX (16 * 1024)  /* of a client: a record's worth */
+#define HELLO_MAX (16 * 1024)  /* of a client: the size of a record */
 #define CERTS_MAX (32 * 1024L) /* of its chain; OpenSSL's own bound is 100 KiB */
 
 struct tls {
@@ -20,7 +20,8 @@ struct tls {
         bool any_name;
 };
 
-/* The cause is the first error; those after it say through which of OpenSSL's parts it came. */
+/* The first error is the cause; later ones only show which parts of OpenSSL it passed
+ * through. */
 static int fail(struct tls_error *err, const char *what, const char *file)
 {
         unsigned long e = ERR_peek_error();
@@ -33,8 +34,8 @@ static int fail(struct tls_error *err, const char *what, const char *file)
         return -EINVAL;
 }
 
-/* HTTP/1.1 first: who offers that too is a browser or curl, which have no use for an HTTP/2
- * that carries gRPC alone; clients of gRPC offer nothing but HTTP/2. */
+/* HTTP/1.1 is preferred: a client that offers it, too, is a browser or curl, which have no use
+ * for an HTTP/2 that carries only gRPC; gRPC's clients offer only HTTP/2. */
 static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                        const unsigned char *in, unsigned int in_len, void *arg)
 {
@@ -73,7 +74,7 @@ bool tls_hello_fits(const uint8_t head[static TLS_HELLO_HEAD])
 
         if (head[0] != SSL3_RT_HANDSHAKE)
                 return true;
-        /* Its length in pieces is a trick. */
+        /* A header whose length comes in pieces is an attack. */
         return record >= SSL3_HM_HEADER_LENGTH && hello <= HELLO_MAX;
 }
 
@@ -141,7 +142,7 @@ static void find_place(void)
         rules_at = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, rules_free);
 }
 
-/* Of a process, which may have several threads (libtenure). */
+/* Per process, which may have several threads (libtenure). */
 static int rules_index(void)
 {
         static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -156,7 +157,7 @@ static bool has_name(X509 *cert, const char *names)
         int n = X509_NAME_get_text_by_NID(X509_get_subject_name(cert), NID_commonName, own,
                                           sizeof(own));
 
-        /* A name with a zero byte in it is a trick. */
+        /* A name that contains a zero byte is forged. */
         while (n > 0 && (size_t) n == strlen(own) && list_next(&names, name, sizeof(name)))
                 if (strcmp(name, own) == 0)
                         return true;
@@ -175,7 +176,7 @@ static bool has_host(X509 *cert, const char *hosts)
         return false;
 }
 
-/* Of each certificate of the chain, the other side's own last. */
+/* Called for each certificate of the chain; the other side's own comes last. */
 static int on_verify(int ok, X509_STORE_CTX *x)
 {
         const SSL *ssl = X509_STORE_CTX_get_ex_data(x, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -234,7 +235,7 @@ static int load_crl(SSL_CTX *ctx, const char *file, struct tls_error *err)
 
 /* ---- which TLS is spoken ---- */
 
-/* What OpenSSL calls it; NULL: it has none of that name, or takes it for unsafe. */
+/* OpenSSL's name for the suite; NULL if it has none, or considers it unsafe. */
 static const char *suite_name(const char *name, bool *ret_1_3)
 {
         static const struct {
@@ -253,7 +254,7 @@ static const char *suite_name(const char *name, bool *ret_1_3)
         own = OPENSSL_cipher_name(name);
         if (!own || strcmp(own, "(NONE)") == 0)
                 return NULL;
-        *ret_1_3 = strcmp(own, name) == 0; /* only those are called the same */
+        *ret_1_3 = strcmp(own, name) == 0; /* in TLS 1.3 both names agree */
         return own;
 }
 
@@ -267,7 +268,7 @@ bool tls_has_suite(const char *name)
 
         has = ctx && (is_1_3 ? SSL_CTX_set_ciphersuites(ctx, own)
                              : SSL_CTX_set_cipher_list(ctx, own)) == 1;
-        /* What the security level forbids is not among those. */
+        /* Suites that the security level forbids are not among these. */
         if (has)
                 ssl = SSL_new(ctx);
         all = ssl ? SSL_get1_supported_ciphers(ssl) : NULL;
