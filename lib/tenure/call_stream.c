@@ -44,7 +44,7 @@ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h)
         struct member *m = client_member(s->tenure->client);
         unsigned worlds = member_worlds(m);
 
-        if (!member_header_is_sane(h))
+        if (!h || (h->revision != 0 && !member_header_is_sane(h)))
                 return -EBADMSG;
         if (!member_answered(m, s->endpoint, h) || worlds != member_worlds(m))
                 return -EXDEV; /* of another core: calls_run() sees to it */

@@ -296,7 +296,7 @@ case("ties in threads do not hear each other's answers", not mixed, mixed[:1])
 # ---- one tie in several threads is of little use, and does no harm; nor does a copy, for there is none ----
 with tenure.Tie() as tie:
     heard, wrong, until = [], [], time.monotonic() + 20
-    watch = tie.watch("shared/", prefix=True)
+    watch = tie.watch("shared/", prefix=True, revision=tie.put("before", "") + 1)  # an etcd may create it after the first puts
     def hears():
         while len(heard) < 400 and time.monotonic() < until:
             if e := tie.wait(0.05):

@@ -288,7 +288,9 @@ TEST(a_watch_that_cannot_go_on_says_why)
         p.watch_id = fake.id;
         p.canceled = true;
         p.compact_revision = 4;
+        fake.revision = 0; /* as etcd sends it */
         fake_tell(&p);
+        fake.revision = 4;
         e = ended(t);
         CHECK(e->watch == w);
         CHECK_EQ(e->error, -ENODATA);
