@@ -156,7 +156,7 @@ static void make_message(struct mutation *m, const ProtobufCMessageDescriptor *d
 static void add_nest(struct mutation *m, const ProtobufCMessageDescriptor *d, struct view in,
                      struct buf *out)
 {
-        const ProtobufCFieldDescriptor *f, *g = NULL;
+        const ProtobufCFieldDescriptor *f = NULL, *g = NULL;
         size_t levels = 1 + pick(m, 24);
 
         for (unsigned i = 0; i < d->n_fields && !g; i++) {
@@ -172,7 +172,7 @@ static void add_nest(struct mutation *m, const ProtobufCMessageDescriptor *d, st
                 }
         }
         buf_add(out, in.p, in.len);
-        for (; g && levels > 0 && buf_len(out) < 4096; levels--) {
+        for (; f && g && levels > 0 && buf_len(out) < 4096; levels--) {
                 cleanup_(buf_fini) struct buf inner = {0}, outer = {0};
 
                 buf_add_varint(&inner, (uint64_t) g->id << 3 | BYTES);
