@@ -5,7 +5,7 @@
 
 #define WHOLE 1000u
 
-/* Takes what is before the next of @ends, without the blanks around it, from @at. */
+/* Takes the text from @at up to the next of @ends, without the blanks around it. */
 static struct view take(const char **at, const char *ends)
 {
         const char *p = *at + strspn(*at, " \t"), *end = p + strcspn(p, ends);
@@ -21,7 +21,7 @@ static bool is(struct view v, const char *s, size_t n)
         return v.len == n && strncasecmp((const char *) v.p, s, n) == 0;
 }
 
-/* "0.5"; what is none is 1, as where nothing is said. */
+/* Parses "0.5". A value that is no quality counts as 1, like a missing one. */
 static unsigned quality(struct view v)
 {
         unsigned q, digit = WHOLE / 10;

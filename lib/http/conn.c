@@ -1,5 +1,5 @@
-/* More than 800 lines, as one thing: what is read and what is answered depend on where the
- * request and its answer stand, at each step. */
+/* More than 800 lines, but one thing: at each step, what is read and what is sent depend on how
+ * far the request and its answer have got. */
 #include "http/conn.h"
 
 #include <stdio.h>
@@ -11,14 +11,14 @@
 #include "http/status.h"
 
 #define HEAD_MAX ((size_t) 16 << 10)    /* request line and headers */
-#define VALUE_MAX ((size_t) 8 << 10)    /* of a header that means anything: tokens are long */
-#define PENDING_MAX ((size_t) 16 << 10) /* behind the request that is served */
-#define SLICE ((size_t) 4 << 10)        /* how soon input waits for who takes it */
-#define KEPT ((size_t) 1 << 10)         /* of each buffer, for the next request */
-#define WHOLE_MAX ((size_t) 64 << 10)   /* an answer up to this goes with its length */
-#define REQUESTS_A_TURN 64              /* of those that came in one go */
-#define IDLE_LOOKS 18                   /* without a request: then it has to go */
-#define BODY_MORE ((size_t) 64 << 10)   /* white space, names and unknown fields of a body */
+#define VALUE_MAX ((size_t) 8 << 10)    /* of a header that we evaluate: tokens are long */
+#define PENDING_MAX ((size_t) 16 << 10) /* unparsed input behind the current request */
+#define SLICE ((size_t) 4 << 10)        /* parsed at a time, before a check whether to wait */
+#define KEPT ((size_t) 1 << 10)         /* of each buffer, kept for the next request */
+#define WHOLE_MAX ((size_t) 64 << 10)   /* an answer up to this size is sent with its length */
+#define REQUESTS_A_TURN 64              /* requests that are answered in one turn */
+#define IDLE_LOOKS 18                   /* without a request; then the connection ends */
+#define BODY_MORE ((size_t) 64 << 10)   /* for white space, names, unknown fields of a body */
 
 enum header {
         HEADER_OTHER,
@@ -54,7 +54,7 @@ static const struct {
         {NAME("sec-fetch-site"), HEADER_SITE},
 };
 
-/* What a browser says of the page that asks, by Sec-Fetch-Site. */
+/* What the browser's header Sec-Fetch-Site says about the page that makes the request. */
 enum page { PAGE_UNKNOWN, PAGE_OWN, PAGE_OTHER };
 
 struct http_conn {
@@ -64,29 +64,29 @@ struct http_conn {
         struct rpc_limits limits;
         http_parser parser;
         struct exchange x;
-        struct buf pending; /* what came and has not been parsed */
-        struct buf body;    /* of the answer, made and not sent */
-        size_t left_out;    /* bytes of bodies, by HEAD, in this output */
-        struct body rest;   /* of the request, behind its head */
-        bool reading;       /* a request has begun */
-        bool headed;        /* its head has ended */
-        bool stopped;       /* at the end of a request */
-        bool malformed;     /* nobody knows how the request goes on */
-        bool last;          /* nothing is read after this request */
-        bool broken;        /* it ends without another word */
-        bool ends;          /* it ends once what is made has gone */
+        struct buf pending; /* received and not parsed yet */
+        struct buf body;    /* of the answer, built and not sent */
+        size_t left_out;    /* bytes of bodies that HEAD left out of this output */
+        struct body rest;   /* the request's body, behind its head */
+        bool reading;       /* part of a request has arrived */
+        bool headed;        /* its head is complete */
+        bool stopped;   /* a whole request has arrived; parsing waits until it is answered */
+        bool malformed; /* the end of the request cannot be found */
+        bool last;      /* nothing is read after this request */
+        bool broken;    /* the connection ends at once, without a further answer */
+        bool ends;      /* the connection ends when the output has been sent */
         bool nomem;
         bool proceed;                  /* "100 Continue" is to be sent */
-        bool looked_half, looked_full; /* so it was at the last look */
-        bool moved;                    /* something came since */
-        bool parsed;                   /* some of it was looked at */
-        bool began;                    /* a request did, since the last look */
+        bool looked_half, looked_full; /* the state at the last look */
+        bool moved;                    /* input has arrived since then */
+        bool parsed;                   /* some input has been parsed since then */
+        bool began;                    /* a request has begun since then */
         bool all;                      /* the other side sends no more */
         bool looked_all;
         const char *complaint;
         int idle_looks;
 
-        /* of the request whose headers come */
+        /* the request whose headers are being read */
         size_t head_len;
         struct head head;
         unsigned encodings, hosts; /* how often these headers came */
@@ -94,23 +94,23 @@ struct http_conn {
         size_t name_len;
         bool in_value;
         enum header header;
-        struct buf value, token, accept; /* each with its end marked when it is used */
-        enum header token_of;            /* which header it came in */
-        struct buf host, origin;         /* the same of these */
+        struct buf value, token, accept; /* each NUL-terminated when complete */
+        enum header token_of;            /* the header that the token came from */
+        struct buf host, origin;         /* NUL-terminated likewise */
         enum page page;
-        char bad_timeout[64]; /* what is said of a Grpc-Timeout that is none; or "" */
+        char bad_timeout[64]; /* the error text for an invalid Grpc-Timeout, or "" */
         struct rpc_metadata md;
-        unsigned refused; /* a status, instead of anything else */
+        unsigned refused; /* if not 0, the request is refused with this status */
 };
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static struct http_conn *conn_of(http_parser *p)
 {
         return p->data;
 }
 
-/* More than anybody's headers come to: it is refused when they have ended. */
+/* A head that is too long is refused once it is complete. */
 static void count_head(struct http_conn *c, size_t n)
 {
         c->head_len += n;
@@ -146,7 +146,7 @@ static void keep(struct buf *b, const char *text)
         buf_add(b, text, strlen(text) + 1);
 }
 
-/* Of a list that comes in several headers (RFC 9110, 5.3). */
+/* Joins the values of a list that comes in several headers (RFC 9110, 5.3). */
 static void add_to_list(struct buf *b, const char *text)
 {
         if (buf_len(b) == 0)
@@ -156,9 +156,9 @@ static void add_to_list(struct buf *b, const char *text)
         buf_add(b, text, strlen(text) + 1);
 }
 
-/* As in etcd, one that is called a token counts, whatever is in Authorization, which may be a
- * proxy's. Of two that are called the same nobody can say which one who checked the request
- * before us has read. */
+/* As in etcd, a header that is named for a token takes precedence over Authorization, which may
+ * be a proxy's. If the same header comes twice with different values, the request is refused: a
+ * proxy that checked it may have read the other one. */
 static void take_token(struct http_conn *c, const char *text)
 {
         bool has = buf_len(&c->token) > 0;
@@ -176,7 +176,7 @@ static void take_token(struct http_conn *c, const char *text)
         c->token_of = c->header;
 }
 
-/* As in etcd, none at all and none of any unit are no bound. */
+/* As in etcd, an empty timeout, or zero without a unit, means no timeout. */
 static void take_timeout(struct http_conn *c, const char *text)
 {
         size_t len = strlen(text);
@@ -190,7 +190,8 @@ static void take_timeout(struct http_conn *c, const char *text)
                 c->md.timeout = 0;
 }
 
-/* White space behind a value is none of it (RFC 9110, 5.5); that before it the parser skips. */
+/* White space behind a value is not part of it (RFC 9110, 5.5); the parser skips that before
+ * it. */
 static void trim(struct buf *value)
 {
         while (buf_len(value) > 0 && is_blank(value->data[value->end - 1]))
@@ -225,7 +226,7 @@ static void end_header(struct http_conn *c)
         else if (c->header == HEADER_ENCODING) {
                 c->encodings++;
                 if (strcasecmp(text, "chunked") != 0 && !c->refused)
-                        c->refused = 501; /* it may be ours to undo, and is not known */
+                        c->refused = 501; /* we might have to decode it, and do not know how */
         } else if (c->header == HEADER_SITE && c->page != PAGE_OTHER)
                 c->page = strcmp(text, "same-origin") == 0 || strcmp(text, "none") == 0
                                   ? PAGE_OWN
@@ -245,8 +246,8 @@ static int on_field(http_parser *p, const char *at, size_t n)
 {
         struct http_conn *c = conn_of(p);
 
-        /* "Content-Length : 5" is one for the parser, and none for who passed it on (RFC 9112,
-         * 5.1). */
+        /* The parser accepts "Content-Length : 5" as a header; a proxy that passed it on may
+         * not have (RFC 9112, 5.1). */
         if (memchr(at, ' ', n))
                 return -1;
         end_header(c);
@@ -287,7 +288,7 @@ static int on_value(http_parser *p, const char *at, size_t n)
         return 0;
 }
 
-/* The answer is this status, and then it ends: what still comes is not worth a look. */
+/* Answers with this status and closes the connection; further input is ignored. */
 static void refuse(struct http_conn *c, unsigned status)
 {
         if (!c->refused)
@@ -295,8 +296,8 @@ static void refuse(struct http_conn *c, unsigned status)
         c->last = true;
 }
 
-/* Of "http://example.com/health", as clients of proxies have it, the path is "/health", and the
- * host what is before it (RFC 9112, 3.2.2). */
+/* Clients of proxies send "http://example.com/health": the path is "/health", and the host is
+ * the part before it (RFC 9112, 3.2.2). */
 static const char *authority_of(const char *target)
 {
         const char *at = *target == '/' ? NULL : strstr(target, "://");
@@ -319,8 +320,8 @@ static const char *text_or_empty(const struct buf *header)
         return buf_len(header) > 0 ? (const char *) buf_head(header) : "";
 }
 
-/* A page of somebody else's may give its own name our address (DNS rebinding): for the browser
- * we are that page's host then. Only the name tells. */
+/* A foreign page can give its own name our address (DNS rebinding). The browser then takes us
+ * for the page's host; only the name in the request shows the difference. */
 static bool is_for_us(const struct http_conn *c)
 {
         const char *at = authority_of(c->x.path), *host = at ? at : text_or_empty(&c->host);
@@ -340,10 +341,10 @@ static void refuse_method(struct http_conn *c)
         refuse(c, 405);
 }
 
-/* A page of somebody else's may have a browser send what it likes, and the browser shows the
- * certificate of its owner: only the answer is kept from that page. Browsers say where a page
- * is from; where they leave out the one header (it is for https:// and this host), by the
- * other. */
+/* A foreign page can make a browser send any request to us, with the user's client certificate;
+ * the browser only hides the answer from the page. Browsers say where the page comes from in
+ * Sec-Fetch-Site; where they leave that out (they send it only to https:// and to localhost),
+ * they say it in Origin. */
 static bool is_of_other_page(const struct http_conn *c)
 {
         const char *origin = buf_len(&c->origin) > 0 ? (char *) buf_head(&c->origin) : NULL,
@@ -392,13 +393,13 @@ static void begin(struct http_conn *c)
                 gateway_refuse(x, RPC_INVALID_ARGUMENT, c->bad_timeout);
 }
 
-/* The parser gets heads alone: where a body ends is in framing.h. */
+/* The parser sees only heads: framing.h finds the end of a body. */
 static int on_headers(http_parser *p)
 {
         struct http_conn *c = conn_of(p);
 
         end_header(c);
-        /* Java's client asks for HTTP/2 like this, and goes on without. */
+        /* Java's client asks for an upgrade to HTTP/2, and goes on without. */
         p->upgrade = 0;
         return c->nomem ? -1 : 1;
 }
@@ -439,7 +440,7 @@ static uint64_t body_max(const struct http_conn *c)
         return 2 * c->limits.message_max + BODY_MORE;
 }
 
-/* Of a body, as it is announced or as it came. One in chunks may go on in a stream. */
+/* Checks the announced or received length of a body. One in chunks may be an endless stream. */
 static bool is_too_long(const struct http_conn *c, uint64_t length)
 {
         bool is_endless = c->x.method && c->x.method->client_streams && c->encodings > 0;
@@ -455,8 +456,9 @@ static void end_too_long(struct http_conn *c)
         c->last = true;
 }
 
-/* One that is refused ends once its body has come, or after a while: who sends may not look at
- * the answer before, and would lose it with the connection (RFC 9112, 9.6). */
+/* A refused connection ends once the body has arrived, or after a while: the client may not
+ * read the answer before it has sent everything, and would lose the answer if we closed the
+ * connection earlier (RFC 9112, 9.6). */
 static void end_head(struct http_conn *c)
 {
         const http_parser *p = &c->parser;
@@ -469,10 +471,10 @@ static void end_head(struct http_conn *c)
         x->chunked = p->http_minor >= 1;
         if (p->http_major != 1)
                 refuse(c, 505);
-        /* From HTTP/1.0, who passed it on may not have known where it ends. */
+        /* If this is HTTP/1.0, a proxy that passed it on may not have known where it ends. */
         if (in_chunks && (c->encodings > 1 || !x->chunked))
                 refuse(c, 400);
-        /* A proxy may have gone by the one, and we by the other (RFC 9112, 3.2). */
+        /* With several, a proxy may have used one and we another (RFC 9112, 3.2). */
         if (x->chunked ? c->hosts != 1 : c->hosts > 1)
                 refuse(c, 400);
         if (!c->refused)
@@ -481,7 +483,7 @@ static void end_head(struct http_conn *c)
                 c->last = true;
         else if (is_too_long(c, length))
                 end_too_long(c);
-        /* Of what is encoded in a way that is not known the end is not either. */
+        /* With an unknown transfer encoding, the end of the body is unknown, too. */
         body_begin(&c->rest, in_chunks && c->refused != 501, length);
         if (c->last || !x->chunked || body_is_over(&c->rest))
                 c->proceed = false;
@@ -505,8 +507,8 @@ static size_t read_head(struct http_conn *c, const char *p, size_t n)
         return done;
 }
 
-/* What half a message may come to: some of its text is kept, and what it means. In chunks it
- * may be as large as any. */
+/* The most memory that an incomplete message may need: some of its text is kept, and the result
+ * of parsing it. In chunks it may be as large as any. */
 static size_t expected(const struct http_conn *c)
 {
         uint64_t most = body_max(c),
@@ -551,7 +553,7 @@ static bool is_half_told(const struct exchange *x)
         return x->begun && !x->over;
 }
 
-/* Nothing of it is looked at any more. Where an answer has not begun, it says so. */
+/* Ignores the rest of the input. If no answer has begun, the client gets 400. */
 static void end_malformed(struct http_conn *c)
 {
         if (c->x.call && !c->x.begun) {
@@ -564,14 +566,15 @@ static void end_malformed(struct http_conn *c)
         c->reading = false;
 }
 
-/* Whether what still comes is thrown away. The rest of a request that is refused is looked at,
- * for where it ends. */
+/* Whether further input is discarded. The rest of a refused request is still parsed, to find
+ * where it ends. */
 static bool has_all(const struct http_conn *c)
 {
         return c->ends || ((c->last || c->refused) && !c->reading);
 }
 
-/* Whether what was brought waits to be taken: more of it is not looked at. */
+/* Whether input has to wait: the next request until this one is answered, and a call's messages
+ * until it takes those that it has. */
 static bool waits(const struct http_conn *c)
 {
         const struct rpc_call *call = c->x.call;
@@ -580,7 +583,7 @@ static bool waits(const struct http_conn *c)
                (call && (rpc_call_has_input(call) || rpc_call_begs(call)));
 }
 
-/* Reads of @in, up to the end of a request or to where it has to wait. */
+/* Parses @in, up to the end of a request or to where it has to wait. */
 static int parse(struct http_conn *c, struct view *in)
 {
         while (in->len > 0 && !waits(c)) {
@@ -614,7 +617,7 @@ static int parse_pending(struct http_conn *c)
         return r;
 }
 
-/* Most of what comes is a request, all of it and nothing else: that need not be kept. */
+/* Most input is exactly one whole request, and need not be buffered. */
 int http_conn_input(struct http_conn *c, const void *p, size_t n)
 {
         struct view in = {p, n};
@@ -638,7 +641,7 @@ bool http_conn_is_full(const struct http_conn *c)
         return buf_len(&c->pending) > PENDING_MAX;
 }
 
-/* ---- what goes ---- */
+/* ---- output ---- */
 
 static void add_line(struct buf *out, const char *before, const char *text)
 {
@@ -653,7 +656,7 @@ static void add_head(struct http_conn *c, struct buf *out, unsigned status, cons
         struct exchange *x = &c->x;
         const char *date = c->site->date ? c->site->date() : "";
 
-        /* Without a length the end of the connection may be that of the answer. */
+        /* Without a length or chunks, the end of the connection marks the end of the answer. */
         if (c->last || (!has_length && !x->chunked))
                 x->keep_alive = false;
         buf_add_text(out, "HTTP/1.1 ");
@@ -728,7 +731,7 @@ static void flush_body(struct http_conn *c, struct buf *out)
         buf_reuse(&c->body, WHOLE_MAX);
 }
 
-/* Moves a part of the answer into c->body. Returns false when there is none yet. */
+/* Moves a part of the answer to c->body. Returns false if there is none yet. */
 static bool make(struct http_conn *c)
 {
         struct exchange *x = &c->x;
@@ -774,7 +777,7 @@ static void end_begun(struct http_conn *c, struct buf *out, enum rpc_code code,
 
         if (rpc_call_left(x->call) > 0 ||
             (code != RPC_OK && !(x->method && x->method->server_streams))) {
-                c->broken = true; /* half told, and how it went on cannot be */
+                c->broken = true; /* an answer that has begun cannot become an error */
                 return;
         }
         x->over = true;
@@ -785,7 +788,7 @@ static void end_begun(struct http_conn *c, struct buf *out, enum rpc_code code,
                 buf_add(out, "0\r\n\r\n", 5);
 }
 
-/* Makes what there is of the answer, up to @max bytes of @out. */
+/* Writes as much of the answer as there is, until @out holds @max bytes. */
 static void answer(struct http_conn *c, struct buf *out, size_t max)
 {
         struct exchange *x = &c->x;
@@ -798,7 +801,7 @@ static void answer(struct http_conn *c, struct buf *out, size_t max)
                          : buf_len(&c->body) < WHOLE_MAX) &&
                make(c))
                 ;
-        if (x->malformed) { /* ours, which we cannot read: nothing else can be said */
+        if (x->malformed) { /* we cannot decode our own answer */
                 c->broken = true;
                 return;
         }
@@ -850,7 +853,7 @@ static void forget(struct http_conn *c)
         c->proceed = c->headed = false;
 }
 
-/* The answer has been made, and all of the request came, or nothing of it is read any more. */
+/* The answer is complete, and so is the request, unless the rest of it is ignored. */
 static void next(struct http_conn *c)
 {
         bool more = c->x.keep_alive && !c->last && !c->broken &&
@@ -865,8 +868,8 @@ static void next(struct http_conn *c)
         http_parser_pause(&c->parser, 0);
 }
 
-/* Of one who sends no more: whether all of a request is there, or may be in what is not looked
- * at yet. */
+/* The client sends no more. Whether a complete request still has to be answered, or may still
+ * be in the unparsed input. */
 static bool is_to_be_answered(const struct http_conn *c)
 {
         const struct gateway_method *m = c->x.method;
@@ -884,7 +887,7 @@ int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
 
         c->left_out = 0;
         rpc_conn_run(c->rpc);
-        /* What is left out of an answer has been made all the same. */
+        /* What HEAD leaves out has been produced all the same, and so counts. */
         for (int i = 0; i < REQUESTS_A_TURN && buf_len(out) + c->left_out < max; i++) {
                 if (parse_pending(c) < 0 || c->nomem)
                         return -ENOMEM;
@@ -923,7 +926,7 @@ bool http_conn_end(struct http_conn *c)
 
 bool http_conn_can_go_on(const struct http_conn *c)
 {
-        /* Nothing of it goes out, after which it would go on. */
+        /* With HEAD no output is sent that would later wake the connection to go on. */
         bool is_left_out = c->x.head && is_half_told(&c->x) && rpc_call_left(c->x.call) > 0;
 
         return rpc_conn_can_go_on(c->rpc) || is_left_out ||

@@ -15,14 +15,14 @@
 
 struct http_conn;
 
-/* What reads and writes JSON for all connections of one owner. Each takes of it what it needs
- * while it is inside of a request or of an answer, and makes its own where another has it: so
- * idle connections keep nothing, and busy ones use the same memory, one after the other. All
- * zeroes at first. */
+/* The JSON reader and writer, and a buffer for an answer, that all connections of one owner
+ * share. A connection takes what it needs while it has a request or an answer under way, and
+ * makes its own if another connection has it. So idle connections keep nothing, and busy ones
+ * use the same memory one after the other. Initialize it to zeroes. */
 struct http_desk {
         struct json_reader *reader;
         struct json_writer writer;
-        struct buf body; /* where an answer is made */
+        struct buf body; /* where an answer is built */
 };
 
 void http_desk_fini(struct http_desk *d);
@@ -33,7 +33,7 @@ struct gateway_method {
         const char *call; /* "/etcdserverpb.KV/Range" */
         const ProtobufCMessageDescriptor *request, *answer;
         bool client_streams, server_streams;
-        bool waits; /* for others, as long as it takes: a lock */
+        bool waits; /* the answer waits for other clients, without limit: a lock */
 };
 
 /* A request for a resource. The call behind it carries one message, the resource's body. */
@@ -45,12 +45,12 @@ struct http_request {
 struct http_site {
         /* The method behind this path; NULL: none. */
         const struct gateway_method *(*method_of)(const char *path);
-        /* Whether there is a resource at it. */
+        /* Whether there is a resource at this path. */
         bool (*has)(const char *path);
-        /* The time, for the header Date: "Sun, 06 Nov 1994 08:49:37 GMT"; NULL: it is left out.
-         */
+        /* The time for the header Date, such as "Sun, 06 Nov 1994 08:49:37 GMT"; NULL: the
+         * header is left out. */
         const char *(*date)(void);
-        /* The hosts that a request may be for, see host_is_listed(); borrowed; NULL: any. */
+        /* The hosts that requests may name, see host_is_listed(); borrowed; NULL: any. */
         const char *hosts;
 };
 
@@ -62,11 +62,12 @@ must_check_ int http_conn_new(struct http_conn **ret, const struct rpc_limits *l
 struct http_conn *http_conn_free(struct http_conn *c);
 DEFINE_CLEANUP(struct http_conn *, http_conn_free)
 
-/* The rpc connection that has its call, for code that counts calls; borrowed. */
+/* The rpc connection that its call belongs to, for code that counts calls; borrowed. */
 struct rpc_conn *http_conn_rpc(struct http_conn *c);
 
-/* As rpc_conn_input() and rpc_conn_output(); the latter also returns -ECONNABORTED for -EPIPE
- * where the last answer is not whole, and must not pass for it. */
+/* Like rpc_conn_input() and rpc_conn_output(). Where the latter would return -EPIPE,
+ * http_conn_output() returns -ECONNABORTED if the last answer is incomplete, which the client
+ * must not take for complete. */
 must_check_ int http_conn_input(struct http_conn *c, const void *p, size_t n);
 must_check_ int http_conn_output(struct http_conn *c, struct buf *out, size_t max);
 bool http_conn_can_go_on(const struct http_conn *c);
@@ -83,15 +84,15 @@ bool http_conn_is_full(const struct http_conn *c);
  * sent nothing but half a request, or nothing at all, or has kept more than one request waiting
  * behind an answer. */
 bool http_conn_look(struct http_conn *c);
-/* After that, what it did, for a person; NULL: it was idle. */
+/* After that: what the client did wrong, as text for an operator; NULL: it was idle. */
 const char *http_conn_complaint(const struct http_conn *c);
 
-/* Bytes of memory that it holds besides its call's; 0 while it is idle. */
+/* Bytes of memory that it holds in addition to its call's; 0 while it is idle. */
 size_t http_conn_held(const struct http_conn *c);
 
-/* http_request_of(): the request of a resource's call. http_set_answer() sets its status and
- * type, before its body is sent; the type is borrowed for good. */
+/* http_request_of(): the request behind a resource's call. http_set_answer() sets the status
+ * and type of the answer, before its body is sent; @type must stay valid forever. */
 const struct http_request *http_request_of(const struct rpc_call *call);
 void http_set_answer(struct rpc_call *call, unsigned status, const char *type);
-/* Another header of it, "Name: value"; borrowed for good. */
+/* Adds a header to the answer, "Name: value"; @header must stay valid forever. */
 void http_add_header(struct rpc_call *call, const char *header);

@@ -1,6 +1,6 @@
 #include "http/framing.h"
 
-#define DIGITS_MAX 16                  /* of a size; so it has 64 bits */
+#define DIGITS_MAX 16                  /* of a chunk's size, which fits into 64 bits */
 #define AROUND_MAX ((size_t) 64 << 10) /* extensions of one chunk, or all trailers */
 #define VERSION UINT64_C(0x485454502f) /* "HTTP/" */
 
@@ -9,14 +9,13 @@ static bool is_line_end(uint8_t ch)
         return ch == '\r' || ch == '\n';
 }
 
-/* What a byte ends or is in, of the request line: one space between its parts, and a version.
- */
+/* Checks a byte of the request line: one space between its parts, and a version at its end. */
 static bool in_request_line(struct head *h, uint8_t ch)
 {
         if (!is_line_end(ch))
                 return ch > ' ' || (ch == ' ' && (uint8_t) h->seen != ' ');
         h->at = HEAD_FIELDS;
-        return (h->seen >> 24 & 0xffffffffff) == VERSION; /* and two numbers, and a dot */
+        return (h->seen >> 24 & 0xffffffffff) == VERSION; /* the parser checks the rest */
 }
 
 static bool is_text(uint8_t ch)
@@ -26,8 +25,8 @@ static bool is_text(uint8_t ch)
 
 #define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
 
-/* Whether each of eight bytes is text, and no tab. A byte b of @w is below n up to 0x80 if b -
- * n borrows and b itself has no high bit: then that bit is left. */
+/* Whether all eight bytes are text, and none is a tab. For a byte b below 0x80, b - n sets the
+ * high bit if b is below n; "& ~w" drops bytes that had the high bit before. */
 static bool is_text_8(uint64_t w)
 {
         uint64_t below = (w - EACH(' ')) & ~w, deleted = w ^ EACH(0x7f);
@@ -91,8 +90,8 @@ static int digit_of(uint8_t ch)
         return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* "1f", and then the end of the line or ";name=value". No space: before and behind the number
- * some take it and others do not. */
+/* "1f", then the end of the line or ";name=value". Spaces around the number are refused: some
+ * implementations accept them and others do not. */
 static int in_size(struct body *b, uint8_t ch)
 {
         int digit = digit_of(ch);
@@ -105,7 +104,7 @@ static int in_size(struct body *b, uint8_t ch)
         return b->digits > 0 && (ch == ';' || ch == '\r') ? 0 : -EBADMSG;
 }
 
-/* A line goes on to its end, behind which comes the LF that @lf waits for. */
+/* A byte of a line. After the CR that ends it, state @lf expects the LF. */
 static int in_line(struct body *b, uint8_t ch, enum body_at lf)
 {
         if (ch != '\r')
@@ -120,7 +119,7 @@ static int expect(struct body *b, uint8_t ch, char expected, enum body_at then)
         return ch == (uint8_t) expected ? 0 : -EBADMSG;
 }
 
-/* A byte that is none of the content. */
+/* Takes a byte that is not content. */
 static int around(struct body *b, uint8_t ch)
 {
         switch (b->at) {
@@ -135,7 +134,7 @@ static int around(struct body *b, uint8_t ch)
         case CHUNK_LF:
                 return expect(b, ch, '\n', CHUNK_SIZE);
         case TRAILER_START:
-                if (is_blank(ch)) /* some would see a line that goes on */
+                if (is_blank(ch)) /* some implementations would see a continued line */
                         return -EBADMSG;
                 b->at = TRAILER;
                 return in_line(b, ch, LAST_LF);
@@ -150,7 +149,7 @@ static int around(struct body *b, uint8_t ch)
         case CHUNK_CONTENT:
                 break;
         }
-        assert(false); /* these take no byte here */
+        assert(false); /* body_read() handles these */
         return 0;
 }
 

@@ -21,7 +21,7 @@ struct head {
                 HEAD_REQUEST_LINE,
                 HEAD_FIELDS,
         } at;
-        uint64_t seen; /* the bytes that came last, the latest lowest */
+        uint64_t seen; /* the last 8 bytes, the latest in the low byte */
 };
 
 /* Whether the next bytes of the head have a form that every reader understands alike (RFC 9112,
@@ -51,7 +51,7 @@ enum body_at {
 struct body {
         enum body_at at;
         uint64_t left;   /* bytes of content: of the body, or of the chunk */
-        unsigned digits; /* of its size that have come */
+        unsigned digits; /* of the chunk's size, so far */
         size_t around;   /* bytes since the last content */
 };
 

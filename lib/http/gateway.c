@@ -1,8 +1,8 @@
-/* Requests that are calls of gRPC methods: JSON in, JSON out, as grpc-gateway has them. */
+/* Requests that call gRPC methods: JSON in and JSON out, as grpc-gateway has it. */
 #include "http/internal.h"
 #include "http/status.h"
 
-#define ANSWER_EXPECTED 512 /* bytes of most, as JSON */
+#define ANSWER_EXPECTED 512 /* most answers are no longer than this as JSON */
 
 int gateway_begin(struct exchange *x, struct http_desk *d, size_t max)
 {
@@ -41,7 +41,7 @@ void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why)
         rpc_call_finish(x->call, code, why);
 }
 
-/* etcd's gateway knows no code for what it cannot read of a stream. */
+/* etcd's gateway reports an unreadable message of a stream as UNKNOWN. */
 static void refuse(struct exchange *x, const char *why)
 {
         gateway_refuse(x, x->method->client_streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT, why);
@@ -54,7 +54,8 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
         const char *why;
         int r = 0;
 
-        /* Once more after the last message: so the reader gives back what that took. */
+        /* This runs once more after the last message, so that the reader frees that message's
+         * memory. */
         while (!x->deaf && !rpc_call_is_over(x->call, &code, &why)) {
                 r = json_reader_put(x->reader, &text, &m);
                 if (r <= 0)
@@ -63,7 +64,7 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
                 r = rpc_call_bring(x->call, m.p, m.len);
                 if (r < 0)
                         return r;
-                x->deaf = !x->method->client_streams; /* what follows is not looked at */
+                x->deaf = !x->method->client_streams; /* the rest is ignored */
         }
         if (r == -ENOMEM)
                 return r;
@@ -85,7 +86,7 @@ int gateway_input_end(struct exchange *x)
                 refuse(x, json_reader_why(x->reader));
         x->deaf = true;
         return_reader(x);
-        /* Nothing at all is a message that has all its defaults. */
+        /* An empty body is a message with all its defaults. */
         if (!x->unread && !x->got_message && !x->method->client_streams)
                 return rpc_call_bring(x->call, "", 0);
         return 0;
@@ -141,7 +142,7 @@ void gateway_error(const struct exchange *x, enum rpc_code code, const char *mes
 {
         unsigned status = http_status_of(code);
 
-        /* As in etcd, whose gateway answers for itself what it cannot read. */
+        /* As in etcd, whose gateway itself answers a request that it cannot parse. */
         if (x->method->server_streams && (x->begun || !x->unread)) {
                 buf_printf(json,
                            "{\"error\":{\"grpc_code\":%d,\"http_code\":%u,\"message\":", code,

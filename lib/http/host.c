@@ -2,7 +2,7 @@
 
 #include <strings.h>
 
-/* Without a port, and an IPv6 address that has one without its brackets, as etcd does it. */
+/* Drops the port, and then also the brackets of an IPv6 address, as etcd does. */
 static struct view name_of(struct view host)
 {
         const uint8_t *p = host.p, *colon = memrchr(p, ':', host.len);

@@ -1,8 +1,9 @@
-/* One thing: whether a request was meant for this server, by the name in its header Host. */
+/* Tells whether a request is meant for this server, by the name in its header Host. */
 #pragma once
 
 #include "base/buf.h"
 
-/* Whether @host, as the header or an absolute target has it, with a port or without, is one of
- * @names, which are joined by commas. With "*" among them, or with none, every host is. */
+/* Whether @host is one of @names, which are joined by commas. @host is as in the header or an
+ * absolute target, with or without a port. Every host matches if @names is empty or contains
+ * "*". */
 bool host_is_listed(const char *names, struct view host);

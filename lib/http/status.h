@@ -1,5 +1,5 @@
-/* HTTP's status codes for gRPC's, as grpc-gateway has them, and their names (RFC 9110, 15).
- * Pure. */
+/* The HTTP status for each gRPC code, as in grpc-gateway, and the names of statuses (RFC 9110,
+ * 15). Pure. */
 #pragma once
 
 #include "rpc/code.h"
