@@ -1,6 +1,6 @@
 /*
- * Calls that their owner carries by hand, a request at a time: HTTP/1.1, see lib/http. They are
- * accounted, made to wait and answered like all others.
+ * Calls that the owner of the connection carries by hand, one request at a time: HTTP/1.1, see
+ * lib/http. They are accounted, made to wait and answered like all other calls.
  */
 #include "base/secret.h"
 #include "rpc/internal.h"

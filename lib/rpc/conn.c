@@ -1,5 +1,6 @@
 /*
- * Calls and connections, whatever carries them: HTTP/2 (h2.c), or their owner by hand (bare.c).
+ * Calls and connections, independent of the transport: HTTP/2 (h2.c), or the owner's own
+ * (bare.c).
  */
 #include <stdio.h>
 
@@ -15,8 +16,8 @@ static void call_release(struct call *k)
         free(k);
 }
 
-/* Most clients call again as soon as they are answered: what was the last call is the next
- * one. */
+/* Most clients call again as soon as they are answered, so the last call's memory is reused for
+ * the next. */
 static void call_keep(struct rpc_conn *c, struct call *k)
 {
         buf_reuse(&k->in, SPARE_KEPT);
@@ -97,8 +98,8 @@ void call_close(struct call *k, enum rpc_code code, const char *message)
                 h->on_close(&k->pub);
 }
 
-/* Returns 0 when a message of @n bytes can be sent; 1 when the call needs none or cannot have
- * it; or -EMSGSIZE. */
+/* Returns 0 if a message of @n bytes can be sent; 1 if the call is over, or ends because the
+ * message is too large; or -EMSGSIZE. */
 static int may_send(struct call *k, size_t n)
 {
         char why[96];
@@ -139,7 +140,7 @@ static void resume(struct call *k)
         }
 }
 
-/* @k->out had @before bytes. */
+/* After @k->out was appended to; it had @before bytes. */
 static int queued(struct call *k, size_t before)
 {
         flow_out_changed(k, before);
@@ -244,8 +245,8 @@ void rpc_call_cancel(struct rpc_call *pub)
         give_up(k, RPC_CANCELED, "");
 }
 
-/* What the peer sends is not taken, and so its call cannot go on: a client is notified here, a
- * server tells. */
+/* The peer's data is refused, so the call cannot go on: a client's handler is told here, a
+ * server sends a status. */
 void call_refuse(struct call *k, enum rpc_code code, const char *message)
 {
         if (k->pub.conn->server)

@@ -1,42 +1,42 @@
 /*
- * Flow control: how much of a client's input is taken at a time, and how much is kept for it.
+ * Flow control: how much of a client's input is accepted at a time, and how much is held for
+ * it.
  *
- * Nobody is refused for being fast: the window of a stream is opened again when its message has
- * been taken; a message that does not fit into it is given room when there is some, of which
- * all is its own until it has come, so that no two wait for each other; a request that would
- * make a large answer, or wait with a large body, waits for its turn while the connection holds
- * much. Small requests - renewals, grants, locks - pass.
+ * No client is refused for being fast. The window of a stream opens again when its message has
+ * been taken. A message that does not fit into the window gets room when there is some, and
+ * gets all of it at once, so that no two messages wait for each other. While a connection holds
+ * much, a request that would make a large answer, or would wait with a large body, waits for
+ * its turn. Small requests - renewals, grants, locks - pass.
  */
 #include "rpc/internal.h"
 
-#define CALL_COST 1536 /* of nghttp2's stream, the call and its request, or so */
-#define ROOMS_MAX \
-        ((size_t) 8 << 20) /* for large messages of one connection, at the same time */
-#define IN_MAX \
-        ((size_t) 64 << 20) /* half messages of one connection; nobody honest has so many */
-#define IN_SPARE ((size_t) 512 << 10)  /* beside one message, when all hold too much */
-#define OUT_HIGH ((size_t) 1 << 20)    /* of a connection: no large answer is begun above it */
-#define CHARGE_HIGH ((size_t) 8 << 20) /* and no large request is taken above this */
-#define CALL_OUT_HIGH ((size_t) 2 << 20) /* of a call: nothing is taken from it above */
-#define SMALL ((size_t) 16 << 10)        /* of a call, in a connection that holds too much */
-#define SHARE ((size_t) 64 << 10)        /* what a connection may hold when all hold too much */
-#define KEPT_SPARE ((size_t) 64 << 10)   /* what an address may keep when all keep too much */
-#define TRIMMED ((size_t) 128 << 10)     /* a buffer that is larger is made smaller */
-#define LARGE_PART 4 /* of what an address may hold: what is larger waits for no more */
+#define CALL_COST 1536 /* about what nghttp2's stream, the call and its request take */
+#define ROOMS_MAX ((size_t) 8 << 20)     /* for the large messages of one connection */
+#define IN_MAX ((size_t) 64 << 20)       /* incomplete messages: honest clients have fewer */
+#define IN_SPARE ((size_t) 512 << 10)    /* beside one message, if all hold too much */
+#define OUT_HIGH ((size_t) 1 << 20)      /* of a connection: no large answer is begun above */
+#define CHARGE_HIGH ((size_t) 8 << 20)   /* ...and no large request is taken above */
+#define CALL_OUT_HIGH ((size_t) 2 << 20) /* of a call: no message is taken from it above */
+#define SMALL ((size_t) 16 << 10)        /* a call may always hold this much */
+#define SHARE ((size_t) 64 << 10)        /* what a connection may hold if all hold too much */
+#define KEPT_SPARE ((size_t) 64 << 10)   /* what an address may keep if all keep too much */
+#define TRIMMED ((size_t) 128 << 10)     /* a larger buffer is trimmed */
+#define LARGE_PART 4 /* of an address's room: no answer waits for more than this */
 #define LARGE_REQUEST 4096
-/* More than two for each of the 8,192 calls that a client may begin before any is taken. */
+/* More than two for each of the 8,192 calls that a client may begin before any is processed. */
 #define IDLE_FRAMES_MAX 24000
-/* Some frames make nghttp2 go through all streams, of which so many cost what a frame does. A
- * client that tunes its windows sends ten of them in its life (gRPC's BDP estimator in Go). */
-#define STREAMS_PER_FRAME 4
-/* Streams may depend on each other (RFC 7540, 5.3), and nghttp2 walks all that is above one
- * each time it has something to send: of a tree that is no taller than this. Nobody's gRPC
- * makes one. (To say that we mind none, RFC 9218, ends in freed memory in nghttp2 before 1.61.)
+/* Some frames make nghttp2 walk all streams; walking this many counts as one more frame. A
+ * client that tunes its windows sends ten such frames in its life (gRPC's BDP estimator in Go).
  */
+#define STREAMS_PER_FRAME 4
+/* Streams may depend on each other (RFC 7540, 5.3). Each time nghttp2 has something to send, it
+ * walks all ancestors of a stream, so this bounds the height of the tree. No gRPC
+ * implementation makes one. (Announcing that we ignore priorities, RFC 9218, leads to a use
+ * after free in nghttp2 before 1.61.) */
 #define PRIORITIES_MAX 1000
 #define FORGIVEN_BY_A_MESSAGE 16
 #define FORGIVEN_PER_BYTES 512
-#define RUN_MAX 64 /* calls that go on in one piece of work */
+#define RUN_MAX 64 /* calls that are resumed in one run */
 
 static void account(const struct rpc_conn *c, size_t before, size_t after)
 {
@@ -84,9 +84,9 @@ static size_t less(size_t a, size_t b)
         return a - min_of(a, b);
 }
 
-/* How many bytes more may be held in @a: of the room of its parent, as many as nobody holds
- * yet. So one alone has half of it, of two each has a third, and there is always some for who
- * comes next, however many there are. */
+/* An account may hold as much as is still unused of its parent's room. So a single account gets
+ * half of it, two get a third each, and there is always some left for the next, however many
+ * there are. */
 size_t rpc_account_spare(const struct rpc_account *a)
 {
         size_t n = less(a->max, a->held);
@@ -107,8 +107,8 @@ bool rpc_call_is_small(size_t bytes)
         return bytes <= SMALL;
 }
 
-/* One that is larger than most may be is let in as if it were not, or it would never be: then
- * there is no more room. */
+/* An answer that is larger than LARGE_PART allows is treated as if it were just that large, or
+ * it would wait forever: it may use up all the room. */
 bool rpc_call_may_hold(const struct rpc_call *pub, size_t bytes)
 {
         struct rpc_account *own = pub->conn->limits.account;
@@ -176,7 +176,7 @@ static bool was_given_room(const struct call *k)
         return k->room > 0 && !k->begs;
 }
 
-/* What was given and is not filled yet is held like what is. */
+/* Room that was given and is not filled yet counts as held. */
 static void count_reserved(struct call *k)
 {
         struct rpc_conn *c = k->pub.conn;
@@ -232,8 +232,8 @@ void flow_call_ends(struct call *k)
         account(c, k->in_memory + k->out_memory, 0);
 }
 
-/* What it takes, which is more than what is in it; but what a small one keeps for the next
- * message is no matter. */
+/* Counts the buffer's capacity, which is more than its content; but not what a small buffer
+ * keeps for the next message. */
 static void count_memory(struct call *k, struct buf *b, size_t *counted)
 {
         size_t before = *counted;
@@ -302,7 +302,7 @@ struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c)
                                     .taken = c->taken};
 }
 
-/* What the services hold for answers to its calls. */
+/* What the services hold for answers to the connection's calls. */
 static size_t charged(const struct rpc_conn *c)
 {
         return c->charged - c->cost - c->requests;
@@ -318,8 +318,8 @@ bool rpc_call_is_pressed(const struct rpc_call *pub)
         return is_over(pub->conn);
 }
 
-/* Those who share an account have too much, and this one more than a small part. What it has
- * sent does not count: it could not become less by waiting. */
+/* The connections that share the account hold too much, and this one more than a small part of
+ * it. What it has sent as requests does not count: waiting would not reduce it. */
 static bool overdrawn(const struct rpc_conn *c)
 {
         return is_over(c) && c->out + charged(c) > SHARE;
@@ -330,7 +330,7 @@ static bool sends_much(const struct rpc_conn *c)
         return c->out > OUT_HIGH || overdrawn(c);
 }
 
-/* By what waits to be read alone: that becomes less when the client reads. */
+/* Looks only at output that waits to be read: that shrinks when the client reads. */
 static bool is_unread(const struct rpc_conn *c)
 {
         return c->out > 4 * OUT_HIGH || (is_over(c) && c->out > SHARE);
@@ -362,8 +362,8 @@ static bool has_room(const struct rpc_conn *c)
         return !sends_much(c) && charged(c) <= CHARGE_HIGH;
 }
 
-/* Beside `has_room`: what was asked becomes less when it is answered, so no answer waits for
- * that. */
+/* Checked for requests in addition to has_room(). Requests shrink when they are answered, so no
+ * answer waits for this. */
 static bool asks_much(const struct rpc_conn *c)
 {
         return c->requests > (is_over(c) ? SHARE : CHARGE_HIGH);
@@ -456,8 +456,8 @@ static int32_t window_of(const struct call *k)
                                                                       k->stream);
 }
 
-/* By so much, whatever it is: the client may not know our settings yet. Never narrower again:
- * nghttp2 sets the next widening off against that, and tells the client nothing. */
+/* Widens by @by, whatever the window is: the client may not know our settings yet. We never
+ * narrow it: nghttp2 would deduct that from the next widening without telling the client. */
 static void widen(const struct call *k, int32_t by)
 {
         struct rpc_conn *c = k->pub.conn;
@@ -480,7 +480,7 @@ static void give_room(struct rpc_conn *c)
                 k->begs = false;
                 c->rooms += k->room;
                 if (c->h2) {
-                        /* All at once, or it would grow by copies. */
+                        /* reserve all at once; otherwise the buffer would grow by copying */
                         buf_expect(&k->in, less(FRAME_HEADER + k->room, buf_len(&k->in)));
                         widen(k, (int32_t) k->room);
                 }
@@ -488,7 +488,7 @@ static void give_room(struct rpc_conn *c)
         }
 }
 
-/* Counted in `rooms` once it is given. */
+/* The room counts in `rooms` once it is given. */
 static void beg(struct call *k, size_t bytes)
 {
         struct rpc_conn *c = k->pub.conn;
@@ -524,7 +524,8 @@ bool rpc_conn_give(struct rpc_conn *c)
         return TAILQ_FIRST(&c->beggars) != first;
 }
 
-/* Half a window may be ours to give back and not be given back yet. */
+/* Up to half a window may be consumed and not yet announced to the client, so a message that
+ * needs more than half asks for room. */
 void flow_half(struct call *k, size_t len)
 {
         struct rpc_conn *c = k->pub.conn;
@@ -561,8 +562,8 @@ void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n)
 
         c->idle_frames -= min_of(c->idle_frames, n / FORGIVEN_PER_BYTES);
         r = nghttp2_session_consume_connection(c->h2, n);
-        /* A client takes in what it has asked for, a large answer as it comes, unless nobody
-         * takes its messages. */
+        /* A client accepts what it has asked for, even a large answer, as it arrives, unless
+         * the handler holds its messages back. */
         if (k && (c->server || k->held))
                 k->window += n;
         else if (r == 0)
@@ -606,7 +607,7 @@ bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd)
         return !c->calm;
 }
 
-/* Frames begin where the ones before end, whatever they are. */
+/* Counts frames of any type: each begins where the last one ends. */
 static void count_frames(struct rpc_conn *c, const uint8_t *p, size_t n)
 {
         while (n > 0) {
@@ -629,8 +630,7 @@ static void count_frames(struct rpc_conn *c, const uint8_t *p, size_t n)
         }
 }
 
-/* Of types that it does not know, and of what comes for calls that are over, it says nothing.
- */
+/* nghttp2 does not report frames of unknown types, nor those for calls that are over. */
 void flow_count_unreported(struct rpc_conn *c, const uint8_t *p, size_t n)
 {
         if (!c->server)
@@ -690,7 +690,7 @@ void flow_run(struct rpc_conn *c)
                 get_out_of_line(k);
                 go_on(k);
         }
-        if ((k = TAILQ_FIRST(&c->senders))) { /* one: each makes much */
+        if ((k = TAILQ_FIRST(&c->senders))) { /* only one: each produces much output */
                 get_out_of_line(k);
                 go_on(k);
         }
@@ -742,7 +742,7 @@ static void report_end(struct call *k)
                 k->pub.handler->on_end(&k->pub);
 }
 
-/* Returns false when the next message has to wait. */
+/* Returns false if the next message has to wait. */
 static bool deliver(struct call *k)
 {
         struct rpc_conn *c = k->pub.conn;

@@ -1,6 +1,6 @@
 /*
- * What carries the calls of a connection between programs: HTTP/2 by nghttp2, and in it gRPC's
- * framing (RFC 9113; grpc/doc/PROTOCOL-HTTP2.md).
+ * The transport of calls between programs: HTTP/2 by nghttp2, with gRPC's framing in it (RFC
+ * 9113; grpc/doc/PROTOCOL-HTTP2.md).
  */
 #include <stdio.h>
 
@@ -9,10 +9,10 @@
 
 #define CLIENT_STREAM_WINDOW (256 * 1024)
 #define CONN_WINDOW (1024 * 1024)
-#define HEADERS_MAX (16 * 1024)     /* of a request, decoded: more is refused... */
-#define HEADERS_OUTRAGE (64 * 1024) /* ...and whoever sends so much gets ENHANCE_YOUR_CALM */
+#define HEADERS_MAX (16 * 1024)     /* of a request, decoded: a larger request is refused... */
+#define HEADERS_OUTRAGE (64 * 1024) /* ...and at this size answered with ENHANCE_YOUR_CALM */
 #define HEADER_COST 32              /* RFC 9113, 6.5.2 */
-#define INPUT_SLICE ((size_t) 4096) /* how soon a connection that is to end takes no more */
+#define INPUT_SLICE ((size_t) 4096) /* input is checked for that after this many bytes */
 
 void h2_resume(struct call *k)
 {
@@ -110,7 +110,7 @@ void h2_reset(struct call *k)
                 c->nomem = true;
 }
 
-/* Answers what is no gRPC call with the HTTP status that says why. */
+/* Answers a request that is not a gRPC call with an HTTP status. */
 static void refuse_http(struct call *k, const char *status)
 {
         nghttp2_nv h[] = {HEADER(":status", status)};
@@ -145,7 +145,7 @@ static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, voi
         return 0;
 }
 
-/* As in etcd, the first one counts, and one that is called a token whatever is in
+/* As in etcd, the first header counts, except that `token` takes precedence over
  * `authorization`, which may be a proxy's. */
 static bool take_token(struct call *k, bool called_token, const uint8_t *value, size_t n)
 {
@@ -191,7 +191,8 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
                 }
                 return 0;
         }
-        /* A reference of one byte may stand for all that the table holds. */
+        /* One byte on the wire may refer to an entry of the header table that is as large as
+         * the table. */
         k->header_bytes += name_len + value_len + HEADER_COST;
         if (k->header_bytes > HEADERS_OUTRAGE)
                 flow_calm(c);
@@ -207,7 +208,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
                 k->pub.timeout = rpc_timeout_parse(value, value_len);
         } else if (is(name, name_len, "token") || is(name, name_len, "authorization")) {
                 if (!take_token(k, name_len == strlen("token"), value, value_len))
-                        return NGHTTP2_ERR_CALLBACK_FAILURE; /* not to be somebody else */
+                        return NGHTTP2_ERR_CALLBACK_FAILURE; /* never without its token */
         } else if (is(name, name_len, "hasleader")) {
                 k->pub.want_leader = is(value, value_len, "true");
         }
@@ -223,7 +224,7 @@ static int on_data_chunk(nghttp2_session *h2, uint8_t flags, int32_t stream, con
 
         (void) flags;
         if (k && (k->closing || (c->server && k->finished)))
-                k = NULL; /* answered already: what still comes is of no interest */
+                k = NULL; /* answered already: the rest is ignored */
         flow_received(c, k, stream, n);
         if (!k)
                 return 0;
@@ -270,7 +271,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *userd
         if (!k)
                 return 0;
         if (!c->server) {
-                /* The server has said its last word; ours is of no interest any more. */
+                /* The server has ended the call; nothing that we still send matters. */
                 if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                     (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
                         rpc_call_end(&k->pub);
@@ -293,7 +294,7 @@ static int on_stream_close(nghttp2_session *h2, int32_t stream, uint32_t error, 
         (void) userdata;
         if (!k)
                 return 0;
-        if (error == NGHTTP2_REFUSED_STREAM) /* RFC 9113, 8.7: nobody has looked at it */
+        if (error == NGHTTP2_REFUSED_STREAM) /* RFC 9113, 8.7: not processed */
                 k->sent = false;
         if (k->has_status)
                 call_close(k, k->code, k->message ? k->message : "");
@@ -305,8 +306,8 @@ static int on_stream_close(nghttp2_session *h2, int32_t stream, uint32_t error, 
         return 0;
 }
 
-/* After the answer to a request that goes on (a message too large, a slow upload) tells the
- * client to stop (RFC 9113, 8.1). */
+/* If the answer is complete but the request is not (a message that is too large, a slow
+ * upload), tells the client to stop sending (RFC 9113, 8.1). */
 static int on_frame_sent(nghttp2_session *h2, const nghttp2_frame *frame, void *userdata)
 {
         struct rpc_conn *c = userdata;
@@ -339,7 +340,7 @@ static int h2_new(struct rpc_conn **ret, bool server)
         }
         nghttp2_option_set_no_closed_streams(opt, 1);
         /* etcd's own client sends a whole URL as :authority, which nghttp2 would refuse;
-         * begin_request() checks what counts. */
+         * begin_request() checks what we need. */
         nghttp2_option_set_no_http_messaging(opt, server);
         nghttp2_option_set_no_auto_window_update(opt, 1);
         nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
@@ -485,7 +486,7 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 HEADER(":authority", c->authority),
                 HEADER("content-type", "application/grpc"),
                 HEADER("te", "trailers"),
-                {0}, /* room for what some have */
+                {0}, /* room for the optional headers */
                 {0},
         };
         size_t n_headers = ARRAY_SIZE(h) - 2;

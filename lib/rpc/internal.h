@@ -1,4 +1,4 @@
-/* What the files of rpc/ share. Not for others. */
+/* Shared by the files of rpc/, and private to them. */
 #pragma once
 
 #include <bsd/sys/queue.h>
@@ -8,7 +8,7 @@
 
 #define FRAME_HEADER 5 /* compressed flag, length */
 #define SPARE_KEPT \
-        ((size_t) 256) /* bytes of a call's buffers kept for the next: a small call */
+        ((size_t) 256) /* bytes of a call's buffers that are kept for the next small call */
 /* How much a client may send of each call before we open the window further; a longer message
  * waits for room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)
@@ -25,39 +25,39 @@ struct call {
         int32_t stream;
         char path[PATH_SIZE];
         char *token;       /* may be a secret: wiped */
-        bool called_token; /* server: by its header */
+        bool called_token; /* server: by the header `token` */
         struct buf in, out;
-        size_t in_memory, out_memory; /* that they take, as it is counted */
-        size_t left;                  /* bare: of the answer that is being taken out of `out` */
-        size_t apart;                 /* bare: of half a message, which its owner has */
+        size_t in_memory, out_memory; /* the memory that they take, as counted */
+        size_t left;                  /* bare: bytes of the current message still in `out` */
+        size_t apart;                 /* bare: bytes of an incomplete message, at the owner */
         size_t header_bytes;          /* of the request, decoded */
-        size_t window;   /* bytes that the other side has not been given back: server: of `in`;
-                            client: that came while its handler takes no message */
-        size_t room;     /* server: what a large message was given beside the window... */
-        size_t reserved; /* ...and of that, what it does not fill yet */
-        size_t cost;     /* by itself, with its headers */
-        size_t request;  /* what its request takes elsewhere */
-        size_t charge;   /* all that, and what else it costs elsewhere */
+        size_t window;   /* bytes not given back to the peer's window: server: those in `in`;
+                            client: those received while the handler takes no message */
+        size_t room;     /* server: room beside the window for a large message... */
+        size_t reserved; /* ...and the part of it that is not filled yet */
+        size_t cost;     /* of the call itself and its headers */
+        size_t request;  /* what the services hold for its request */
+        size_t charge;   /* both, and what the services hold for its answer */
         size_t kept;     /* see struct rpc_account */
-        bool begs;       /* waits for that room */
+        bool begs;       /* waits for `room` */
         bool post, grpc; /* server: what the request's headers said */
         bool submitted;  /* server: the response's headers are under way */
         bool finished;   /* no message follows in our direction */
-        bool sent;       /* client: of its messages, something */
+        bool sent;       /* client: a part of its messages has been sent */
         bool deferred;   /* nghttp2 waits for nghttp2_session_resume_data() */
         bool closing;    /* on_close has been called */
-        bool held;       /* its handler takes no message now */
-        bool full;       /* too much waits to be sent to it, so nothing is taken from it */
-        bool wants_room; /* its handler asked, and not a message */
-        bool sends;      /* its handler goes on when what is queued has gone */
-        bool turn;       /* the next message is its to have */
+        bool held;       /* its handler takes no messages now */
+        bool full;       /* too much output is queued, so no message is taken */
+        bool wants_room; /* the handler waits for room, not a message */
+        bool sends;      /* the handler goes on when the queued output has been sent */
+        bool turn;       /* the next message is delivered without a check */
         bool delivering;
         bool end_reported;
         bool has_status;
         bool silent; /* canceled by its owner, which wants no status */
         enum rpc_code code;
         char *message;
-        struct rpc_counts *counts; /* NULL: it counts nowhere, or has been counted */
+        struct rpc_counts *counts; /* NULL: it is not counted, or has been */
         struct boot_time began;
 };
 
@@ -71,11 +71,11 @@ struct rpc_conn {
         void *accept_data;
         void *userdata;
         char *authority;
-        char *token; /* client: what its calls show */
+        char *token; /* client: sent with each call */
         bool tls;
         bool established;
         bool nomem;
-        bool calm; /* it got ENHANCE_YOUR_CALM: nothing more is taken from it */
+        bool calm; /* it got ENHANCE_YOUR_CALM: further input is ignored */
         uint64_t pongs;
         size_t n_calls;
         LIST_HEAD(, call) calls;
@@ -89,15 +89,15 @@ struct rpc_conn {
         struct calls beggars;     /* have begun a large message */
         size_t in, out;           /* bytes of all calls */
         uint64_t received, taken; /* the same, in all */
-        size_t charged;           /* by the services, for what waits for the log, say, and... */
-        size_t cost;              /* ...of that what the calls cost by themselves... */
-        size_t requests;          /* ...and their requests */
+        size_t charged;           /* held by the services, such as for writes, plus... */
+        size_t cost;              /* ...the calls' own cost... */
+        size_t requests;          /* ...and their requests, both included in `charged` */
         size_t rooms;             /* given for large messages... */
         size_t reserved;          /* ...and not filled yet */
-        size_t idle_frames;       /* that brought nothing */
-        uint64_t came, reported;  /* frames, and those of them that nghttp2 has reported */
-        uint8_t head[9];          /* of the next frame, as far as it came */
-        size_t n_head, skip;      /* bytes of that; and up to it, what the last one holds */
+        size_t idle_frames;       /* that carried no content */
+        uint64_t came, reported;  /* frames received, and those that nghttp2 has reported */
+        uint8_t head[9];          /* header of the next frame, as far as received */
+        size_t n_head, skip;      /* bytes of that; and payload to skip before it */
         size_t n_priorities;      /* frames that made a stream depend on another */
 };
 
@@ -113,7 +113,7 @@ void conn_serve(struct rpc_conn *c, const struct rpc_limits *limits, rpc_accept_
 struct call *call_alloc(struct rpc_conn *c, int32_t stream);
 void call_free(struct call *k);
 void call_set_path(struct call *k, const void *p, size_t n);
-/* Server: hands it to the services. */
+/* Server: offers the call to the services. */
 void call_accept(struct call *k);
 /* Tells its handler that it is over. */
 void call_close(struct call *k, enum rpc_code code, const char *message);
@@ -124,16 +124,16 @@ size_t frame_len(const uint8_t head[FRAME_HEADER]);
 
 /* h2.c */
 void h2_free(struct rpc_conn *c);
-/* There is more to send of it. */
+/* The call has more to send. */
 void h2_resume(struct call *k);
 /* h2_answer(): server: the first message of the answer is queued. h2_end_unanswered(): there is
  * none, and the call is over. */
 void h2_answer(struct call *k);
 void h2_end_unanswered(struct call *k);
-/* Client: it is given up. */
+/* Client: gives the call up. */
 void h2_reset(struct call *k);
 
-/* It has ended with @code, if it counts. */
+/* Counts the end of the call with @code, if the call is counted. */
 void call_count_end(struct call *k, enum rpc_code code);
 
 /* flow.c */
@@ -146,7 +146,7 @@ void flow_costs(struct call *k, size_t bytes);
  * that is half empty. */
 void flow_in_changed(struct call *k, size_t before);
 void flow_out_changed(struct call *k, size_t before);
-/* Half a message of it takes so many bytes elsewhere. */
+/* The owner holds @bytes of an incomplete message. */
 void flow_apart(struct call *k, size_t bytes);
 /* Whether the next message, of @len bytes, may be given to the handler now; if not, it is given
  * later. */
@@ -155,9 +155,9 @@ bool flow_may_deliver(struct call *k, size_t len);
 void flow_half(struct call *k, size_t len);
 /* A message has been taken out of `in`. */
 void flow_taken(struct call *k);
-/* Bytes came: @n of them for @k, which may be NULL. */
+/* @n bytes arrived on @stream, for @k, which may be NULL. */
 void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n);
-/* Gives the whole messages that came to the handler, and the end. */
+/* Delivers complete messages to the handler, and then the end. */
 void call_deliver(struct call *k);
 /* Drops all further input. */
 void flow_drop_input(struct call *k);
