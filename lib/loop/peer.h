@@ -1,4 +1,4 @@
-/* Who has connected to us, for those that have no stream (loop/stream.h). */
+/* The address of a connection's other side, for code that has no stream (loop/stream.h). */
 #pragma once
 
 #include "base/base.h"
@@ -7,5 +7,6 @@
 
 struct sockaddr_storage;
 
-/* Its address, without a port, an IPv4 address always as such; "" of a socket of this host. */
+/* Writes the address without its port; an IPv4 address always in IPv4 notation; "" for a local
+ * socket. */
 void peer_address(const struct sockaddr_storage *a, char out[static PEER_MAX]);

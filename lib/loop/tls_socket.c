@@ -38,7 +38,7 @@ static long on_ctrl(BIO *b, int cmd, long arg unused_, void *p unused_)
 {
         if (cmd == BIO_CTRL_EOF)
                 return BIO_test_flags(b, BIO_FLAGS_IN_EOF) != 0;
-        return cmd == BIO_CTRL_FLUSH; /* nothing is kept here */
+        return cmd == BIO_CTRL_FLUSH; /* nothing is buffered here */
 }
 
 static void make_method(void)
