@@ -7,7 +7,7 @@
 
 #define SPARE_MAX 4096
 #define PACKED_KEEP ((size_t) 64 << 10)
-#define MESSAGES_MIN 64 /* in one request, beside those of operations */
+#define MESSAGES_MIN 64 /* in one request, in addition to those of its operations */
 
 static const struct {
         const struct method *methods;
@@ -133,7 +133,7 @@ void api_kick(struct api *a, struct rpc_call *call)
         a->conns.kick(call->conn, a->conns_arg);
 }
 
-/* For the next one. */
+/* Clears the buffer for the next answer. */
 static struct buf *packed(struct api *a)
 {
         buf_reuse(&a->packed, PACKED_KEEP);
@@ -157,7 +157,7 @@ void api_give_packed(struct api *a, struct buf *b)
 
 void api_end_leaderless(struct api *a, struct rpc_call *call)
 {
-        call->want_leader = false; /* it has been answered */
+        call->want_leader = false; /* the call is answered */
         rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
         api_kick(a, call);
 }
@@ -203,7 +203,7 @@ static void request_free(struct request *q)
         a->n_spare++;
 }
 
-/* The call is answered: it needs us no more. */
+/* The call is answered: it no longer needs the request. */
 void request_end(struct request *q)
 {
         if (q->call) {
@@ -219,7 +219,7 @@ bool request_begins(struct request *q, size_t len)
                 request_fail(q, status_nomem);
                 return false;
         }
-        if (len > RPC_MESSAGE_MAX) { /* the client got that error */
+        if (len > RPC_MESSAGE_MAX) { /* rpc has sent that error to the client */
                 request_end(q);
                 return false;
         }
@@ -286,9 +286,9 @@ void request_fail(struct request *q, struct status st)
         request_end(q);
 }
 
-/* One address may have three quarters of the writes that wait, and of what they may take on
- * their way to the leader: they are not taken back when their calls end, so who sends more need
- * not wait for answers. */
+/* One address may have at most three quarters of the writes that wait, and of the bytes queued
+ * for the leader. Writes are not withdrawn when their calls end, so a client could send more
+ * without waiting for answers. */
 static bool writes_much(const struct request *q, size_t n)
 {
         const struct rpc_account *a = q->call ? rpc_call_account(q->call) : NULL;
@@ -334,7 +334,7 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         request_reply_bytes(q, reply.p, reply.len);
 }
 
-/* Whether its answers may be large, whatever is asked. */
+/* Whether the method's answers may be large whatever the request. */
 static bool is_large_method(const struct method *m)
 {
         static const ProtobufCMessageDescriptor *const large[] = {
@@ -371,8 +371,8 @@ void request_drop_msg(struct request *q)
                 rpc_call_charge_request(q->call, 0);
 }
 
-/* The answer to a write is made when it is applied, which waits for no reader: so not too many
- * are on their way. */
+/* The answer to a write is built when it is applied, which cannot wait for a reader: so the
+ * number of large ones under way is limited. */
 static bool waits_for_room(struct request *q)
 {
         if (q->call && !q->call->large && is_large(q)) {
@@ -439,7 +439,7 @@ static void read_done(struct core_read *rd, struct status st)
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (is_large_method(q->method) && !rpc_call_has_room(q->call))
-                return rpc_call_wait(q->call); /* later is as good: it may tell more */
+                return rpc_call_wait(q->call); /* waiting is fine: later it may report more */
         q->then(q);
 }
 
@@ -459,8 +459,8 @@ void request_read(struct request *q, void (*then)(struct request *q))
         core_read(q->api->core, &q->read, q->call->timeout);
 }
 
-/* Also for a write: to know better at once saves the log's time. Where it is applied it is
- * looked at again, with what holds then. */
+/* Also checked for a write: to refuse it here saves the log's time. It is checked again when it
+ * is applied, against the state of that time. */
 static struct status admit(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
@@ -475,8 +475,8 @@ static struct status admit(struct request *q)
                                                        : permit_user(s, &q->who.user));
 }
 
-/* What a learner, which may lag without anybody's noticing, answers, as etcd has it: how it is,
- * and what it has to whoever says that this is enough. */
+/* Which requests a learner answers, as in etcd. A learner may lag without anybody's noticing,
+ * so it reports only its own status, and its data only to a client that accepts that. */
 static bool learner_answers(const struct request *q)
 {
         const Pb__RangeRequest *range = q->msg;
@@ -492,11 +492,11 @@ static void on_message(struct rpc_call *call, struct view m)
         size_t cost;
         int r;
 
-        if (!q || q->came) /* answered already, or a second message on a unary call */
+        if (!q || q->came) /* already answered, or a second message on a unary call */
                 return;
         q->came = true;
-        /* A request of 1.5 MB may be 100,000 operations, which take longer to unpack than we
-         * have: no more messages than the operations that there may be. */
+        /* A request of 1.5 MB may have 100,000 operations, which would take too long to unpack:
+         * so the number of messages is bounded by the number of operations allowed. */
         r = pb_unpack_few(q->method->request, m,
                           6 * core_config(q->api->core)->max_txn_ops + MESSAGES_MIN, &cost,
                           &q->msg);
@@ -532,7 +532,7 @@ static void on_close(struct rpc_call *call)
         if (!q)
                 return;
         q->call = NULL;
-        if (q->reading) { /* nobody waits for it: it need not be asked for either */
+        if (q->reading) { /* nobody waits for the read any more */
                 core_read_cancel(q->api->core, &q->read);
                 q->reading = q->waiting = false;
         }
@@ -577,7 +577,7 @@ void api_accept(struct rpc_call *call, void *userdata)
                 return resource_accept(a, call, false);
         m = method_of(call->path, &i);
         if (!m)
-                return; /* it is unimplemented, which rpc tells */
+                return; /* rpc answers "unimplemented" */
         rpc_call_count(call, &a->counts[i]);
         if (m->stream && core_learns(a->core))
                 return rpc_call_finish(call, status_learner.code, status_learner.text);

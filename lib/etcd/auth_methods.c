@@ -2,8 +2,8 @@
  * Auth: users, roles, and logging in. state/permit.h decides what a user may do; changes go
  * through the log like any write.
  *
- * Passwords are hashed and checked by crypt(3), in a thread: it is slow on purpose, and the
- * loop must not wait. They are in memory only until then.
+ * Passwords are hashed and checked by crypt(3) in a thread: it is slow on purpose, and the loop
+ * must not wait. Passwords are in memory only until then.
  */
 #include "etcd/internal.h"
 
@@ -14,9 +14,9 @@
 #include "base/secret.h"
 #include "etcd/token.h"
 
-#define PREFIX "$y$"          /* yescrypt, crypt(5): what login(1) uses on Debian */
-#define JOBS_MAX 1024         /* passwords that wait, of all: past it, who has most gives way */
-#define JOBS_OF_CONNECTION 16 /* of one connection; past it: too many requests */
+#define PREFIX "$y$"          /* yescrypt, crypt(5), which login(1) uses on Debian */
+#define JOBS_MAX 1024         /* waiting passwords, in all; then whoever has most gives way */
+#define JOBS_OF_CONNECTION 16 /* of one connection; beyond that: too many requests */
 
 static const struct status status_off = {RPC_FAILED_PRECONDITION,
                                          "etcdserver: authentication is not enabled"};
@@ -63,7 +63,8 @@ void identity_fini(struct identity *who)
 /* ---- passwords ---- */
 
 struct password_job {
-        TAILQ_ENTRY(password_job) next; /* of those that wait; not when it is in the worker */
+        TAILQ_ENTRY(password_job)
+        next; /* while it waits for the worker */
         struct api *api;
         struct worker_job job;
         struct request *q; /* NULL: the client went away */
@@ -72,7 +73,7 @@ struct password_job {
         char *password;
         char setting[CRYPT_OUTPUT_SIZE]; /* a hash to compare with; "": make a new one */
         char hash[CRYPT_OUTPUT_SIZE];    /* "": it could not be made */
-        uint64_t login;                  /* of the user that is compared with */
+        uint64_t login;                  /* of the user whose password is compared */
 };
 
 static void run_job(struct worker_job *w)
@@ -129,8 +130,8 @@ static void job_drop(struct worker_job *w)
         job_end(container_of(w, struct password_job, job), false);
 }
 
-/* Whose turn it is: of the address that was served least lately, and of its connections the
- * same, whoever asks most. */
+/* Orders jobs: the address that was served least recently goes first, and likewise among its
+ * connections, however many each sends. */
 static bool is_before(const struct password_job *x, const struct password_job *y)
 {
         if (x->turn->of->served != y->turn->of->served)
@@ -138,8 +139,8 @@ static bool is_before(const struct password_job *x, const struct password_job *y
         return x->turn->served < y->turn->served;
 }
 
-/* It begins to wait: behind those who do already, also where it comes for the first time, or it
- * would come for the first time again and again. */
+/* Puts a newcomer behind those who wait already; otherwise a client could be new again and
+ * again. */
 static void get_in_line(struct api *a, struct api_turn *t)
 {
         for (; t; t = t->of)
@@ -175,12 +176,12 @@ static void take_next(struct api *a)
                 return;
         dequeue(first);
         first->turn->served = first->turn->of->served = ++a->turns;
-        first->turn = NULL; /* its connection may end before it does */
+        first->turn = NULL; /* its connection may end before the job does */
         a->password = first;
         worker_submit(a->passwords, &first->job);
 }
 
-/* The client went away: nobody waits for what has not begun. */
+/* The client went away: a job that has not begun is dropped. */
 static void job_gone(struct request *q)
 {
         struct password_job *j = q->data;
@@ -197,7 +198,7 @@ static void job_gone(struct request *q)
         request_end(q);
 }
 
-/* Of the address with most that wait, of its connections the same, what came last. */
+/* The latest job of the connection with most waiting jobs, at the address with most. */
 static struct password_job *of_longest(const struct api *a)
 {
         struct password_job *j, *last = NULL;
@@ -210,7 +211,7 @@ static struct password_job *of_longest(const struct api *a)
         return last;
 }
 
-/* Whoever asks most is refused, not whoever comes last: one who asks for less than that has
+/* Refuses whoever asks most, not whoever comes last: a client that asks for less always has
  * room, whatever the others do. */
 static bool make_room(struct api *a, const struct api_turn *for_whom)
 {
@@ -230,7 +231,7 @@ static bool make_room(struct api *a, const struct api_turn *for_whom)
         return true;
 }
 
-/* Hashes @password, which is wiped, by @setting or by a new one. */
+/* Hashes @password, which is wiped, with @setting, or with a new one if that is "". */
 static void submit(struct request *q, char *password, const char *setting, uint64_t login,
                    void (*then)(struct request *q, const struct password_job *j))
 {
@@ -268,7 +269,8 @@ static void submit(struct request *q, char *password, const char *setting, uint6
 
 /* ---- changes ---- */
 
-/* AuthChange names the requests by their types: which field is which needs no second table. */
+/* The fields of AuthChange are found by the types of the requests, so no second table is
+ * needed. */
 static void change(struct request *q)
 {
         const ProtobufCMessageDescriptor *d = &pb__auth_change__descriptor;
@@ -298,7 +300,7 @@ static void enable(struct request *q)
         explicit_bzero(secret, sizeof(secret));
 }
 
-/* The request goes on with the hash where its password was. */
+/* Continues the request with the hash in place of its password. */
 static void hashed(struct request *q, const struct password_job *j)
 {
         char *copy = strdup(j->hash), **field;
@@ -351,7 +353,7 @@ static void answer_status(struct request *q)
         request_reply(q, &p.base);
 }
 
-/* The answers that list names all look like the one to UserGet. */
+/* All answers that list names have the layout of the one to UserGet. */
 static void reply_names(struct request *q, char **names, size_t n,
                         void (*again)(struct request *q))
 {
@@ -397,7 +399,7 @@ static void answer_role(struct request *q)
         cleanup_(arena_fini) struct arena a = {0};
         Pb__ResponseHeader h;
 
-        /* One's own roles may be looked at. */
+        /* A user may look at its own roles. */
         for (size_t i = 0; o == STATE_E_DENIED && i < s->auth.n_users; i++)
                 if (is_user(q, s->auth.users[i].name) &&
                     auth_user_has(&s->auth.users[i], m->role))
@@ -487,7 +489,7 @@ static void compared(struct request *q, const struct password_job *j)
         cleanup_(buf_fini) struct buf token = {0};
         Pb__ResponseHeader h;
 
-        /* The user may be another by now. */
+        /* Meanwhile the user may have been deleted or changed. */
         if (!u || !*j->hash || u->login != j->login || strcmp(u->hash, j->hash) != 0)
                 return request_fail(q, status_wrong);
         token_make(a, u, lease_time_add(core_lease_time(q->api->core), q->api->token_ttl),
@@ -510,7 +512,7 @@ static void compare(struct request *q)
 
         if (!a->enabled)
                 return request_fail(q, status_off);
-        /* One who is not there takes as long as one who is: names cannot be tried out. */
+        /* An unknown user takes as long as a known one, so that names cannot be probed. */
         submit(q, m->password, u ? u->hash : "", u ? u->login : 0, compared);
 }
 

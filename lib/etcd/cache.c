@@ -1,21 +1,21 @@
 /*
- * Cache leases: streams on which clients ask for terms (state/cached.h), are recalled, and give
- * them back.
+ * Cache leases: streams on which clients ask for terms (state/cached.h), are asked to give them
+ * back, and do so.
  *
- * Who holds a term is known here alone, and for no longer than the term runs: a client that is
- * gone may still be reading what it has. Once a change waits for a range, all that hold it here
- * are asked to give it back; when none is left, the log is told so.
+ * Only this replica knows who holds a term that it gave, and only for as long as the term runs:
+ * a client that is gone may still be reading what it has. Once a change waits for a range, all
+ * holders of it here are asked to give it back; when none is left, the log is told so.
  */
 #include "core/status.h"
 #include "etcd/internal.h"
 
-#define OUTSTANDING_MAX 16 /* answers that a stream waits for: then it is not read on */
-#define HOLDINGS_MAX 1000  /* of a stream */
+#define OUTSTANDING_MAX 16 /* unanswered requests of a stream: then we stop reading it */
+#define HOLDINGS_MAX 1000  /* terms of a stream */
 #define CACHED_BYTES_MAX ((size_t) 1 << 20)
-#define RETURN_AGAIN (100 * NSEC_PER_MSEC) /* where the log did not take it */
+#define RETURN_AGAIN (100 * NSEC_PER_MSEC) /* if the log did not take it */
 #define ENDS_LATER (100 * NSEC_PER_MSEC)
 #define SWEEP_EVERY NSEC_PER_SEC
-#define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* who is asked to give back */
+#define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* a holder that is asked to give back */
 
 struct held_range;
 
@@ -28,7 +28,7 @@ struct cache_stream {
         size_t n_holdings, outstanding;
 };
 
-/* A term that somebody has, or has been asked to give back. */
+/* A term that a client has, or has been asked to give back. */
 struct holding {
         LIST_ENTRY(holding) of_stream;
         TAILQ_ENTRY(holding) of_range;
@@ -36,7 +36,7 @@ struct holding {
         struct cache_stream *stream; /* NULL: the client is gone */
         int64_t id;
         struct boot_time until;
-        struct lease_time promised; /* the same, as the log has it */
+        struct lease_time promised; /* the same in lease time, as in the log */
         struct boot_time recalled_at;
         bool recalled;
 };
@@ -57,7 +57,7 @@ struct cache_hub {
         struct api *api;
         LIST_HEAD(, cache_stream) streams;
         LIST_HEAD(, held_range) ranges;
-        uint64_t n_awaited; /* as of the last look */
+        uint64_t n_awaited; /* at the last look */
         bool look;          /* something was given back */
         struct boot_time at;
 };
@@ -132,7 +132,7 @@ static struct holding *holding_of(const struct cache_stream *s, int64_t id)
         return NULL;
 }
 
-/* ---- what is recalled ---- */
+/* ---- recalls ---- */
 
 static void recall(struct holding *k)
 {
@@ -149,7 +149,7 @@ static void recall(struct holding *k)
         api_send(a, k->stream->call, &p.base);
 }
 
-/* Those whose terms have ended go. Returns when the next one ends. */
+/* Drops the holders whose terms have ended. Returns when the next one ends. */
 static struct boot_time drop_ended(struct held_range *r, struct boot_time now)
 {
         struct boot_time next = BOOT_TIME_NEVER;
@@ -181,7 +181,7 @@ static void look_at(struct cache_hub *h, const struct cached_range *c, struct bo
                                 recall(k);
                 h->at = boot_min(h->at, drop_ended(r, now));
         }
-        /* What was given and is held by nobody here was never answered, or is over. */
+        /* A term that nobody holds here was never answered, or is over. */
         if (!r || TAILQ_EMPTY(&r->holdings)) {
                 core_uncache(core, c->serial);
                 h->at = boot_min(h->at, boot_add(now, RETURN_AGAIN));
@@ -215,7 +215,7 @@ struct boot_time cache_hub_next(const struct cache_hub *h)
                        : h->at;
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
 static void stream_unref(struct cache_stream *s)
 {
@@ -238,14 +238,14 @@ static void refuse(struct cache_stream *s, int64_t id, struct status st)
         api_send(s->hub->api, s->call, &p.base);
 }
 
-/* Returns false where there is no memory, or no room. */
+/* Returns false if there is no memory, or no room. */
 static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
 {
         struct cache_hub *h = s->hub;
         struct held_range *r = range_of(h, given->serial);
         struct holding *k = holding_of(s, id);
 
-        if (k && k->range != r) { /* of what has changed since, or was asked for before */
+        if (k && k->range != r) { /* its range has changed, or the id was for another one */
                 holding_free(k);
                 k = NULL;
         }
@@ -276,7 +276,8 @@ static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
         k->promised =
                 lease_time_max(k->promised, lease_time_add(core_state(h->api->core)->time,
                                                            given->term_ms * NSEC_PER_MSEC));
-        /* Not before the log finds that it has ended: it would pass for given back. */
+        /* Do not drop it before the log finds that it has ended: the term would seem to be
+         * given back. */
         k->until = boot_max(k->until, boot_add(core_now(h->api->core),
                                                given->term_ms * NSEC_PER_MSEC + ENDS_LATER));
         h->at = boot_min(h->at, boot_add(core_now(h->api->core), SWEEP_EVERY));
@@ -301,8 +302,8 @@ static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
         p.header = &h;
         p.id = q->id;
         p.term_ms = given->term_ms;
-        /* A change takes the range away: one of the same number has not changed, but by a lease
-         * that ended. Nothing was promised beyond that. */
+        /* A change ends the range, so a range with the same serial has changed only by leases
+         * that ended; no term is promised beyond that. */
         p.unchanged = q->have && had && given->term_ms > 0 &&
                       had->range->serial == given->serial &&
                       lease_time_before(state->time, had->promised);
@@ -347,8 +348,8 @@ static void asked(struct core_write *w, struct status st, struct view reply)
         stream_unref(s);
 }
 
-/* Who takes long for it is waited for as if it did not answer: so it does not get the next one
- * as soon as a write is through, to let each of them wait for as long. */
+/* If a holder takes long to give back, we go on waiting as if it had not answered. So it cannot
+ * get the next term as soon as the write is through, and make every write wait that long. */
 static void give_back(struct holding *k)
 {
         struct cache_stream *s = k->stream;
@@ -421,7 +422,7 @@ static void on_message(struct rpc_call *call, struct view m)
         pb_free(q);
 }
 
-/* It wants nothing more, and gives all back. */
+/* The client asks for nothing more, and gives everything back. */
 static void on_end(struct rpc_call *call)
 {
         struct cache_stream *s = call->userdata;
@@ -431,7 +432,7 @@ static void on_end(struct rpc_call *call)
         rpc_call_finish(call, RPC_OK, "");
 }
 
-/* What the client has it may go on reading until its terms have ended. */
+/* The client may go on reading what it has until its terms have ended. */
 static void on_close(struct rpc_call *call)
 {
         struct cache_stream *s = call->userdata;

@@ -45,7 +45,7 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         l->out->members[l->out->n_members++] = m;
 }
 
-/* Fills @p, in @a. */
+/* Fills @p; the memory is from @a. */
 static int list_members(struct core *core, struct arena *a, Pb__MemberListResponse *p,
                         Pb__ResponseHeader *h)
 {
@@ -109,7 +109,7 @@ static struct status status_of_change(int outcome)
         }
 }
 
-/* What is asked of the core; kept with the request. */
+/* The change that the core is asked for; kept with the request. */
 struct change {
         struct core_change core;
         struct request *q;
@@ -120,7 +120,7 @@ static void drop(struct request *q)
         free(q->data);
 }
 
-/* This replica may not have heard of the new member yet: it is as it was asked for. */
+/* This replica may not know the new member yet, so the answer describes it as requested. */
 static void answer_added(struct request *q, struct arena *a, Pb__MemberListResponse *all,
                          const struct core_change *ch)
 {
@@ -142,7 +142,8 @@ static void answer_added(struct request *q, struct arena *a, Pb__MemberListRespo
         request_reply(q, &p.base);
 }
 
-/* The answers of remove, update, promote and list have one shape: header = 1, members = 2. */
+/* The answers to remove, update, promote and list have the same layout: header = 1, members =
+ * 2. */
 static void changed(struct core_change *ch, int outcome)
 {
         struct change *c = container_of(ch, struct change, core);
@@ -187,7 +188,7 @@ static const struct status status_plaintext = {
         "read and forge: use https://, or set AllowPlaintextPeers=yes on "
         "each replica"};
 
-/* A member's peer URLs, in the form in which the replicas' configuration has them. */
+/* Writes a member's peer URLs in the form of the replicas' configuration. */
 static struct status peer_urls(const struct request *q, char **urls, size_t n,
                                char out[static URLS_MAX])
 {

@@ -1,9 +1,10 @@
 /*
- * Maintenance/Snapshot: the state as a file, in chunks, made as fast as the client takes them.
+ * Maintenance/Snapshot: the state as a file, in chunks, produced as fast as the client takes
+ * them.
  *
- * It is the state of this replica, without asking the others: this may be the only one left.
- * The file begins with its length, so it is counted before it is encoded; only what stands
- * before and after the keys is held until it is sent.
+ * It is the state of this replica, read without asking the others: this may be the only one
+ * left. The file begins with its length, so the state is counted before it is encoded; only
+ * what stands before and after the keys is held until it is sent.
  */
 #include "etcd/backup.h"
 #include "etcd/slow.h"
@@ -11,20 +12,20 @@
 
 #define CHUNK ((size_t) 64 << 10)
 #define QUEUED_HIGH ((size_t) 512 << 10)
-#define PRESSED ((size_t) 16 << 10) /* instead of these, when too much is held */
-#define CHUNKS 4                    /* in the connection's turn */
+#define PRESSED ((size_t) 16 << 10) /* instead of these, while too much is held */
+#define CHUNKS 4                    /* chunks sent in the connection's turn */
 #define RESTARTS 3
 
 struct dump {
         struct slow slow;
-        struct state_saver saver; /* what of it was sent is consumed */
-        bool began;               /* something was sent */
-        bool encoded;             /* to the end */
+        struct state_saver saver; /* its output is consumed as it is sent */
+        bool began;               /* a part has been sent */
+        bool encoded;             /* completely */
         unsigned n_begun;
-        size_t chunk; /* bytes, at the most */
+        size_t chunk; /* bytes of a chunk, at most */
         struct backup file;
-        struct buf piece; /* before the state, and after it */
-        uint64_t left;    /* bytes of the file */
+        struct buf piece; /* what stands before the state, and after it */
+        uint64_t left;    /* bytes of the file that are left */
 };
 
 static struct dump *dump_of(struct slow *s)
@@ -41,7 +42,7 @@ static void dump_fini(struct slow *s)
         free(d);
 }
 
-/* Also to begin again, where it did not last until it was counted. */
+/* Begins the dump, or begins it again if the state was replaced while it was counted. */
 static void dump_begin(struct slow *s)
 {
         struct dump *d = dump_of(s);
@@ -83,7 +84,7 @@ static int encode(struct dump *d)
         return min_of(r, 0);
 }
 
-/* Returns 0 when that was all, 1 when there is more, -ESTALE, or -ENOMEM. */
+/* Returns 0 at the end, 1 if there is more, -ESTALE, or -ENOMEM. */
 static int send_next(struct dump *d)
 {
         struct buf *state = &d->saver.out;
@@ -124,7 +125,7 @@ static void send_more(struct request *q)
         if (r == 0)
                 return request_finish(q);
         if (buf_len(&d->saver.out) == 0)
-                buf_fini(&d->saver.out); /* it was large: what stood before the keys */
+                buf_fini(&d->saver.out); /* it held what stands before the keys */
         slow_drop_kept(&d->slow);
         rpc_call_charge(q->call, sizeof(*d) + state_saver_bytes(&d->saver) + d->piece.cap);
         request_goes_on(q);
@@ -162,8 +163,8 @@ static void start(struct request *q)
         slow_start(&d->slow, q, &ops);
 }
 
-/* One that has just started knows less than its disk does, until others tell what is committed:
- * better no snapshot than an old one. */
+/* A replica that has just started knows less than its disk does, until others tell it what is
+ * committed. No snapshot is better than an old one. */
 void dump(struct request *q)
 {
         if (!core_caught_up(q->api->core))

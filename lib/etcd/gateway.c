@@ -18,7 +18,7 @@
 #define STREAM(path, call, request, answer, client) \
         METHOD(path, call, request, answer, client, true, false)
 
-/* Without the version in front; sorted. */
+/* Paths without the version in front; sorted. */
 static const struct gateway_method methods[] = {
         UNARY("/auth/authenticate", "/etcdserverpb.Auth/Authenticate", authenticate_request,
               authenticate_response),

@@ -8,7 +8,7 @@
 struct whole {
         struct slow slow;
         struct state_saver saver;
-        bool encoded; /* to the end */
+        bool encoded; /* completely */
         uint64_t hash;
 };
 
@@ -30,7 +30,7 @@ static void whole_begin(struct slow *s)
         slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
 }
 
-/* What is encoded is added, and forgotten. */
+/* Adds what has been encoded to the hash, and drops it. */
 static int whole_run(struct slow *s)
 {
         struct whole *w = container_of(s, struct whole, slow);

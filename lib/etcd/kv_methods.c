@@ -2,15 +2,15 @@
  * does not care. Ranges are in range.c. */
 #include "etcd/internal.h"
 
-#define TXN_STEPS 6   /* of request_spent(), for one of state_txn() */
-#define WEIGH_STEPS 3 /* the same, to know what one would take */
+#define TXN_STEPS 6   /* steps of request_spent() for one of state_txn() */
+#define WEIGH_STEPS 3 /* the same, to weigh one */
 
 static void put(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         enum state_outcome o = state_check_put(q->msg);
 
-        /* Only who may put tells all others that it is full. */
+        /* Only a caller that may write the key can raise the alarm that space is used up. */
         if (o == STATE_OK && permit_put(s, &q->who.user, q->msg) == STATE_OK &&
             !core_room(q->api->core, state_put_bytes(s, q->msg)))
                 o = STATE_E_NOSPACE;
@@ -70,7 +70,7 @@ static void txn(struct request *q)
                 return request_read(q, answer_txn);
         if (!request_has_turn(q, txn))
                 return;
-        /* Looked at again where it is applied: this saves the log's time. */
+        /* Checked again when it is applied; checking here saves the log's time. */
         if (state_check_txn_now(s, q->msg, &o, &weight) < 0)
                 return request_fail(q, status_nomem);
         request_spent(q, WEIGH_STEPS * weight.steps, 0);
@@ -92,7 +92,7 @@ static void compacted(struct request *q, struct status st, struct view reply)
         (void) reply;
         if (!q->call)
                 return request_end(q);
-        /* Somebody else may have come further: the last step says what is so. */
+        /* Another compaction may have gone further: the last step reports what is so. */
         if (st.code != RPC_OK) {
                 q->wrote = NULL;
                 return request_write(q, CMD_COMPACT, q->msg);
@@ -100,7 +100,7 @@ static void compacted(struct request *q, struct status st, struct view reply)
         compact(q);
 }
 
-/* A long history goes step by step, and other work in between. */
+/* A long history is compacted step by step, with other work in between. */
 static void compact(struct request *q)
 {
         const struct state *s = core_state(q->api->core);

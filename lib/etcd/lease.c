@@ -19,8 +19,8 @@ static void grant(struct request *q)
                 return request_fail(q,
                                     (struct status){RPC_INVALID_ARGUMENT,
                                                     "etcdserver: a lease id must be positive"});
-        /* What the log carries is final: the same on every replica, whatever its configuration.
-         */
+        /* The log carries final values, which are the same on every replica whatever its
+         * configuration. */
         m->ttl_ms = max_of(state_grant_ttl_ms(m), min_ms);
         if (m->id == 0)
                 m->id = core_new_lease_id(q->api->core);
@@ -34,7 +34,7 @@ static void revoke_lease(struct request *q)
 
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        /* Ours decides, on every replica. */
+        /* The setting of this replica decides, on every replica. */
         m->tied = (int32_t) core_config(q->api->core)->lease_tie;
         q->steps = state_revoke_steps(core_state(q->api->core), m);
         request_write(q, CMD_REVOKE, q->msg);
@@ -49,31 +49,31 @@ int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease
 
 /* ---- LeaseKeepAlive ---- */
 
-/* Renewals of one stream that are not answered yet: who sends more is read more slowly. Fewer
- * while its connection holds much. */
+/* At most this many renewals of one stream may be unanswered; then we stop reading from it.
+ * Fewer while its connection holds much. */
 #define OUTSTANDING_MAX 4096
 #define OUTSTANDING_FEW 64
 #define SPARE_MAX 1024
 
 struct renewal {
         struct core_renewal core;
-        struct keepalive *ka; /* NULL: it is the stream's own, and free */
+        struct keepalive *ka; /* NULL: it is the stream's own one, and free */
         size_t bytes;
 };
 
 struct keepalive {
-        LIST_ENTRY(keepalive) next; /* while there is a call */
+        LIST_ENTRY(keepalive) next; /* linked while there is a call */
         struct api *api;
         struct rpc_call *call; /* NULL: the client went away */
         struct identity who;   /* when the stream began */
         size_t outstanding;
-        size_t held;   /* bytes of these */
-        uint32_t slot; /* of the lease that was renewed last, most likely by the next too */
-        bool ended;    /* the client sends no more */
-        struct renewal own; /* most streams have one on its way at a time */
+        size_t held;        /* bytes of the outstanding renewals */
+        uint32_t slot;      /* of the last lease renewed, most likely the next, too */
+        bool ended;         /* the client sends no more */
+        struct renewal own; /* most streams have one renewal under way at a time */
 };
 
-/* By HTTP/1.1 each renewal is a stream of its own. */
+/* With HTTP/1.1 each renewal is a stream of its own, so these are reused. */
 static struct keepalive *keepalive_new(struct api *a)
 {
         struct keepalive *ka = LIST_FIRST(&a->spare_keepalives);
@@ -148,7 +148,7 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         ka->outstanding--;
         ka->held -= r->bytes;
         ka->slot = rn->slot;
-        /* Whose the name is may not have been known when it came. */
+        /* The lease with this name may not have been known when the request came. */
         if (rn->name.len > 0 && st.code == RPC_OK && ttl_ms > 0)
                 st = may_renew(ka, 0, &rn->name);
         if (ka->call) {
@@ -177,9 +177,9 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
         keepalive_unref(ka);
 }
 
-/* Who the stream's client is was asked when it began, and may have been deleted since; whose
- * the lease is never changes. One that is not known here yet is looked at with its next
- * renewal. */
+/* The stream's client was identified when the stream began, and its user may have been deleted
+ * since; the owner of a lease never changes. A lease that is not known here yet is checked at
+ * its next renewal. */
 static struct status may_renew(const struct keepalive *ka, int64_t id,
                                const ProtobufCBinaryData *name)
 {
@@ -192,7 +192,7 @@ static struct status may_renew(const struct keepalive *ka, int64_t id,
         l = name->len > 0 ? names_find(s, name) : leases_find(&s->leases, id);
         if (!l)
                 return status_ok;
-        /* An id is known to whom the list of leases shows it; a name may be guessed. */
+        /* Only a client that may list the lease knows its id; a name can be guessed. */
         if (name->len > 0)
                 o = permit_lease(s, &ka->who.user, l->id, PERMIT_READ);
         if (o == STATE_OK)
@@ -200,7 +200,7 @@ static struct status may_renew(const struct keepalive *ka, int64_t id,
         return status_of(o);
 }
 
-/* @ret_m is NULL where the request is an id and nothing else. */
+/* *ret_m is NULL if the request contains only an id. */
 static struct status read_request(struct view m, int64_t *ret_lease,
                                   Pb__LeaseKeepAliveRequest **ret_m)
 {
@@ -218,7 +218,7 @@ static struct status read_request(struct view m, int64_t *ret_lease,
         return o == STATE_OK ? status_ok : status_of(o);
 }
 
-/* By its id it is a fixed size; a name stands behind it. */
+/* By id, its size is fixed; a name is stored behind it. */
 static struct renewal *renewal_new(struct keepalive *ka, int64_t lease,
                                    const ProtobufCBinaryData *name)
 {
@@ -287,8 +287,8 @@ static const struct rpc_handler keepalive_handler = {
         .on_close = keepalive_close,
 };
 
-/* Who it is that renews is asked once, when the stream begins: a lease in use never ends for a
- * token's sake (A17). */
+/* The client is identified once, when the stream begins: a lease in use never ends because a
+ * token does (A17). */
 static void keepalive_accept(struct api *a, struct rpc_call *call)
 {
         struct identity who = {0};

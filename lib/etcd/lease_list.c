@@ -3,32 +3,32 @@
  * slices.
  *
  * First each lease is read, slot by slot, and its part of the answer encoded; then those parts
- * are sent as the client takes them, from a heap. A lease that exists all the time is listed
- * once; one that comes or goes meanwhile may be.
+ * are sent from a heap, as the client takes them. A lease that exists all the time is listed
+ * once; one that is granted or ends meanwhile may be listed.
  */
 #include "etcd/slow.h"
 #include "state/names.h"
 
-#define LOOK_STEPS 8000 /* in one turn of the loop: some 2 ms */
-#define LOOK_COST 5     /* of one, in steps of request_spent() */
-#define KEYS_PER_STEP 8 /* of a lease, where somebody must be allowed to read them */
-#define SEND_ITEMS 2000 /* each time the reader has taken what there was: in its own turn */
-#define SEND_HIGH ((size_t) 256 << 10) /* no more is made while so much waits */
+#define LOOK_STEPS 8000 /* in one turn of the loop: about 2 ms */
+#define LOOK_COST 5     /* steps of request_spent() for one lease */
+#define KEYS_PER_STEP 8 /* of a lease, to check whether the caller may read them */
+#define SEND_ITEMS 2000 /* each time the reader has taken the output, in its own turn */
+#define SEND_HIGH ((size_t) 256 << 10) /* no more is produced while this much waits */
 #define SEND_SMALL ((size_t) 16 << 10)
 #define LEASES (2 << 3 | 2) /* the field of LeaseLeasesResponse */
 
 struct item {
         int64_t left_ms, id;
-        size_t at; /* in `parts`: its length, and itself */
+        size_t at; /* position in `parts` of its length and itself */
 };
 
 struct lease_list {
         struct slow slow;
-        struct lease_time now; /* when it began */
-        size_t slot;           /* the next to look at */
-        struct item *heap;     /* the soonest first; owned */
+        struct lease_time now; /* when the call began */
+        size_t slot;           /* the next slot to read */
+        struct item *heap;     /* the lease that ends first is first; owned */
         size_t n, cap;
-        size_t left; /* bytes of the answer that are still to come */
+        size_t left; /* bytes of the answer that are still to be sent */
         struct buf parts;
 };
 
@@ -76,7 +76,7 @@ static struct item heap_pop(struct lease_list *l)
         return first;
 }
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 static int add(struct lease_list *l, const struct lease *x)
 {
@@ -96,7 +96,7 @@ static int add(struct lease_list *l, const struct lease *x)
         return buf_error(&l->parts) < 0 ? -ENOMEM : heap_push(l, i);
 }
 
-/* Returns 0 when all have been looked at, 1 when there are more, or -ENOMEM. */
+/* Returns 0 when all have been read, 1 if there are more, or -ENOMEM. */
 static int look(struct lease_list *l)
 {
         struct state *s = core_state(l->slow.q->api->core);
@@ -125,7 +125,7 @@ static struct lease_list *list_of(const struct request *q)
         return container_of((struct slow *) q->data, struct lease_list, slow);
 }
 
-/* The next one's part. */
+/* Adds the next lease's part. */
 static void add_next(struct lease_list *l, struct buf *out)
 {
         struct item i = heap_pop(l);
@@ -174,7 +174,7 @@ static void send_first(struct lease_list *l)
         core_header(q->api->core, &h);
         p.header = &h;
         pb_append(&head, &p.base);
-        l->left = l->n + buf_len(&l->parts); /* and for each the field's number */
+        l->left = l->n + buf_len(&l->parts); /* and each part's field number */
         if (buf_error(&head) < 0)
                 return request_fail(q, status_nomem);
         if (!request_begins(q, buf_len(&head) + l->left))
@@ -201,7 +201,7 @@ static int list_run(struct slow *s)
 
         if (r < 0)
                 return r;
-        /* What is small is sent at once, and counted then. */
+        /* A small list is sent at once, and counted then. */
         if ((r > 0 || buf_len(&l->parts) > SEND_SMALL) &&
             !slow_keep(s, sizeof(*l) + l->cap * sizeof(*l->heap) + l->parts.cap))
                 return 0;
@@ -236,7 +236,7 @@ static void answer(struct request *q)
                                          (size_t) LOOK_STEPS),
                       0);
         slow_start(&l->slow, q, &list_ops);
-        r = list_run(&l->slow); /* mostly there are few */
+        r = list_run(&l->slow); /* mostly there are few leases */
         if (r < 0)
                 request_fail(q, status_nomem);
 }

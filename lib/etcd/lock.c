@@ -1,26 +1,26 @@
 /*
- * Lock (v3lockpb) and Election (v3electionpb): the first to come holds.
+ * Lock (v3lockpb) and Election (v3electionpb): the first candidate holds.
  *
  * A candidate creates NAME/LEASE-IN-HEX under its lease; the key with the smallest
  * create_revision holds. Waiters for one name stand in a queue (lock_queue.h), so that a
- * release wakes one and not all. Before a candidate gets the answer that it holds, a
- * linearizable read makes sure that its key, and so its lease, still exists (A38); a waiter
- * whose key is gone is answered at once. A client that goes away while it waits takes its key
- * with it, and so does a claim that is answered with a timeout, once its outcome is known -
- * unless somebody has written to the key since: the same holder may have come back through
- * another replica, and have the lock. So a candidate that finds its key already there writes it
- * again, and from then on only it may remove the key. The create_revision is the fencing token:
+ * release wakes one of them, not all. Before a candidate is told that it holds, a linearizable
+ * read makes sure that its key, and so its lease, still exists (A38); a waiter whose key is
+ * gone is answered at once. If a client goes away while it waits, its key is deleted; so is the
+ * key of a claim that was answered with a timeout, once its outcome is known - unless somebody
+ * has written to the key since: the same holder may have come back through another replica, and
+ * have the lock. For this reason a candidate that finds its key already there writes it again,
+ * and from then on only that candidate may remove it. The create_revision is the fencing token:
  * guard writes with a compare of it.
  *
- * Once its key is made, little is kept of a claim, and its connection is charged for no more:
+ * Once its key exists, little is kept of a claim, and its connection is charged for no more:
  * the request is released, and the name is stored once for all waiters.
  */
 #include "etcd/lock.h"
 
 #include "etcd/lock_queue.h"
 
-/* Of a lease made for a caller that brings none, as in etcd; it is kept alive while the caller
- * waits. */
+/* The TTL of a lease that we grant to a caller that brings none, as in etcd; it is renewed
+ * while the caller waits. */
 #define SESSION_TTL_MS 60000
 #define SESSION_RENEW (20 * NSEC_PER_SEC)
 
@@ -28,31 +28,31 @@ static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session i
 static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
 static const struct status status_nobody = {RPC_UNKNOWN, "election: no leader"};
 
-/* The lease that we have made for a waiter. A renewal cannot be taken back: so it lives on
- * until that is done. */
+/* The lease that we have granted for a waiter. A renewal cannot be cancelled, so this lives
+ * until the renewal is done. */
 struct session {
         TAILQ_ENTRY(session) next;
         struct core_renewal renewal;
         struct lock_hub *hub;
         struct boot_time renew_at;
-        bool renewing, over; /* over: nobody waits any more */
+        bool renewing, over; /* over: the waiter is gone */
 };
 
-/* One who wants to hold. */
+/* A candidate. */
 struct waiter {
         struct lock_place place;
         struct lock_hub *hub;
-        struct request *q; /* its message stays until the claim is made */
+        struct request *q; /* its message is kept until the claim is made */
         bool election;
-        int64_t mod; /* the mod_revision of our key, as our claim wrote it; 0: it did not */
+        int64_t mod; /* the mod_revision that our claim gave the key; 0: it wrote nothing */
         struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
 };
 
 struct lock_hub {
         struct api *api;
         struct lock_queues queues;
-        TAILQ_HEAD(sessions, session) sessions; /* whose turn to be renewed is next is first */
-        bool more;                              /* deletions are to be looked at, at once */
+        TAILQ_HEAD(sessions, session) sessions; /* the next to be renewed is first */
+        bool more;                              /* deletions remain to be checked, at once */
 };
 
 static void woken(struct lock_place *p, enum lock_turn turn);
@@ -94,7 +94,7 @@ static void session_end(struct session *se)
                 free(se);
 }
 
-/* A lease that has gone, and its key, are for the waiter to notice. */
+/* If the lease is gone, and its key with it, the waiter notices. */
 static void session_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
 {
         struct session *se = container_of(rn, struct session, renewal);
@@ -151,7 +151,8 @@ static const struct kv *kv_of(const struct lock_hub *h)
         return &core_state(h->api->core)->kv;
 }
 
-/* Charges who waits for what is kept of it; who is still making its claim pays for that. */
+/* Charges a waiter for what is kept of it. While its claim is being made, its request is
+ * charged instead. */
 static void charge(struct waiter *w)
 {
         size_t n = sizeof(*w) + (w->session ? sizeof(*w->session) : 0);
@@ -166,8 +167,8 @@ static void charge_payer(struct lock_place *p)
                 charge(container_of(p, struct waiter, place));
 }
 
-/* The claim is made: its message is of no more use, nor is what was written charged any more.
- * Others of its connection may have waited for that. */
+/* The claim is made, so its message is released, and what it wrote is no longer charged. Other
+ * requests of its connection may have waited for that. */
 static void let_message_go(struct waiter *w)
 {
         struct request *q = w->q;
@@ -231,7 +232,7 @@ struct status lock_may_look(struct api *a, const struct identity *who, const str
 
 /* ---- the guarded writes ---- */
 
-/* Txn: if @guard holds for @key, then @yes, else a look at the key. */
+/* A Txn: if @guard holds for @key, then @yes, else read the key. */
 static void write_guarded(struct request *q, ProtobufCBinaryData key, Pb__Compare *guard,
                           Pb__RequestOp *yes,
                           void (*wrote)(struct request *, struct status, struct view))
@@ -300,8 +301,8 @@ static void delete_guarded(struct request *q, ProtobufCBinaryData key, Pb__Compa
         write_guarded(q, key, &guard, &op, wrote);
 }
 
-/* What a Txn of ours answered: did its guard hold, and when was the key written to last, 0 when
- * it is not there? @st is how it went, and becomes `out of memory` when we cannot read it. */
+/* Reads the answer to a Txn of ours: whether its guard held, and when the key was last written,
+ * 0 if it does not exist. Returns @st, or `out of memory` if the answer cannot be read. */
 static struct status read_txn(struct status st, struct view reply, bool *ret_held,
                               int64_t *ret_written)
 {
@@ -360,7 +361,7 @@ static void confirmed(struct request *q)
         enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
         struct status st = may_look(q->api, &q->who, &w->place.queue->span);
 
-        if (st.code != RPC_OK) /* who may not any more is not told that it is theirs */
+        if (st.code != RPC_OK) /* its permission is gone: do not tell it that it holds */
                 request_fail(q, st);
         else if (turn == LOCK_HOLDS)
                 answer_held(w);
@@ -388,7 +389,7 @@ static void claim_made(struct waiter *w)
                 woken(&w->place, turn);
 }
 
-/* The client went away: so does its claim. */
+/* The client went away: withdraw its claim. */
 static void abandon(struct request *q)
 {
         struct waiter *w = q->data;
@@ -397,14 +398,14 @@ static void abandon(struct request *q)
         let_message_go(w);
         lock_place_unqueue(&w->hub->queues, &w->place);
         if (in_core)
-                return; /* what the core does for us ends first, and comes back here */
+                return; /* the core calls back when it is done, and that leads here again */
         q->gone = NULL;
         if (w->place.rev == 0 || w->mod == 0)
                 return request_fail(q, status_ok);
         delete_guarded(q, lock_place_key(&w->place), modified_at(w->mod), NULL);
 }
 
-/* Its client has waited long enough; but the claim may still be made. */
+/* The client has waited long enough and gets a timeout; but the claim may still be made. */
 static void overdue(struct core_write *cw)
 {
         struct request *q = container_of(cw, struct request, write);
@@ -433,7 +434,7 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (!held) { /* who made it took it away in between */
+        if (!held) { /* whoever created the key has deleted it meanwhile */
                 w->place.rev = 0;
                 return claim(w);
         }
@@ -465,7 +466,7 @@ static void claimed(struct request *q, struct status st, struct view reply)
                 return request_fail(q, st);
         if (w->place.rev == 0)
                 return request_fail(w->q, status_session_gone);
-        /* It was ours before: who made it then is not to take it away from us. */
+        /* The key existed already: write it, so that its creator cannot remove it. */
         if (!held)
                 return put_guarded(q, key, w->place.rev, value_of(w), w->place.lease,
                                    proclaimed);

@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define HEX_MAX 17 /* a lease in hex, and snprintf()'s zero */
-/* In one turn of the loop. */
-#define CHANGES 2000 /* looked at, where one who is woken counts as several */
+#define HEX_MAX 17 /* a lease in hex, and the terminating NUL */
+/* Limits for one turn of the loop. */
+#define CHANGES 2000 /* changes looked at; waking one waiter counts as several */
 #define WAKE_COST 8
-#define LOOKS 500 /* at who waits */
+#define LOOKS 500 /* waiters checked */
 
 static int by_number(int64_t a_rev, uint64_t a_id, int64_t b_rev, uint64_t b_id)
 {
@@ -57,7 +57,7 @@ static struct lock_queue *find(struct lock_queues *qs, struct view prefix)
         return RB_FIND(lock_by_prefix, &qs->by_prefix, &key);
 }
 
-/* [name/] [room for a lease] [name0], which is where the keys end. */
+/* Memory for the queue, [name/], room for a lease, and [name0], which is where the keys end. */
 static struct lock_queue *queue_new(struct lock_queues *qs, ProtobufCBinaryData name)
 {
         struct lock_queue *q = calloc(1, sizeof(*q) + 2 * (name.len + 1) + HEX_MAX), *same;
@@ -196,15 +196,15 @@ enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
                 return LOCK_HOLDS;
         p->waits = true;
         qs->n_waiting++;
-        if (qs->n_to_look > 0) { /* what its queue waits for may be gone */
+        if (qs->n_to_look > 0) { /* the key that its queue waits for may be gone */
                 qs->n_to_look++;
                 TAILQ_INSERT_HEAD(&qs->waiting, p, of_all);
         } else {
                 TAILQ_INSERT_TAIL(&qs->waiting, p, of_all);
         }
         RB_INSERT(lock_places, &q->waiters, p);
-        /* What others wait for may be gone already, which flush() will see: only who is alone
-         * says what it is. */
+        /* The key that others wait for may be gone already, which flush() will see: only a lone
+         * waiter sets what the queue waits for. */
         if (q->before == 0)
                 wait_for(qs, q, before);
         return LOCK_WAITS;
@@ -218,13 +218,13 @@ static void wake(struct lock_queues *qs, struct lock_place *p, enum lock_turn tu
         qs->woken(p, turn);
 }
 
-/* Anything may be gone. */
+/* Any key may be gone: checks all waiters. */
 static void look_at_all(struct lock_queues *qs)
 {
         qs->n_to_look = qs->n_waiting;
 }
 
-/* Returns false when it was enough for this turn; then all are looked at, bit by bit. */
+/* Returns false if this turn is used up; then all are checked, bit by bit. */
 static bool may_wake(struct lock_queues *qs, size_t *left)
 {
         if (*left == 0) {
@@ -235,7 +235,7 @@ static bool may_wake(struct lock_queues *qs, size_t *left)
         return true;
 }
 
-/* What @q waits for may be gone: wakes who is next, and waits for that one's key. */
+/* The key that @q waits for may be gone: wakes the next waiter, and waits for its key. */
 static void advance(struct lock_queues *qs, const struct kv *kv, struct lock_queue *q,
                     size_t *left)
 {
@@ -253,7 +253,7 @@ static void advance(struct lock_queues *qs, const struct kv *kv, struct lock_que
         queue_put(qs, q);
 }
 
-/* Those of @q whose keys are gone, of revision @rev. */
+/* Wakes those of @q whose keys, of revision @rev, are gone. */
 static void wake_gone(struct lock_queues *qs, const struct kv *kv, struct lock_queue *q,
                       int64_t rev, size_t *left)
 {
@@ -273,7 +273,7 @@ static void wake_gone(struct lock_queues *qs, const struct kv *kv, struct lock_q
         queue_put(qs, q);
 }
 
-/* @k was there from revision @rev on, and is not any more. */
+/* @k existed from revision @rev on, and is now deleted. */
 static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv_key *k,
                     int64_t rev, size_t *left)
 {
@@ -286,7 +286,7 @@ static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv
         for (q = RB_NFIND(lock_by_before, &qs->by_before, &(struct lock_queue){.before = rev});
              q && q->before == rev; q = next) {
                 next = RB_NEXT(lock_by_before, &qs->by_before, q);
-                /* One txn may have made keys of many. */
+                /* One txn may have created the keys of many. */
                 if (kv_span_has(&q->span, k->bytes, k->len))
                         advance(qs, kv, q, left);
         }
@@ -306,7 +306,7 @@ static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t
 
         if (qs->next > revision)
                 return;
-        /* Where history was cut off, anything may be gone. */
+        /* If the history is compacted there, any key may be gone. */
         if (qs->next < kv->compacted)
                 look_at_all(qs);
         else if (!RB_EMPTY(&qs->by_before))
@@ -321,7 +321,8 @@ static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t
                         qs->next_n++;
                         if (v->version > 0)
                                 continue;
-                        /* Of `compacted` itself the deletion stays, and not what it deleted. */
+                        /* At `compacted` itself the deletion remains, but not what it deleted.
+                         */
                         if (!v->older)
                                 look_at_all(qs);
                         else
@@ -330,8 +331,8 @@ static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t
         pass(qs, revision + 1);
 }
 
-/* At some of those who may have missed something; they are the last to be looked at again, so
- * that each has its turn however often that begins anew. */
+/* Checks some of the waiters that may have missed something, and moves them to the end, so that
+ * each gets its turn however often this starts again. */
 static void look_at_some(struct lock_queues *qs, const struct kv *kv)
 {
         struct lock_place *p;

@@ -52,7 +52,7 @@ static void alarm_(struct request *q)
         request_write(q, CMD_ALARM, q->msg);
 }
 
-/* The log's old segments and the snapshot before go as soon as a new snapshot is there. */
+/* Once there is a new snapshot, the last one and old segments of the log are removed. */
 static void defragment(struct request *q)
 {
         core_take_snapshot(q->api->core);
@@ -69,7 +69,7 @@ static void move_leader(struct request *q)
         request_reply_header(q);
 }
 
-/* Nothing here can be run by an older version of itself yet. */
+/* No older version can run on this data yet. */
 static void downgrade(struct request *q)
 {
         const Pb__DowngradeRequest *m = q->msg;

@@ -1,4 +1,4 @@
-/* One thing: a table of metrics, what is shown of it, and how. */
+/* One thing: the table of metrics, their values, and how they are printed. */
 #include "etcd/metrics.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ struct peer {
         struct core_link link;
 };
 
-/* All that the table names, as of one moment. */
+/* All values that the table refers to, taken at one moment. */
 struct figures {
         struct state_counts state;
         struct replica_counts replica;
@@ -43,29 +43,29 @@ struct page {
         struct buf *out;
 };
 
-/* As the formats have it. What goes up and down, and yet ends in _total because etcd named it
- * so, is of no type: `promtool check metrics` and OpenMetrics want no other. */
+/* The types of the formats. A value that goes up and down, but ends in _total because etcd
+ * named it so, has no type: `promtool check metrics` and OpenMetrics accept no other. */
 enum type {
         COUNTER,
         GAUGE,
         NO_TYPE,
         HISTOGRAM,
-        HISTOGRAM_NO_TYPE, /* three families, each of no type */
+        HISTOGRAM_NO_TYPE, /* three families, each without a type */
 };
 
 struct metric {
         const char *name;
         enum type type;
         enum { ROWS, BOOL, WHOLE, NSEC, NUMBER, DISTRIBUTION } kind;
-        size_t at;                                            /* of the figure... */
+        size_t at;                                            /* offset of the figure... */
         const struct histogram_shape *shape;                  /* ...if it is a histogram... */
-        void (*rows)(struct page *p, const struct metric *m); /* ...or these add the samples */
+        void (*rows)(struct page *p, const struct metric *m); /* ...or this adds the samples */
         const char *help;
 };
 
 /* ---- numbers ---- */
 
-/* @v times 10^-digits, exactly, as Go's 'g' has it: a million and more with an exponent. */
+/* Prints @v times 10^-digits exactly, as Go's 'g' does: from a million on with an exponent. */
 static void print_scaled(char *out, size_t size, uint64_t v, unsigned digits)
 {
         char all[40];
@@ -85,8 +85,8 @@ static void print_scaled(char *out, size_t size, uint64_t v, unsigned digits)
                  whole - 1);
 }
 
-/* The same, always with all its digits, and with a sign: what is no boundary needs to be no
- * other's. */
+/* The same with a sign and always with all digits: this value is not the boundary of a bucket,
+ * and need not match one. */
 static void print_nsec(char *out, size_t size, nsec_t d)
 {
         uint64_t v = d < 0 ? -(uint64_t) d : (uint64_t) d;
@@ -102,7 +102,7 @@ static void add(struct buf *out, const char *s)
         buf_add(out, s, strlen(s));
 }
 
-/* @labels: `a="b",` with the comma at the end, or empty. */
+/* @labels: `a="b",` with a comma at the end, or empty. */
 static void sample(struct buf *out, const char *name, const char *ending, const char *labels,
                    const char *value)
 {
@@ -174,8 +174,8 @@ void metrics_histogram(struct buf *out, const char *name, const char *labels,
 
 /* ---- families ---- */
 
-/* OpenMetrics names a counter without the _total that its samples have, and of what is unknown
- * it needs no type. */
+/* OpenMetrics names a counter without the _total of its samples, and needs no type for an
+ * unknown one. */
 static void head(const struct page *p, const char *name, const char *ending, const char *type,
                  const char *help)
 {
@@ -399,7 +399,7 @@ PEER_ROWS(way_rows, add_way)
 
 /* ---- calls ---- */
 
-/* As gRPC libraries name it: how many messages there are in each direction. */
+/* The type of a method, as gRPC libraries name it: whether it streams, in each direction. */
 static const char *type_of(const char *path)
 {
         static const struct {
@@ -458,7 +458,7 @@ static void add_sent(struct page *p, const struct metric *m, const struct rpc_co
         sample_whole(p->out, m->name, labels, c->sent);
 }
 
-/* Of the codes that there are, OK always. */
+/* Only the codes that have occurred, and always OK. */
 static void add_handled(struct page *p, const struct metric *m, const struct rpc_counts *c,
                         const char *labels)
 {
@@ -473,7 +473,7 @@ static void add_handled(struct page *p, const struct metric *m, const struct rpc
         }
 }
 
-/* Only of methods that were used: of each of them it is a screenful. */
+/* Only for methods that have been used: each takes a screenful. */
 static void add_took(struct page *p, const struct metric *m, const struct rpc_counts *c,
                      const char *labels)
 {
@@ -515,7 +515,7 @@ static void deadline_rows(struct page *p, const struct metric *m)
 #define R(fn) .kind = ROWS, .rows = (fn)
 
 static const struct metric table[] = {
-        /* As etcd has them. */
+        /* Metrics that etcd has. */
         {"etcd_server_has_leader", GAUGE, V(has_leader),
          .help = "Whether a leader is known: 1, or 0."},
         {"etcd_server_is_leader", GAUGE, V(leads), .help = "Whether this replica leads."},
@@ -641,7 +641,7 @@ static const struct metric table[] = {
         {"grpc_server_handling_seconds", HISTOGRAM, R(took_rows), .shape = &histogram_calls,
          .help = "How long calls took, of the methods that were used."},
 
-        /* As every program has them. */
+        /* Metrics that every program has. */
         {"process_cpu_seconds_total", COUNTER, V(process.cpu),
          .help = "CPU time, in user mode and in the kernel's."},
         {"process_open_fds", GAUGE, V(process.fds), .help = "Open file descriptors."},
@@ -657,7 +657,7 @@ static const struct metric table[] = {
         {"process_start_time_seconds", GAUGE, V(process.started),
          .help = "When the process began, since 1970."},
 
-        /* Ours. tenure-core(8) has a table of them. */
+        /* Our own. tenure-core(8) has a table of them. */
         {"tenure_build_info", GAUGE, R(add_build), .help = "The version of tenure-core."},
         {"tenure_leases", GAUGE, V(leases), .help = "Leases that there are."},
         {"tenure_lease_next_deadline_seconds", GAUGE, R(deadline_rows),

@@ -1,24 +1,24 @@
 /*
  * Election/Observe: reports the leaders of an election to its observers.
  *
- * The observers of one election are together, in an index by its keys: a change costs what the
- * observers of the changed election cost, and answering them goes in slices.
+ * The observers of one election are kept together, in an index by its keys: a change costs what
+ * the observers of that election cost, and they are answered in slices.
  */
 #include "etcd/lock.h"
 #include "etcd/watch_index.h"
 
-#define TURN_MAX 2048 /* answered in one turn of the loop */
-#define CHANGES 4000  /* looked at in one */
+#define TURN_MAX 2048 /* observers answered in one turn of the loop */
+#define CHANGES 4000  /* changes looked at in one turn */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
-#define SHORT ((size_t) 64) /* bytes that a buffer has at least */
+#define SHORT ((size_t) 64) /* the least bytes that a buffer has */
 
 struct observer {
-        TAILQ_ENTRY(observer) next; /* of its election */
+        TAILQ_ENTRY(observer) next; /* in the list of its election */
         struct observe_hub *hub;
-        struct election *election; /* NULL: nothing was asked yet */
+        struct election *election; /* NULL: the request has not come yet */
         struct rpc_call *call;
         struct identity who;
-        uint64_t round; /* the last in which it was looked at */
+        uint64_t round; /* the last round in which it was checked */
         int64_t sent;   /* the mod_revision last sent */
 };
 
@@ -29,9 +29,9 @@ struct election {
         TAILQ_ENTRY(election) next; /* in the list that `in` names */
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
-        struct buf prefix, end; /* what `range` shows: no more than that */
-        uint64_t round;         /* of telling; 0: it has not begun */
-        bool late;              /* some do not read */
+        struct buf prefix, end; /* the bytes that `range` points to, and no more */
+        uint64_t round;         /* the round of telling; 0: it has not begun */
+        bool late;              /* some of its observers do not read */
 };
 
 struct observe_hub {
@@ -39,8 +39,8 @@ struct observe_hub {
         struct watch_index index;
         struct elections idle, touched, late; /* touched: there may be something to send */
         uint64_t rounds;
-        int64_t next;  /* the revision of the changes to be looked at next... */
-        size_t next_n; /* ...of which so many were */
+        int64_t next;  /* the revision whose changes are to be looked at next... */
+        size_t next_n; /* ...and how many of them have been */
         struct boot_time late_at;
 };
 
@@ -85,19 +85,19 @@ static void election_free(struct observe_hub *h, struct election *e)
         free(e);
 }
 
-/* As if it had no other observer: any may be the last that is left. */
+/* As if the election had no other observer: any may be the last that is left. */
 static size_t election_cost(ProtobufCBinaryData name)
 {
         return sizeof(struct election) + 2 * max_of(name.len + 1, SHORT) + 3 * BLOCK;
 }
 
-/* Has room for @name, and the byte behind it, and no more than that. */
+/* Reserves room for @name and one byte behind it, and no more. */
 static bool reserve(struct buf *b, ProtobufCBinaryData name)
 {
         return buf_reserve(b, name.len + 1) != NULL;
 }
 
-/* The one that @name names, made if need be; NULL without memory. */
+/* The election with @name, created if needed; NULL without memory. */
 static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
 {
         struct election *e = calloc(1, sizeof(*e));
@@ -152,7 +152,7 @@ static void tell(struct observer *o, const struct kv_key *k)
         api_send(a, o->call, &p.base);
 }
 
-/* Returns true when all of @e have been looked at. */
+/* Returns true when all observers of @e have been checked. */
 static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
 {
         const struct kv_key *k = kv_span_eldest(&core_state(h->api->core)->kv, &e->range.span);
@@ -164,7 +164,7 @@ static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
                 e->round = ++h->rounds;
                 e->late = false;
         }
-        /* Who had its turn is at the end. */
+        /* An observer that had its turn is at the end. */
         while ((o = TAILQ_FIRST(&e->observers))->round != e->round) {
                 if (*left == 0)
                         return false;
@@ -203,7 +203,7 @@ static void pass(struct observe_hub *h, int64_t next)
         h->next_n = 0;
 }
 
-/* A deletion may have had 100,000 keys. */
+/* One deletion may have had 100,000 keys. */
 static void look_at_changes(struct observe_hub *h)
 {
         const struct state *s = core_state(h->api->core);
@@ -211,7 +211,7 @@ static void look_at_changes(struct observe_hub *h)
 
         if (h->next > s->revision)
                 return;
-        /* Where history was cut off, anything may have changed. */
+        /* If the history is compacted there, anything may have changed. */
         if (h->next < kv->compacted) {
                 touch_list(h, &h->idle);
                 touch_list(h, &h->late);
@@ -241,7 +241,7 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
         look_at_changes(h);
         if (!TAILQ_EMPTY(&h->late) && !boot_before(now, h->late_at))
                 touch_list(h, &h->late);
-        /* To look who leads counts, too, though nobody may. */
+        /* Finding the leader counts, too, even if there is none. */
         while (left > 0 && (e = TAILQ_FIRST(&h->touched))) {
                 left--;
                 if (!tell_all(h, e, &left))

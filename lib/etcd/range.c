@@ -1,51 +1,51 @@
 /*
  * KV/Range and RangeStream: a small range is answered at once, a large one in slices.
  *
- * The bytes of a large answer are counted first, as gRPC needs their number before the first of
- * them. Then the keys are read once more, and encoded as the client takes them: only the
- * position is remembered. All of it is of one revision, which is pinned. A RangeStream, which
- * comes in parts, is not counted.
+ * The bytes of a large answer are counted first, because gRPC needs their number before the
+ * first of them. Then the keys are read again, and encoded as the client takes them: only the
+ * position is remembered. The whole answer is of one revision, which is pinned. A RangeStream,
+ * which is sent in parts, is not counted.
  */
 #include "etcd/slow.h"
 #include "state/scan.h"
 #include "wire/renewal.h"
 
-#define TURN_STEPS 40000 /* in one turn of the loop: some 2 ms */
-#define SEND_STEPS 5000  /* each time the reader has taken what there was: in its own turn */
-#define ENCODE_STEPS 6   /* of one key */
-#define COUNT_STEPS 3    /* of one too */
-#define STEP_BYTES 256   /* copied in one */
+#define TURN_STEPS 40000 /* in one turn of the loop: about 2 ms */
+#define SEND_STEPS 5000  /* each time the reader has taken the output, in its own turn */
+#define ENCODE_STEPS 6   /* to encode one key */
+#define COUNT_STEPS 3    /* to count one key */
+#define STEP_BYTES 256   /* bytes copied in one step */
 #define SMALL_ANSWER ((size_t) 256 << 10)
-#define PIECE ((size_t) 64 << 10)         /* of a large one */
+#define PIECE ((size_t) 64 << 10)         /* of a large answer */
 #define STREAM_BYTES ((size_t) 256 << 10) /* of one message of a streamed range */
-#define SEND_HIGH ((size_t) 256 << 10)    /* no more is made while so much waits */
-#define PRESSED ((size_t) 16 << 10)       /* instead of these, when too much is held */
-/* Sorted at once: an eighth of what there is room for, as its list may be twice as large as
- * what is in it. The fewer, the more often the keys are looked at. */
+#define SEND_HIGH ((size_t) 256 << 10)    /* no more is produced while this much waits */
+#define PRESSED ((size_t) 16 << 10)       /* instead of these, while too much is held */
+/* How many keys are sorted at once: an eighth of the room, as the list may be twice as large as
+ * its content. The fewer these are, the more often the keys are read. */
 #define SORT_LEAST ((size_t) 4096)
 #define SORT_MOST ((size_t) 1 << 19)
 #define SORT_PART 8
-/* Fields, as they stand on the wire. */
+/* Field tags, as on the wire. */
 #define KVS (2 << 3 | 2)   /* of RangeResponse */
 #define KEY (1 << 3 | 2)   /* of KeyValue */
 #define VALUE (5 << 3 | 2) /* of the same */
 #define PART (1 << 3 | 2)  /* of RangeStreamResponse */
-#define RESTARTS 3         /* of one that is not answered yet, when what it looked at is gone */
+#define RESTARTS 3 /* of a range that is not answered yet, if the data that it read is gone */
 
 struct range {
         struct slow slow;
         struct request *q;
         struct state_scan scan;
         Pb__ResponseHeader header;
-        bool in_parts, began; /* in_parts: as RangeStream; began: something was sent */
+        bool in_parts, began; /* in_parts: a RangeStream; began: something was sent */
         unsigned n_begun;
-        /* Bytes of the answer, or of its part, that are still to come, once they are counted.
-         */
+        /* Bytes of the answer, or of its part, that are still to be sent, once they are
+         * counted. */
         size_t left;
-        struct buf out; /* a part, or a piece, of it */
-        /* A large key and value, which goes in pieces, too; NULL: none is under way. */
+        struct buf out; /* a part or a piece of the answer */
+        /* A large key and value, which is sent in pieces, too; NULL: none is under way. */
         const struct kv_version *large;
-        size_t large_at; /* bytes of it that went */
+        size_t large_at; /* bytes of it that were sent */
 };
 
 static void range_fini(struct range *r)
@@ -61,7 +61,7 @@ static size_t sort_at_once(const struct rpc_call *call)
         return n < SORT_LEAST ? SORT_LEAST : min_of(n, SORT_MOST);
 }
 
-/* Also to begin again. */
+/* Begins the range, or begins it again. */
 static struct status range_begin(struct range *r)
 {
         const Pb__RangeRequest *m = r->q->msg;
@@ -73,7 +73,8 @@ static struct status range_begin(struct range *r)
         buf_clear(&r->out);
         r->left = 0;
         r->large = NULL;
-        /* What was sent is of a revision that is gone, or it goes faster than we look. */
+        /* What was sent is of a revision that is gone; or compactions come faster than we read.
+         */
         if (o == STATE_OK && (r->began || r->n_begun++ > RESTARTS))
                 o = STATE_E_COMPACTED;
         if (o == STATE_OK)
@@ -85,13 +86,13 @@ static struct status range_begin(struct range *r)
         return status_ok;
 }
 
-/* What it holds. */
+/* The memory that it holds. */
 static size_t cost(const struct range *r)
 {
         return sizeof(*r) + scan_bytes(&r->scan) + r->out.cap;
 }
 
-/* ---- its bytes: a head, keys, and a tail; in parts, each has a head ---- */
+/* ---- the bytes of the answer: a head, keys, and a tail; in parts, each has a head ---- */
 
 static void add_head(struct range *r)
 {
@@ -131,7 +132,7 @@ static bool is_large(const struct range *r, const struct kv_version *v)
 /* A run of bytes, of which those in [from, to) are wanted. */
 struct window {
         struct buf *out;
-        size_t at, from, to; /* at: how many came before */
+        size_t at, from, to; /* at: the number of bytes before */
 };
 
 static void add_within(struct window *w, const void *p, size_t n)
@@ -143,8 +144,8 @@ static void add_within(struct window *w, const void *p, size_t n)
         w->at += n;
 }
 
-/* A piece of what add_key() would add, up to @max bytes in all: what stands around the key and
- * the value is made each time. */
+/* Adds a piece of what add_key() would add, up to @max bytes in all. The bytes around the key
+ * and the value are made anew each time. */
 static void add_large(struct range *r, size_t max, int64_t *steps)
 {
         Pb__KeyValue kv, numbers = PB__KEY_VALUE__INIT, lease = PB__KEY_VALUE__INIT;
@@ -184,9 +185,8 @@ static void add_large(struct range *r, size_t max, int64_t *steps)
                 r->large = NULL;
 }
 
-/* Adds keys until there are @max bytes; in parts, a large one ends its part, and its beginning
- * is not added yet. Returns 0 at the end, with the tail; 1 when there is more; -ESTALE; or
- * -ENOMEM. */
+/* Adds keys until there are @max bytes. In parts, a large key ends its part, and is not begun
+ * in it. Returns 0 at the end, with the tail; 1 if there is more; -ESTALE; or -ENOMEM. */
 static int add_keys(struct range *r, size_t max, int64_t *steps)
 {
         if (r->large && !scan_is_good(&r->scan))
@@ -237,8 +237,7 @@ static size_t key_len(const struct range *r, const struct kv_version *v)
         return 1 + varint_len(n) + n;
 }
 
-/* Returns 0 when it is known how large all is, 1 when there is more to count, -ESTALE, or
- * -ENOMEM. */
+/* Returns 0 when the size is known, 1 if there is more to count, -ESTALE, or -ENOMEM. */
 static int count(struct range *r, int64_t *steps)
 {
         while (*steps > 0) {
@@ -270,7 +269,7 @@ static struct range *range_of(const struct request *q)
         return container_of((struct slow *) q->data, struct range, slow);
 }
 
-/* A part, as a message of its own: what there is, and a large key. */
+/* Begins a part, which is a message of its own: what has been added, and a large key. */
 static int begin_part(struct range *r)
 {
         cleanup_(buf_fini) struct buf head = {0};
@@ -302,14 +301,14 @@ static int send_piece(struct range *r)
         return e;
 }
 
-/* What is not enough for a part waits for the rest of it. */
+/* Less than a part waits until there is more. */
 static bool is_piece(const struct range *r, size_t piece)
 {
         return !r->in_parts || r->left > 0 || r->large || buf_len(&r->out) >= piece;
 }
 
-/* While too much is held each gets little at a time, but that: there may be many, of whom some
- * read. As little as rpc_call_wait_sent() waits for to be sent. */
+/* While too much memory is held, each client still gets a little at a time: there may be many,
+ * and some of them read. It is as little as rpc_call_wait_sent() considers sent. */
 static int make_more(struct range *r)
 {
         bool pressed = rpc_call_is_pressed(r->q->call);
@@ -330,13 +329,13 @@ static int make_more(struct range *r)
         return e == 1 && scan_pause(&r->scan) < 0 ? -ENOMEM : e;
 }
 
-/* What it looked at is gone. */
+/* The data that it read is gone. */
 static void send_again(struct range *r)
 {
         if (r->began)
                 request_fail(r->q, status_of(STATE_E_COMPACTED));
         else
-                slow_queue(&r->slow); /* which begins again */
+                slow_queue(&r->slow); /* which begins the range again */
 }
 
 static void send_more(struct request *q)
@@ -353,12 +352,12 @@ static void send_more(struct request *q)
                 return request_finish(q);
         }
         if (buf_len(&r->out) == 0)
-                buf_fini(&r->out); /* it may wait for long */
+                buf_fini(&r->out); /* it may wait for a long time */
         rpc_call_charge(q->call, cost(r));
         request_goes_on(q);
 }
 
-/* It is known how large the answer is, or it need not be. */
+/* The size of the answer is known, or not needed. */
 static void send_first(struct range *r)
 {
         struct request *q = r->q;
@@ -394,7 +393,7 @@ static void slow_begin(struct slow *s)
         scan_pin(&r->scan, &core_state(r->q->api->core)->kv);
 }
 
-/* A slice. It may be the last one before the answer. */
+/* Runs one slice, which may be the last before the answer. */
 static int go_on(struct range *r, int64_t steps)
 {
         int e = !scan_is_good(&r->scan) ? -ESTALE : r->in_parts ? 0 : count(r, &steps);
@@ -403,7 +402,7 @@ static int go_on(struct range *r, int64_t steps)
                 send_first(r);
         else if (e > 0)
                 rpc_call_charge(
-                        r->q->call, /* with what will wait soon */
+                        r->q->call, /* with what will be queued */
                         cost(r) + (rpc_call_is_pressed(r->q->call) ? PRESSED : SEND_HIGH));
         return min_of(e, 0);
 }
@@ -438,7 +437,7 @@ static void answer_slowly(struct request *q, bool in_parts, int64_t steps)
 
 /* ---- methods ---- */
 
-/* It may wait whole until it is read. */
+/* Whether the whole answer may be held until it is read. */
 static bool is_small(const struct range *r)
 {
         size_t n = buf_len(&r->out);
@@ -468,7 +467,8 @@ static void answer_range(struct request *q)
         api_give_packed(a, &r.out);
 }
 
-/* The same in parts: the first that come carry keys, the last one count and `more` too. */
+/* Like answer_range(), in parts: the first ones carry keys, the last one count and `more`, too.
+ */
 static void answer_range_stream(struct request *q)
 {
         if (!request_has_turn(q, answer_range_stream))
@@ -485,13 +485,13 @@ static void range_then(struct request *q, void (*answer)(struct request *q))
         q->api->n_ranges++;
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
-        /* May be old, but not as old as this process. */
+        /* The answer may be old, but not older than this process. */
         if (m->serializable && core_caught_up(q->api->core))
                 return answer(q);
         request_read(q, answer);
 }
 
-/* A key alone is found at once. */
+/* A single key is found at once. */
 static void answer_some(struct request *q)
 {
         const Pb__RangeRequest *m = q->msg;

@@ -1,7 +1,7 @@
 /*
- * What is read with GET on the client port, beside the gateway: the version, how this replica
- * is, in the words that etcd's probes have (etcd's operations guide, "Monitoring"), and its
- * metrics.
+ * The resources that GET reads on the client port, besides the gateway: the version; the
+ * replica's health, in the words of etcd's probes (etcd's operations guide, "Monitoring"); and
+ * its metrics.
  */
 #include <stdio.h>
 
@@ -16,7 +16,7 @@
 #define PROBE_TIMEOUT (5 * NSEC_PER_SEC)
 #define NOSNIFF "X-Content-Type-Options: nosniff"
 
-/* Whether @query, "a=1&b", has @name with this value, or, where @value is NULL, at all. */
+/* Whether @query, such as "a=1&b", has @name with this value or, if @value is NULL, at all. */
 static bool query_has(const char *query, const char *name, const char *value)
 {
         size_t len = strlen(name);
@@ -44,7 +44,7 @@ static void answer_bytes(struct api *a, struct rpc_call *call, unsigned status,
         api_kick(a, call);
 }
 
-/* With what was written into api_take_packed(), which it gives back. */
+/* Answers with @b, which is from api_take_packed(), and gives that back. */
 static void answer(struct api *a, struct rpc_call *call, unsigned status, const char *type,
                    struct buf *b)
 {
@@ -65,7 +65,7 @@ static void version(struct api *a, struct rpc_call *call)
         answer(a, call, 200, JSON, &b);
 }
 
-/* ---- how it is ---- */
+/* ---- health ---- */
 
 enum check {
         CORRUPTION = 1 << 0,
@@ -87,7 +87,7 @@ static const struct {
 #define LIVE LOCAL_READ
 #define READY (CORRUPTION | LOCAL_READ | READ | NO_LEARNER)
 
-/* One that waits for a read that is linearizable. */
+/* A probe that waits for a linearizable read. */
 struct probe {
         struct api *api;
         struct rpc_call *call;
@@ -115,7 +115,7 @@ static void probe_done(struct core_read *rd, struct status st)
         free(p);
 }
 
-/* Goes on with @then once a read is linearizable, or where it cannot be, with the reason. */
+/* Calls @then once a linearizable read has succeeded, or with the reason why it cannot. */
 static void probe(struct api *a, struct rpc_call *call, unsigned which,
                   void (*then)(struct probe *p, struct status st))
 {
@@ -176,7 +176,7 @@ static const char *fails(struct api *a, enum check check, struct status read)
                 return read.code == RPC_OK ? NULL : read.text;
         case NO_LEARNER:
                 return core_learns(a->core) ? "not supported for learner" : NULL;
-        case LOCAL_READ: /* it answers */
+        case LOCAL_READ: /* that we answer proves it */
                 break;
         }
         return NULL;
@@ -240,7 +240,8 @@ static void ready(struct api *a, struct rpc_call *call)
         run_checks(a, call, READY);
 }
 
-/* Who likes OpenMetrics as much as the older text, as Prometheus does, gets that. */
+/* A client that likes OpenMetrics at least as much as the older text, as Prometheus does, gets
+ * OpenMetrics. */
 static bool wants_open_metrics(const char *accept)
 {
         unsigned open = http_wants(accept, "application/openmetrics-text", "1.0.0,0.0.1");
@@ -268,7 +269,7 @@ static void page(struct api *a, struct rpc_call *call)
         answer_bytes(a, call, 200, f->type, f->p, (size_t) (f->end - f->p));
 }
 
-/* A path, or with @below also what is below it; @probes: a port for probes has it, too. */
+/* A path, and with @below also everything below it; @probes: a port for probes has it, too. */
 static const struct {
         const char *path;
         bool below, probes;
@@ -281,10 +282,10 @@ static const struct {
         {"/page.svg", false, false, page},
 };
 
-/* Those that do not wait have no probe to end. */
+/* Resources that do not wait have no probe to end. */
 static const struct rpc_handler handler = {.on_close = probe_closed};
 
-/* The resource at @path, of those of one kind of port; -1: none. */
+/* The resource at @path on one kind of port; -1: none. */
 static int find(const char *path, bool probes)
 {
         for (size_t i = 0; i < ARRAY_SIZE(resources); i++) {

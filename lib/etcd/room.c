@@ -2,24 +2,24 @@
  * Large answers take turns, and those that are made whole wait for room.
  *
  * One confirmation of leadership releases any number of reads, each of which may take
- * milliseconds; so what a turn of the loop may spend on them is bounded, and the rest is for
- * the next turns. A range is made as it is read; but a transaction, for example, is made whole,
- * and waits until others have read what is held for them, or were ended because they do not
- * read. It is not refused: a refused client asks again at once, and an honest one among many
- * would rarely succeed. In the queue addresses take turns, and of each address the connections,
- * those that have waited longest first: a newcomer waits behind the others of its address even
- * if there is room for it, or a client that wants much would wait for as long as any come that
- * want less. Small answers do not wait.
+ * milliseconds; so a turn of the loop spends a bounded time on them, and leaves the rest for
+ * later turns. A range is made as it is read. A transaction, for example, is made whole, and
+ * waits until others have read what is held for them, or were closed because they do not read.
+ * It is not refused: a refused client asks again at once, and an honest one among many would
+ * rarely succeed. In the queue, addresses take turns, and the connections of each address,
+ * those that have waited longest first. A newcomer waits behind the others of its address even
+ * if there is room for it; otherwise a client that wants much would wait as long as clients
+ * arrive that want less. Small answers do not wait.
  */
 #include "etcd/internal.h"
 
 #define AGAIN (2 * NSEC_PER_MSEC)
-#define TURN_STEPS 40000 /* some 2 ms */
-#define STEP_BYTES 256   /* copied in one */
-#define LOOKS 256        /* at addresses that have no room */
-/* What writes on their way look at, or remove: so much of it would keep all else that is behind
- * it in the log, renewals too. Little of it goes by; and what is more by itself, as the removal
- * of 100,000 keys is, is the only one of its kind. */
+#define TURN_STEPS 40000 /* about 2 ms */
+#define STEP_BYTES 256   /* bytes copied in one step */
+#define LOOKS 256        /* addresses checked that have no room */
+/* Steps of the writes that are under way: more would delay everything behind them in the log,
+ * renewals too. Writes of few steps pass; and a single write with more, such as the removal of
+ * 100,000 keys, must be the only one of its kind. */
 #define STEPS_ON_WAY ((size_t) 2 * STATE_TXN_STEPS_MAX)
 #define STEPS_FEW 500
 
@@ -27,7 +27,7 @@ struct waiter {
         struct line *line;
         struct line_place place;
         struct request *q;
-        size_t wants; /* bytes of room, or steps; 0: it waits for its turn alone */
+        size_t wants; /* bytes of room, or steps; 0: it waits only for its turn */
         void (*again)(struct request *q);
 };
 
@@ -91,7 +91,7 @@ bool request_has_turn(struct request *q, void (*again)(struct request *q))
         return false;
 }
 
-/* Its connection may have other answers to read first. */
+/* Its connection may have other output to send first. */
 static void go_on(struct waiter *w)
 {
         struct request *q = w->q;
@@ -108,7 +108,7 @@ static void go_on(struct waiter *w)
         a->has_turn = NULL;
 }
 
-/* Lets some go on, until so much is spent. Returns how many. */
+/* Lets some go on, until @steps are spent. Returns how many. */
 static unsigned run(struct api *a, struct line *l, size_t steps)
 {
         const struct api_turn *skipped = NULL;
@@ -118,7 +118,7 @@ static unsigned run(struct api *a, struct line *l, size_t steps)
         for (int i = 0; i < LOOKS && a->spent < steps && (p = line_first(l)); i++) {
                 struct waiter *w = container_of(p, struct waiter, place);
 
-                if (p->turn->of == skipped) /* all of them have been looked at */
+                if (p->turn->of == skipped) /* all addresses have been checked */
                         break;
                 if (rpc_call_may_hold(w->q->call, w->wants)) {
                         line_rotate(l, 0);
@@ -132,7 +132,7 @@ static unsigned run(struct api *a, struct line *l, size_t steps)
         return n;
 }
 
-/* ---- what is costly to apply ---- */
+/* ---- writes that are costly to apply ---- */
 
 static bool may_be_on_way(const struct api *a, size_t steps)
 {

@@ -1,5 +1,5 @@
-/* More than 800 lines, as one thing: connections, from accept to end, and what bounds them;
- * each bound is looked at where a connection comes, sends, reads or goes. */
+/* More than 800 lines, but one thing: connections, from accept to end, and what limits them.
+ * Each limit is checked where a connection arrives, sends, reads or ends. */
 #include "etcd/server.h"
 
 #include <bsd/sys/queue.h>
@@ -18,52 +18,52 @@
 
 #define CALLS_MAX 8192
 #define OUTPUT_CHUNK ((size_t) 64 << 10)
-#define OUTPUT_PRESSED ((size_t) 16 << 10) /* while too much is held */
-#define BACKLOG_HIGH \
-        4096 /* frames for one who takes nothing: above it nothing is read from him */
+#define OUTPUT_PRESSED ((size_t) 16 << 10) /* while too much memory is held */
+#define BACKLOG_HIGH 4096 /* frames for a client that reads nothing: then we stop reading */
 #define BACKLOG_LOW 1024
 #define GREETING_TIMEOUT (10 * NSEC_PER_SEC)
-#define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a message to arrive whole */
-#define PREFACE "PRI"     /* how HTTP/2 begins (RFC 9113, 3.4), and no method of HTTP/1.1 */
+#define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a message to arrive completely */
+#define PREFACE "PRI"     /* how HTTP/2 begins (RFC 9113, 3.4); HTTP/1.1 has no such method */
 #define TLS_FIRST_BYTE 22 /* of a handshake (RFC 8446, 5.1) */
-#define RESERVE 256       /* descriptors for the log, links to other replicas and the like */
-#define IDLE_MIN (10 * NSEC_PER_SEC) /* one without calls for so long may have to go... */
-#define IDLE_LOOKS 64                /* ...if it is among so many who were quiet longest */
-#define STRANGE_MIN NSEC_PER_SEC     /* the same of one that never had a call, ... */
-#define STRANGE_FEW 8    /* ...or that is of an address with so many of these, and twice ours */
-#define STRANGE_LOOKS 64 /* one of so many who came first */
-#define PATIENCE (5 * NSEC_PER_SEC) /* between two looks at what one takes... */
-#define PATIENCE_LEAST NSEC_PER_SEC /* ...when more than twice too much is held */
-#define TAKEN_WITHIN 60             /* seconds: who would need longer does not read */
+#define RESERVE 256 /* descriptors kept for the log, links to other replicas and the like */
+#define IDLE_MIN (10 * NSEC_PER_SEC) /* after so long without calls it may be closed... */
+#define IDLE_LOOKS 64                /* ...if it is among this many that were idle longest */
+#define STRANGE_MIN NSEC_PER_SEC     /* the same for one that has never had a call, ... */
+#define STRANGE_FEW 8    /* ...or whose address has this many more of these than twice ours */
+#define STRANGE_LOOKS 64 /* it is one of this many that came first */
+#define PATIENCE (5 * NSEC_PER_SEC) /* between two looks at what a client takes... */
+#define PATIENCE_LEAST NSEC_PER_SEC /* ...and this if more than twice the maximum is held */
+#define TAKEN_WITHIN 60 /* seconds: a client that would need longer counts as not reading */
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
-#define LOOKS 512 /* at connections, each time: 0.3 ms, and all of thousands are 10 to 50 */
-#define ENDS_AT_ONCE 256 /* calls of a connection that is gone: 8,000 of them are 10 ms */
+#define LOOKS 512        /* connections in one look: 0.3 ms; thousands would take 10 to 50 */
+#define ENDS_AT_ONCE 256 /* of a closed connection's calls: 8,000 would take 10 ms */
 #define FEED_EVERY (2 * NSEC_PER_MSEC)
-#define DOOMED 16 /* are known when all have been looked at; one goes each time */
+#define DOOMED 16 /* candidates, known once all have been checked; one is closed each time */
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
-#define REFUSED_MAX 64 /* connections that are refused, until they have shown which HTTP... */
-#define REFUSED_TIMEOUT NSEC_PER_SEC /* ...they want to hear it in */
+#define REFUSED_MAX 64 /* refused connections kept until they have shown which HTTP... */
+#define REFUSED_TIMEOUT NSEC_PER_SEC /* ...to answer them in */
 
-/* To somebody whose HTTP/1.1 is not read, before the connection ends. */
+/* Sent before the connection ends to a client whose HTTP/1.1 requests are not read. */
 #define LAST_ANSWER(status, length, text)                                    \
         "HTTP/1.1 " status "\r\nContent-Type: text/plain; charset=utf-8\r\n" \
         "Content-Length: " length "\r\nConnection: close\r\n\r\n" text
 
-/* What a connection counts as. */
+/* The crowd that a connection counts in. */
 enum kind {
         CLIENT,
-        PROBE, /* at a port for probes, which are to be told how it is when there is no room */
-        REFUSED, /* it goes as soon as it has been told so */
+        PROBE,   /* at a port for probes, which get an answer even if there is no room */
+        REFUSED, /* it is closed as soon as it has been told that it is refused */
         N_KINDS,
 };
 
-/* What is logged once in a while, with how often. */
+/* Something that is logged only now and then, with a count. */
 struct complaint {
         struct boot_time again_at;
         uint64_t n;
 };
 
-/* An address that clients come from. It stays while it has connections, or writes that wait. */
+/* An address that clients come from. It exists while it has connections, or writes that wait.
+ */
 struct host {
         RB_ENTRY(host) by_name;
         struct server *server; /* NULL: it has ended */
@@ -78,12 +78,12 @@ struct host {
 RB_HEAD(hosts, host);
 
 struct conn {
-        TAILQ_ENTRY(conn) next; /* of its crowd, or of those that end */
+        TAILQ_ENTRY(conn) next; /* in the list of its crowd, or of connections that end */
         TAILQ_ENTRY(conn) by_age;
         TAILQ_ENTRY(conn) by_hunger;
         TAILQ_ENTRY(conn) by_coming;
-        bool stranger; /* it is there: it has had no call yet */
-        bool hungry;   /* it is there: large messages have begun, for which there was no room */
+        bool stranger; /* in `by_coming`: it has had no call yet */
+        bool hungry;   /* in `by_hunger`: large messages have begun and wait for room */
         struct server *server;
         struct host *host;
         struct stream *stream;
@@ -91,18 +91,18 @@ struct conn {
         const struct port *port;
         enum kind kind;
         bool told;                      /* that it is refused */
-        struct http_conn *http;         /* where its calls come by HTTP/1.1; else NULL */
-        char head[sizeof(PREFACE) - 1]; /* what came before that was known */
+        struct http_conn *http;         /* carries its calls if it speaks HTTP/1.1; else NULL */
+        char head[sizeof(PREFACE) - 1]; /* the bytes received before that was known */
         size_t n_head;
-        bool ended;              /* it sends no more, and is answered still */
-        struct loop_timer timer; /* half-sent things end here */
+        bool ended;              /* the client sends no more, and still gets answers */
+        struct loop_timer timer; /* ends messages that have not arrived completely */
         struct boot_time called_at,
-                looked_at;       /* when it last had a call, or came; see is_stuck() */
-        struct rpc_traffic seen; /* then */
-        bool stuck;              /* as of then */
-        size_t tx;               /* bytes in the stream, and of HTTP/1.1, as they are counted */
+                looked_at;       /* when it last had a call, or else arrived; see is_stuck() */
+        struct rpc_traffic seen; /* at that time */
+        bool stuck;              /* the result at that time */
+        size_t tx;               /* bytes in the stream and in http_conn, as counted */
         struct api_turn turn;
-        struct loop_later ending; /* it is gone, and its calls go in parts */
+        struct loop_later ending; /* it is closed; its calls end in parts */
 };
 
 #define PORTS_MAX 24
@@ -112,32 +112,32 @@ struct port {
         bool tls, probes;
 };
 
-/* Connections of one kind, which take no place of another's. */
+/* Connections of one kind. They use no slots of another kind. */
 struct crowd {
-        TAILQ_HEAD(conns, conn) conns; /* idle for longest first */
-        struct conns strangers;        /* of these; who came first, first */
-        size_t n, max;                 /* of those that end, too */
+        TAILQ_HEAD(conns, conn) conns; /* in order of idleness, the longest first */
+        struct conns strangers;        /* those that have had no call, the oldest first */
+        size_t n, max;                 /* including those that are ending */
 };
 
 struct server {
         struct loop *loop;
         struct api *api;
         struct server_config cfg;
-        struct http_site site; /* of ports without TLS */
+        struct http_site site; /* for ports without TLS */
         struct listener *listeners[PORTS_MAX];
         struct port ports[PORTS_MAX];
         size_t n_listeners;
         struct crowd crowds[N_KINDS];
-        struct conns by_age; /* of all of them */
-        struct conns ending; /* in none of these any more */
-        struct conns hungry; /* who has waited for longest first */
+        struct conns by_age; /* all connections */
+        struct conns ending; /* in none of the other lists any more */
+        struct conns hungry; /* in the order in which they began to wait */
         struct loop_timer feeding;
-        struct conn *look;           /* whose turn it is to be looked at; NULL: the first's */
-        struct conn *worst[DOOMED];  /* of those who were, who holds most first; then NULL */
-        struct conn *doomed[DOOMED]; /* the same of all, when that was known last */
+        struct conn *look;           /* the next to check; NULL: the first */
+        struct conn *worst[DOOMED];  /* of this round: those that hold most; then NULL */
+        struct conn *doomed[DOOMED]; /* the result of the last complete round */
         struct hosts hosts;
         struct http_desk desk;
-        struct rpc_account account; /* of all */
+        struct rpc_account account; /* for all clients */
         struct boot_time relieved_at;
         struct complaint ended, strangers;
         bool stops;
@@ -207,7 +207,7 @@ static void discount(struct conn *c)
         c->host->n[c->kind]--;
 }
 
-/* One that is there has its host. */
+/* A connection that is a stranger has a host. */
 static void set_stranger(struct conn *c, bool stranger)
 {
         if (stranger == c->stranger)
@@ -229,7 +229,7 @@ static void count_tx(struct conn *c, size_t now)
         c->tx = now;
 }
 
-/* Of an empty buffer the stream keeps nothing. */
+/* The stream keeps no memory for an empty buffer. */
 static size_t beside_calls(const struct conn *c)
 {
         const struct buf *tx = stream_tx(c->stream);
@@ -265,7 +265,7 @@ static void set_hungry(struct conn *c, bool hungry)
         TAILQ_INSERT_TAIL(&s->hungry, c, by_hunger);
 }
 
-/* Nobody says when others hold less: it is looked at while somebody waits for that. */
+/* Nothing reports that others hold less, so a timer checks while somebody waits for room. */
 static void on_feeding(struct loop_timer *t)
 {
         struct server *s = container_of(t, struct server, feeding);
@@ -285,7 +285,7 @@ static void on_feeding(struct loop_timer *t)
                 loop_timer_in(t, FEED_EVERY);
 }
 
-/* Nothing is reported of it any more, and nothing is read or sent. */
+/* From here on nothing is reported about the connection, read or sent. */
 static void conn_leave(struct conn *c)
 {
         struct server *s = c->server;
@@ -343,7 +343,7 @@ static void conn_free(struct conn *c)
         loop_share(&c->ending, c->server->loop, on_ending);
 }
 
-/* @what was done to client @who, and why. */
+/* Logs @what was done to client @who, and @why. */
 static void complain(struct server *s, struct complaint *about, const char *what,
                      const char *who, const char *why)
 {
@@ -363,10 +363,10 @@ static void complain_ended(struct server *s, const char *who, const char *why)
         complain(s, &s->ended, "Ended the connection of", who, why);
 }
 
-/* True of one who would need more than a minute for what waits for him, as fast as he has read
- * since the last look; and of one who has sent nothing more of what he began to send. Not of
- * one who merely has much, or who waits for us. Only what waited at both looks counts, and only
- * where they follow each other: nobody looks while there is room. */
+/* True if, at the rate at which the client has read since the last look, it would need more
+ * than a minute for what waits for it; or if it has sent nothing more of a message that it
+ * began. False if it merely has much data, or waits for us. Only what waited at both looks
+ * counts, and only if they follow closely: nobody looks while there is room. */
 static bool is_stuck(struct conn *c, struct boot_time now)
 {
         const struct server *s = c->server;
@@ -379,7 +379,8 @@ static bool is_stuck(struct conn *c, struct boot_time now)
         if (since < patience || !c->rpc)
                 return c->stuck;
         t = rpc_conn_traffic(c->rpc);
-        /* The kernel takes megabytes for a slow reader, and then none for seconds. */
+        /* The kernel buffers megabytes for a slow reader, and then takes nothing for seconds.
+         */
         unsent = stream_unsent(c->stream);
         t.out += unsent;
         t.taken -= min_of(t.taken, (uint64_t) unsent);
@@ -397,7 +398,7 @@ static size_t conn_held(const struct conn *c)
         return (c->rpc ? rpc_conn_held(c->rpc) : 0) + c->tx;
 }
 
-/* Of addresses the one that holds most, and of its connections the same. */
+/* Compares addresses by what they hold, and connections of one address likewise. */
 static bool holds_more(const struct conn *a, const struct conn *b)
 {
         if (a->host != b->host)
@@ -417,7 +418,8 @@ static void insert(struct conn *list[static DOOMED], struct conn *c)
         list[at] = c;
 }
 
-/* Goes on to look at who does not take what is theirs: at all of a few, at a part of many. */
+/* Continues to look for clients that do not read: a few connections are all checked at once,
+ * many in parts. */
 static void look(struct server *s, struct boot_time now)
 {
         struct conn *c = s->look ? s->look : TAILQ_FIRST(&s->by_age);
@@ -432,8 +434,8 @@ static void look(struct server *s, struct boot_time now)
         memset(s->worst, 0, sizeof(s->worst));
 }
 
-/* All together hold too much, though none is given more, or somebody waits for room: of those
- * who do not take what is theirs one goes. */
+/* Clients together hold too much, although none is given more; or somebody waits for room.
+ * Closes one of the connections that do not read. */
 static void relieve(struct server *s)
 {
         struct boot_time now = loop_now(s->loop);
@@ -443,7 +445,7 @@ static void relieve(struct server *s)
             boot_before(now, s->relieved_at))
                 return;
         s->relieved_at = boot_add(now, RELIEVE_EVERY);
-        s->account.wanted = false; /* who waits says so again */
+        s->account.wanted = false; /* those that wait will set it again */
         look(s, now);
         while ((c = s->doomed[0]) && !(is_stuck(c, now) && conn_held(c) > 0))
                 forget(s->doomed, c);
@@ -514,7 +516,7 @@ static int input(struct conn *c, const void *p, size_t n)
         return c->http ? http_conn_input(c->http, p, n) : rpc_conn_input(c->rpc, p, n);
 }
 
-/* Tells one that is refused why, in its own HTTP. */
+/* Tells a refused client why, in the HTTP that it speaks. */
 static int turn_away(struct conn *c, bool http1)
 {
         static const char text[] =
@@ -533,8 +535,8 @@ static int turn_away(struct conn *c, bool http1)
         return r;
 }
 
-/* The first bytes say which HTTP it is: Go's clients, curl and browsers need not have agreed on
- * one in TLS, and without TLS nothing else tells. */
+/* The first bytes show which HTTP it is: Go's clients, curl and browsers need not have
+ * negotiated it in TLS, and without TLS nothing else tells. */
 static int first_input(struct conn *c, struct view data)
 {
         size_t n = min_of(sizeof(c->head) - c->n_head, data.len);
@@ -575,7 +577,7 @@ static void on_data(struct stream *s, struct view data)
                 count_tx(c, beside_calls(c));
         set_hungry(c, rpc_conn_begs(c->rpc));
         if (r < 0)
-                stream_close_after_tx(s); /* the GOAWAY that says why goes first */
+                stream_close_after_tx(s); /* the GOAWAY that says why is sent first */
         stream_kick(s);
         if (rpc_conn_n_calls(c->rpc) > 0) {
                 set_stranger(c, false);
@@ -622,17 +624,17 @@ static void on_fill(struct stream *s, struct buf *tx)
                 stream_pause(s, false);
         if (can_go_on(c))
                 stream_kick(s);
-        relieve(server); /* answers are made here, and nobody may be sending */
+        relieve(server); /* answers are built here, perhaps while nothing is sent */
 }
 
-/* As `nc -N` does, and other simple clients: the request, its end, and then they read. With
- * HTTP/2 nobody does. */
+/* Simple clients such as `nc -N` end their side after the request, and then read. No client
+ * does that with HTTP/2. */
 static bool on_end(struct stream *s)
 {
         struct conn *c = stream_userdata(s);
 
         if (c->told && buf_len(stream_tx(s)) > 0)
-                return true; /* it is closed once that has gone */
+                return true; /* it is closed once the output has been sent */
         if (!c->http)
                 return false;
         c->ended = true;
@@ -672,7 +674,7 @@ static void end_half_sent(struct rpc_call *call, void *arg)
         struct conn *c = arg;
 
         if (call->handler && (call->half || (call->unary && !call->ended))) {
-                /* Begun before the last look: the timer gives everyone one whole period. */
+                /* Begun before the last look, so every call has at least one whole period. */
                 if (call->seen && rpc_call_begs(call))
                         rpc_call_finish(call, status_too_many.code, status_too_many.text);
                 else if (call->seen)
@@ -701,7 +703,7 @@ static void on_timer(struct loop_timer *t)
         loop_timer_in(t, REQUEST_TIMEOUT);
 }
 
-/* One that has had no call for longest makes room for who may have one. */
+/* Closes the connection that has been without a call for longest, to make room for another. */
 static bool make_room(const struct server *s, struct crowd *crowd)
 {
         struct boot_time now = loop_now(s->loop);
@@ -716,16 +718,16 @@ static bool make_room(const struct server *s, struct crowd *crowd)
         return false;
 }
 
-/* Whether @m, who has asked for nothing since it came, is to make room for @c. */
+/* Whether @m, which has had no call since it arrived, must make room for @c. */
 static bool makes_room(const struct conn *m, const struct conn *c)
 {
         return boot_diff(loop_now(c->server->loop), m->called_at) >= STRANGE_MIN ||
                m->host->n_strangers > STRANGE_FEW + 2 * c->host->n_strangers;
 }
 
-/* So does one that has asked for nothing since it came, where @own of the address of @c: of
- * those who came first, one of the address that has most of them. Who floods us with
- * connections that say nothing, or begin a handshake, keeps nobody out. */
+/* Closes one of the connections that have had no call since they arrived; with @own, only one
+ * of the address of @c: among the oldest, one of the address that has most of them. So a flood
+ * of connections that send nothing, or only begin a handshake, keeps nobody out. */
 static bool end_stranger(const struct conn *c, bool own)
 {
         struct conn *m = TAILQ_FIRST(&crowd_of(c)->strangers), *most = NULL;
@@ -757,8 +759,8 @@ static const char *too_many(const struct conn *c)
                        : "there are too many (--max-connections)";
 }
 
-/* It does not count any more, and so takes nobody's place. Few of these wait at a time: whoever
- * comes in floods learns nothing. */
+/* A refused connection no longer counts, and so uses nobody's slot. Only a few of these wait at
+ * a time: in a flood, clients are not told. */
 static int refuse(struct conn *c, const char *why)
 {
         struct server *s = c->server;
@@ -766,7 +768,7 @@ static int refuse(struct conn *c, const char *why)
 
         complain_ended(s, stream_peer(c->stream), why);
         if (c->port->tls)
-                return -EBUSY; /* to tell him would cost a handshake */
+                return -EBUSY; /* to tell the client would cost a handshake */
         set_stranger(c, false);
         TAILQ_REMOVE(&crowd_of(c)->conns, c, next);
         discount(c);
@@ -966,8 +968,8 @@ static void stop_call(struct rpc_call *call, void *arg unused_)
         rpc_call_finish(call, status_stopped.code, status_stopped.text);
 }
 
-/* By HTTP/2 the end of the connection says it. By HTTP/1.1 it would be no answer, or the half
- * of one, of which a client does not know what it means; etcd answers, too. */
+/* With HTTP/2 the end of the connection says enough. With HTTP/1.1 it would mean no answer, or
+ * half of one, and the client could not tell what that means; etcd answers, too. */
 static void say_goodbye(struct server *s)
 {
         struct conn *c, *next;
@@ -995,7 +997,7 @@ struct server *server_free(struct server *s)
                 conn_free(c);
         while ((c = TAILQ_FIRST(&s->ending)))
                 conn_end(c);
-        while ((h = RB_ROOT(&s->hosts))) { /* they have writes, and go with the last one */
+        while ((h = RB_ROOT(&s->hosts))) { /* these have writes, and go with the last one */
                 RB_REMOVE(hosts, &s->hosts, h);
                 h->server = NULL;
         }

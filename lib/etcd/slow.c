@@ -3,8 +3,8 @@
 
 #define PAUSE (2 * NSEC_PER_MSEC)
 #define AT_ONCE 2
-#define TOGETHER 4 /* calls of a connection */
-#define SWEEP 4000 /* versions, in one turn: a millisecond or so */
+#define TOGETHER 4 /* calls of a connection that run at the same time */
+#define SWEEP 4000 /* versions freed in one turn: about a millisecond */
 
 void slow_queue(struct slow *s)
 {
@@ -25,7 +25,7 @@ static struct slow *first(const struct api *a)
         return p ? container_of(p, struct slow, place) : NULL;
 }
 
-/* ---- what it keeps ---- */
+/* ---- kept data ---- */
 
 void slow_drop_kept(struct slow *s)
 {
@@ -103,7 +103,7 @@ bool slow_is_stale(const struct slow *s)
         return s->installs != core_installs(s->q->api->core);
 }
 
-/* The one whose turn it is. */
+/* Runs a slice of the call whose turn it is. */
 static void run(struct slow *s, struct boot_time now)
 {
         int r;
@@ -117,7 +117,7 @@ static void run(struct slow *s, struct boot_time now)
                 request_fail(s->q, status_nomem);
 }
 
-/* What compactions dropped and nobody reads any more goes, bit by bit too. */
+/* Frees, bit by bit, what compactions have dropped and nobody reads any more. */
 static void sweep(struct api *a, struct boot_time now)
 {
         if (boot_before(now, a->sweep_at))
@@ -126,7 +126,7 @@ static void sweep(struct api *a, struct boot_time now)
         (void) kept_sweep(&core_state(a->core)->kv.kept, SWEEP);
 }
 
-/* However many there are, few have a turn in one of the loop. */
+/* However many calls there are, only a few run in one turn of the loop. */
 void slow_flush(struct api *a, struct boot_time now)
 {
         if (kept_wants_sweep(&core_state(a->core)->kv.kept))

@@ -1,7 +1,7 @@
 #include "etcd/status_page.h"
 
-/* The bytes of a file of conf/page, by the assembler: the build runs at the top, and knows what
- * this depends on (Makefile). */
+/* Includes the bytes of a file in conf/page by the assembler: the build runs in the top folder,
+ * and knows these dependencies (Makefile). */
 #define FILE_BYTES(name, path)                        \
         __asm__(".section .rodata\n"                  \
                 ".global status_page_" #name "\n"     \
@@ -21,9 +21,8 @@ FILE_BYTES(css, "conf/page/page.css");
 FILE_BYTES(js, "conf/page/page.js");
 FILE_BYTES(icon, "conf/page/icon.svg");
 
-/* Nothing but what this replica serves: no script, style, picture or question from or to
- * elsewhere, and nothing written into the page itself; no frame around it, and no form that
- * goes anywhere. */
+/* The page uses only what this replica serves: no script, style, image or request from or to
+ * elsewhere, no inline script or style, no frame around it, and no form that leads anywhere. */
 const char *const status_page_headers[] = {
         "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
         "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "

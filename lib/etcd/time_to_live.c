@@ -1,28 +1,28 @@
 /*
- * LeaseTimeToLive: for a lease with many keys in slices.
+ * LeaseTimeToLive: for a lease with many keys, in slices.
  *
  * First the bytes of its keys are counted, and the call waits until there is room for them.
- * Then the keys are read once more, in their order, and encoded; then everything is sent as the
- * client takes it. A key that is attached to the lease all the time is listed once; one that
- * comes or goes meanwhile may be. The remaining time comes last.
+ * Then the keys are read again, in order, and encoded; then everything is sent as the client
+ * takes it. A key that is attached to the lease all the time is listed once; one that is
+ * attached or detached meanwhile may be listed. The remaining time is sent last.
  */
 #include "etcd/slow.h"
 #include "state/names.h"
 
-#define LOOK_KEYS 4000 /* in one turn of the loop: some 2 ms */
-#define LOOK_COST 10   /* of one, in steps of request_spent() */
+#define LOOK_KEYS 4000 /* in one turn of the loop: about 2 ms */
+#define LOOK_COST 10   /* steps of request_spent() for one key */
 #define LOOK_BYTES SLOW_SLICE
-#define SEND_HIGH ((size_t) 256 << 10) /* no more goes out while so much waits */
+#define SEND_HIGH ((size_t) 256 << 10) /* no more is sent while this much waits */
 #define SEND_SMALL ((size_t) 16 << 10)
 #define KEYS (5 << 3 | 2) /* the field of LeaseTimeToLiveResponse */
 
 struct keys {
         struct slow slow;
         int64_t id;
-        bool counts;       /* and encodes nothing */
-        size_t size;       /* bytes of all parts, as they were counted */
-        uint64_t born;     /* of the lease that is looked at: another one may get its id */
-        struct buf behind; /* the key looked at last, and a byte: where to go on */
+        bool counts;       /* it only counts, and encodes nothing */
+        size_t size;       /* bytes of all parts, as counted */
+        uint64_t born;     /* identifies the lease: its id may be given to another */
+        struct buf behind; /* the last key read, and a zero byte: where to go on */
         struct buf parts;  /* encoded */
 };
 
@@ -31,7 +31,7 @@ static struct lease *find(const struct request *q, int64_t id)
         return leases_find(&core_state(q->api->core)->leases, id);
 }
 
-/* The one that is asked for now, by its id or by its name. */
+/* The lease that is asked for, by its id or by its name. */
 static struct lease *find_asked(const struct request *q)
 {
         const Pb__LeaseTimeToLiveRequest *m = q->msg;
@@ -50,7 +50,7 @@ static ProtobufCBinaryData name_of(const struct request *q, const struct lease *
         const struct state *s = core_state(q->api->core);
         struct view name = {0};
 
-        /* As the list of leases would show it. */
+        /* As in the list of leases. */
         if (!s->auth.enabled || permit(q, l->id) == STATE_OK)
                 name = names_of(s, l);
         return pb_bytes(name.p, name.len);
@@ -90,9 +90,8 @@ static struct keys *keys_of(const struct request *q)
         return container_of((struct slow *) q->data, struct keys, slow);
 }
 
-/* What is held for it, whether its client reads or not. What is small is counted when it is
- * sent.
- */
+/* Charges the call for what is held for it, whether its client reads or not. A small answer is
+ * counted when it is sent. */
 static void charge(const struct keys *w, size_t at_least)
 {
         size_t n = max_of(w->parts.cap, at_least) + w->behind.cap;
@@ -172,7 +171,7 @@ static void add_key(struct keys *w, const struct kv_key *k)
         buf_add_bytes(&w->parts, k->bytes, k->len);
 }
 
-/* Returns 0 when all have been looked at, 1 when there are more, or -ENOMEM. */
+/* Returns 0 when all have been read, 1 if there are more, or -ENOMEM. */
 static int look(struct keys *w, const struct lease *l)
 {
         struct view from = {buf_head(&w->behind), buf_len(&w->behind)};
@@ -196,7 +195,7 @@ static int look(struct keys *w, const struct lease *l)
 
 static void make(struct request *q);
 
-/* Nothing is kept while there is no room. */
+/* While there is no room, nothing is kept. */
 static void counted(struct keys *w)
 {
         struct request *q = w->slow.q;
@@ -241,7 +240,7 @@ static void keys_fini(struct slow *s)
 
 static const struct slow_ops ops = {.begin = keys_begin, .run = keys_run, .fini = keys_fini};
 
-/* Its first slice is now; mostly that is all. */
+/* Runs the first slice at once; mostly that is all. */
 static void start(struct request *q, bool counts)
 {
         const Pb__LeaseTimeToLiveRequest *m = q->msg;
@@ -249,7 +248,7 @@ static void start(struct request *q, bool counts)
         enum state_outcome o = names_check(m->id, &m->name);
         struct keys *w;
 
-        /* A name may be guessed, and the answer has the id. */
+        /* A name can be guessed, and the answer has the id. */
         if (o == STATE_OK && l && m->name.len > 0 && core_state(q->api->core)->auth.enabled)
                 o = permit(q, l->id);
         if (o != STATE_OK)

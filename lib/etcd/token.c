@@ -41,7 +41,7 @@ static int digit(char c)
         return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Takes a number and the dot behind it. */
+/* Reads a number and the dot behind it. */
 static int take_number(const char **at, uint64_t *ret)
 {
         uint64_t v = 0;
@@ -78,7 +78,7 @@ int token_read(const struct auth *a, const char *token, struct lease_time now, s
                 return -ENOMEM;
         if (CRYPTO_memcmp(mac, shown, MAC_LEN) != 0)
                 return -EKEYREJECTED;
-        /* It is ours: what we wrote ourselves. */
+        /* The token is one of ours, so it has the form that we wrote. */
         for (; digit(at[0]) >= 0 && digit(at[1]) >= 0; at += 2)
                 buf_add_u8(name, (uint8_t) (digit(at[0]) << 4 | digit(at[1])));
         if (*at++ != '.' || take_number(&at, ret_login) < 0 || take_number(&at, &end) < 0)

@@ -6,11 +6,11 @@
  */
 #include "etcd/watch.h"
 
-#define PROGRESS_MAX 1000             /* watches that it is sent to in one turn */
-#define LEADERLESS_MAX ((size_t) 500) /* streams that end in one turn: some 2 ms */
-#define TURN_STEPS 40000              /* in one turn of the loop: some 2 ms */
-#define CHECK_STEPS 10                /* to look whether a watch is still permitted */
-#define FREE_AT_ONCE 1000 /* watches, when their stream ends: some 1 ms; the others... */
+#define PROGRESS_MAX 1000             /* watches that are notified in one turn */
+#define LEADERLESS_MAX ((size_t) 500) /* streams that are ended in one turn: about 2 ms */
+#define TURN_STEPS 40000              /* in one turn of the loop: about 2 ms */
+#define CHECK_STEPS 10                /* to check whether a watch is still permitted */
+#define FREE_AT_ONCE 1000 /* watches, when their stream ends: about 1 ms; the others... */
 #define FREE_IN_TURN 2000 /* ...in the turns that follow */
 
 static int watch_id_cmp(const struct watch *a, const struct watch *b)
@@ -34,7 +34,7 @@ void watch_respond(struct watch_stream *s, Pb__WatchResponse *p)
         api_send(s->hub->api, s->call, &p->base);
 }
 
-/* As if its group had no other: any may be the last that is left. */
+/* As if its group had no other watch: any may be the last that is left. */
 static size_t watch_cost(const struct kv_span *span)
 {
         return sizeof(struct watch) + span->from.len + span->end.len +
@@ -88,8 +88,8 @@ static void report_progress(struct watch_stream *s, int64_t id)
         watch_respond(s, &p);
 }
 
-/* Its revision says that the client has all up to there: so only a watch that is up to date
- * gets one. */
+/* A progress notification promises that the client has everything up to its revision, so only a
+ * watch that is up to date gets one. */
 static void tell_progress(struct watch_hub *h, struct boot_time now)
 {
         nsec_t every = core_config(h->api->core)->watch_progress;
@@ -111,8 +111,8 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
         }
 }
 
-/* `hasleader` streams end once there has been no leader for an election timeout, so that the
- * client goes elsewhere; some in each turn. */
+/* Ends `hasleader` streams, some in each turn, once there has been no leader for an election
+ * timeout, so that their clients go elsewhere. */
 static void check_leader(struct watch_hub *h, struct boot_time now)
 {
         size_t left = LEADERLESS_MAX;
@@ -146,7 +146,7 @@ static struct status may_watch(const struct watch_stream *s, const struct kv_spa
                 permit_range(state_of(s), &s->who.user, &key, &range_end, PERMIT_READ));
 }
 
-/* Another number whenever somebody may lose what they had. */
+/* A number that changes whenever somebody may have lost a permission. */
 static uint64_t auth_version(const struct watch_hub *h)
 {
         const struct auth *a = &core_state(h->api->core)->auth;
@@ -154,7 +154,7 @@ static uint64_t auth_version(const struct watch_hub *h)
         return a->revision << 1 | a->enabled;
 }
 
-/* Goes on with the check. Returns true when all have been looked at. */
+/* Continues the check. Returns true when all have been checked. */
 static bool check_more(struct watch_hub *h, struct watch_budget *b)
 {
         while (h->check_at) {
@@ -183,7 +183,8 @@ static bool check_more(struct watch_hub *h, struct watch_budget *b)
         return true;
 }
 
-/* Who may not look any more, sees no more: nothing is sent before all have been checked. */
+/* A watch that is no longer permitted sees nothing more: nothing is sent until all watches have
+ * been checked. */
 static bool check_permits(struct watch_hub *h, struct watch_budget *b)
 {
         if (h->auth_seen != auth_version(h)) {
@@ -197,7 +198,7 @@ static bool check_permits(struct watch_hub *h, struct watch_budget *b)
 
 static void ask_for_now(struct watch_hub *h);
 
-/* Frees watches of a stream that has ended, as many as @n allows. */
+/* Frees at most @n watches of a stream that has ended. */
 static bool free_watches(struct watch_stream *s, size_t *n)
 {
         struct watch *w;
@@ -210,7 +211,7 @@ static bool free_watches(struct watch_stream *s, size_t *n)
         return true;
 }
 
-/* Those of streams that have ended, which were too many to go at once. */
+/* Frees watches of ended streams that had too many to free at once. */
 static void free_more(struct watch_hub *h, size_t n)
 {
         struct watch_stream *s;
@@ -259,7 +260,7 @@ static bool id_taken(const struct watch_stream *s, int64_t id)
         return RB_FIND(watch_ids, (struct watch_ids *) (uintptr_t) &s->watches, &key);
 }
 
-/* A watch that was not made has no id. */
+/* A watch that was not created has no id. */
 static void refuse(struct watch_stream *s, const char *why)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
@@ -279,7 +280,7 @@ static void refuse_status(struct watch_stream *s, struct status st)
         refuse(s, why);
 }
 
-/* Of what it covers and what it wants; NULL without memory. */
+/* A watch of @span, as @q asks for it; NULL without memory. */
 static struct watch *watch_new(const struct kv_span *span, const Pb__WatchCreateRequest *q)
 {
         struct watch *w = calloc(1, sizeof(*w) + span->from.len + span->end.len);
@@ -356,15 +357,15 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         watch_place(w);
 }
 
-/* "From now on" means nothing on a replica that has just started, until it knows what is now.
- */
+/* "From now on" has no meaning on a replica that has just started, until it knows the current
+ * revision. */
 static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q)
 {
         return q->request_union_case == PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST &&
                q->create_request->start_revision <= 0 && !core_caught_up(s->hub->api->core);
 }
 
-/* What the client sends behind it waits in its window. */
+/* Holds the stream's requests back; what the client sends meanwhile waits in its window. */
 static void hold(struct watch_stream *s, struct view m)
 {
         s->waits = s->hub->waited_for = true;
@@ -410,7 +411,7 @@ static void on_message(struct rpc_call *call, struct view m)
         pb_free(q);
 }
 
-/* Now it is known: what was held goes on. */
+/* The current revision is known: continue with the requests that were held back. */
 static void replay_held(struct watch_hub *h)
 {
         struct watch_stream *s, *next;
@@ -432,7 +433,7 @@ static void replay_held(struct watch_hub *h)
 
 static void now_known(struct core_read *rd, struct status st)
 {
-        (void) st; /* asked again if not */
+        (void) st; /* if it failed, it is asked again */
         container_of(rd, struct watch_hub, now)->asking = false;
 }
 
@@ -469,7 +470,7 @@ static void on_close(struct rpc_call *call)
         h->next = core_now(h->api->core);
 }
 
-/* Who sends no more, as curl does, still gets what its watches see. */
+/* A client that has ended its side, as curl does, still gets events. */
 static const struct rpc_handler handler = {.on_message = on_message, .on_close = on_close};
 
 static void watch_accept(struct api *a, struct rpc_call *call)
@@ -515,7 +516,7 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         return 0;
 }
 
-/* The connections, and with them the streams, are gone before. */
+/* The connections, and so the streams, must have ended before. */
 struct watch_hub *watch_hub_free(struct watch_hub *h)
 {
         assert(!h || LIST_EMPTY(&h->streams));

@@ -1,11 +1,11 @@
 #include "etcd/watch.h"
 
-#define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* to one that was full again, below this */
-#define BATCH_BYTES ((size_t) 1 << 20)     /* a batch ends at the revision that reaches this */
-#define NEAR_EVENTS 4096                   /* so far back is near */
+#define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* a blocked stream is resumed below this */
+#define BATCH_BYTES ((size_t) 1 << 20) /* a batch ends with the revision that reaches this */
+#define NEAR_EVENTS 4096               /* a watch that is at most this far back is near */
 #define BLOCKED_AGAIN (10 * NSEC_PER_MSEC)
 #define PASSES_AGAIN (2 * NSEC_PER_MSEC)
-#define LOOK_STEPS 2  /* to look at an event */
+#define LOOK_STEPS 2  /* to read an event */
 #define MATCH_STEPS 1 /* to note it for a group */
 #define MOVE_STEPS 6  /* to move a watch */
 
@@ -117,7 +117,7 @@ static void wait_in(struct watch_feed *f, struct watch *w)
         set_list(w, &f->waiting);
 }
 
-/* @w, which is nowhere, follows @f from now on. */
+/* @w, which is in no list, follows @f from now on. */
 static void join(struct watch_feed *f, struct watch *w)
 {
         bool first = !watch_index_any(&f->groups);
@@ -175,7 +175,7 @@ static void cancel_compacted(struct watch *w)
                      core_state(s->hub->api->core)->kv.compacted);
 }
 
-/* Its client does not read; it goes on from @from when it does. */
+/* Its client does not read; when it does, the watch continues from @from. */
 static void block(struct watch *w, int64_t from)
 {
         struct watch_stream *s = w->stream;
@@ -217,7 +217,7 @@ struct match {
         bool nomem;
 };
 
-/* What a response says of @v takes so much, or a little less. */
+/* The size of @v in a response, or a little less. */
 static size_t size_of(const struct kv_version *v)
 {
         return v->key->len + v->value_len + 64;
@@ -245,7 +245,7 @@ static void on_match(struct watch_range *r, void *arg)
         m->budget->left -= MATCH_STEPS;
 }
 
-/* Gives up what was gathered. Those that have it already say so by `next_revision`. */
+/* Gives up the batch. The watches that have it already are known by `next_revision`. */
 static void forget_batch(struct watch_feed *f)
 {
         struct watch_group *g;
@@ -269,7 +269,7 @@ static void begin_batch(struct watch_feed *f)
         f->installs = core_installs(f->hub->api->core);
 }
 
-/* Events of whole revisions, until it is enough. Returns true when it is. */
+/* Gathers the events of whole revisions until there are enough. Returns true when there are. */
 static bool gather(struct watch_feed *f, struct watch_budget *b)
 {
         const struct kv *kv = &state_of(f)->kv;
@@ -293,7 +293,7 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
                 watch_index_each(&f->groups,
                                  (struct view){m.event->key->bytes, m.event->key->len},
                                  on_match, &m);
-                if (m.nomem) { /* again, when there may be some */
+                if (m.nomem) { /* try again when there may be memory */
                         forget_batch(f);
                         b->left = 0;
                         return false;
@@ -304,7 +304,7 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
         return true;
 }
 
-/* Returns false when there is more to do for it. */
+/* Returns false if there is more to do for @w. */
 static bool serve(struct watch_group *g, struct watch *w, struct boot_time now,
                   struct watch_budget *b)
 {
@@ -334,15 +334,15 @@ static bool serve(struct watch_group *g, struct watch *w, struct boot_time now,
         return true;
 }
 
-/* Returns true when everybody has the batch. */
+/* Returns true when all watches have the batch. */
 static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_budget *b)
 {
         struct watch_group *g;
         struct watch *w;
 
         while ((g = TAILQ_FIRST(&f->touched))) {
-                /* Who had its turn is at the end, with who came meanwhile. A group goes with
-                 * its last watch. */
+                /* A watch that had its turn goes to the end, where newcomers are, too. A group
+                 * is freed with its last watch. */
                 while (TAILQ_FIRST(&f->touched) == g && (w = TAILQ_FIRST(&g->watches)) &&
                        w->batch != f->batch) {
                         if (b->left <= 0 || !serve(g, w, now, b))
@@ -356,7 +356,7 @@ static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_
         return true;
 }
 
-/* The history under those that follow @f was compacted. Returns true when all have been
+/* The history that the watches of @f still need was compacted. Returns true when all have been
  * notified. */
 static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
 {
@@ -381,7 +381,7 @@ static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
         return true;
 }
 
-/* Nobody follows: who comes next says where it begins. */
+/* No watch follows the feed: the next one sets where it begins. */
 static void rest(struct watch_feed *f)
 {
         f->state = FEED_IDLE;
@@ -390,12 +390,12 @@ static void rest(struct watch_feed *f)
         f->next = f->upto + 1;
 }
 
-/* Returns true when there is nothing more to do. */
+/* Returns true if there is nothing more to do. */
 static bool run(struct watch_feed *f, struct boot_time now, struct watch_budget *b)
 {
         const struct state *s = state_of(f);
 
-        /* What a batch has noted is the state's, of its own time. */
+        /* A batch refers to the state as it was when the batch was gathered. */
         if (f->state != FEED_IDLE && (f->compacted != s->kv.compacted ||
                                       f->installs != core_installs(f->hub->api->core)))
                 forget_batch(f);
@@ -444,7 +444,7 @@ static void take_in(struct watch_feed *f, struct watch_budget *b)
         }
 }
 
-/* The pass has come to where all others are. */
+/* The pass has caught up with all other watches. */
 static void hand_over(struct watch_feed *f, struct watch_budget *b)
 {
         struct watch_feed *now = &f->hub->feeds[FEED_NOW];
@@ -480,7 +480,7 @@ static void run_passes(struct watch_hub *h, struct boot_time now, struct watch_b
                 take_in(f, &half);
                 if (is_busy(f) && run(f, now, &half))
                         hand_over(f, &half);
-                half.left += b->left; /* what is near has used at most a half */
+                half.left += b->left; /* near watches have used at most half */
                 b->left = 0;
         }
         b->left = half.left;

@@ -1,6 +1,6 @@
 #include "etcd/watch_index.h"
 
-/* Which range ends first? One key ends right behind itself. */
+/* Compares the ends of ranges. A single key ends right behind itself. */
 static int end_cmp(const struct kv_span *a, const struct kv_span *b)
 {
         struct view x = a->single ? a->from : a->end, y = b->single ? b->from : b->end;
@@ -36,8 +36,8 @@ static void look_again(struct watch_range *r)
         r->last = last;
 }
 
-/* tree(3bsd) calls this for nodes that have other children now, but not for all that are above
- * a new or a removed one. */
+/* tree(3bsd) calls this for nodes whose children have changed, but not for all ancestors of a
+ * new or removed node. */
 #undef RB_AUGMENT
 #define RB_AUGMENT(r) look_again(r)
 
@@ -75,7 +75,7 @@ void watch_index_add(struct watch_index *ix, struct watch_range *r)
 
 void watch_index_remove(struct watch_index *ix, struct watch_range *r)
 {
-        /* Nobody's last any more, before the tree turns around it. */
+        /* Ancestors must forget it before the tree is rebalanced. */
         r->leaves = true;
         look_again_up(r);
         RB_REMOVE(watch_index, ix, r);
@@ -86,7 +86,7 @@ struct watch_range *watch_index_any(const struct watch_index *ix)
         return RB_ROOT(ix);
 }
 
-/* Is @key before the end of @span? */
+/* Whether @key is before the end of @span. */
 static bool reaches(const struct kv_span *span, struct view key)
 {
         if (span->to_end)

@@ -1,16 +1,16 @@
-/* Events become responses, packed once for all watches of a group that want the same. */
+/* Packs events into responses, once for all watches of a group that want the same. */
 #include "etcd/watch.h"
 
-/* Of a part, for who asked for fragments. What is larger than a client takes, unless it was
- * told otherwise, comes in such parts to all: one deletion may answer gigabytes of old values.
- */
+/* The size of a part, for a client that asked for fragments. A response that is larger than
+ * clients accept by default is sent to everybody in such parts: one deletion may report
+ * gigabytes of old values. */
 #define FRAGMENT_BYTES ((size_t) 1536 << 10)
 #define WHOLE_MAX ((size_t) 4 << 20)
 #define PART_EVENTS 4096
-#define SEND_STEPS 8   /* of a response that is packed, beside its bytes */
-#define EVENT_STEPS 8  /* to make one */
-#define PACK_EVENTS 64 /* packed at once */
-#define STEP_BYTES 256 /* copied in one */
+#define SEND_STEPS 8   /* to pack a response, in addition to its bytes */
+#define EVENT_STEPS 8  /* to make one event */
+#define PACK_EVENTS 64 /* events packed at once */
+#define STEP_BYTES 256 /* bytes copied in one step */
 
 void watch_packs_clear(struct watch_feed *f)
 {
@@ -30,8 +30,8 @@ static void out_of_memory(struct watch *w)
         api_kick(w->stream->hub->api, w->stream->call);
 }
 
-/* A packed response, and the watch_id (field 2, a varint) behind it: fields come in any order.
- */
+/* Sends a packed response, with the watch_id (field 2, a varint) behind it: fields may come in
+ * any order. */
 static void send_with_id(struct watch *w, struct buf *bytes)
 {
         struct watch_stream *s = w->stream;
@@ -76,7 +76,7 @@ static bool wants(const struct watch *w, const struct kv_version *v)
         return !(v->version > 0 ? w->no_put : w->no_delete);
 }
 
-/* The events of @g that @w wants, of those from @at to @end. Returns 0 or -ENOMEM. */
+/* Finds the events from @at to @end of @g that @w wants. Returns 0 or -ENOMEM. */
 static int wanted_events(const struct watch *w, const struct watch_group *g, size_t at,
                          size_t end, struct arena *a, Pb__Event ***ret, size_t *ret_n)
 {
@@ -93,7 +93,7 @@ static int wanted_events(const struct watch *w, const struct watch_group *g, siz
         return 0;
 }
 
-/* A piece of it; a message in pieces, one after the other, is one message. */
+/* Packs a piece of the response: pieces of a message one after another are one message. */
 static int pack_more(const struct watch *w, const struct watch_group *g,
                      struct watch_pack *pack, struct watch_budget *b)
 {
@@ -119,7 +119,7 @@ static int pack_more(const struct watch *w, const struct watch_group *g,
         return buf_error(&pack->bytes);
 }
 
-/* What @v takes in a response to @w, or so. */
+/* About the size of @v in a response to @w. */
 static size_t event_size(const struct watch *w, const struct kv_version *v)
 {
         size_t n = v->key->len + v->value_len + 64;
@@ -127,7 +127,7 @@ static size_t event_size(const struct watch *w, const struct kv_version *v)
         return n + (w->prev_kv && v->older ? v->key->len + v->older->value_len : 0);
 }
 
-/* The first event of @g that @w has not been sent, of those from revision @from on. */
+/* The first event of @g, from revision @from on, that @w has not been sent. */
 static size_t first_of(const struct watch *w, const struct watch_group *g, int64_t from)
 {
         size_t lo = 0, hi = g->n_events;
@@ -143,7 +143,7 @@ static size_t first_of(const struct watch *w, const struct watch_group *g, int64
         return min_of(lo + (from == w->next_revision ? w->n_sent : 0), g->n_events);
 }
 
-/* It has all of @g before @at. */
+/* @w has been sent all of @g before @at. */
 static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
 {
         size_t n = 0;
@@ -154,14 +154,14 @@ static void note_sent(struct watch *w, const struct watch_group *g, size_t at)
         w->n_sent = n;
 }
 
-/* Its client is to read first, or, where very much is held, others are. */
+/* The client has to read first or, if very much is held, other clients have to. */
 static bool is_full(const struct watch *w, size_t bytes)
 {
         return rpc_call_queued_patient(w->stream->call, bytes) > WATCH_QUEUED_HIGH;
 }
 
-/* As one response, or in parts of @most bytes, each as its client takes them: a client that
- * does not know of parts takes each as a response of its own. */
+/* Sends the events as one response, or in parts of @most bytes, each when the client has taken
+ * the last: a client that does not know parts takes each as a response of its own. */
 static enum watch_sent send_alone(struct watch *w, const struct watch_group *g, int64_t from,
                                   size_t most, struct boot_time now, struct watch_budget *b)
 {
@@ -210,7 +210,7 @@ enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
         size_t bytes = g->bytes + (w->prev_kv ? g->prev_bytes : 0);
 
         b->left -= SEND_STEPS;
-        /* Its own begin, or parts of its own, are no other's. */
+        /* A response with a beginning or parts of its own is of no use to other watches. */
         if (bytes > (w->fragment ? FRAGMENT_BYTES : WHOLE_MAX))
                 return send_alone(w, g, from, FRAGMENT_BYTES, now, b);
         if (g->events[0]->mod_revision < from || w->in_parts)
