@@ -1,4 +1,4 @@
-/* What the agent knows, over D-Bus: its properties and lists, as JSON. */
+/* Prints the agent's properties and lists, which come over D-Bus, as JSON. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "ctl.h"
 
-/* For how long an agent without a core is asked again. */
+/* How often an agent that is not connected to a core is asked again. */
 #define CONNECTED_TRIES 50
 #define CONNECTED_AGAIN_MS 100
 
@@ -18,7 +18,7 @@ static struct json_object *json_hex(int64_t v)
         return json_object_new_string(text);
 }
 
-/* A list of strings, or of pairs of them. */
+/* Reads a list of strings, or of pairs of them. */
 static int read_list(sd_bus_message *m, struct json_object **ret)
 {
         struct json_object *o = json_object_new_array();
@@ -146,8 +146,8 @@ static bool is_wanted(const char *name, int argc, char **argv)
         return argc == 0;
 }
 
-/* One page of what is behind @path, which then is the last one's. Returns how many there were,
- * or a negative errno. */
+/* Reads the page of the list that follows @path, and sets *@path to the page's last entry.
+ * Returns the number of entries, or a negative errno. */
 static int read_page(struct ctl *c, const struct listing *l, int argc, char **argv, char **path,
                      struct json_object *all, sd_bus_error *error)
 {

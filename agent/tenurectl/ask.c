@@ -1,5 +1,5 @@
-/* polkit's agent for a terminal, while a call may need a password: pkttyagent(1), as systemctl
- * does it. */
+/* polkit's agent for the terminal, for calls that may need a password: pkttyagent(1), as
+ * systemctl runs it. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 
 #define AGENT "/usr/bin/pkttyagent"
 
-/* Returns its pid once it has registered with polkit; 0: there is none. */
+/* Returns the agent's pid once it has registered with polkit; 0: there is none. */
 static pid_t start_agent(void)
 {
         char fd[16], c;
@@ -27,7 +27,7 @@ static pid_t start_agent(void)
                 _exit(1);
         }
         close(fds[1]);
-        while (pid > 0 && read(fds[0], &c, 1) < 0 && errno == EINTR) /* it closes it */
+        while (pid > 0 && read(fds[0], &c, 1) < 0 && errno == EINTR) /* until it closes it */
                 ;
         close(fds[0]);
         return max_of(pid, 0);

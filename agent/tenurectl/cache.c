@@ -1,6 +1,7 @@
 /*
- * tenurectl cache KEY: what a program of libtenure's that has it cached sees (tenure_cache(3)),
- * until interrupted; then it is given back, for a write would wait for the rest of its term.
+ * tenurectl cache KEY: prints what a libtenure program that caches the key sees
+ * (tenure_cache(3)), until interrupted. Then it gives the cache lease back, as a write would
+ * otherwise wait for the rest of its term.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -15,7 +16,7 @@
 #include "text.h"
 #include "tie.h"
 
-/* A core that has not answered by then is worth a word. */
+/* A core that has not answered by then is reported. */
 #define ANSWER_MS 5000
 
 static struct view key_of(const struct tenure_kv *kv)
@@ -81,8 +82,8 @@ static void write_text(struct buf *b, const struct tenure_event *e, const struct
         }
 }
 
-/* A piece whenever there is room for it, so that a signal that comes while nobody reads is
- * heard. Returns 0, 1 when there was one, or -1 and has said why. */
+/* Writes a piece whenever there is room for it, so that signals are handled even if nobody
+ * reads. Returns 0; 1 if a signal came; or -1 after reporting an error. */
 static int put_out(const struct buf *b, int sfd)
 {
         struct pollfd p[] = {{.fd = STDOUT_FILENO, .events = POLLOUT},
@@ -105,7 +106,7 @@ static int put_out(const struct buf *b, int sfd)
         return 0;
 }
 
-/* Returns 1 when it is over, 0, or -1 and has said why. */
+/* Returns 1 if this is the end, 0 if not, or -1 after reporting an error. */
 static int on_event(const struct ctl *c, const struct core_options *core,
                     const struct tenure_event *e, int sfd)
 {
@@ -126,14 +127,14 @@ static int on_event(const struct ctl *c, const struct core_options *core,
                 write_json(&b, c, e, &now);
         if (buf_error(&b) < 0)
                 return ctl_fail("cannot show it", -ENOMEM, NULL);
-        /* It may have been recalled by now, or be over, which comes next. */
+        /* It may have been recalled meanwhile, or have ended; that is the next event. */
         if (e->type == TENURE_CACHED && !tenure_cache_is_good(e->cache))
                 return 0;
         r = put_out(&b, sfd);
         return r != 0 ? r : e->type == TENURE_CACHED && core->once;
 }
 
-/* Nobody has answered yet. Returns 0, or -1 where that is the end. */
+/* Reports that no core has answered yet. Returns 0, or -1 if that is an error. */
 static int say_silent(const struct core_options *core, const struct tenure *t)
 {
         const char *why = tenure_error(t);
@@ -185,7 +186,7 @@ int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_gi
                 return ctl_fail("cache wants KEY, or PREFIX --prefix", -EINVAL, NULL);
         q.key = argv[0];
         q.key_len = strlen(argv[0]);
-        signal(SIGPIPE, SIG_IGN); /* or what is cached would not be given back */
+        signal(SIGPIPE, SIG_IGN); /* or the cache lease would not be given back */
         sigemptyset(&ends);
         sigaddset(&ends, SIGINT);
         sigaddset(&ends, SIGTERM);

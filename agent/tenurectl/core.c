@@ -13,7 +13,7 @@
 #include "text.h"
 #include "wire/pb.h"
 
-/* Prints it, and frees it. */
+/* Prints @j, and frees it. */
 static void print_json(const struct core_options *o, struct json_object *j)
 {
         text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
@@ -23,7 +23,7 @@ static void print_json(const struct core_options *o, struct json_object *j)
 
 #define SHOWN 512
 
-/* @text, which a member or whoever has added it has chosen, as a terminal may have it. */
+/* Makes @text, which comes from a member or whoever added it, safe for a terminal. */
 static const char *shown(const char *text, char out[static SHOWN])
 {
         return utf8_shown(text, strlen(text), out, SHOWN);
@@ -89,7 +89,7 @@ static int get_status(const struct core_options *o, Pb__StatusResponse **ret)
                          &pb__status_response__descriptor, (void **) ret);
 }
 
-/* A member by its id in hexadecimal, or by its name. */
+/* Finds a member by its id in hexadecimal, or by its name. */
 static int find(const struct core_options *o, const char *what, uint64_t *ret)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
@@ -178,7 +178,8 @@ static int promote(const struct core_options *o, char **argv)
         return r;
 }
 
-/* Only the leader takes it: the one that leads now is asked, wherever we were sent. */
+/* Only the leader accepts this call, so we find the leader and ask it, whatever the endpoints
+ * are. */
 static int move_leader(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
@@ -261,7 +262,7 @@ static int save(const struct core_options *o, char **argv)
         return r;
 }
 
-/* tenure-core knows its data directory; it takes the same options as for running. */
+/* tenure-core does it: it knows its data directory, and takes the same options as always. */
 static int restore(int argc, char **argv)
 {
         char *args[64] = {(char *) (uintptr_t) "tenure-core", (char *) (uintptr_t) "--restore"};

@@ -6,9 +6,9 @@
 
 #include "loop/host_turn.h"
 
-#define BACKLOG 4096 /* who waits is in it */
+#define BACKLOG 4096 /* holds the processes that wait */
 
-/* Until whoever has the address lets it go. Returns 0, or why not. */
+/* Waits until the process that has the address lets it go. Returns 0 or a negative errno. */
 static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break_fd,
                           struct boot_time deadline)
 {
@@ -21,7 +21,7 @@ static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break
         p[0].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (p[0].fd < 0)
                 return -errno;
-        /* Gone meanwhile, or its backlog is full: look again soon. */
+        /* The process is gone, or its backlog is full: try again soon. */
         if (connect(p[0].fd, (const void *) sa, len) < 0) {
                 close(p[0].fd);
                 p[0].fd = -1;

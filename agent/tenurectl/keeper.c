@@ -16,23 +16,23 @@
 #include "loop/clock.h"
 #include "offspring.h"
 
-/* A process that was killed and is not gone is killed again, and reported when it takes long.
+/* A process that was killed and has not ended is killed again, and reported if it takes long.
  */
 #define KILL_AGAIN (20 * NSEC_PER_MSEC)
 #define KILL_LOG_AFTER NSEC_PER_SEC
-/* ... after twice as long each time: a thousand keepers are not to keep those from the
- * processors who have been killed. Those that may fork meanwhile, without a control group, are
- * followed. */
+/* ... at intervals that double: a thousand keepers must not keep the processors from the
+ * processes that they have killed. Without a control group, processes may fork meanwhile, so
+ * they are followed more often. */
 #define KILL_AGAIN_MOST NSEC_PER_SEC
 #define FOLLOW_AGAIN_MOST (160 * NSEC_PER_MSEC)
-/* A text that is written while we read it is whole a moment later. */
+/* A page that is read while it is written is consistent a moment later. */
 #define LOOK_AGAIN 50
 #define EXIT_NO_KEEPER 125
 
 /* From tenurectl to its keeper. */
 struct word {
         int signo;               /* for the command */
-        struct boot_time end_by; /* 0: only that signal */
+        struct boot_time end_by; /* 0: it only passes the signal on */
 };
 
 struct keeper {
@@ -40,12 +40,12 @@ struct keeper {
         struct offspring offspring;
         struct tenancy tenancy;
         pid_t child; /* the command; 0: it has ended */
-        int parent;  /* tenurectl: to hear from, and to tell */
+        int parent;  /* tenurectl: a socket to receive from and send to */
         int sfd, inotify, timer;
-        bool ending;                 /* for the place's sake */
-        struct boot_time end_by;     /* for tenurectl's sake; 0: not */
-        bool killing;                /* whatever is left */
-        struct boot_time killing_at; /* since when; 0: not yet */
+        bool ending;                 /* the command is being ended because of the place */
+        struct boot_time end_by;     /* when tenurectl wants it ended; 0: it does not */
+        bool killing;                /* everything left of the command is being killed */
+        struct boot_time killing_at; /* since when this has gone on; 0: not yet */
         nsec_t again;
         bool late_logged;
         struct keeper_end end;
@@ -85,7 +85,7 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 
 /* ---- the keeper's process ---- */
 
-/* What SIGPIPE did before keeper_ignore_pipe(). */
+/* The action of SIGPIPE before keeper_ignore_pipe(). */
 static struct {
         bool changed;
         struct sigaction was;
@@ -159,7 +159,7 @@ static void kill_all(struct keeper *k, struct boot_time now)
                    n);
 }
 
-/* What is to be done by now. */
+/* Decides what has to be done now. */
 static void decide(struct keeper *k, struct boot_time now)
 {
         const struct tenancy *t = &k->tenancy;
@@ -193,8 +193,8 @@ static void arm(const struct keeper *k, struct boot_time now)
         boot_timer_arm(k->timer, when);
 }
 
-/* Whoever has ended; the command's own end is the one that counts, and that of all it started
- * with it. Returns whether anybody is left. */
+/* Reaps all processes that have ended. Only the end of the command itself is reported. Returns
+ * whether any process is left. */
 static bool reap(struct keeper *k)
 {
         int status;
@@ -211,8 +211,8 @@ static bool reap(struct keeper *k)
         return pid == 0;
 }
 
-/* A signal to pass on, or when the command is to end; or tenurectl's own end, and the end of
- * what it wanted. */
+/* Handles a message from tenurectl: a signal to pass on, or when the command must end. If
+ * tenurectl itself has ended, the command is killed. */
 static void hear_parent(struct keeper *k)
 {
         struct word w;
@@ -240,7 +240,7 @@ static void attend(struct keeper *k)
                                      {.fd = k->killing ? -1 : k->parent, .events = POLLIN}};
                 struct boot_time now;
 
-                /* What does not make sense is no news. */
+                /* An inconsistent page changes nothing. */
                 if (keeper_look(k->job->tenancy_fd, &t) == 0)
                         k->tenancy = t;
                 now = boot_now();
@@ -256,8 +256,8 @@ static void attend(struct keeper *k)
         }
 }
 
-/* Of what was opened for the others, each keeper would have a copy, and none would hear that
- * tenurectl has ended before all the others have. */
+/* Closes the descriptors of other keepers. If each keeper had copies, none would notice that
+ * tenurectl has ended until all the others have ended. */
 static void close_all_but(int a, int b)
 {
         unsigned low = (unsigned) min_of(a, b), high = (unsigned) max_of(a, b);
@@ -269,7 +269,7 @@ static void close_all_but(int a, int b)
         close_range(high + 1, ~0U, 0);
 }
 
-/* A descriptor that is readable when the page has changed; -1: tenurectl tells. */
+/* A descriptor that becomes readable when the page changes; -1: tenurectl reports changes. */
 static int watch_page(const struct keeper_job *j)
 {
         char path[32];
@@ -311,7 +311,8 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
                 offspring_end(&k.offspring);
                 _exit(EXIT_NO_KEEPER);
         }
-        /* From here on no terminal means us, and where we may, nobody makes us wait. */
+        /* From here on no terminal sends us signals, and with real-time priority, if we may
+         * have it, other processes cannot delay us. */
         setsid();
         sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK,
                            &(struct sched_param){.sched_priority = 1});
@@ -323,9 +324,9 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
 
 /* ---- tenurectl's ---- */
 
-/* A command that was killed cannot mend the terminal that it had. */
+/* A command that was killed cannot restore the terminal's settings. */
 struct terminal {
-        int fd; /* -1: none, or it was not ours */
+        int fd; /* -1: there is none, or we were not in its foreground */
         struct termios was;
 };
 
@@ -346,9 +347,10 @@ static void restore(struct terminal *t, bool killed)
         if (t->fd < 0)
                 return;
         sigemptyset(&ttou);
-        sigaddset(&ttou, SIGTTOU); /* for who is not in the foreground (tcsetpgrp(3)) */
+        sigaddset(&ttou, SIGTTOU); /* needed if we are not in the foreground (tcsetpgrp(3)) */
         sigprocmask(SIG_BLOCK, &ttou, &old);
-        /* A shell that it was had given the terminal to itself, or to a job of its own. */
+        /* The command may have been a shell, which had made itself or one of its jobs the
+         * foreground. */
         if (front > 0 && front != getpgrp() && kill(-front, 0) < 0 && errno == ESRCH)
                 tcsetpgrp(t->fd, getpgrp());
         if (killed && tcgetpgrp(t->fd) == getpgrp())
@@ -364,15 +366,16 @@ static void pass_on(const struct keeper_job *j, int keeper)
 
         if (read(j->sfd, &si, sizeof(si)) != sizeof(si))
                 return;
-        /* The kernel's, for a key, goes to the command as well: it is in our group. */
+        /* A signal from the kernel, for a key, reaches the command as well: it is in our
+         * process group. */
         if (si.ssi_signo == SIGCHLD || si.ssi_code == SI_KERNEL)
                 return;
         w.signo = (int) si.ssi_signo;
         (void) !send(keeper, &w, sizeof(w), MSG_NOSIGNAL);
 }
 
-/* Where the keeper has left a signal of ours unread, that is reported before its own last word
- * (unix(7), ECONNRESET). */
+/* If the keeper left a message of ours unread, ECONNRESET is reported before its own last
+ * message (unix(7)). */
 static bool last_word(int keeper, struct keeper_end *ret)
 {
         ssize_t n = recv(keeper, ret, sizeof(*ret), MSG_DONTWAIT);
@@ -382,8 +385,8 @@ static bool last_word(int keeper, struct keeper_end *ret)
         return n == (ssize_t) sizeof(*ret);
 }
 
-/* Until the keeper has ended; one that somebody stops goes on. Returns whether it said what
- * became of the command. */
+/* Waits until the keeper has ended, and continues it if somebody stops it. Returns whether it
+ * reported how the command ended. */
 static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct keeper_end *ret)
 {
         int status;
@@ -429,7 +432,7 @@ int keeper_start(const struct keeper_job *j, struct kept *ret)
         return r;
 }
 
-/* What a keeper that was killed kept has become ours. */
+/* Ends the processes of a keeper that was killed: they have become our children. */
 static void end_orphans(struct offspring *left)
 {
         pid_t gone;
@@ -448,7 +451,7 @@ int keeper_run(const struct keeper_job *j, struct keeper_end *ret)
         struct kept k;
         int r;
 
-        /* Should the keeper be killed, what it kept becomes ours, and is ended by us. */
+        /* If the keeper is killed, its processes become our children, and we end them. */
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         remember(&t);
         r = keeper_start(j, &k);
@@ -501,7 +504,7 @@ void keeper_end_all(const struct kept *k, size_t n)
         }
         left.group = -1;
         end_orphans(&left);
-        for (size_t i = 0; i < n; i++) { /* empty by now */
+        for (size_t i = 0; i < n; i++) { /* nothing is left of these */
                 offspring_adopt(&left, k[i].pid);
                 offspring_end(&left);
         }

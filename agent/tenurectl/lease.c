@@ -1,7 +1,7 @@
 /*
- * Leases are shown as etcdctl shows them, with what only a tenure-core knows behind it. A lease
- * is said by its id, 16 hexadecimal digits, or by its name; a name is sent to no etcd, which
- * would skip it.
+ * Leases are shown as etcdctl shows them, followed by what only tenure-core knows. A lease is
+ * given by its id, 16 hexadecimal digits, or by its name; a name is never sent to an etcd,
+ * which would ignore it.
  */
 #include "lease.h"
 
@@ -19,19 +19,19 @@
 #define NAME_BYTES_MAX 1024
 #define RETRY (250 * NSEC_PER_MSEC)
 
-/* What was said. */
+/* The lease that the user gave. */
 struct which {
-        const char *text; /* as it was */
+        const char *text; /* as given */
         int64_t id;
         const char *name; /* NULL: it is an id */
 };
 
-/* Endpoints and login, which are found out once for all calls of a command. */
+/* Endpoints and login, found out once for all calls of a command. */
 struct asking {
         struct core_options core;
-        char url[TALK_URL_MAX]; /* where leases have names; "": that was not asked */
+        char url[TALK_URL_MAX]; /* an endpoint whose leases have names; "": not asked yet */
         char login[TALK_LOGIN_MAX];
-        const char *all; /* keep-alive: endpoints, and the same with the best one first */
+        const char *all; /* keep-alive: all endpoints; `first`: the same, the best first */
         char first[4096];
 };
 
@@ -58,13 +58,13 @@ static void add_ms(struct json_object *j, const char *key, int64_t ms)
         json_object_object_add(j, key, json_object_new_int64(ms));
 }
 
-/* Prints it, and frees it. */
+/* Prints @j, and frees it. */
 static void print_json(const struct core_options *o, struct json_object *j)
 {
         text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
 }
 
-/* In seconds, as etcdctl says it. */
+/* In seconds, as etcdctl prints it. */
 static const char *time_text(int64_t ms)
 {
         static char text[32];
@@ -123,7 +123,8 @@ static int ask(struct asking *a, struct talk *t)
         return r;
 }
 
-/* From here on only the one endpoint is asked that says that its leases have names. */
+/* Finds an endpoint that reports that its leases have names; from then on only that one is
+ * asked. */
 static int want_names(struct asking *a)
 {
         Pb__StatusRequest q = PB__STATUS_REQUEST__INIT;
@@ -138,7 +139,7 @@ static int want_names(struct asking *a)
         r = ask(a, &t);
         if (r < 0)
                 return r;
-        has = ((Pb__StatusResponse *) t.reply)->clients > 0; /* we are one */
+        has = ((Pb__StatusResponse *) t.reply)->clients > 0; /* we are one of its clients */
         pb_free(t.reply);
         if (!has) {
                 fprintf(stderr,
@@ -163,7 +164,8 @@ static int is_gone(const struct which *w)
         return -ENOENT;
 }
 
-/* A core that skips names has answered something else than it was asked. */
+/* Checks that the answer is about the lease with this name: a core that ignores names has
+ * answered another question. */
 static int check_name(const struct talk *t, const struct which *w,
                       const ProtobufCBinaryData *name)
 {
@@ -184,7 +186,7 @@ static void print_row(const Pb__LeaseStatus *l)
                 printf("%8.3fs  %8.3fs  %7" PRIu64 "  ", (double) l->granted_ttl_ms / 1000,
                        (double) l->ttl_ms / 1000, l->keys);
         else
-                printf("%9s  %9s  %7s  ", "-", "-", "-"); /* etcd tells the ids */
+                printf("%9s  %9s  %7s  ", "-", "-", "-"); /* etcd reports only the ids */
         text_print(view_of(&l->name));
         putchar('\n');
 }
@@ -331,7 +333,7 @@ static int revoke_all(struct asking *a, int argc, char **argv)
 
 /* ---- keep-alive ---- */
 
-/* Once, at one endpoint after the other, each of which may take @patience. */
+/* Renews once, trying one endpoint after the other, each for @patience at most. */
 static int renew(struct asking *a, const struct which *w, nsec_t patience, int64_t *ret_ttl_ms)
 {
         Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
@@ -348,7 +350,7 @@ static int renew(struct asking *a, const struct which *w, nsec_t patience, int64
                 q.name = pb_bytes(w->name, strlen(w->name));
         r = ask(a, &t);
         if (r == -EIO && t.code != RPC_UNAVAILABLE && t.code != RPC_RESOURCE_EXHAUSTED)
-                return -EACCES; /* asking again would not help */
+                return -EACCES; /* trying again would not help */
         if (r < 0)
                 return r;
         p = t.reply;
@@ -375,7 +377,7 @@ static int renew(struct asking *a, const struct which *w, nsec_t patience, int64
         return r;
 }
 
-/* The lease is renewed wherever somebody answers, until nobody has for a TTL. */
+/* Renews the lease at any endpoint that answers, until none has answered for a TTL. */
 static int keep_alive(struct asking *a, int argc, char **argv)
 {
         struct which w = which_of(argv[0]);
@@ -387,7 +389,7 @@ static int keep_alive(struct asking *a, int argc, char **argv)
         a->all = a->core.endpoints;
         if (r == 0 && w.name)
                 r = want_names(a);
-        a->core.endpoints = a->all; /* each answer is checked */
+        a->core.endpoints = a->all; /* the name in each answer is checked */
         while (r == 0) {
                 struct boot_time sent = boot_now();
                 int64_t before = ttl_ms;

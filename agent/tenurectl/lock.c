@@ -1,8 +1,8 @@
 /*
  * tenurectl lock NAME -- COMMAND: runs a command while this host has a lock of the core. The
  * lock is attached to the host's lease, and keeper.h makes sure that the command ends before
- * the place is lost. Should somebody ask that the lock be handed over (tenure/handover.h), the
- * command ends, and the lock goes to the one that was named.
+ * the place is lost. If somebody requests a switchover of the lock (tenure/handover.h), the
+ * command ends, and the lock goes to the named node.
  *
  * tenurectl unlock NAME: gives back a lock whose tenurectl was killed.
  */
@@ -29,20 +29,21 @@
 #include "tie.h"
 
 #define WAIT_FOREVER (INT64_C(365) * 86400 * NSEC_PER_SEC)
-/* Of ours, rather than of the command: where timeout(1), env(1) and their like have theirs. */
-#define EXIT_PLACE_LOST 123 /* or the lock was handed over */
-#define EXIT_NOT_MINE 124   /* somebody else has it, and we were not to wait longer */
+/* Exit statuses of our own, not of the command, in the range that timeout(1), env(1) and the
+ * like use. */
+#define EXIT_PLACE_LOST 123 /* ... or the lock was handed over */
+#define EXIT_NOT_MINE 124   /* somebody else has the lock, and we should not wait longer */
 #define EXIT_FAILED 125
-/* How long the core may take to say that nobody has it. */
+/* How long the core may take to answer that nobody has the lock. */
 #define ANSWER_MIN NSEC_PER_SEC
-/* ... and that nobody has asked for it. */
+/* ... and that nobody has requested a switchover. */
 #define LOOK_MAX (500 * NSEC_PER_MSEC)
-/* As long as a hand-over takes, the place is looked at. */
+/* How often the place is checked while a switchover goes on. */
 #define LOOK_AT_PLACE_MS 100
-/* A core that does not answer is asked again, and so is whichever the agent moves to. */
+/* How often a core that does not answer, or the one that the agent moves to, is asked again. */
 #define ASK_AGAIN_MS 200
 #define GIVE_BACK_FOR (10 * NSEC_PER_SEC)
-/* ... at first for so long: whom the agent asks may have died just now. */
+/* ... and how long at first: the replica that the agent uses may have died just now. */
 #define REACH_FIRST (5 * NSEC_PER_SEC)
 
 struct locking {
@@ -50,30 +51,31 @@ struct locking {
         struct core_options core;
         char login[TALK_LOGIN_MAX];
         int64_t lease;
-        int tenancy;            /* until when the place is held, to be read from */
-        int watch;              /* for changes of that */
-        struct boot_time until; /* how long to wait for the lock */
-        sigset_t signals;       /* for us: they come by `sfd` */
-        sigset_t mask;          /* before that */
+        int tenancy;            /* the agent's page, which says until when the place is held */
+        int watch;              /* reports changes of the page */
+        struct boot_time until; /* when to stop waiting for the lock */
+        sigset_t signals;       /* signals for us, which we read from `sfd` */
+        sigset_t mask;          /* the mask before that */
         int sfd;
-        int ended_by; /* the signal that did; 0: none */
+        int ended_by; /* the signal that ends us; 0: none */
         char node[256];
-        char endpoint[320]; /* where the agent asks */
-        bool follow;        /* ... and so do we */
-        bool moved;         /* it asks elsewhere now */
-        bool reached;       /* we have asked a core */
+        char endpoint[320]; /* the endpoint that the agent uses */
+        bool follow;        /* we use it, too */
+        bool moved;         /* the agent has moved to another endpoint */
+        bool reached;       /* a request of ours has reached a core */
         struct boot_time began;
-        bool waits_said; /* that nobody answers now; once */
-        bool ran;        /* a command, with the lock */
-        int epfd;        /* what we listen to while we wait for the core */
+        bool waits_said; /* that no core answers has been reported */
+        bool ran;        /* a command has run with the lock */
+        int epfd;        /* what we wait for besides the core */
         const char *name, *key, *command;
         int64_t created; /* the create_revision of the key */
         struct tenure *tie;
-        struct handover handover; /* while we have the lock */
+        struct handover handover; /* runs while we have the lock */
         enum { NEWS_NOT_YET, NEWS_NONE, NEWS_ASKED, NEWS_DONE, NEWS_KEPT, NEWS_LOST } news;
 };
 
-/* Where the agent asks, and who we are to the core. @any_core: one was named to us. */
+/* Reads which endpoint the agent uses, and who we are to the core. @any_core: the user gave
+ * endpoints. */
 static int read_agent(struct locking *l, bool any_core)
 {
         struct json_object *o;
@@ -103,7 +105,7 @@ int ctl_open_tenancy(struct ctl *c)
                       : fd;
 }
 
-/* The agent's word on the place, for as long as we like. */
+/* Opens the agent's page about the place, for as long as we like. */
 static int open_tenancy(struct locking *l)
 {
         char path[32];
@@ -118,9 +120,10 @@ static int open_tenancy(struct locking *l)
         return 0;
 }
 
-/* Do we still have the place whose lease we began with, with time to begin something? If so it
- * is not given back before we are done: the agent looks for locks once it has said that it
- * leaves, we read what it says once we have ours. */
+/* Whether we still have the place whose lease we began with, with enough time to begin
+ * something. If so, the place is not given back before we are done: the agent looks for our
+ * file lock after it has published that it is leaving, and we read the page after we have
+ * locked it. */
 static bool still_held(const struct locking *l)
 {
         struct flock shared = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
@@ -130,7 +133,7 @@ static bool still_held(const struct locking *l)
                keeper_look(l->tenancy, &t) == 0 && keeper_may_begin(&t, l->lease, boot_now());
 }
 
-/* ... whatever time is left. */
+/* Likewise, however little time is left. */
 static bool has_place(const struct locking *l)
 {
         struct tenancy t;
@@ -139,12 +142,13 @@ static bool has_place(const struct locking *l)
                boot_before(boot_now(), t.deadline);
 }
 
-/* Before the lock is ours, or after. Who has answered before is asked again, and so is for a
- * while whom the agent asks: it holds its place. All others get an error: what we were given
- * to reach them with may be wrong, and would be for ever. */
+/* Makes a call, before or after we have the lock. If a core has answered before, we go on
+ * asking. For a while we also go on asking the core that the agent uses, since it keeps the
+ * host's place. In all other cases failure is an error: what the user gave us to reach the core
+ * may be wrong, and would stay wrong. */
 static int call(struct locking *l, struct talk *t)
 {
-        /* Not the agent's word itself, which may change while we go along it. */
+        /* A copy, as hear_agent() may change the original while talk() goes through it. */
         char endpoint[sizeof(l->endpoint)];
         struct core_options core = l->core;
         int r;
@@ -167,8 +171,7 @@ static int call(struct locking *l, struct talk *t)
         return r;
 }
 
-/* The last signal that has come and is not read yet, or 0; that a process of ours has ended is
- * no news. */
+/* Returns the last pending signal, or 0. SIGCHLD does not count. */
 static int takes_signal(const struct locking *l)
 {
         struct pollfd p = {.fd = l->sfd, .events = POLLIN};
@@ -181,7 +184,7 @@ static int takes_signal(const struct locking *l)
         return signo;
 }
 
-/* A signal has come that is to end us. */
+/* Whether a signal has come that ends us. */
 static bool is_asked_to_end(struct locking *l)
 {
         if (l->ended_by == 0)
@@ -214,14 +217,14 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
         return 0;
 }
 
-/* The lock of a lease is the key NAME/LEASE, as etcd makes it. */
+/* Candidates for a lock have keys NAME/LEASE, as in etcd. */
 static void key_of(const struct locking *l, const char *name, char key[static 1024])
 {
         snprintf(key, 1024, "%s/%" PRIx64, name, (uint64_t) l->lease);
 }
 
-/* The token is the revision in which the key was created, as it is for all who lock by such
- * keys: the order of the holders is the order of that. */
+/* The token is the revision at which the key was created, as for all who lock by such keys:
+ * they hold the lock in the order of these revisions. */
 static int read_token(const Pb__TxnResponse *p, int64_t *ret)
 {
         const Pb__ResponseOp *op = p->n_responses == 2 ? p->responses[1] : NULL;
@@ -235,9 +238,9 @@ static int read_token(const Pb__TxnResponse *p, int64_t *ret)
         return 1;
 }
 
-/* Writes to the key, where it is still there, who has it or waits for it; then what an earlier
- * connection of ours leaves behind no longer takes it away. Returns 1, 0 when it is gone,
- * -ENOTCONN when it is to be tried again, or another negative errno, and has said why. */
+/* Writes this host into the key, if that still exists; then the core no longer deletes the key
+ * when an earlier connection of ours ends. Returns 1; 0 if the key is gone; -ENOTCONN if it
+ * should be tried again; or another negative errno after reporting it. */
 static int mark(struct locking *l, int64_t *ret_token)
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
@@ -284,7 +287,7 @@ static int mark(struct locking *l, int64_t *ret_token)
         return r;
 }
 
-/* What comes of it goes to on_news(). */
+/* The results go to on_news(). */
 static void dispatch(struct locking *l)
 {
         (void) !tenure_dispatch(l->tie);
@@ -292,7 +295,7 @@ static void dispatch(struct locking *l)
                 ;
 }
 
-/* What the agent has said of its endpoint by now. */
+/* Reads what the agent has reported about its endpoint. */
 static int hear_agent(struct locking *l)
 {
         int r;
@@ -302,8 +305,9 @@ static int hear_agent(struct locking *l)
         return r;
 }
 
-/* While we wait for the core: a signal, or a word of the agent's. An agent that asks elsewhere
- * knows of a replica that died long before a connection that only waits does. */
+/* Called while we wait for the core: handles signals, and news from the agent. An agent that
+ * has moved to another endpoint knows of a replica's death long before our connection, which
+ * only waits. */
 static int heard(void *arg)
 {
         struct locking *l = arg;
@@ -317,13 +321,14 @@ static int heard(void *arg)
         dispatch(l);
         while (read(l->watch, events, sizeof(events)) > 0)
                 ;
-        if (hear_agent(l) < 0) /* the core will tell */
+        if (hear_agent(l) < 0) /* the core will notice instead */
                 epoll_ctl(l->epfd, EPOLL_CTL_DEL, sd_bus_get_fd(l->ctl->bus), NULL);
         if (keeper_look(l->tenancy, &t) == 0 && (t.lease != l->lease || t.leaving))
                 return -ENOLINK;
         if (!l->moved || !l->follow)
                 return 0;
-        /* By the new one, before the old connection ends: so that our turn stays ours. */
+        /* Write through the new endpoint before the old connection ends, so that we keep our
+         * turn. */
         l->moved = false;
         return mark(l, &token) < 0 ? 0 : -EAGAIN;
 }
@@ -340,9 +345,8 @@ static int ask(struct locking *l, const char *name)
                 .break_fd = l->epfd,
                 .on_break = heard,
                 .break_arg = l,
-                /* Its key is gone, for it was passed over. If the place is, too, we hear of
-                 * that.
-                 */
+                /* Our key is gone, because it was passed over. If the place is lost as well, we
+                 * hear of that. */
                 .again = "mutex: session is expired",
         };
         int r;
@@ -354,7 +358,7 @@ static int ask(struct locking *l, const char *name)
         return r;
 }
 
-/* Nobody answers: until there is news, or it is time to ask again. */
+/* No core answers: waits until there is news, or it is time to ask again. */
 static int wait_for_core(struct locking *l)
 {
         struct pollfd p = {.fd = l->epfd, .events = POLLIN};
@@ -368,7 +372,7 @@ static int wait_for_core(struct locking *l)
         return poll(&p, 1, ASK_AGAIN_MS) > 0 ? heard(l) : 0;
 }
 
-/* Until the core says that the lock is ours, and it still is when we write that down. */
+/* Waits until the core says that the lock is ours, and writes that down while it still is. */
 static int take(struct locking *l, const char *name, int64_t *ret_token)
 {
         struct epoll_event e = {.events = EPOLLIN};
@@ -391,7 +395,7 @@ static int take(struct locking *l, const char *name, int64_t *ret_token)
         return r < 0 ? r : 0;
 }
 
-/* Somebody asks once more that we end, and does not wait for the core. */
+/* Another signal means: end at once, without waiting for the core. */
 static int hurry(void *arg)
 {
         struct locking *l = arg;
@@ -399,8 +403,8 @@ static int hurry(void *arg)
         return takes_signal(l) != 0 ? -EINTR : 0;
 }
 
-/* By whichever core the agent asks by now: a command may have run for days. Who does not want
- * to wait for that sends another signal. */
+/* Gives the lock back through the core that the agent uses now: a command may have run for
+ * days. Another signal ends the wait for that. */
 static int give_back(struct locking *l, const char *key)
 {
         struct boot_time until = boot_add(boot_now(), GIVE_BACK_FOR);
@@ -408,7 +412,7 @@ static int give_back(struct locking *l, const char *key)
         int r;
 
         q.key = pb_bytes(key, strlen(key));
-        (void) takes_signal(l); /* the same request came to the command, and has ended it */
+        (void) takes_signal(l); /* the command got the same signal, and has ended */
         for (;;) {
                 struct talk t = {.path = "/v3lockpb.Lock/Unlock",
                                  .request = &q.base,
@@ -424,7 +428,7 @@ static int give_back(struct locking *l, const char *key)
                 if (r != -ENOTCONN && r != -EINTR)
                         return r;
                 if (!has_place(l))
-                        return r; /* and the lock goes with it */
+                        return r; /* and with the place the lock is lost */
                 if (r == -ENOTCONN && boot_before(boot_now(), until) &&
                     (poll(&p, 1, ASK_AGAIN_MS) <= 0 || hurry(l) == 0))
                         continue;
@@ -436,7 +440,7 @@ static int give_back(struct locking *l, const char *key)
         }
 }
 
-/* Why there is no lock, as an exit status. */
+/* Reports why there is no lock; returns an exit status. */
 static int without(struct locking *l, const char *name, int r)
 {
         if (r == -EINTR && is_asked_to_end(l))
@@ -451,7 +455,7 @@ static int without(struct locking *l, const char *name, int r)
         return EXIT_NOT_MINE;
 }
 
-/* ---- somebody asks for the lock ---- */
+/* ---- switchovers ---- */
 
 static void on_news(struct handover *h, enum handover_news news)
 {
@@ -476,7 +480,7 @@ static void on_news(struct handover *h, enum handover_news news)
         }
 }
 
-/* While the command runs. */
+/* Called while the command runs. */
 static bool on_tie(void *arg, struct boot_time *ret)
 {
         struct locking *l = arg;
@@ -491,8 +495,8 @@ static bool on_tie(void *arg, struct boot_time *ret)
         return true;
 }
 
-/* For news that are not @now, not beyond @until; neither a signal nor the end of the place is
- * waited past. */
+/* Waits for news other than @now, until @until at most; a signal or the loss of the place ends
+ * the wait. */
 static void wait_for_news(struct locking *l, int now, struct boot_time until)
 {
         struct pollfd p[] = {{.fd = tenure_get_fd(l->tie), .events = POLLIN},
@@ -509,7 +513,7 @@ static void wait_for_news(struct locking *l, int now, struct boot_time until)
         }
 }
 
-/* Follows the requests from now on, and sees whether there is one already. */
+/* Watches for switchover requests from now on, and checks whether there is one already. */
 static void follow_requests(struct locking *l)
 {
         struct switchover_at own = {
@@ -520,7 +524,8 @@ static void follow_requests(struct locking *l)
         wait_for_news(l, NEWS_NOT_YET, boot_add(boot_now(), LOOK_MAX));
 }
 
-/* Nothing of a command runs. Where the target is gone, the lock stays ours. */
+/* Hands the lock over; nothing of the command runs any more. If the target is gone, we keep the
+ * lock. */
 static void hand_over(struct locking *l)
 {
         char to[SWITCHOVER_NAME_MAX + 1];
@@ -535,7 +540,7 @@ static void hand_over(struct locking *l)
                            to, l->name);
 }
 
-/* The lock is ours. Returns an exit status. */
+/* Runs the command with the lock. Returns an exit status. */
 static int run(struct locking *l, char **argv, int64_t token)
 {
         struct keeper_job job = {.tenancy_fd = l->tenancy,
@@ -551,7 +556,7 @@ static int run(struct locking *l, char **argv, int64_t token)
         int r;
 
         l->ran = true;
-        if (signalfd(l->sfd, &l->signals, 0) < 0) /* with SIGCHLD */
+        if (signalfd(l->sfd, &l->signals, 0) < 0) /* now including SIGCHLD */
                 return ctl_fail("cannot wait for signals", -errno, NULL);
         r = lock_env_set(l->key, token);
         if (r < 0)
@@ -574,8 +579,9 @@ static int run(struct locking *l, char **argv, int64_t token)
         return WIFEXITED(end.status) ? WEXITSTATUS(end.status) : EXIT_FAILED;
 }
 
-/* The lock is ours, and no command has run with it. It may be somebody else's turn, who was to
- * have it from the one before us. Returns as run(), or -EAGAIN: it is given over. */
+/* The lock is ours, and no command has run with it yet. The holder before us may have been
+ * asked to hand it over to another node. Returns as run(), or -EAGAIN if the lock was handed
+ * over. */
 static int run_unless_asked(struct locking *l, char **argv, int64_t token)
 {
         follow_requests(l);
@@ -585,12 +591,12 @@ static int run_unless_asked(struct locking *l, char **argv, int64_t token)
                 return -EAGAIN;
         if (l->ended_by)
                 return EXIT_FAILED;
-        /* Taking it may have taken long; and what was to be handed over may have been. */
+        /* Taking the lock may have taken long; and a handover may still be requested. */
         return still_held(l) && l->news != NEWS_ASKED ? run(l, argv, token)
                                                       : without(l, l->name, -ENOLINK);
 }
 
-/* The first answer takes a connection, which is to be there when it counts. */
+/* The first request opens the connection, which must exist by the time it matters. */
 static int open_tie(struct locking *l, bool endpoints_given, const char *name)
 {
         cleanup_(buf_fini) struct buf key = {0};
@@ -605,7 +611,7 @@ static int open_tie(struct locking *l, bool endpoints_given, const char *name)
         return r;
 }
 
-/* With the host's turn. Where the place is lost, the lock is gone with it. */
+/* Called in the host's turn. If the place is lost, the lock is lost with it. */
 static int lock(struct locking *l, const char *name, char **argv)
 {
         int64_t token = 0;
@@ -622,10 +628,10 @@ static int lock(struct locking *l, const char *name, char **argv)
                 if (r < 0) {
                         if (r == -EINTR)
                                 (void) is_asked_to_end(l);
-                        /* The answer may have been on its way. */
+                        /* We may have got the lock: the answer may have been on its way. */
                         if (r != -ENOLINK && l->reached)
                                 (void) !give_back(l, key);
-                        /* Whoever dies may take the lease along before the agent says so. */
+                        /* A replica that dies may end the lease before the agent reports it. */
                         if (r != -EINTR && r != -ETIMEDOUT && !has_place(l))
                                 r = -ENOLINK;
                         return without(l, name, r);
@@ -647,7 +653,7 @@ static int begin(struct locking *l, bool endpoints_given)
 
         keeper_ignore_pipe();
         l->began = boot_now();
-        /* Nobody is asked for a password for each call. */
+        /* Log in once, so that the password is not asked for at each call. */
         if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||
             talk_log_in_once(&l->core, l->login) < 0)
                 return -1;
@@ -671,7 +677,8 @@ static int begin(struct locking *l, bool endpoints_given)
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
                 sigaddset(&l->signals, signals[i]);
         sigprocmask(SIG_BLOCK, &l->signals, &l->mask);
-        /* Until a command of ours runs, only children of who was here before exec() end. */
+        /* Until our command runs, SIGCHLD can only come from children that this process had
+         * before exec(). */
         waiting = l->signals;
         sigdelset(&waiting, SIGCHLD);
         l->sfd = signalfd(-1, &waiting, SFD_CLOEXEC);
@@ -691,14 +698,13 @@ static void done(struct locking *l)
                 close(l->tenancy);
 }
 
-/* Ends as the command did: for a service manager, a command that was told to stop and did has
- * not failed.
- */
+/* Ends by the signal that ended the command: a service manager does not count a command as
+ * failed that was told to stop, and stopped. */
 static void end_by(int signo)
 {
         sigset_t none;
 
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* the command has left its own */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* the command left its own */
         signal(signo, SIG_DFL);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);

@@ -9,8 +9,8 @@
 
 #define KEY "TENURE_LOCK_KEY"
 #define REVISION "TENURE_LOCK_REVISION"
-#define TOKEN "TENURE_TOKEN" /* in a task below the lock it is the task's */
-/* "REVISION:LENGTH:KEY," of each, the innermost one first. A name may have any bytes. */
+#define TOKEN "TENURE_TOKEN" /* overwritten in a task that runs under the lock */
+/* "REVISION:LENGTH:KEY," for each lock, the innermost first. A name may have any bytes. */
 #define LOCKS "TENURE_LOCKS"
 
 int lock_env_set(const char *key, int64_t token)
@@ -29,7 +29,7 @@ int lock_env_set(const char *key, int64_t token)
         return 0;
 }
 
-/* NAME/LEASE; the name may have slashes. */
+/* Parses NAME/LEASE; the name may contain slashes. */
 static bool read_key(const char *key, size_t len, size_t *ret_name, int64_t *ret_lease)
 {
         const char *slash = memrchr(key, '/', len);
@@ -57,7 +57,8 @@ static bool is_name(const char *key, size_t len, const char *name)
         return name && strlen(name) == len && memcmp(name, key, len) == 0;
 }
 
-/* Among the locks around the innermost one, or whose command passes on no more than this. */
+/* Looks @name up in all locks: it may be one around the innermost, or the command may have
+ * passed only $TENURE_LOCKS on. */
 static int look_around(const char *name, int64_t *ret_lease, int64_t *ret_token)
 {
         const char *p = getenv(LOCKS);

@@ -21,8 +21,9 @@
 #include "top.h"
 #include "work.h"
 
-/* Exit codes, as documented: 0 fine; 1 an error; 2 the host does not hold its place (status);
- * 125 an error, where another status would be the command's (lock; lock.c has the others). */
+/* Exit codes, as documented: 0 success; 1 an error; 2 the host does not hold its place
+ * (status); 125 an error, if another status would be the command's (lock; lock.c has the
+ * others). */
 #define EXIT_NOT_HELD 2
 #define EXIT_OF_LOCK 125
 
@@ -129,7 +130,7 @@ static int check(struct ctl *c, int argc, char **argv)
                 return -1;
         list = json_object_object_get(o, "FenceWarnings");
         if (!json_object_is_type(
-                    list, json_type_array)) { /* an older agent; nothing can be promised */
+                    list, json_type_array)) { /* an older agent, which promises nothing */
                 json_object_put(o);
                 return ctl_fail("the agent does not report what can be fenced; restart it if "
                                 "it is still an earlier version",
@@ -150,8 +151,8 @@ static int check(struct ctl *c, int argc, char **argv)
 
 /* ---- leave, join ---- */
 
-/* However long what is bound to the place takes to stop, and somebody to type a password: the
- * agent answers, or the bus says that it is gone. */
+/* No timeout, however long bound units take to stop, or a person to type a password: the agent
+ * answers, or the bus reports that it is gone. */
 static int order(struct ctl *c, sd_bus_message *m, const char *what)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -338,7 +339,7 @@ static int watch(struct ctl *c, int argc, char **argv)
         (void) argv;
         if (argc > 0)
                 return ctl_fail("watch takes no argument", -EINVAL, NULL);
-        /* Matches first, then the list: what changes in between is seen. */
+        /* First subscribe, then list, so that no change in between is missed. */
         r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, MANAGER, NULL, on_signal, c);
         if (r >= 0)
                 r = sd_bus_match_signal(c->bus, NULL, "org.freedesktop.DBus",
@@ -449,7 +450,7 @@ struct arguments {
         bool no_legend, no_ask, persistent, no_pager, prefix;
 };
 
-/* What comes after `core snapshot restore` is tenure-core's. */
+/* Arguments after `core snapshot restore` are tenure-core's. */
 static bool is_restore(char *const operands[], size_t n)
 {
         return n == 3 && strcmp(operands[0], "core") == 0 &&

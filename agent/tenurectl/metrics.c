@@ -14,15 +14,16 @@
 #include "replace.h"
 
 #define ANSWER_USEC (3 * 1000 * 1000)
-/* Of a request: more than any that asks for metrics, and longer than it takes. */
+/* Limits for a request: larger than any real one, and longer than one takes. */
 #define REQUEST_MAX 8192
 #define REQUEST_MS 5000
-/* Until the other side has closed: what it has not read would be lost with a reset. */
+/* How long we wait for the client to close: closing first could reset the connection, and lose
+ * what the client has not read. */
 #define LINGER_MS 1000
 
 enum type { GAUGE, COUNTER };
 
-/* What the agent calls it, and what Prometheus does. */
+/* The agent's name and Prometheus's name for each value. */
 static const struct {
         const char *key, *name;
         enum type type;
@@ -70,7 +71,7 @@ static void add_head(struct buf *b, const char *name, const char *type, const ch
                    name, type);
 }
 
-/* Whole numbers without a dot: counters are mostly such. */
+/* Whole numbers without a dot: most counters are whole. */
 static void add_number(struct buf *b, double v)
 {
         if (fabs(v) < 9e15 && v == (double) (int64_t) v)
@@ -88,7 +89,7 @@ static int add_values(struct buf *b, sd_bus_message *m)
         while (r >= 0 && (r = sd_bus_message_read(m, "{sd}", &key, &v)) > 0)
                 for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
                         if (strcmp(values[i].key, key) != 0)
-                                continue; /* of a later agent, if there is none */
+                                continue; /* only a later agent has it */
                         add_head(b, values[i].name,
                                  values[i].type == COUNTER ? "counter" : "gauge",
                                  values[i].help);
@@ -98,7 +99,7 @@ static int add_values(struct buf *b, sd_bus_message *m)
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-/* @name NULL: it is read, and left out. */
+/* @name NULL: reads the histogram and drops it. */
 static int add_buckets(struct buf *b, sd_bus_message *m, const char *name)
 {
         uint64_t n = 0;
@@ -148,7 +149,7 @@ static int add_histograms(struct buf *b, sd_bus_message *m)
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-/* Of labels nothing but what cannot end them. */
+/* Drops characters that could end a label. */
 static void add_label(struct buf *b, const char *s)
 {
         for (; *s; s++)
@@ -193,7 +194,7 @@ static int ask(struct ctl *c, struct buf *b, sd_bus_error *error)
         cleanup_(sd_bus_message_unrefp) sd_bus_message *q = NULL, *m = NULL;
         int r = sd_bus_message_new_method_call(c->bus, &q, NAME, ROOT, MANAGER, "GetMetrics");
 
-        if (r >= 0) /* who counts starts nothing */
+        if (r >= 0) /* reading metrics must not start the agent */
                 r = sd_bus_message_set_auto_start(q, false);
         if (r >= 0)
                 r = sd_bus_call(c->bus, q, ANSWER_USEC, error, &m);
@@ -204,7 +205,7 @@ static int ask(struct ctl *c, struct buf *b, sd_bus_error *error)
         return r < 0 ? r : add_info(b, c, error);
 }
 
-/* Returns 0; a negative errno, and the text says that the agent is down; or -ENOMEM. */
+/* Returns 0; a negative errno if the agent is down, which the text then says; or -ENOMEM. */
 static int collect(struct ctl *c, struct buf *b, sd_bus_error *error)
 {
         cleanup_(buf_fini) struct buf all = {0};
@@ -235,7 +236,7 @@ static int write_all(int fd, const struct buf *b)
         return 0;
 }
 
-/* Whoever reads it finds the one before, or this one as a whole. */
+/* A reader finds either the last file or this one, complete. */
 static int write_file(const char *path, const struct buf *b)
 {
         char part[4096];
@@ -260,8 +261,8 @@ static int write_file(const char *path, const struct buf *b)
 
 /* ---- for one request ---- */
 
-/* Up to the empty line behind the headers. Returns 0, -ETIMEDOUT, -EMSGSIZE, -EPIPE, or what
- * read(2) said. */
+/* Reads up to the empty line behind the headers. Returns 0, -ETIMEDOUT, -EMSGSIZE, -EPIPE, or
+ * the error of read(2). */
 static int read_request(char *out, size_t size)
 {
         struct boot_time until = boot_add(boot_now(), REQUEST_MS * NSEC_PER_MSEC);
@@ -290,7 +291,7 @@ static int read_request(char *out, size_t size)
         }
 }
 
-/* What a request line asks for: the status of the answer, 200 for the metrics. */
+/* Checks the request line: returns the status of the answer, 200 for the metrics. */
 static const char *judge(const char *request, bool *ret_body)
 {
         char method[8], path[256], version[16];
@@ -330,7 +331,7 @@ static int serve(struct ctl *c)
         int r = read_request(request, sizeof(request));
 
         if (r < 0 && r != -EMSGSIZE)
-                return 0; /* nobody is there who would read why */
+                return 0; /* nobody would read an answer */
         status = r < 0 ? "431 Request Header Fields Too Large" : judge(request, &wants_body);
         if (strncmp(status, "200", 3) == 0) {
                 if (collect(c, &body, &error) == -ENOMEM)
@@ -381,5 +382,5 @@ int metrics_main(struct ctl *c, const struct metrics_options *o, int argc, char 
         w = write_file(o->output, &b);
         if (w < 0)
                 fprintf(stderr, "tenurectl: cannot write %s: %s.\n", o->output, strerror(-w));
-        return w < 0 ? -1 : 0; /* an agent that is down is what the file says */
+        return w < 0 ? -1 : 0; /* if the agent is down, the file says so */
 }

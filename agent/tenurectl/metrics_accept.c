@@ -16,24 +16,24 @@
 #include "loop/clock.h"
 #include "loop/peer.h"
 
-/* Requests at a time: in all, and of one address. */
+/* Requests at the same time: in all, and from one address. */
 #define MOST 16
 #define MOST_OF_ONE 4
 #define SOCKETS_MOST 16
-/* However slowly somebody asks and reads. */
+/* The time limit of a request, however slowly the client writes and reads. */
 #define REQUEST_SECONDS 15
 #define SAY_EVERY (60 * NSEC_PER_SEC)
-/* After an accept(2) or a fork(2) that failed. */
+/* How long to wait after accept(2) or fork(2) failed. */
 #define AGAIN_MS 100
 
 struct accepting {
         int sockets[SOCKETS_MOST], n_sockets, sfd;
         struct {
                 pid_t pid;
-                char from[PEER_MAX]; /* "": a process of this host */
+                char from[PEER_MAX]; /* "": a local process */
         } all[MOST];
         size_t n;
-        uint64_t refused; /* since it was said */
+        uint64_t refused; /* since the last report */
         struct boot_time say_at;
 };
 
@@ -87,8 +87,8 @@ static void be_request(const struct accepting *a, int fd, const sigset_t *mask)
         alarm(REQUEST_SECONDS);
 }
 
-/* Returns 1 in the process of a request, and 0 in the one that accepts; there -errno if it is
- * to wait a moment. */
+/* Returns 1 in the child that serves the request, and 0 in the process that accepts; or there
+ * -errno if it should wait a moment before the next try. */
 static int accept_one(struct accepting *a, int socket, const sigset_t *mask)
 {
         struct sockaddr_storage address = {0};
@@ -100,7 +100,7 @@ static int accept_one(struct accepting *a, int socket, const sigset_t *mask)
         if (fd < 0)
                 return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
                                ? -errno
-                               : 0; /* it is gone again */
+                               : 0; /* the client has gone already */
         peer_address(&address, from);
         if (is_too_much(a, from)) {
                 say_refused(a, from);
@@ -148,14 +148,15 @@ int metrics_accept(void)
         int n = sd_listen_fds(1);
         sigset_t chld, mask;
 
-        /* With Accept=yes systemd passes the connection, beside standard input. */
+        /* With Accept=yes systemd passes the connection itself, also as standard input; that is
+         * not a listening socket. */
         for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++)
                 if (sd_is_socket(fd, AF_UNSPEC, SOCK_STREAM, 1) > 0 &&
                     a.n_sockets < SOCKETS_MOST)
                         a.sockets[a.n_sockets++] = fd;
         if (a.n_sockets == 0)
                 return 1;
-        for (int i = 0; i < a.n_sockets; i++) /* who was there may be gone by then */
+        for (int i = 0; i < a.n_sockets; i++) /* the client may go before accept(2) */
                 if (fcntl(a.sockets[i], F_SETFL, O_NONBLOCK) < 0)
                         return ctl_fail("cannot wait for requests", -errno, NULL);
         sigemptyset(&chld);

@@ -9,16 +9,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of a command that forks without end, so many at a time. */
+/* The most processes in one walk, for a command that forks without end. */
 #define WALK_MOST 8192
 
 struct process {
         pid_t pid, parent;
-        unsigned long long began; /* a pid that is used again is another process */
+        unsigned long long began; /* tells a process from a later one with the same pid */
         bool ours;
 };
 
-/* Where the whole of the unified hierarchy is mounted (proc(5), mountinfo). */
+/* Finds where the root of the unified hierarchy is mounted (proc(5), mountinfo). */
 static bool find_mount(char ret[static 2048])
 {
         char line[4096], root[1024], at[1024];
@@ -54,7 +54,7 @@ static bool find_own(char ret[static 2048])
         return found;
 }
 
-/* The group of process @of. */
+/* Sets the control group of process @of. */
 static bool name(struct offspring *o, pid_t of)
 {
         char mount[2048], own[2048];
@@ -100,7 +100,7 @@ void offspring_enter(const struct offspring *o)
         put(o, "cgroup.procs", "0");
 }
 
-/* A line of /proc/PID/stat; the name in it may be anything. */
+/* Parses /proc/PID/stat; the name in it may contain anything. */
 static bool read_process(pid_t pid, struct process *ret)
 {
         char path[40], text[1024], *end;
@@ -137,7 +137,7 @@ static bool add(struct found *f, pid_t pid)
         return true;
 }
 
-/* ---- everybody's ---- */
+/* ---- all processes of the host ---- */
 
 static void read_all(struct found *f)
 {
@@ -161,7 +161,7 @@ static int by_pid(const void *a, const void *b)
         return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-/* Ours are our children, and theirs. */
+/* Marks our children and their descendants as ours. */
 static void mark(struct process *all, size_t n)
 {
         bool more = n > 0;
@@ -182,7 +182,7 @@ static void mark(struct process *all, size_t n)
         }
 }
 
-/* All processes of the host, of which those are left that are ours. */
+/* Reads all processes of the host, and keeps those that are ours. */
 static void scan(struct found *f)
 {
         size_t n = 0;
@@ -195,10 +195,10 @@ static void scan(struct found *f)
         f->n = n;
 }
 
-/* ---- ours alone ---- */
+/* ---- only our own processes ---- */
 
-/* What the kernel lists as the children of one thread; of a thread that is gone, none. Returns
- * false where it lists none (CONFIG_PROC_CHILDREN). */
+/* Adds the children of one thread as the kernel lists them; none if the thread is gone. Returns
+ * false if the kernel has no such lists (CONFIG_PROC_CHILDREN). */
 static bool add_children(struct found *f, pid_t pid, const char *tid)
 {
         cleanup_(freep) char *line = NULL;
@@ -239,9 +239,9 @@ static bool walk_one(struct found *f, pid_t pid)
         return d && listed;
 }
 
-/* From parent to child, which costs what ours are, and not what runs on the host: of a thousand
- * keepers each has to end its command in a fraction of a second. Who ends or forks meanwhile
- * may be missed. Returns false if it cannot be done. */
+/* Walks from parents to children. The cost depends on our own processes, not on all of the
+ * host's: a thousand keepers each have to end a command in a fraction of a second. Processes
+ * that end or fork meanwhile may be missed. Returns false if this is not possible. */
 static bool walk(struct found *f)
 {
         if (!walk_one(f, getpid()))
@@ -279,7 +279,7 @@ static bool has(const struct found *f, const struct process *p)
         return false;
 }
 
-/* Who was missed since its parent ended meanwhile is a child of ours by now. */
+/* A process that was missed because its parent ended meanwhile is our own child by now. */
 static void send_to_missed(const struct found *had, int signo)
 {
         struct found f = {0};

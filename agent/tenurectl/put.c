@@ -1,8 +1,8 @@
 /*
  * tenurectl put KEY VALUE --while-held [--lock NAME]: a write that the core applies only while
- * this host holds its place, and the lock. What it is guarded by is settled before the value is
- * read, so that a command that was held up between its start and its write is refused, even if
- * the host has a place, or the lock, again by then.
+ * this host holds its place, and the lock. The guard is fixed before the value is read, so that
+ * a command that was delayed between its start and its write is refused, even if the host has a
+ * place, or the lock, again by then.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,12 +17,12 @@
 #include "talk.h"
 #include "text.h"
 
-#define EXIT_PLACE_LOST 123 /* as of lock.c */
+#define EXIT_PLACE_LOST 123 /* as in lock.c */
 #define EXIT_NOT_MINE 124
-#define VALUE_MOST (64 << 20) /* more than any core takes */
+#define VALUE_MOST (64 << 20) /* more than any core accepts */
 
 struct guard {
-        int64_t lease; /* of the place; below `tenurectl lock` of that it was taken with */
+        int64_t lease; /* of the place; under `tenurectl lock`, of the lock */
         char place[1024];
         const char *lock; /* NULL: none */
         char lock_key[1024];
@@ -41,9 +41,9 @@ static int not_mine(const struct guard *g, const char *why)
         return EXIT_NOT_MINE;
 }
 
-/* ---- what it is guarded by ---- */
+/* ---- the guard ---- */
 
-/* The place that is held now; whether it still is when the write comes is for the core to say.
+/* Reads the place that is held now; the core checks whether it still is when the write arrives.
  * Returns 0, -1, or an exit status. */
 static int read_place(struct ctl *c, struct guard *g)
 {
@@ -64,7 +64,7 @@ static int read_place(struct ctl *c, struct guard *g)
         return 0;
 }
 
-/* Whose the lock is now: the one whose key was created first. */
+/* Reads who has the lock now: the candidate whose key was created first. */
 static int look_at_lock(const struct core_options *core, struct guard *g)
 {
         cleanup_(pb_freep) Pb__RangeResponse *p = NULL;
@@ -83,7 +83,7 @@ static int look_at_lock(const struct core_options *core, struct guard *g)
         r = talk_call(core, "/etcdserverpb.KV/Range", &q.base, &pb__range_response__descriptor,
                       (void **) &p);
         if (r < 0)
-                return -1; /* which was said */
+                return -1; /* reported already */
         if (p->n_kvs == 0)
                 return not_mine(g, "is held by nobody");
         if (p->kvs[0]->key.len != strlen(g->lock_key) ||
@@ -127,7 +127,7 @@ static void compare(Pb__Compare *c, const char *key)
         c->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
 }
 
-/* The core has looked at the key that stands for the place when it refused. */
+/* Reports a refused write. The core's answer has the key that stands for the place. */
 static int refused(const struct guard *g, const Pb__TxnResponse *p)
 {
         const Pb__ResponseOp *op = p->n_responses == 1 ? p->responses[0] : NULL;
@@ -146,7 +146,7 @@ static int refused(const struct guard *g, const Pb__TxnResponse *p)
         return place_lost(why);
 }
 
-/* What certainly changed nothing. */
+/* Whether an error proves that nothing was changed. */
 static bool is_refusal(enum rpc_code code)
 {
         return code == RPC_INVALID_ARGUMENT || code == RPC_NOT_FOUND ||
@@ -218,7 +218,7 @@ static int write_guarded(struct ctl *c, const struct core_options *core, const s
         return r;
 }
 
-/* @core is changed to what all of it goes by; @login and @endpoint are what it borrows. */
+/* Settles which core to use, who we are, and the guard. @core borrows @login and @endpoint. */
 static int settle(struct ctl *c, struct core_options *core, bool endpoints_given,
                   struct guard *g, char endpoint[static 320], char login[static TALK_LOGIN_MAX])
 {
@@ -243,7 +243,7 @@ static int settle(struct ctl *c, struct core_options *core, bool endpoints_given
         if (!endpoints_given)
                 core->endpoints = endpoint;
         if (talk_log_in_once(core, login) < 0)
-                return -1; /* which was said */
+                return -1; /* reported already */
         if (!g->lock)
                 return 0;
         snprintf(g->lock_key, sizeof(g->lock_key), "%s/%" PRIx64, g->lock, (uint64_t) g->lease);

@@ -4,7 +4,7 @@
 
 #include "ctl.h"
 
-/* As the agent waits for polkit, and a moment more. */
+/* Longer than the agent waits for polkit. */
 #define ASK_TIMEOUT_USEC (UINT64_C(130) * 1000000)
 
 /* ---- tags ---- */
@@ -207,7 +207,7 @@ static int on_registered(sd_bus_message *m, void *userdata, sd_bus_error *error 
                 fflush(stdout);
                 return 0;
         }
-        /* An agent that is not there now is waited for. */
+        /* If no agent runs now, wait for it. */
         if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_SERVICE_UNKNOWN) ||
             sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY))
                 return 0;

@@ -9,10 +9,11 @@
 #include "tie.h"
 
 #define WITHIN (30 * NSEC_PER_SEC)
-/* libtenure says when nothing will come of it. */
+/* libtenure reports when the switchover cannot succeed. */
 #define FOREVER -1
 
-/* Beside 0 and 1: nobody holds it, or the target does not wait; nothing has changed. */
+/* In addition to 0 and 1: nobody holds the lock, or the target does not wait; nothing has
+ * changed. */
 #define EXIT_NOT_POSSIBLE 2
 
 static void print_json(const struct ctl *c, const char *name, const struct tenure_switched *s)
@@ -71,7 +72,7 @@ int switchover_main(struct ctl *c, const struct core_options *core, bool endpoin
                 printf("%s.\n", tenure_call_error(call));
         else
                 fprintf(stderr, "tenurectl: %s.\n", tenure_call_error(call));
-        if (r == -EALREADY) /* which was wanted */
+        if (r == -EALREADY) /* that is what was wanted */
                 r = 0;
         tenure_call_free(call);
         tenure_free(t);

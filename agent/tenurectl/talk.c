@@ -163,7 +163,7 @@ int talk_log_in_once(struct core_options *o, char login[static TALK_LOGIN_MAX])
         return r;
 }
 
-/* Asks one endpoint. Returns 0 when it answered, whatever it said. */
+/* Asks one endpoint. Returns 0 if it answered, whatever the answer. */
 static int ask(struct talk *t, const char *url)
 {
         int r = loop_new(&t->loop);
@@ -211,10 +211,10 @@ int talk(const struct core_options *o, struct talk *t)
                 r = ask(t, url);
                 if (r == 0 && *cursor && t->code == RPC_UNAVAILABLE &&
                     strcmp(t->text, LEARNER) == 0) {
-                        r = -EHOSTUNREACH; /* it has done nothing; others may */
+                        r = -EHOSTUNREACH; /* it has done nothing; try the others */
                         continue;
                 }
-                /* Who is to answer soon has others beside it. */
+                /* With limited patience, the next endpoint is tried. */
                 if (r == 0 && t->patience > 0 && (t->late || t->code == RPC_UNAVAILABLE))
                         r = -EHOSTUNREACH;
                 if (r < 0 && t->gave_up == 0 && !t->asks_again)

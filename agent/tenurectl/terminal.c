@@ -27,7 +27,7 @@ bool terminal_is_there(void)
                strcmp(term, "dumb") != 0;
 }
 
-/* Async-signal-safe. A terminal that takes nothing is waited for a moment. */
+/* Async-signal-safe. Waits a moment for a terminal that accepts no output. */
 static void restore(void)
 {
         struct pollfd p = {.fd = saved.fd, .events = POLLOUT};
@@ -43,7 +43,7 @@ static void restore(void)
 static void on_crash(int signo)
 {
         restore();
-        raise(signo); /* its default, by SA_RESETHAND */
+        raise(signo); /* takes the default action, because of SA_RESETHAND */
 }
 
 static void catch_crashes(void)
@@ -61,7 +61,7 @@ static int take(struct terminal *t)
 {
         struct termios raw = saved.was;
 
-        /* ^C, ^\ and ^Z go on being signals. */
+        /* ^C, ^\ and ^Z remain signals. */
         raw.c_iflag &= (tcflag_t) ~(ICRNL | INLCR | IGNCR | ISTRIP | IXON);
         raw.c_lflag &= (tcflag_t) ~(ECHO | ICANON | IEXTEN);
         raw.c_cc[VMIN] = 1;
@@ -82,7 +82,8 @@ int terminal_open(struct terminal *t)
         int r;
 
         *t = (struct terminal){.fd = -1};
-        /* The shell has the other description, and would find it without blocking. */
+        /* Open the terminal anew: the shell shares the old file description, and O_NONBLOCK
+         * would stay set for it. */
         t->fd = open(name ? name : "/dev/tty", O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (t->fd < 0)
                 return -errno;
@@ -125,7 +126,7 @@ void terminal_suspend(struct terminal *t)
         restore();
         sigaction(SIGTSTP, &stop, &was);
         raise(SIGTSTP);
-        /* fg. The shell may have changed it. */
+        /* After fg: the shell may have changed the settings. */
         sigaction(SIGTSTP, &was, NULL);
         (void) !tcgetattr(t->fd, &saved.was);
         terminal_measure(t);
@@ -180,7 +181,8 @@ int terminal_show(struct terminal *t, const struct buf *lines, size_t n)
         for (size_t i = 0; i < n; i++) {
                 if (i < t->n_shown && same(&t->shown[i], &lines[i]))
                         continue;
-                /* Behind a line that fills the width, [K would delete its last character. */
+                /* Clear before writing: after a line that fills the width, [K would delete its
+                 * last character. */
                 buf_printf(&t->out, "\x1b[%zu;1H\x1b[K", i + 1);
                 if (buf_len(&lines[i]) > 0)
                         buf_add(&t->out, buf_head(&lines[i]), buf_len(&lines[i]));

@@ -35,14 +35,14 @@ void text_print(struct view v)
                 fwrite(b.data, 1, buf_len(&b), stdout);
 }
 
-/* One character of JSON that no terminal should get. Returns its length. */
+/* Escapes one character of JSON that must not reach a terminal. Returns its length. */
 static size_t add_escaped(struct buf *b, const uint8_t *p, size_t n)
 {
         size_t len = utf8_char(p, n);
         unsigned u = len == 1   ? p[0]
                      : len == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
                      : len == 3 ? (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu)
-                                : 0xfffd; /* no character */
+                                : 0xfffd; /* not a valid character */
 
         buf_printf(b, "\\u%04x", u);
         return max_of(len, (size_t) 1);

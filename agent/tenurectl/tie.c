@@ -9,7 +9,7 @@
 
 static struct {
         bool changed;
-        char *was; /* NULL: not there; owned */
+        char *was; /* NULL: it was not set; owned */
 } bus;
 
 int tie_set_bus(const char *address)

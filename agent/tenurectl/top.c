@@ -18,13 +18,13 @@
 #define INTERVAL NSEC_PER_SEC
 #define INTERVAL_MIN (100 * NSEC_PER_MSEC)
 #define INTERVAL_MAX (3600 * NSEC_PER_SEC)
-/* However much happens, it is not drawn more often. */
+/* The screen is not drawn more often than this. */
 #define DRAW_EACH (200 * NSEC_PER_MSEC)
-/* A core that has not answered by then is an error, where a table is printed. */
+/* When a table is printed, a core that has not answered by then is an error. */
 #define ANSWER_WITHIN (5 * NSEC_PER_SEC)
-/* What comes so long after an Esc does not belong to it. */
+/* A byte that comes later than this after an Esc does not belong to it. */
 #define ESCAPE_TIME (50 * NSEC_PER_MSEC)
-/* Which locks there are is known after one, who waits for them after two. */
+/* After one round the locks are known, after two also who waits for them. */
 #define ROUNDS_FIRST 2
 #define EVENTS_PRINTED 50
 
@@ -49,23 +49,23 @@ struct top {
         nsec_t interval;
         struct loop_timer tick;
         struct loop_hook hook;
-        int result; /* 0; -1: an error, which has been said */
+        int result; /* 0; -1: an error, which has been reported */
 
-        /* Where there is a terminal. */
+        /* With a terminal. */
         struct terminal terminal;
         struct loop_io io;
         struct loop_timer escape;
         struct ending ends[4];
         struct loop_signal resized, suspended, continued;
-        int ended_by; /* a signal; 0: none */
+        int ended_by; /* the signal that ends us; 0: none */
         struct boot_time drawn;
         bool draw_now;
         uint8_t typed[64];
         size_t n_typed;
 
-        /* Where there is none. */
-        uint64_t left; /* tables to print; 0: without end */
-        bool wanted;   /* one is to be printed as soon as all has answered, or then: */
+        /* Without one. */
+        uint64_t left; /* tables to print; 0: until interrupted */
+        bool wanted;   /* print one as soon as everything has been answered, or at: */
         struct boot_time print_by;
         unsigned rounds;
         size_t events_printed;
@@ -92,7 +92,7 @@ static void ask(struct top *t, struct boot_time now)
         const struct top_agent *a = top_host_agent(t->host);
         char why[TOP_REASON];
 
-        /* An agent that had no core when we began may have one now. */
+        /* An agent that had no core at the start may have one now. */
         if (!top_core_has_any(t->replicas) && *a->endpoint &&
             top_core_add(t->replicas, a->endpoint, why) < 0)
                 snprintf(t->model.down, sizeof(t->model.down), "%s", why);
@@ -141,10 +141,10 @@ static void print(struct top *t, struct boot_time now)
         if (t->ctl->legend)
                 putchar('\n');
         if (fflush(stdout) != 0)
-                return stop(t, 0); /* main() says that */
+                return stop(t, 0); /* main() reports that */
 }
 
-/* The first table needs some rounds of questions, each after the answers to the one before. */
+/* The first table needs some rounds of questions, each after the answers to the last. */
 static struct boot_time run_tables(struct top *t, struct boot_time now)
 {
         bool settled = t->model.followed && top_feed_is_settled(t->feed);
@@ -179,7 +179,7 @@ static void flush(struct top *t)
         ssize_t waits = terminal_flush(&t->terminal);
 
         if (waits < 0)
-                return stop(t, -1); /* it is gone, and nobody would read why */
+                return stop(t, -1); /* the terminal is gone: nobody would read why */
         loop_io_change(&t->io, EV_READ | (waits > 0 ? EV_WRITE : 0));
 }
 
@@ -197,7 +197,7 @@ static struct boot_time run_terminal(struct top *t, struct boot_time now)
                 stop(t, -1);
                 return BOOT_TIME_NEVER;
         }
-        t->look.scroll = t->screen.first; /* no further than there are any */
+        t->look.scroll = t->screen.first; /* not beyond the last row */
         flush(t);
         return BOOT_TIME_NEVER;
 }
@@ -209,7 +209,7 @@ static void scroll(struct top *t, int64_t by)
         t->look.scroll = (size_t) max_of(to, INT64_C(0));
 }
 
-/* The next column that is there. */
+/* Sorts by the next column that is shown. */
 static void sort_by(struct top *t, int step)
 {
         t->model.sort = (enum top_sort)(((int) t->model.sort + TOP_SORTS + step) % TOP_SORTS);
@@ -222,7 +222,7 @@ static void sort_is(struct top *t, enum top_sort s)
         t->look.scroll = 0;
 }
 
-/* A key while the filter is typed. */
+/* Handles a key while the filter is being typed. */
 static void on_filter_key(struct top *t, int key)
 {
         size_t len = strlen(t->model.filter);
@@ -235,7 +235,7 @@ static void on_filter_key(struct top *t, int key)
                 t->look.asks = false;
                 *t->model.filter = '\0';
                 return;
-        case KEY_BACKSPACE: /* a character, which may be several bytes */
+        case KEY_BACKSPACE: /* one character, which may have several bytes */
                 while (len > 0 && ((uint8_t) t->model.filter[len - 1] & 0xc0) == 0x80)
                         len--;
                 t->model.filter[len > 0 ? len - 1 : 0] = '\0';
@@ -401,7 +401,7 @@ static void on_suspend(struct loop_signal *s)
         loop_hook_again(&t->hook);
 }
 
-/* After a SIGSTOP, which nobody can catch. */
+/* After a SIGSTOP, which cannot be caught. */
 static void on_continue(struct loop_signal *s)
 {
         struct top *t = container_of(s, struct top, continued);
@@ -440,7 +440,7 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
         struct top *t = container_of(h, struct top, hook);
         int r = top_feed_error(t->feed);
 
-        /* What libtenure does not say, of a login for example, a replica may. */
+        /* A replica may explain what libtenure does not, such as a failed login. */
         if (!t->model.followed && !*t->model.down)
                 snprintf(t->model.down, sizeof(t->model.down), "%s", top_core_why(t->replicas));
 
@@ -450,7 +450,7 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
                 stop(t, -1);
                 return BOOT_TIME_NEVER;
         }
-        /* How long leases have left is asked as soon as it is known whose they are. */
+        /* Ask how long the leases have left as soon as their owners are known. */
         if (t->terminal.fd >= 0 && t->model.ever && t->rounds == 0) {
                 t->rounds++;
                 t->screen.n_rows = t->terminal.height;
@@ -472,7 +472,8 @@ static void on_tick(struct loop_timer *timer)
         loop_hook_again(&t->hook);
 }
 
-/* From the agent, where nobody says otherwise; without an agent from where a core is mostly. */
+/* Takes the endpoints from the agent unless the user gave some; without an agent, uses the
+ * default. */
 static int begin(struct top *t, bool endpoints_given, const char *cluster)
 {
         const struct top_agent *a = top_host_agent(t->host);
@@ -600,7 +601,7 @@ int top_main(struct ctl *c, const struct core_options *core, bool endpoints_give
         top_model_fini(&t->model);
         ended_by = t->ended_by;
         free(t);
-        if (ended_by != 0) { /* for whoever waits for us */
+        if (ended_by != 0) { /* so that our parent sees the signal */
                 signal(ended_by, SIG_DFL);
                 raise(ended_by);
         }

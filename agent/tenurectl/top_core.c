@@ -7,9 +7,9 @@
 #include "base/url.h"
 #include "ctl.h"
 
-/* With more members than that the time that is left is asked of all leases at once. */
+/* With more members than this, the time left is asked for all leases at once. */
 #define LEASES_FROM 300
-/* Once in so many members per second, at most: the list is as long as they are many. */
+/* At most this many members per second, since the list grows with their number. */
 #define LEASES_PER_SECOND 2000
 #define SILENT_AFTER (3 * NSEC_PER_SEC)
 #define MEMBERS_EACH (5 * NSEC_PER_SEC)
@@ -18,9 +18,9 @@ struct conn {
         struct top_core *core;
         struct endpoint *ep;
         char url[TALK_URL_MAX];
-        struct rpc_call *status, *members, *leases; /* under way; NULL: not */
+        struct rpc_call *status, *members, *leases; /* NULL: not under way */
         struct boot_time asked, answered;
-        uint64_t member; /* whose it is; 0: not known yet */
+        uint64_t member; /* the member behind it; 0: not known yet */
         char down[TOP_REASON];
 };
 
@@ -37,11 +37,12 @@ struct top_core {
         struct boot_time members_at, leases_at;
         uint64_t leader;
         int64_t wall;
-        bool listed;   /* the members are known */
-        bool ending;   /* calls end, and that is of no interest */
-        char srv[256]; /* whose SRV records name endpoints; "": nobody's, or they are known */
+        bool listed;   /* the list of members has arrived */
+        bool ending;   /* calls end because we do, so ignore that */
+        char srv[256]; /* the name whose SRV records list endpoints; "": none, or they are known
+                        */
         bool srv_tls, srv_failed;
-        struct resolve_query *query; /* under way; NULL: none */
+        struct resolve_query *query; /* NULL: none is under way */
 };
 
 static struct top_replica *replica_of(const struct conn *n)
@@ -54,7 +55,7 @@ static struct top_replica *replica_of(const struct conn *n)
         return NULL;
 }
 
-/* Another connection leads to the same one. */
+/* Whether another connection leads to the same replica. */
 static bool has_other(const struct conn *n)
 {
         const struct top_core *c = n->core;
@@ -139,7 +140,7 @@ static void status_message(struct rpc_call *call, struct view bytes)
                 r->applied = p->raftappliedindex;
                 r->learner = p->islearner;
                 r->db_bytes = p->dbsize;
-                m->etcd = p->clients == 0; /* we are one */
+                m->etcd = p->clients == 0; /* we are one of its clients */
                 r->clients = m->etcd ? -1 : p->clients;
                 r->turn_us = m->etcd ? -1 : p->longest_turn_us;
                 snprintf(r->version, sizeof(r->version), "%s", p->version);
@@ -206,7 +207,7 @@ static void members_message(struct rpc_call *call, struct view bytes)
 
                 if (!r)
                         break;
-                /* One that has just begun may not know the names yet. */
+                /* A replica that has just started may not know the names yet. */
                 if (*q->name)
                         snprintf(r->name, sizeof(r->name), "%s", q->name);
                 else if (!*r->name)
@@ -362,7 +363,7 @@ static int make_tls(struct top_core *c, char why[TOP_REASON])
         return r;
 }
 
-/* Those that @cursor lists. */
+/* Adds the endpoints that @cursor lists. */
 static int add_all(struct top_core *c, const char *cursor, const char *scheme,
                    char why[TOP_REASON])
 {
@@ -385,7 +386,7 @@ static int add_all(struct top_core *c, const char *cursor, const char *scheme,
         return r;
 }
 
-/* DNS is asked again while it has not answered. */
+/* DNS is asked again until it has answered. */
 static void on_srv(int r, const char *targets, void *userdata)
 {
         struct top_core *c = userdata;
@@ -438,7 +439,7 @@ void top_core_ask(struct top_core *c, struct boot_time now, int64_t wall)
                 if (n->status && boot_diff(now, n->asked) > SILENT_AFTER)
                         continue;
                 r = replica_of(n);
-                if (r && r->learner) /* it knows less, and does not answer for others */
+                if (r && r->learner) /* a learner knows less, and does not answer for others */
                         continue;
                 if (members)
                         call(n, "/etcdserverpb.Cluster/MemberList", &members_handler,

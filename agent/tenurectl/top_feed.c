@@ -6,13 +6,13 @@
 
 #include "text.h"
 
-/* Of so many members all leases are asked for, visible or not. */
+/* Up to this many members, the leases of all are asked for, shown or not. */
 #define ALL_UP_TO 300
 #define CALLS 512 /* at the same time */
-/* Which locks there are is asked for in every so many rounds. */
+/* The locks are asked for once in so many rounds. */
 #define LOCKS_EACH 5
 #define SESSIONS 256
-/* A core that does not answer that is not asked more. */
+/* If the core does not answer this, it is not asked again. */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC)
 
 enum question { LEASE, KEYS, LOCK, SESSION_LIST, PERMISSION };
@@ -20,11 +20,11 @@ enum question { LEASE, KEYS, LOCK, SESSION_LIST, PERMISSION };
 struct asked {
         struct tenure_call *call; /* NULL: free */
         enum question what;
-        char name[TOP_NAME * 2]; /* of the member, or the lock */
+        char name[TOP_NAME * 2]; /* name of the member or the lock */
         struct boot_time at;
 };
 
-/* Who is no member, and has a lease: libtenure's own sessions. */
+/* Something that has a lease and is no member: a session of libtenure. */
 struct session {
         char name[TOP_NAME];
         int64_t lease;
@@ -41,7 +41,7 @@ struct top_feed {
         struct session sessions[SESSIONS];
         size_t n_sessions;
         unsigned round;
-        char refused[TOP_REASON]; /* why a read of the members was; "" */
+        char refused[TOP_REASON]; /* why the members could not be read, or "" */
         int error;
 };
 
@@ -53,7 +53,7 @@ static int64_t wall_now(void)
         return (int64_t) ts.tv_sec;
 }
 
-/* ---- who is there ---- */
+/* ---- members ---- */
 
 static int64_t since_of(const char *text)
 {
@@ -82,7 +82,7 @@ static int put_node(struct top_feed *f, const struct tenure_node *n)
         return top_node_put(f->model, &facts);
 }
 
-/* What is new of a member that was there. */
+/* Reports what has changed about a known member. */
 static void report_change(struct top_feed *f, const struct tenure_node *n)
 {
         const struct top_node *was = top_node_find(f->model, n->name);
@@ -111,7 +111,7 @@ static int on_node(struct top_feed *f, const struct tenure_event *e)
                           n->name, e->reason);
                 return top_node_gone(f->model, n->name, e->reason, loop_now(f->loop));
         }
-        /* All that was there at the start is no news. */
+        /* What existed at the start is not news. */
         if (f->model->ever && e->type == TENURE_NODE_JOINED)
                 top_event(f->model, wall_now(), TOP_NEWS, "%s joined", n->name);
         else if (f->model->ever)
@@ -163,7 +163,7 @@ static struct session *session_of(struct top_feed *f, int64_t lease)
         return NULL;
 }
 
-/* Whose lease that is: a member's name, a session's, or its number. */
+/* The owner of a lease: a member's name, a session's, or the lease's number. */
 static void name_of_lease(struct top_feed *f, int64_t lease, char out[TOP_NAME])
 {
         const struct session *s = session_of(f, lease);
@@ -179,7 +179,8 @@ static void name_of_lease(struct top_feed *f, int64_t lease, char out[TOP_NAME])
                 snprintf(out, TOP_NAME, "lease %016" PRIx64, (uint64_t) lease);
 }
 
-/* A key that ends with the number of its lease is a request for a lock, or an election. */
+/* A key that ends with the number of its lease is a request for a lock, or a candidate in an
+ * election. */
 static void take_lock_names(struct top_feed *f, const struct tenure_call *c)
 {
         int64_t lease = tenure_call_lease(c);
@@ -212,7 +213,7 @@ static int by_creation(const void *a, const void *b)
                ((*p)->create_revision < (*q)->create_revision);
 }
 
-/* Who asked first has it. */
+/* The candidate that asked first has the lock. */
 static void take_lock(struct top_feed *f, const struct asked *a)
 {
         const struct tenure_kv *line[32];
@@ -405,7 +406,8 @@ void top_feed_ask(struct top_feed *f, size_t first, size_t n, struct boot_time n
         for (size_t i = 0; i < CALLS; i++)
                 if (f->asked[i].call && boot_diff(now, f->asked[i].at) > GIVE_UP_AFTER)
                         drop(f, &f->asked[i]);
-        /* Who may not read them hears nothing; an answer to a question says so. */
+        /* Without permission to read the members, the watch stays silent; a direct question
+         * gets an error. */
         if (!m->followed)
                 return ask(f, PERMISSION, m->cluster, 0, now);
         for (size_t i = first; i < first + n && i < m->n_shown; i++)

@@ -26,8 +26,8 @@ const struct top_agent *top_host_agent(const struct top_host_bus *h)
         return &h->agent;
 }
 
-/* An instant of CLOCK_BOOTTIME as one of ours: the two clocks differ by what the first has been
- * slewed. 0: none. */
+/* Converts an instant of CLOCK_BOOTTIME to our own clock: the two differ by the time that the
+ * first has been slewed. 0: none. */
 static struct boot_time instant_of(int64_t usec, struct boot_time none)
 {
         struct timespec ts;
@@ -109,7 +109,7 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const char *member = sd_bus_message_get_member(m);
 
         (void) error;
-        if (strncmp(member, "Lease", 5) == 0) /* its place has changed */
+        if (strncmp(member, "Lease", 5) == 0) /* the place has changed */
                 ask(h);
         return 0;
 }
@@ -144,7 +144,7 @@ static struct boot_time run(struct loop_hook *hook, struct boot_time now)
                 loop_io_change(&h->io,
                                EV_READ | (sd_bus_get_events(h->bus) & POLLOUT ? EV_WRITE : 0));
         (void) now;
-        return BOOT_TIME_NEVER; /* the next question is soon enough for a timeout */
+        return BOOT_TIME_NEVER; /* a timeout is found at the next question */
 }
 
 static void connect_(struct top_host_bus *h)
@@ -183,7 +183,7 @@ void top_host_ask(struct top_host_bus *h, int64_t wall)
         ask(h);
 }
 
-/* Before the loop runs. */
+/* Called before the loop runs. */
 static void wait_for_answer(struct top_host_bus *h)
 {
         struct boot_time until = boot_add(boot_now(), FIRST_ANSWER_MS * NSEC_PER_MSEC);

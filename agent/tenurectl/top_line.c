@@ -40,8 +40,8 @@ static const char *style_text(const struct top_look *k, enum top_style s)
         return k->height == 0 ? "" : k->color ? colored[s] : plain[s];
 }
 
-/* The next character of *@p as it may be shown: *@p goes on behind it, @out is what to write,
- * and its width is returned. */
+/* Takes the next character of *@p in a form that may be shown: moves *@p behind it, writes the
+ * text to @out, and returns its width. */
 static size_t take(const char **p, bool utf8, char out[8])
 {
         const uint8_t *c = (const uint8_t *) *p;
@@ -58,7 +58,7 @@ static size_t take(const char **p, bool utf8, char out[8])
                                             (c[2] & 0x3f) << 6 | (c[3] & 0x3f));
                 width = len == 1 ? 1 : wcwidth(w);
         }
-        if (w == 0 || width < 0) { /* anybody may have written it */
+        if (w == 0 || width < 0) { /* the text may come from anybody */
                 snprintf(out, 8, "\\x%02x", c[0]);
                 *p += 1;
                 return 4;
@@ -86,7 +86,7 @@ static void pad(struct top_line *l, size_t n)
                 buf_add(l->b, " ", 1);
 }
 
-/* @text in @width columns, cut with a mark where it does not fit. @fill: with blanks. */
+/* Adds @text in @width columns, cut with a mark if it does not fit. @fill: pads with blanks. */
 void top_line_put(struct top_line *l, enum top_style s, const char *text, size_t width,
                   bool right, bool fill)
 {
@@ -120,7 +120,7 @@ void top_line_put(struct top_line *l, enum top_style s, const char *text, size_t
                 buf_add(l->b, "\x1b[0m", 4);
 }
 
-/* As wide as it is, as far as there is room. */
+/* Adds @text at its own width, as far as there is room. */
 void top_line_say(struct top_line *l, enum top_style s, const char *text)
 {
         if (l->used < l->look->width)
@@ -129,7 +129,7 @@ void top_line_say(struct top_line *l, enum top_style s, const char *text)
                              false, false);
 }
 
-/* The last one of a line; blanks to its end where it is a heading. */
+/* Adds the last text of a line; with @fill, blanks to the end, for a heading. */
 void top_line_rest(struct top_line *l, enum top_style s, const char *text, bool fill)
 {
         if (l->used < l->look->width)
@@ -138,7 +138,8 @@ void top_line_rest(struct top_line *l, enum top_style s, const char *text, bool 
 
 /* ---- tables ---- */
 
-/* Which columns there is room for; the last one has the rest. Without a terminal all. */
+/* Chooses the columns that there is room for; the last one gets the rest. Without a terminal
+ * all are chosen. */
 void top_columns_choose(struct top_column *c, size_t n, const struct top_look *k)
 {
         size_t used = 0;
@@ -167,7 +168,7 @@ void top_line_row(struct top_line *l, const struct top_column *c, size_t n, top_
                         continue;
                 *text = '\0';
                 s = fn(thing, i, text, arg);
-                /* A cell is never empty where lines are taken apart. */
+                /* Without a terminal no cell is empty, so that scripts can split lines. */
                 if (!*text && l->look->height == 0)
                         strcpy(text, "-");
                 if (l->used > 0)

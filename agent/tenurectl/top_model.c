@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What the core said longer ago says nothing of a member's renewals. */
+/* An older answer of the core tells nothing about a member's renewals. */
 #define FRESH (3 * NSEC_PER_SEC)
 
 static const char *const state_words[] = {
@@ -69,7 +69,7 @@ void top_model_fini(struct top_model *m)
         *m = (struct top_model){0};
 }
 
-/* Where it is, or would be. */
+/* The index of the member, or where it would be inserted. */
 static size_t place_of(const struct top_model *m, const char *name, bool *ret_there)
 {
         size_t low = 0, high = m->n_nodes;
@@ -136,7 +136,7 @@ static int fill(struct top_node *n, const struct top_facts *f)
         return 0;
 }
 
-/* The one of that name, added with @f if it is not there yet. */
+/* Finds the member of that name; with @f it is added if it does not exist yet. */
 static int get(struct top_model *m, const struct top_facts *f, struct top_node **ret)
 {
         cleanup_(node_freep) struct top_node *n = NULL;
@@ -172,7 +172,7 @@ int top_node_put(struct top_model *m, const struct top_facts *f)
         if (r < 0)
                 return r;
         if (n->lease != f->lease || !n->there)
-                n->deadline = BOOT_TIME_NEVER; /* of another life */
+                n->deadline = BOOT_TIME_NEVER; /* that was of an earlier lease */
         n->lease = f->lease;
         n->there = true;
         return 0;
@@ -218,7 +218,7 @@ int top_service_put(struct top_model *m, const char *node, const char *name)
         size_t at;
         int r;
 
-        /* The member's own record comes before its services. */
+        /* A member's own record comes before its services. */
         if (!n)
                 return 0;
         at = service_place(n, name, &there);
@@ -362,7 +362,7 @@ enum top_state top_node_state(const struct top_model *m, const struct top_node *
                 return TOP_LEAVING;
         if (is_host(m, n) && strcmp(m->host.state, "jeopardy") == 0)
                 return TOP_JEOPARDY;
-        /* As the holder counts: nothing was renewed for 7/8 of the TTL. */
+        /* As the holder counts: no renewal in the last 7/8 of the TTL. */
         if (n->deadline.ns != BOOT_TIME_NEVER.ns && boot_diff(now, n->asked) < FRESH &&
             boot_diff(n->deadline, n->asked) <
                     (nsec_t) (n->ttl_ms * (uint64_t) NSEC_PER_MSEC / 8))
@@ -434,7 +434,7 @@ struct sorting {
         struct boot_time now;
 };
 
-/* Who has gone has no time left, and is behind those that have. */
+/* A member that has gone has no time left, and comes after those that have some. */
 static int compare(const struct sorting *s, const struct top_node *a, const struct top_node *b)
 {
         switch (s->m->sort) {
@@ -497,7 +497,7 @@ int top_arrange(struct top_model *m, struct boot_time now)
 {
         struct sorting s = {.m = m, .now = now};
 
-        m->n_shown = 0; /* they may go now */
+        m->n_shown = 0; /* no row refers to a member now, so old ones can be dropped */
         forget(m, now);
         if (array_reserve(&m->shown, &m->cap_shown, m->n_nodes, sizeof(*m->shown)) < 0)
                 return -ENOMEM;

@@ -10,7 +10,7 @@
 #define NODE_PRINTED 16
 #define NOTES_MIN 8
 #define NARROW 60
-/* With fewer lines than that the members have them. */
+/* With fewer lines than this, all are given to the members. */
 #define LINES_FOR_EVENTS 12
 #define LINES_FOR_CORE 18
 #define LOCKS_MAX 8
@@ -107,7 +107,7 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
                         top_duration((nsec_t) n->ttl_ms * NSEC_PER_MSEC, n->ttl_ms % 1000 != 0,
                                      text);
                 break;
-        case AGE: /* of who has gone: for how long */
+        case AGE: /* of a member that has gone: for how long */
                 if (!n->there)
                         top_duration(boot_diff(x->now, n->left_at), false, text);
                 else if (n->since > 0)
@@ -148,7 +148,7 @@ static void node_columns(const struct top_model *m, const struct top_look *k,
                 name = max_of(name, top_width(m->shown[i]->name, k->utf8));
                 zones = zones || *m->shown[i]->zone;
         }
-        if (k->height == 0) /* the same for fleets of every day */
+        if (k->height == 0) /* a fixed width, so that columns align across runs */
                 name = max_of(name, (size_t) NODE_PRINTED);
         c[NODE] =
                 (struct top_column){"NODE", min_of(name, cap), .sort = TOP_BY_NAME, .rank = 0};
@@ -362,7 +362,7 @@ static int event(const struct top_look *k, const struct top_event *e, struct top
         return 0;
 }
 
-/* The last @n of them, the very last one at the end. */
+/* Adds the last @n events, the latest at the end. */
 static int events(const struct top_model *m, const struct top_look *k, size_t n,
                   struct top_screen *s)
 {
@@ -472,7 +472,7 @@ static void host_text(const struct top_model *m, const struct context *x, struct
                 top_line_say(l, TOP_ALARM, "; most nodes are gone at once");
 }
 
-/* What a person is to know first. */
+/* The line that an operator has to see first. */
 static int host_line(const struct top_model *m, const struct top_look *k,
                      const struct context *x, struct top_screen *s)
 {
@@ -603,7 +603,7 @@ int top_draw(const struct top_model *m, const struct top_look *k, struct boot_ti
                         r = nodes(m, k, &x, room, s);
                 if (r == 0 && n_events > 0)
                         r = events(m, k, n_events - 1, s);
-                s->n = min_of(s->n, k->height); /* of a terminal with hardly a line */
+                s->n = min_of(s->n, k->height); /* the terminal has hardly any lines */
         }
         for (size_t i = 0; r == 0 && i < s->n; i++)
                 r = buf_error(&s->lines[i]);

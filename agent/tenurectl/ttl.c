@@ -1,10 +1,10 @@
-/* tenurectl ttl advise: which TTL the last day speaks for, as the agent has measured it. */
+/* tenurectl ttl advise: prints which TTL the agent's measurements of the last day suggest. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "ctl.h"
 
-/* "12 ms", "1.50 s": what a person can compare. */
+/* "12 ms", "1.50 s": easy to compare. */
 static const char *duration(int64_t usec, char text[static 32])
 {
         if (usec > -1000000 && usec < 1000000)
@@ -37,7 +37,7 @@ static int read_ttls(sd_bus_message *m, struct json_object *list)
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-/* What was measured. */
+/* Prints the measurements. */
 static void print_figures(struct json_object *o)
 {
         char a[32], b[32];
@@ -79,7 +79,7 @@ static void print_ttl(struct json_object *figures, struct json_object *row)
                recommended ? "  recommended" : "");
 }
 
-/* What is to be done, in sentences. */
+/* Prints the advice, in sentences. */
 static void print_advice(struct json_object *o, struct json_object *list)
 {
         int64_t recommended = ctl_number(o, "RecommendedUSec"), left = 0;

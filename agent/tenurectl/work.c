@@ -1,10 +1,11 @@
 /*
  * tenurectl work GROUP --tasks=... -- COMMAND: runs a command for each task of the group that
- * is this member's, and makes sure that it has ended before another member runs it.
+ * this member has, and makes sure that the command has ended before another member runs it.
  *
- * The member has a lease of its own, not the host's: that one would outlive us, and with it our
- * tasks would be nobody's. Each command has a keeper (keeper.h), which ends it before the lease
- * does, whatever becomes of us: by a page that is like the agent's, and that we write.
+ * The member has a lease of its own, not the host's: the host's lease would outlive this
+ * process, and no other member would get its tasks. Each command has a keeper (keeper.h), which
+ * ends the command before the lease ends, whatever happens to us: it follows a page like the
+ * agent's, which we write.
  */
 #include <bsd/sys/queue.h>
 #include <fcntl.h>
@@ -28,26 +29,26 @@
 #include "tie.h"
 #include "work.h"
 
-#define EXIT_FAILED 125 /* as of lock */
+#define EXIT_FAILED 125 /* as in lock.c */
 #define TTL (10 * NSEC_PER_SEC)
 #define GRACE (10 * NSEC_PER_SEC)
-/* A command that ended is run again after that, which doubles; after that much of a run it is
- * short again. */
+/* A command that has ended is run again after this pause, which doubles each time; after a run
+ * of at least RUNS_WELL it is short again. */
 #define PAUSE (100 * NSEC_PER_MSEC)
 #define PAUSE_MOST (30 * NSEC_PER_SEC)
 #define RUNS_WELL (10 * NSEC_PER_SEC)
-/* What it takes to end a command, beside all the others that end at the same moment. */
+/* The time to end one command among all those that end at the same moment. */
 #define END_EACH NSEC_PER_MSEC
-/* How long the core may take to hear that we have left. */
+/* How long the core may take to confirm that we have left. */
 #define LEAVE_WITHIN (2 * NSEC_PER_SEC)
 
-/* A task that is ours. */
+/* A task that this member has. */
 struct job {
         LIST_ENTRY(job) entry;
         char *task; /* owned */
         int64_t token;
         struct kept kept; /* pid 0: nothing runs */
-        bool ends;        /* it is to end */
+        bool ends;        /* it has to end */
         struct boot_time kill_at, began;
         struct boot_time again_at; /* while nothing runs */
         nsec_t pause;
@@ -56,24 +57,24 @@ struct job {
 struct working {
         const char *group;
         char **argv;
-        char name[NODE_NAME_MAX + 1]; /* of the session, and the member */
+        char name[NODE_NAME_MAX + 1]; /* name of the session and of the member */
         nsec_t ttl, grace;
         struct tenure *t;
         struct tenure_work *work;
         LIST_HEAD(, job) jobs;
         size_t n_jobs;
-        int page; /* until when we hold the lease, for the keepers */
+        int page; /* tells the keepers until when we hold the lease */
         struct tenancy tenancy;
         sigset_t signals, mask;
         int sfd;
-        bool on_terminal; /* when we began */
+        bool on_terminal; /* we had a terminal at the start */
         bool leaving, left;
-        struct boot_time leave_by; /* the lease is given back, or will end by itself */
+        struct boot_time leave_by; /* by then the lease is given back, or ends by itself */
         int failed;                /* an exit status */
 };
 
-/* While we work: who does not read what we say, perhaps since a command has filled the pipe,
- * must not keep us from renewing the lease. Then nobody hears it. */
+/* Prints while we work. If nobody reads our messages, perhaps because a command has filled the
+ * pipe, that must not keep us from renewing the lease; the message is then dropped. */
 static void printf_(1, 2) say(const char *fmt, ...)
 {
         struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -101,7 +102,8 @@ static int open_page(struct working *w)
         return 0;
 }
 
-/* What the library says in CLOCK_BOOTTIME, by our own clock: rather too early. */
+/* The library's deadline, which is in CLOCK_BOOTTIME, in our own clock; if inexact, too early.
+ */
 static struct boot_time deadline(const struct working *w, struct boot_time now)
 {
         int64_t usec = (int64_t) tenure_deadline(w->t) - boot_usec(now);
@@ -119,13 +121,13 @@ static void publish(struct working *w)
         if (t.lease != 0)
                 t.deadline = boot_add(deadline(w, now),
                                       -min_of((nsec_t) w->n_jobs * END_EACH, w->ttl / 4));
-        /* Of the same instant it is a little different each time. */
+        /* Conversion gives a slightly different value each time. */
         if (t.lease == w->tenancy.lease &&
             (t.lease == 0 || boot_diff(t.deadline, w->tenancy.deadline) < NSEC_PER_MSEC))
                 return;
         tenancy_write(&t, bytes);
         if (pwrite(w->page, bytes, sizeof(bytes), 0) != sizeof(bytes))
-                return; /* the keepers end all when nothing later comes */
+                return; /* the keepers end everything unless something newer is written */
         if (w->tenancy.lease != 0 && t.lease != w->tenancy.lease)
                 LIST_FOREACH (j, &w->jobs, entry)
                         if (j->kept.pid > 0)
@@ -158,7 +160,7 @@ static void job_start(struct working *w, struct job *j, struct boot_time now)
         j->began = now;
         if (!tenure_task_is_held(w->work, j->task) ||
             !keeper_may_begin(&w->tenancy, w->tenancy.lease, now)) {
-                j->again_at = boot_add(now, PAUSE); /* it ends, or a renewal comes */
+                j->again_at = boot_add(now, PAUSE); /* the task ends, or a renewal comes */
                 return;
         }
         snprintf(token, sizeof(token), "%" PRId64, j->token);
@@ -221,7 +223,7 @@ static void on_end(struct working *w, const char *task)
         keeper_send(&j->kept, SIGTERM);
 }
 
-/* ---- what ended ---- */
+/* ---- commands that have ended ---- */
 
 static void say_ended(const struct job *j, int status)
 {
@@ -241,8 +243,8 @@ static void job_ended(struct working *w, struct job *j, const struct keeper_end 
 
         if (j->ends)
                 return job_done(w, j);
-        /* For a renewal that came at the last moment, or will not come; or its end is on its
-         * way. */
+        /* Wait: a renewal came at the last moment, or will not come; or the end of the task is
+         * on its way. */
         if (end->lost || w->leaving) {
                 j->again_at = boot_add(now, PAUSE);
                 return;
@@ -251,7 +253,7 @@ static void job_ended(struct working *w, struct job *j, const struct keeper_end 
         say_ended(j, end->status);
 }
 
-/* Somebody killed a keeper: what is left of its command cannot be told from the others. */
+/* A keeper was killed: what is left of its command cannot be told from the other commands. */
 static void end_all(struct working *w, const struct kept *first)
 {
         struct kept *kept = calloc(w->n_jobs + 1, sizeof(*kept));
@@ -285,25 +287,25 @@ static void on_child(struct working *w, pid_t pid, int status)
         LIST_FOREACH (j, &w->jobs, entry)
                 if (j->kept.pid == pid)
                         break;
-        if (!j) /* an orphan of one that was killed */
+        if (!j) /* an orphan of a keeper that was killed */
                 return;
         kept = j->kept;
         if (keeper_ended(&j->kept, &end))
                 return job_ended(w, j, &end);
-        /* It had not begun, and has said why; or it was killed. */
+        /* The keeper did not start the command, and has said why; or it was killed. */
         end = (struct keeper_end){.lost = WIFSIGNALED(status), .status = status};
         job_ended(w, j, &end);
         if (WIFSIGNALED(status))
                 end_all(w, &kept);
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static void leave(struct working *w)
 {
         struct job *j;
 
-        if (w->leaving) { /* somebody asks once more */
+        if (w->leaving) { /* a second signal */
                 LIST_FOREACH (j, &w->jobs, entry)
                         if (j->kept.pid > 0)
                                 keeper_send(&j->kept, SIGKILL);
@@ -311,7 +313,7 @@ static void leave(struct working *w)
                 return;
         }
         w->leaving = true;
-        tenure_work_leave(w->work); /* the handle is good until TENURE_WORK_LEFT */
+        tenure_work_leave(w->work); /* the handle is valid until TENURE_WORK_LEFT */
 }
 
 static bool has_terminal(void)
@@ -323,7 +325,7 @@ static bool has_terminal(void)
         return fd >= 0;
 }
 
-/* A terminal that is gone ends us. Of that the kernel tells, or the shell, which is told first.
+/* We end when our terminal is gone. The kernel reports that, or the shell, which is told first.
  */
 static bool is_hangup(const struct working *w, const struct signalfd_siginfo *si)
 {
@@ -434,7 +436,7 @@ static int turn(struct working *w)
         on_signals(w);
         while (r == 0 && (e = tenure_pop_event(w->t)))
                 r = on_event(w, e);
-        publish(w); /* a loss counts once it was taken */
+        publish(w); /* a loss counts once its event has been taken */
         if (r < 0)
                 fprintf(stderr, "tenurectl: %s.\n",
                         *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
@@ -469,7 +471,7 @@ static int read_weight(const char *text, unsigned *ret)
         return -1;
 }
 
-/* The host's own name, unless another one is given; of two groups it is in two sessions. */
+/* The name given or else the host's; a host in two groups has two sessions. */
 static int read_name(struct working *w, const char *given)
 {
         char host[HOST_NAME_MAX + 1] = "";
@@ -526,7 +528,8 @@ static int work(struct working *w, const struct work_options *o)
 {
         struct work_names names = {0};
         struct job *j, *next;
-        /* The list may be a FIFO: who waits for it is ended by a signal as ever. */
+        /* The list may be a FIFO; until signals are blocked, they end us while we wait for it.
+         */
         int r = work_names_parse(&names, o->tasks);
 
         if (r == 0)
@@ -539,7 +542,7 @@ static int work(struct working *w, const struct work_options *o)
         work_names_fini(&names);
         while (r == 0 && !(w->left && !boot_before(boot_now(), w->leave_by)))
                 r = turn(w);
-        /* With the sockets the keepers end, and all that they keep. */
+        /* When their sockets are closed, the keepers end, with everything that they keep. */
         LIST_FOREACH_SAFE (j, &w->jobs, entry, next) {
                 if (j->kept.pid > 0) {
                         close(j->kept.fd);

@@ -1,4 +1,5 @@
-/* tenurectl work GROUP, without a command: who is in the group, and who has which task. */
+/* tenurectl work GROUP, without a command: prints who is in the group, and who has which task.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -10,8 +11,8 @@
 
 struct row {
         char *task;         /* owned */
-        const char *member; /* borrowed of an answer */
-        int64_t token;      /* 0: nobody has it, or another row says who */
+        const char *member; /* borrowed from an answer */
+        int64_t token;      /* 0: nobody has it, or another row shows who does */
 };
 
 struct rows {
@@ -38,7 +39,8 @@ static int add(struct rows *r, const char *task, const char *member, int64_t tok
         return 0;
 }
 
-/* By number where both are numbers; of one task, who has it first. */
+/* Orders by number if both names are numbers; for the same task, the row that has a holder
+ * comes first. */
 static int by_task(const void *a, const void *b)
 {
         const struct row *p = a, *q = b;
@@ -51,7 +53,7 @@ static int by_task(const void *a, const void *b)
         return r != 0 ? r : (p->token < q->token) - (p->token > q->token);
 }
 
-/* Each task once. */
+/* Sorts the rows, and keeps one for each task. */
 static void sort(struct rows *r)
 {
         size_t kept = 0;
@@ -66,7 +68,7 @@ static void sort(struct rows *r)
         r->n = kept;
 }
 
-/* What whoever may write to the group has chosen. */
+/* Makes text safe for a terminal: anybody who may write to the group can choose it. */
 static const char *shown(const char *text, char out[static CTL_SHOWN])
 {
         return utf8_shown(text, strlen(text), out, CTL_SHOWN);
@@ -105,7 +107,7 @@ static void print_rows(const struct ctl *c, const struct rows *rows)
                 printf("\n%zu task(s), %zu of them unassigned.\n", rows->n, free_ones);
 }
 
-/* What is under members/ and tasks/ of the group. */
+/* Reads what is under members/ or tasks/ of the group. */
 static int get(struct tenure *t, const char *cluster, const char *group, const char *folder,
                struct tenure_call **ret)
 {
@@ -131,7 +133,7 @@ static const char *last_part(const struct tenure_kv *kv)
         return strrchr(key, '/') + 1;
 }
 
-/* Those that a member names, whoever has them. */
+/* Adds the tasks that a member names, whoever has them. */
 static int add_record(struct rows *rows, const struct tenure_kv *kv)
 {
         char room[WORK_NUMBER_MAX];
@@ -170,5 +172,5 @@ int work_list(const struct ctl *c, struct tenure *t, const char *cluster, const 
         rows_fini(&rows);
         tenure_call_free(members);
         tenure_call_free(tasks);
-        return r < 0 ? 125 : 0; /* as of work.c */
+        return r < 0 ? 125 : 0; /* as in work.c */
 }

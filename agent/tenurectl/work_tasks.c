@@ -47,7 +47,7 @@ static int read_file(const char *path, char **ret)
         return 0;
 }
 
-/* Each line or item; lines may be empty, or begin with #. */
+/* Splits into lines or items; lines may be empty, or begin with #. */
 static int split(struct work_names *w, const char *between, bool lines)
 {
         size_t cap = 0;

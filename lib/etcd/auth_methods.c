@@ -63,8 +63,7 @@ void identity_fini(struct identity *who)
 /* ---- passwords ---- */
 
 struct password_job {
-        TAILQ_ENTRY(password_job)
-        next; /* while it waits for the worker */
+        TAILQ_ENTRY(password_job) next; /* while it waits for the worker */
         struct api *api;
         struct worker_job job;
         struct request *q; /* NULL: the client went away */
