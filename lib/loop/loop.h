@@ -52,8 +52,8 @@ must_check_ bool loop_dispatch(struct loop *l);
  * loop has its own, since each may have its own thread. */
 #define LOOP_ROOM ((size_t) 64 * 1024)
 uint8_t *loop_room(struct loop *l);
-/* The same for who writes: it takes the memory, and brings it back when nothing is left in it.
- * Empty while another has it. */
+/* The same for writers: a writer moves the buffer's memory to its own, and returns it once it
+ * is empty. The buffer is empty while another writer has the memory. */
 struct buf *loop_spare(struct loop *l);
 
 /* ---- how long its turns are ----
@@ -65,7 +65,7 @@ struct buf *loop_spare(struct loop *l);
 /* The longest turn: how long, and which piece of it was the longest. */
 struct loop_turn {
         nsec_t took;
-        nsec_t ran;       /* of that, for how long we had a processor, at the most... */
+        nsec_t ran;       /* the processor time in it, at most... */
         nsec_t piece;     /* ...and the longest piece */
         const char *what; /* what ran in it, for a person */
         char who[80];     /* for whom; may be "" */

@@ -29,8 +29,8 @@
 #define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have a turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
-/* Bytes that are kept after a write for the next one: of all ordinary connections together, and
- * of each urgent one. */
+/* Bytes of memory that are kept after a write for the next one: by all ordinary connections
+ * together, and by each urgent one. */
 #define TX_KEPT ((size_t) 16 << 10)
 #define TX_KEPT_URGENT ((size_t) 256 << 10)
 #define TLS_WRITE ((size_t) 256 * 1024)
@@ -242,8 +242,8 @@ static const char *what(const struct stream *s)
         return s->ops->what ? s->ops->what : "a stream";
 }
 
-/* One of many writes from memory that all of them use, unless more than the socket takes is
- * there to be written. */
+/* Ordinary connections write from one shared buffer, unless there is more to write than the
+ * socket takes. */
 static void take_tx(struct stream *s)
 {
         struct buf *spare = loop_spare(s->loop);

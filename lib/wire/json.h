@@ -38,11 +38,11 @@ enum {
  * text. Returns 0 or -ENOMEM. */
 must_check_ int json_reader_new(struct json_reader **ret,
                                 const ProtobufCMessageDescriptor *type, size_t max);
-/* The same with what @r has: another text begins. */
+/* Makes @r read another text, with the memory that it has. */
 void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *type,
                        size_t max);
-/* Forgets what it read, and gives back all but a little memory, for who keeps it. Accepts NULL.
- */
+/* Forgets what was read, and frees all but a little of the memory, for an owner that keeps @r.
+ * Accepts NULL. */
 void json_reader_rest(struct json_reader *r);
 struct json_reader *json_reader_free(struct json_reader *r);
 DEFINE_CLEANUP(struct json_reader *, json_reader_free)
