@@ -28,7 +28,7 @@
 /* Field tags, as on the wire. */
 #define KVS (2 << 3 | 2)   /* of RangeResponse */
 #define KEY (1 << 3 | 2)   /* of KeyValue */
-#define VALUE (5 << 3 | 2) /* of the same */
+#define VALUE (5 << 3 | 2) /* of KeyValue */
 #define PART (1 << 3 | 2)  /* of RangeStreamResponse */
 #define RESTARTS 3 /* of a range that is not answered yet, if the data that it read is gone */
 

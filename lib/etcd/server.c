@@ -207,7 +207,7 @@ static void discount(struct conn *c)
         c->host->n[c->kind]--;
 }
 
-/* A connection that is a stranger has a host. */
+/* A stranger always has a host. */
 static void set_stranger(struct conn *c, bool stranger)
 {
         if (stranger == c->stranger)

@@ -456,9 +456,9 @@ static void end_too_long(struct http_conn *c)
         c->last = true;
 }
 
-/* A refused connection ends once the body has arrived, or after a while: the client may not
- * read the answer before it has sent everything, and would lose the answer if we closed the
- * connection earlier (RFC 9112, 9.6). */
+/* If a request is refused, the connection ends once its body has arrived, or after a while: the
+ * client may not read the answer before it has sent everything, and would lose the answer if we
+ * closed the connection earlier (RFC 9112, 9.6). */
 static void end_head(struct http_conn *c)
 {
         const http_parser *p = &c->parser;

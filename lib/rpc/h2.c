@@ -12,7 +12,7 @@
 #define HEADERS_MAX (16 * 1024)     /* of a request, decoded: a larger request is refused... */
 #define HEADERS_OUTRAGE (64 * 1024) /* ...and at this size answered with ENHANCE_YOUR_CALM */
 #define HEADER_COST 32              /* RFC 9113, 6.5.2 */
-#define INPUT_SLICE ((size_t) 4096) /* input is checked for that after this many bytes */
+#define INPUT_SLICE ((size_t) 4096) /* parsed between two checks whether to stop */
 
 void h2_resume(struct call *k)
 {

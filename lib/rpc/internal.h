@@ -159,7 +159,7 @@ void flow_taken(struct call *k);
 void flow_received(struct rpc_conn *c, struct call *k, int32_t stream, size_t n);
 /* Delivers complete messages to the handler, and then the end. */
 void call_deliver(struct call *k);
-/* Drops all further input. */
+/* Drops the input that has not been taken. */
 void flow_drop_input(struct call *k);
 /* A frame begins. Returns false when no more of the input is to be processed. */
 bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
