@@ -325,10 +325,13 @@ case_rights() {
 # again. With another lease it may: on a busy machine that one is granted before the last of what it was asked is read.
 acts_by() { since "$1" | awk -v lease="$2" '/^held / {if ($2 == lease) bad = 1; exit} /^act: yes/ {bad = 1; exit} END {exit !bad}'; }
 
+# The same of what it wrote.
+wrote_late() { since "$1" | awk '/^held / {exit} /^put: Success/ {bad = 1; exit} END {exit !bad}'; }
+
 # One that is stopped past its TTL goes on: it may not act, at once, and what it writes is refused.
 case_stale() {
 	MARK=()
-	local rounds=${ROUNDS:-200} i bad=0 refused=0 n=40 pids=() leases=()
+	local rounds=${ROUNDS:-200} i bad=0 late=0 refused=0 n=40 pids=() leases=()
 	export TENURE_ENDPOINTS=$URLS
 	for ((i = 0; i < n; i++)); do tie s$i own:1000; pids[i]=$PID; done
 	for ((i = 0; i < n; i++)); do hears s$i 10 '^held' "stale: $i" >/dev/null; done
@@ -349,11 +352,15 @@ case_stale() {
 		for ((i = 0; i < n; i++)); do
 			until_ok 5 sh -c "tail -n +$((MARK[s$i] + 1)) $DIR/s$i.out | grep -c '^act' | grep -q 2"
 			if acts_by s$i "${leases[i]}"; then bad=$((bad + 1)); not_ok "stale: one who was stopped may act" "$(since s$i | tr '\n' '|')"; fi
+			until_ok 5 since_has s$i '^put: ' || not_ok "stale: a late write has an outcome" "$(since s$i | tr '\n' '|')"
+			if wrote_late s$i; then late=$((late + 1)); not_ok "stale: a late write is taken" "$(since s$i | tr '\n' '|')"; fi
 			since s$i | grep -q '^put: Stale' && refused=$((refused + 1))
 		done
 	done
 	is "stale: $rounds times stopped beyond the TTL: none may act" "$bad" 0
-	is "stale: and none of what they write is taken" "$refused $(E get guarded --print-value-only | grep -c late)" "$rounds 0"
+	# On a busy machine some have a new lease before they read what they are to write: by that they may.
+	is "stale: and none of what they write by that lease is taken" "$late" 0
+	[ $refused -ge $((rounds * 3 / 4)) ] && ok "stale: most write too late" || not_ok "stale: most write too late" "$refused of $rounds"
 	for ((i = 0; i < n; i++)); do end "${pids[i]}"; done
 }
 

@@ -1037,7 +1037,7 @@ TEST(connections_share_what_reads_and_writes_json)
         for (size_t cut = 1; cut < len; cut++) {
                 cleanup_(http_conn_freep) struct http_conn *a = begin(), *b = begin(),
                                                            *wrong = begin();
-                cleanup_(buf_fini) struct buf of_a = {0}, of_b = {0}, of_wrong = {0};
+                cleanup_(buf_fini) struct buf of_a = {0}, of_b = {0};
 
                 CHECK_EQ(http_conn_input(a, request, cut), 0);
                 CHECK(drain(a, &of_a, 65536));
