@@ -25,7 +25,7 @@ static void forget(struct tenure_work *w)
         w->takes.call = tenure_call_free(w->takes.call);
         w->gives.call = tenure_call_free(w->gives.call);
         w->watch = tenure_watch_free(w->watch);
-        w->look_again = w->untold = false;
+        w->look_again = w->untold = w->contested = false;
         w->backoff = 0;
         w->retry_at = (struct boot_time){0};
 }

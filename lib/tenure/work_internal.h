@@ -52,6 +52,8 @@ struct tenure_work {
         nsec_t look_gap;
         bool untold; /* what was asked for has its answer, and the watch has not told of it: */
         struct boot_time tell_by;
+        bool contested; /* a take was refused, and the watch may not tell by whom: */
+        struct boot_time settle_by;
 };
 
 /* ---- work.c ---- */

@@ -92,6 +92,22 @@ static const struct call_kind kind_takes = {"/etcdserverpb.KV/Txn",
 static const struct call_kind kind_gives = {"/etcdserverpb.KV/Txn",
                                             &pb__txn_response__descriptor, read_gives};
 
+/* A take was refused because the key exists. The watch reports who has it; if it does not, and
+ * the core goes on refusing, the key may even be our own. */
+static void was_refused(struct tenure_work *w)
+{
+        struct boot_time now = loop_now(w->tenure->loop);
+
+        if (!w->contested) {
+                w->contested = true;
+                w->settle_by = boot_add(now, TELLS_WITHIN);
+        } else if (!boot_before(now, w->settle_by)) {
+                w->contested = false;
+                w->look_again = true;
+        }
+        work_again(w);
+}
+
 /* The watch reports the keys that were taken. If another member was first, the watch reports
  * that, too, or has done so; so do not try again at once. */
 static void on_taken(struct tenure_call *c, void *arg)
@@ -107,7 +123,9 @@ static void on_taken(struct tenure_call *c, void *arg)
                 all = false;
         }
         if (ok && !all)
-                work_again(w);
+                was_refused(w);
+        else if (ok)
+                w->contested = false;
         tenure_call_free(c);
 }
 
@@ -213,6 +231,8 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
                         break;
                 }
         }
+        if (!w->takes.call && w->takes.n == 0)
+                w->contested = false;
         wait_for_watch(w, untold, now);
         if (boot_before(now, w->retry_at))
                 return;

@@ -109,9 +109,15 @@ def missing(core, b):
         if b[k] != c:
             out.append(f"{k}: '{b[k]}' and not '{c}'")
     if not b["locked"] or not any(v.create_revision == b["token"] for v in locks.values()):
-        out.append("no lock")
+        with core.lock:
+            out.append(f"no lock, with token {b['token']} of lease {b['lease']:x}; in line are " + ", ".join(
+                f"{k.decode(errors='replace')} of {v.create_revision}, whose lease {'has ' + str(round(core.leases[v.lease][0])) + ' s' if v.lease in core.leases else 'is gone'}"
+                for k, v in sorted(locks.items(), key=lambda x: x[1].create_revision)))
     if b["tasks"] != 10:
-        out.append(f"{b['tasks']} tasks")
+        with core.lock:
+            out.append(f"{b['tasks']} tasks, by lease {b['lease']:x}; in the core are " + ", ".join(
+                f"{k.rsplit(b'/', 1)[1].decode()} of lease {v.lease:x}, which {'has ' + str(round(core.leases[v.lease][0])) + ' s' if v.lease in core.leases else 'is gone'}"
+                for k, v in sorted(core.keys.items()) if b"/tasks/" in k))
     return out
 
 
@@ -419,6 +425,22 @@ watch_case("watch_without_tasks", "a watch that keeps to itself what becomes of 
 
 
 @case
+def tasks_taken_in_secret(core, program):
+    """takes of tasks are answered as if another member had been first, and the watch keeps to itself that none was"""
+    def lie(method, q, a, core):
+        if method == "Watch":
+            return without_tasks(a, core)
+        if method == "Txn":
+            for r in a.responses:
+                if r.HasField("response_txn"):
+                    r.response_txn.succeeded = False
+        return a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
 def watch_flood(core, program):
     """a watch of whose events there is no end"""
     over = time.monotonic() + 3
@@ -550,7 +572,7 @@ CASES["ends_at_each_byte"] = loose(1)
 CASES["ends_later"] = loose(37)
 OF_ITS_OWN["ends_at_each_byte"] = OF_ITS_OWN["ends_later"] = {"seconds": 8.0}
 OF_ITS_OWN["ttl_huge"] = {"ttl": 86400.0}  # the longest that there is
-OF_ITS_OWN["watch_future_stays"] = OF_ITS_OWN["watch_without_tasks"] = {"cut": False}
+OF_ITS_OWN["watch_future_stays"] = OF_ITS_OWN["watch_without_tasks"] = OF_ITS_OWN["tasks_taken_in_secret"] = {"cut": False}
 OF_ITS_OWN["watch_flood"] = {"cpu": 1.0}
 OF_ITS_OWN["huge_answers"] = {"memory": 400, "cpu": 1.5}
 for name, (f, own) in ON_WIRE.items():
