@@ -128,13 +128,10 @@ struct found {
         size_t n, cap;
 };
 
-static bool add(struct found *f, pid_t pid)
+static void add(struct found *f, pid_t pid)
 {
-        if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) < 0 ||
-            !read_process(pid, &f->all[f->n]))
-                return false;
-        f->n++;
-        return true;
+        if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) == 0)
+                f->n += read_process(pid, &f->all[f->n]);
 }
 
 /* ---- all processes of the host ---- */

@@ -1,7 +1,8 @@
 #include "http/accept.h"
 
 #include <ctype.h>
-#include <strings.h>
+
+#include "http/list.h"
 
 #define WHOLE 1000u
 
@@ -14,11 +15,6 @@ static struct view take(const char **at, const char *ends)
         while (end > p && (end[-1] == ' ' || end[-1] == '\t'))
                 end--;
         return (struct view){(const uint8_t *) p, (size_t) (end - p)};
-}
-
-static bool is(struct view v, const char *s, size_t n)
-{
-        return v.len == n && strncasecmp((const char *) v.p, s, n) == 0;
 }
 
 /* Parses "0.5". A value that is no quality counts as 1, like a missing one. */
@@ -37,22 +33,12 @@ static unsigned quality(struct view v)
         return q;
 }
 
-static bool is_listed(struct view v, const char *list)
-{
-        for (size_t n; *list; list += n + (list[n] == ',')) {
-                n = strcspn(list, ",");
-                if (is(v, list, n))
-                        return true;
-        }
-        return false;
-}
-
 unsigned http_wants(const char *accept, const char *type, const char *versions)
 {
         unsigned most = 0;
 
         for (const char *at = accept; *at; at += *at == ',') {
-                bool wanted = is(take(&at, ",;"), type, strlen(type));
+                bool wanted = text_is(take(&at, ",;"), type, strlen(type));
                 unsigned q = WHOLE;
 
                 while (*at == ';') {
@@ -62,10 +48,10 @@ unsigned http_wants(const char *accept, const char *type, const char *versions)
                         name = take(&at, ",;=");
                         at += *at == '=';
                         value = take(&at, ",;");
-                        if (is(name, "q", 1))
+                        if (text_is(name, "q", 1))
                                 q = quality(value);
-                        else if (is(name, "version", 7))
-                                wanted = wanted && is_listed(value, versions);
+                        else if (text_is(name, "version", 7))
+                                wanted = wanted && list_has(versions, value);
                 }
                 if (wanted)
                         most = max_of(most, q);

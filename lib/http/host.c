@@ -1,6 +1,6 @@
 #include "http/host.h"
 
-#include <strings.h>
+#include "http/list.h"
 
 /* Drops the port, and then also the brackets of an IPv6 address, as etcd does. */
 static struct view name_of(struct view host)
@@ -18,16 +18,6 @@ static struct view name_of(struct view host)
 
 bool host_is_listed(const char *names, struct view host)
 {
-        struct view name = name_of(host);
-        size_t n;
-
-        if (!*names)
-                return true;
-        for (const char *p = names; *p; p += n + (p[n] == ',')) {
-                n = strcspn(p, ",");
-                if ((n == 1 && *p == '*') ||
-                    (n == name.len && strncasecmp(p, (const char *) name.p, n) == 0))
-                        return true;
-        }
-        return false;
+        return !*names || list_has(names, (struct view){(const uint8_t *) "*", 1}) ||
+               list_has(names, name_of(host));
 }

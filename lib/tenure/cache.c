@@ -230,9 +230,7 @@ static void on_message(struct rpc_call *call, struct view bytes)
                 return;
         r = pb_unpack(&pb__cache_response__descriptor, bytes, &p);
         if (r == 0)
-                r = call_stream_heard(&v->stream, p->header);
-        if (r == 0 && p->header->revision == 0)
-                r = -EBADMSG;
+                r = call_stream_heard(&v->stream, p->header, false);
         if (r == 0)
                 r = take(v, p);
         pb_free(p);

@@ -25,9 +25,10 @@ bool call_stream_begin(struct call_stream *s, const char *path,
 /* Sends a message. After a negative errno the stream may be gone. */
 must_check_ int call_stream_send(struct call_stream *s, const ProtobufCMessage *q);
 
-/* Checks the header of a message: 0; -EBADMSG; -EXDEV: it comes from another core. Whether the
- * revision may be 0 is for the caller to decide: etcd ends some watches that way. */
-must_check_ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h);
+/* Checks the header of a message, whose revision may be 0 if @no_revision: 0; -EBADMSG; -EXDEV:
+ * it comes from another core. */
+must_check_ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h,
+                                  bool no_revision);
 
 /* The stream works: if it ends, the next one may begin soon. */
 void call_stream_works(struct call_stream *s);

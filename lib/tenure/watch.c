@@ -221,10 +221,8 @@ static void on_message(struct rpc_call *call, struct view bytes)
                 return;
         r = pb_unpack(&pb__watch_response__descriptor, bytes, &p);
         if (r == 0)
-                r = call_stream_heard(&v->stream, p->header);
-        /* etcd gives no revision when it cancels a watch because its start is compacted. */
-        if (r == 0 && p->header->revision == 0 && !p->canceled)
-                r = -EBADMSG;
+                /* etcd gives none when it cancels a watch because its start is compacted. */
+                r = call_stream_heard(&v->stream, p->header, p->canceled);
         if (r == 0)
                 r = take(v, p);
         pb_free(p);

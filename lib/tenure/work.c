@@ -25,7 +25,7 @@ static void forget(struct tenure_work *w)
         w->takes.call = tenure_call_free(w->takes.call);
         w->gives.call = tenure_call_free(w->gives.call);
         w->watch = tenure_watch_free(w->watch);
-        w->look_again = w->untold = w->contested = false;
+        w->look_again = w->untold.is = w->contested.is = false;
         w->backoff = 0;
         w->retry_at = (struct boot_time){0};
 }
@@ -381,8 +381,8 @@ static struct boot_time next_of(const struct tenure_work *w, struct boot_time no
                 next = boot_min(next, w->probe_at);
         if (w->state == WORK_FOLLOW && w->look_again && boot_before(now, w->look_at))
                 next = boot_min(next, w->look_at);
-        if (w->state == WORK_FOLLOW && w->untold)
-                next = boot_min(next, w->tell_by);
+        if (w->state == WORK_FOLLOW && w->untold.is)
+                next = boot_min(next, w->untold.by);
         return boot_before(now, w->retry_at) ? boot_min(next, w->retry_at) : next;
 }
 

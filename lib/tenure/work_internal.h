@@ -30,6 +30,12 @@ struct batch {
         size_t n;
 };
 
+/* What the watch has yet to report; not waited for if `is` is false. */
+struct work_owed {
+        bool is;
+        struct boot_time by;
+};
+
 struct tenure_work {
         LIST_ENTRY(tenure_work) entry;
         struct tenure *tenure;
@@ -50,10 +56,8 @@ struct tenure_work {
         nsec_t backoff;
         struct boot_time look_at; /* not before */
         nsec_t look_gap;
-        bool untold; /* what was asked for has its answer, and the watch has not told of it: */
-        struct boot_time tell_by;
-        bool contested; /* a take was refused, and the watch may not tell by whom: */
-        struct boot_time settle_by;
+        struct work_owed untold;    /* how requests that were answered have changed keys */
+        struct work_owed contested; /* who has the tasks of which takes were refused */
 };
 
 /* ---- work.c ---- */

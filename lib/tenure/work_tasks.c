@@ -92,20 +92,17 @@ static const struct call_kind kind_takes = {"/etcdserverpb.KV/Txn",
 static const struct call_kind kind_gives = {"/etcdserverpb.KV/Txn",
                                             &pb__txn_response__descriptor, read_gives};
 
-/* A take was refused because the key exists. The watch reports who has it; if it does not, and
- * the core goes on refusing, the key may even be our own. */
-static void was_refused(struct tenure_work *w)
+/* Gives the watch some time to report what it owes. If it does not, it is not believed: shared
+ * work looks at the group. */
+static void wait_for_watch(struct tenure_work *w, struct work_owed *o, struct boot_time now)
 {
-        struct boot_time now = loop_now(w->tenure->loop);
-
-        if (!w->contested) {
-                w->contested = true;
-                w->settle_by = boot_add(now, TELLS_WITHIN);
-        } else if (!boot_before(now, w->settle_by)) {
-                w->contested = false;
+        if (!o->is) {
+                o->is = true;
+                o->by = boot_add(now, TELLS_WITHIN);
+        } else if (!boot_before(now, o->by)) {
+                o->is = false;
                 w->look_again = true;
         }
-        work_again(w);
 }
 
 /* The watch reports the keys that were taken. If another member was first, the watch reports
@@ -122,10 +119,12 @@ static void on_taken(struct tenure_call *c, void *arg)
                 work_refused(b->tasks[i], WORK_TAKE);
                 all = false;
         }
-        if (ok && !all)
-                was_refused(w);
-        else if (ok)
-                w->contested = false;
+        if (ok && !all) { /* if nobody else has them, they may even be our own */
+                wait_for_watch(w, &w->contested, loop_now(w->tenure->loop));
+                work_again(w);
+        } else if (ok) {
+                w->contested.is = false;
+        }
         tenure_call_free(c);
 }
 
@@ -173,20 +172,6 @@ static void send_batch(struct tenure_work *w, struct batch *b, enum work_step wh
                 work_refused(b->tasks[i], what);
 }
 
-/* A watch that has kept something to itself is not believed: what is there is looked at. */
-static void wait_for_watch(struct tenure_work *w, bool untold, struct boot_time now)
-{
-        if (w->takes.call || w->gives.call || !untold) {
-                w->untold = false;
-        } else if (!w->untold) {
-                w->untold = true;
-                w->tell_by = boot_add(now, TELLS_WITHIN);
-        } else if (!boot_before(now, w->tell_by)) {
-                w->untold = false;
-                w->look_again = true;
-        }
-}
-
 static void put_into(struct batch *b, struct work_task *task)
 {
         if (!b->call && b->n < WORK_BATCH)
@@ -232,8 +217,11 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
                 }
         }
         if (!w->takes.call && w->takes.n == 0)
-                w->contested = false;
-        wait_for_watch(w, untold, now);
+                w->contested.is = false;
+        if (untold && !w->takes.call && !w->gives.call)
+                wait_for_watch(w, &w->untold, now);
+        else
+                w->untold.is = false;
         if (boot_before(now, w->retry_at))
                 return;
         if (!w->gives.call && w->gives.n > 0)

@@ -42,7 +42,7 @@ must_check_ int json_reader_new(struct json_reader **ret,
 void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *type,
                        size_t max);
 /* Forgets what was read, and frees all but a little of the memory, for an owner that keeps @r.
- * Accepts NULL. */
+ */
 void json_reader_rest(struct json_reader *r);
 struct json_reader *json_reader_free(struct json_reader *r);
 DEFINE_CLEANUP(struct json_reader *, json_reader_free)

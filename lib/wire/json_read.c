@@ -79,11 +79,9 @@ void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *
 
 void json_reader_rest(struct json_reader *r)
 {
-        if (!r)
-                return;
         buf_reuse(&r->message, REST);
         buf_reuse(&r->scan.token, REST);
-        json_scan_again(&r->scan);
+        json_scan_begin(&r->scan);
         r->taken = r->n_frames = 0;
         r->skipping = r->bad = r->given = false;
         r->error = 0;
@@ -346,7 +344,8 @@ static void take_quoted(struct json_reader *r, const ProtobufCFieldDescriptor *f
                 add_number(r, f, v);
                 return;
         }
-        json_scan_init(&s);
+        s.token = (struct buf){0};
+        json_scan_begin(&s);
         n = read_whole(&s, t, &e);
         if (n == -ENOMEM)
                 r->error = n;

@@ -26,13 +26,7 @@ enum state {
 
 #define TOKEN_KEEP 4096 /* the most memory that is kept from one token to the next */
 
-void json_scan_init(struct json_scan *s)
-{
-        s->token = (struct buf){0};
-        json_scan_again(s);
-}
-
-void json_scan_again(struct json_scan *s)
+void json_scan_begin(struct json_scan *s)
 {
         struct buf token = s->token;
 

@@ -43,9 +43,9 @@ struct json_scan {
         uint8_t objects[JSON_DEPTH_MAX / 8 + 1]; /* a bit for each level; else it is an array */
 };
 
-void json_scan_init(struct json_scan *s);
-/* Another text begins, with the memory that the one before it had. */
-void json_scan_again(struct json_scan *s);
+/* Begins a text, the first one or another, with the memory of `token`, which is valid or all 0.
+ */
+void json_scan_begin(struct json_scan *s);
 void json_scan_fini(struct json_scan *s);
 
 enum {
