@@ -192,6 +192,7 @@ static void on_progress(struct watches *v, int64_t revision)
 static int take(struct watches *v, const Pb__WatchResponse *p)
 {
         struct tenure_watch *w = p->created ? made(v, p->watch_id) : find(v, p->watch_id);
+        int r;
 
         v->seen = max_of(v->seen, p->created ? 0 : p->header->revision);
         if (p->watch_id == -1 && !p->created && !p->canceled && p->n_events == 0)
@@ -204,11 +205,12 @@ static int take(struct watches *v, const Pb__WatchResponse *p)
         }
         if (p->created)
                 on_created(w, p);
-        else
-                call_stream_works(&v->stream);
-        if (!p->created && p->n_events == 0 && w->reported == 0)
+        else if (p->n_events == 0 && w->reported == 0)
                 w->whole = max_of(w->whole, p->header->revision);
-        return watch_report(w, p);
+        r = watch_report(w, p);
+        if (r == 0 && !p->created)
+                call_stream_works(&v->stream);
+        return r;
 }
 
 static void on_message(struct rpc_call *call, struct view bytes)
