@@ -13,9 +13,7 @@ import re
 import stat
 import subprocess
 import sys
-import threading
 import time
-from concurrent import futures
 
 import grpc
 
@@ -29,21 +27,15 @@ ap.add_argument("cases", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
-from liar_core import ON_WIRE, Core, Refuse, Wire, keep_alive_says, lies, lose, other, random_lies, refusing, serve, until, without_header  # noqa: E402
+from liar_core import ON_WIRE, Core, Refuse, keep_alive_says, lies, lose, other, refusing, until, without_header  # noqa: E402
+from liar_stage import CASES, OF_ITS_OWN, Cost, Process, be_good, busily, case, main, report, stage  # noqa: E402
 
 TTL = 2.0
 BACK = 60  # s within which it holds again, on a busy machine
 PREFIX = b"/tenure/default/"
-PASSED = FAILED = 0
 
 
-def report(ok, what, why=""):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + ok, FAILED + (not ok)
-    print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
-
-
-class Agent:
+class Agent(Process):
     def __init__(self, name, port, level, login=False, run=None, ttl=TTL):
         self.log, self.port = os.path.join(args.dir, f"{name}.log"), port
         env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS="unix:path=/nonexistent/bus")
@@ -60,9 +52,6 @@ class Agent:
                                    "--ttl", f"{int(ttl * 1000)}ms", "--services-path", args.dir, "--log-level", level] + more,
                                   stdout=open(self.log, "w"), stderr=subprocess.STDOUT, env=env)
 
-    def text(self):
-        return open(self.log, errors="replace").read()
-
     def lines(self):
         return len(self.text().splitlines())
 
@@ -71,106 +60,62 @@ class Agent:
         said = re.findall(r"(holds its place|lost its place|Left\.)", self.text())
         return bool(said) and said[-1] == "holds its place"
 
-    def cpu(self):
-        f = open(f"/proc/{self.p.pid}/stat").read().rsplit(")", 1)[1].split()
-        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
-
-    def rss(self):
-        return int(open(f"/proc/{self.p.pid}/statm").read().split()[1]) * 4096
-
     def end(self):
-        if self.p.poll() is None:
-            self.p.terminate()
-            try:
-                self.p.wait(10)
-            except subprocess.TimeoutExpired:
-                self.p.kill()
-                self.p.wait()
-        return self.p.returncode
-
-
-CASES = {}
-
-
-def case(f):
-    CASES[f.__name__] = f
-    return f
+        return super().end(self.p.terminate, 10)
 
 
 def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info", login=False, run_full=False, ttl=TTL):
     """The core is good; then lies as f(core, agent) says, for so long; then is good again."""
-    core = Core()
-    server, port = serve(core)
-    if login:
-        core.tokens, core.token_s = {}, 1e9
-    over = threading.Event()
-
-    def ticks():
-        while not over.wait(0.05):
-            core.expire()
-    threading.Thread(target=ticks, daemon=True).start()
     full = None
     if run_full:  # a place file that takes nothing
         full = os.path.join(args.dir, "full")
         os.makedirs(full, exist_ok=True)
         os.mknod(os.path.join(full, "place"), 0o600 | stat.S_IFCHR, os.makedev(1, 7))
-    core.wire = Wire(port)
-    agent = Agent(name, core.wire.port, level, login, full, ttl)
-    try:
-        if not until(BACK, agent.holds):
-            return report(False, name, "it never held: " + agent.text()[-400:])
-        said, busy, before, asked = agent.lines(), agent.cpu(), agent.rss(), sum(core.calls.values())
-        why = f(core, agent)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and agent.p.poll() is None:
-            time.sleep(0.05)
-        if agent.p.poll() is None:
-            busy, said = agent.cpu() - busy, agent.lines() - said
-            if callable(why):
-                why = why()
-            if busy > cpu * seconds:
-                why = why or f"it was busy for {busy:.1f} s of {seconds:.0f}"
-            if said > lines:
-                why = why or f"it said {said} lines"
-            asked = sum(core.calls.values()) - asked
-            if asked > calls * seconds:
-                why = why or f"it asked {asked} times: {core.calls}"
-            if agent.rss() - before > memory << 20:
-                why = why or f"it took {(agent.rss() - before) >> 20} MiB"
-        core.wire.begin(None)
-        with core.lock:
-            core.lie = None
-            core.cluster = 0xC0
-            core.token_s = 1e9
-        if not why and agent.p.poll() is None:
-            def back():
-                key = core.keys.get(PREFIX + b"nodes/liar")
-                return agent.p.poll() is not None or agent.holds() and key is not None and key.lease in core.leases
-            stays = [0, 0.0]
+    with stage() as core:
+        if login:
+            core.tokens, core.token_s = {}, 1e9
+        agent = Agent(name, core.wire.port, level, login, full, ttl)
+        try:
+            if not until(BACK, agent.holds):
+                return report(False, name, "it never held: " + agent.text()[-400:])
+            said, cost = agent.lines(), Cost(agent, core)
+            why = f(core, agent)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and not agent.is_over():
+                time.sleep(0.05)
+            if not agent.is_over():
+                said = agent.lines() - said
+                much = cost.too_much(seconds, cpu, calls, memory)
+                if callable(why):
+                    why = why()
+                why = why or much
+                if said > lines:
+                    why = why or f"it said {said} lines"
+            core.wire.begin(None)
+            be_good(core)
+            if not why and not agent.is_over():
+                def back():
+                    key = core.keys.get(PREFIX + b"nodes/liar")
+                    return agent.is_over() or agent.holds() and key is not None and key.lease in core.leases
+                stays = [0, 0.0]
 
-            def for_good():  # what was said before may cost it one more
-                n = agent.text().count("lost its place")
-                if n != stays[0] or not back():
-                    stays[:] = [n, time.monotonic()]
-                return time.monotonic() > stays[1] + 1.5 * TTL
-            if not until(BACK, for_good):
-                why = "it is not back though the core is good: " + agent.text()[-300:]
-        if agent.p.poll() is not None:
-            why = f"it ended ({agent.p.returncode}): " + agent.text()[-600:]
-        code = agent.end()
-        if not why and code != 0:
-            why = f"it exits with {code}: " + agent.text()[-600:]
-        if not why and "runtime error" in agent.text():
-            why = re.search(r".*runtime error.*", agent.text()).group(0)
-        report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
-    finally:
-        agent.end()
-        core.over = True
-        over.set()
-        core.wire.over = True
-        core.wire.listener.close()
-        core.wire.cut()
-        server.stop(0)
+                def for_good():  # what was said before may cost it one more
+                    n = agent.text().count("lost its place")
+                    if n != stays[0] or not back():
+                        stays[:] = [n, time.monotonic()]
+                    return time.monotonic() > stays[1] + 1.5 * TTL
+                if not until(BACK, for_good):
+                    why = "it is not back though the core is good: " + agent.text()[-300:]
+            if agent.is_over():
+                why = f"it ended ({agent.p.returncode}): " + agent.text()[-600:]
+            code = agent.end()
+            if not why and code != 0:
+                why = f"it exits with {code}: " + agent.text()[-600:]
+            if not why and "runtime error" in agent.text():
+                why = re.search(r".*runtime error.*", agent.text()).group(0)
+            report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
+        finally:
+            agent.end()
 
 
 @case
@@ -499,8 +444,8 @@ def events_of_others(core, agent):
     lose(core)
 
 
-OF_ITS_OWN = {"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
-              "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}}
+OF_ITS_OWN.update({"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
+                   "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}})
 for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, own
 
@@ -546,40 +491,14 @@ def many_claims(core, agent):
 @case
 def busy_values(core, agent):
     """a record that changes a thousand times a second"""
-    over = time.monotonic() + 3
+    n = iter(range(1, 1 << 40))
 
-    def change():
-        i = 0
-        while time.monotonic() < over:
-            with core.lock:
-                for _ in range(50):
-                    i += 1
-                    core.revision += 1
-                    core.put(PREFIX + b"nodes/busy", b'{"id":"x","ttl_ms":%d}' % i)
-                core.events = core.events[-100000:]
-                core.lock.notify_all()
-            time.sleep(.05)
-    threading.Thread(target=change, daemon=True).start()
+    def change(core):
+        for _ in range(50):
+            core.revision += 1
+            core.put(PREFIX + b"nodes/busy", b'{"id":"x","ttl_ms":%d}' % next(n))
+        core.events = core.events[-100000:]
+    busily(change)(core)
 
 
-def main():
-    for name in args.cases:
-        if name not in CASES:
-            sys.exit(f"liar.py: no case '{name}'; there are: {' '.join(CASES)}")
-    with futures.ThreadPoolExecutor(4) as pool:  # most of them wait most of the time
-        done = [pool.submit(run, name, CASES[name], **OF_ITS_OWN.get(name, {})) for name in args.cases or CASES]
-        for seed in range(args.seed, args.seed + (0 if args.cases else args.random)):
-            def lie(core, agent, seed=seed):
-                r = random.Random(seed)
-                random_lies(r, core)
-                if r.random() < .5:
-                    lose(core)
-            lie.__doc__ = f"lies of seed {seed}"
-            done.append(pool.submit(run, f"random{seed}", lie, lines=100, calls=200))
-        for d in done:
-            d.result()
-    print(f"{PASSED} passed, {FAILED} failed")
-    return FAILED > 0
-
-
-sys.exit(main())
+sys.exit(main(run, args, lines=100, calls=200))

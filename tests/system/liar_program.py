@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent import futures
 
 import grpc
 
@@ -28,21 +27,15 @@ ap.add_argument("cases", nargs="*")
 args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
-from liar_core import ON_WIRE, Core, Refuse, Wire, keep_alive_says, lies, lose, other, random_lies, refusing, serve, until, without_header  # noqa: E402
+from liar_core import ON_WIRE, Refuse, Wire, keep_alive_says, lies, lose, other, refusing, until, without_header  # noqa: E402
+from liar_stage import CASES, OF_ITS_OWN, Cost, Process, be_good, busily, case, main, report, stage  # noqa: E402
 
 TTL = 2.0
 TERM = 3.0  # the longest that libtenure asks for
 BACK = 60  # s within which it has all of it again, on a busy machine
-PASSED = FAILED = 0
 
 
-def report(ok, what, why=""):
-    global PASSED, FAILED
-    PASSED, FAILED = PASSED + ok, FAILED + (not ok)
-    print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
-
-
-class Program:
+class Program(Process):
     def __init__(self, name, port):
         self.log = os.path.join(args.dir, f"{name}.log")
         self.lock = threading.Lock()
@@ -62,34 +55,8 @@ class Program:
             self.slowest = max(self.slowest, time.monotonic() - begin)
         return json.loads(line) if line else None
 
-    def text(self):
-        return open(self.log, errors="replace").read()
-
-    def cpu(self):
-        f = open(f"/proc/{self.p.pid}/stat").read().rsplit(")", 1)[1].split()
-        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
-
-    def rss(self):
-        return int(open(f"/proc/{self.p.pid}/statm").read().split()[1]) * 4096
-
     def end(self):
-        if self.p.poll() is None:
-            self.p.stdin.close()
-            try:
-                self.p.wait(20)
-            except subprocess.TimeoutExpired:
-                self.p.kill()
-                self.p.wait()
-        return self.p.returncode
-
-
-CASES = {}
-OF_ITS_OWN = {}
-
-
-def case(f):
-    CASES[f.__name__] = f
-    return f
+        return super().end(self.p.stdin.close, 20)
 
 
 def missing(core, b):
@@ -124,94 +91,70 @@ def missing(core, b):
 def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL, cut=True):
     """The core is good; then lies as f(core, program) says, for so long; then is good again, on other connections or (cut=False) on
     the same ones. It may say that a lease is for so long (ttl)."""
-    core = Core()
-    server, port = serve(core)
-    over = threading.Event()
-
-    def ticks():
-        while not over.wait(0.05):
-            core.expire()
-    threading.Thread(target=ticks, daemon=True).start()
-    core.wire = Wire(port)
-    with core.lock:
-        core.revision += 10
-        core.put(b"w/k", b"w0")
-        core.put(b"c/k", b"c0")
-    program = Program(name, core.wire.port)
-    n = [0]
-    left = ["?"]
-
-    def has_all(change=True):
-        b = program.believes()
-        if b is None:
-            return True
-        if change and b["one"] != core.keys[b"w/k"].value.decode():
-            n[0] += 1
-            core.write(b"w/k", b"w%d" % n[0])
-            time.sleep(.2)
-            b = program.believes()
-        left[0] = b and missing(core, b)
-        return not left[0]
-    try:
-        if not until(BACK, has_all):
-            return report(False, name, f"it never had all: {left[0]} {program.text()[-400:]}")
-        at = program.believes()
-        busy, before, asked = program.cpu(), program.rss(), sum(core.calls.values())
-        why = f(core, program)
-        end = time.monotonic() + seconds
-        late = None
-        while time.monotonic() < end and program.p.poll() is None:
-            b = program.believes()
-            if b and b["left_us"] > ttl * 1e6:
-                late = f"it believes that it has its lease of {ttl} s for {b['left_us'] / 1e6:.1f} s"
-            time.sleep(0.05)
-        if program.p.poll() is None:
-            busy = program.cpu() - busy
-            b = program.believes()
-            if callable(why):
-                why = why()
-            why = why or late
-            if busy > cpu * seconds:
-                why = why or f"it was busy for {busy:.1f} s of {seconds:.0f}"
-            if b and b["turns"] - at["turns"] > turns * seconds:
-                why = why or f"it was woken up {b['turns'] - at['turns']} times"
-            asked = sum(core.calls.values()) - asked
-            if asked > calls * seconds:
-                why = why or f"it asked {asked} times: {core.calls}"
-            if program.rss() - before > memory << 20:
-                why = why or f"it took {(program.rss() - before) >> 20} MiB"
-        if cut:
-            core.wire.begin(None)
+    with stage() as core:
         with core.lock:
-            core.lie = None
-            core.cluster = 0xC0
-        if not why and program.p.poll() is None:
-            stays = [0.0]
+            core.revision += 10
+            core.put(b"w/k", b"w0")
+            core.put(b"c/k", b"c0")
+        program = Program(name, core.wire.port)
+        n = [0]
+        left = ["?"]
 
-            def for_good():  # what was said before may cost it one more
-                if not has_all():
-                    stays[0] = 0.0
-                stays[0] = stays[0] or time.monotonic()
-                return time.monotonic() > stays[0] + 1.2 * TTL
-            if not until(BACK, for_good):
-                why = f"it has not all again though the core is good: {left[0]} {program.text()[-300:]}"
-        if program.p.poll() is not None:
-            why = f"it ended ({program.p.returncode}): " + program.text()[-1500:]
-        code = program.end()
-        if not why and code != 0:
-            why = f"it exits with {code}: " + program.text()[-1500:]
-        if not why and program.text():
-            why = program.text()[:800]
-        report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
-    finally:
-        program.p.kill()
-        program.end()
-        core.over = True
-        over.set()
-        core.wire.over = True
-        core.wire.listener.close()
-        core.wire.cut()
-        server.stop(0)
+        def has_all(change=True):
+            b = program.believes()
+            if b is None:
+                return True
+            if change and b["one"] != core.keys[b"w/k"].value.decode():
+                n[0] += 1
+                core.write(b"w/k", b"w%d" % n[0])
+                time.sleep(.2)
+                b = program.believes()
+            left[0] = b and missing(core, b)
+            return not left[0]
+        try:
+            if not until(BACK, has_all):
+                return report(False, name, f"it never had all: {left[0]} {program.text()[-400:]}")
+            at, cost = program.believes(), Cost(program, core)
+            why = f(core, program)
+            end = time.monotonic() + seconds
+            late = None
+            while time.monotonic() < end and not program.is_over():
+                b = program.believes()
+                if b and b["left_us"] > ttl * 1e6:
+                    late = f"it believes that it has its lease of {ttl} s for {b['left_us'] / 1e6:.1f} s"
+                time.sleep(0.05)
+            if not program.is_over():
+                much = cost.too_much(seconds, cpu, calls, memory)
+                b = program.believes()
+                if callable(why):
+                    why = why()
+                why = why or late or much
+                if b and b["turns"] - at["turns"] > turns * seconds:
+                    why = why or f"it was woken up {b['turns'] - at['turns']} times"
+            if cut:
+                core.wire.begin(None)
+            be_good(core)
+            if not why and not program.is_over():
+                stays = [0.0]
+
+                def for_good():  # what was said before may cost it one more
+                    if not has_all():
+                        stays[0] = 0.0
+                    stays[0] = stays[0] or time.monotonic()
+                    return time.monotonic() > stays[0] + 1.2 * TTL
+                if not until(BACK, for_good):
+                    why = f"it has not all again though the core is good: {left[0]} {program.text()[-300:]}"
+            if program.is_over():
+                why = f"it ended ({program.p.returncode}): " + program.text()[-1500:]
+            code = program.end()
+            if not why and code != 0:
+                why = f"it exits with {code}: " + program.text()[-1500:]
+            if not why and program.text():
+                why = program.text()[:800]
+            report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
+        finally:
+            program.p.kill()
+            program.end()
 
 
 # ---- headers
@@ -443,19 +386,11 @@ def tasks_taken_in_secret(core, program):
 @case
 def watch_flood(core, program):
     """a watch of whose events there is no end"""
-    over = time.monotonic() + 3
-
-    def change():
-        i = 0
-        while time.monotonic() < over:
-            with core.lock:
-                for _ in range(50):
-                    i += 1
-                    core.revision += 1
-                    core.put(b"w/busy", b"x" * 1000)
-                core.lock.notify_all()
-            time.sleep(.05)
-    threading.Thread(target=change, daemon=True).start()
+    def change(core):
+        for _ in range(50):
+            core.revision += 1
+            core.put(b"w/busy", b"x" * 1000)
+    busily(change)(core)
 
 
 # ---- caches
@@ -579,26 +514,4 @@ for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, dict(own, turns=20000)
 
 
-def main():
-    for name in args.cases:
-        if name not in CASES and args.cases != ["random"]:
-            sys.exit(f"liar_program.py: no case '{name}'; there are: {' '.join(CASES)}")
-    with futures.ThreadPoolExecutor(4) as pool:  # most of them wait most of the time
-        done = [pool.submit(run, name, CASES[name], **OF_ITS_OWN.get(name, {})) for name in ([] if args.cases == ["random"] else args.cases or CASES)]
-        for seed in range(args.seed, args.seed + (args.random if not args.cases or args.cases == ["random"] else 0)):
-            def lie(core, program, seed=seed):
-                r = random.Random(seed)
-                random_lies(r, core)
-                if r.random() < .5:
-                    lose(core)
-                if r.random() < .5:
-                    core.wire.cut()
-            lie.__doc__ = f"lies of seed {seed}"
-            done.append(pool.submit(run, f"random{seed}", lie, calls=400))
-        for d in done:
-            d.result()
-    print(f"{PASSED} passed, {FAILED} failed")
-    return FAILED > 0
-
-
-sys.exit(main())
+sys.exit(main(run, args, cuts=True, calls=400))
