@@ -184,6 +184,18 @@ bool member_header_is_sane(const Pb__ResponseHeader *h)
         return h && h->revision > 0 && h->revision < INT64_MAX;
 }
 
+bool member_events_are_sane(const Pb__WatchResponse *p)
+{
+        for (size_t i = 0; i < p->n_events; i++) {
+                const Pb__KeyValue *kv = p->events[i]->kv;
+
+                if (!kv || !p->header || kv->mod_revision <= 0 ||
+                    kv->mod_revision > p->header->revision)
+                        return false;
+        }
+        return true;
+}
+
 static void unary_message(struct rpc_call *call, struct view bytes)
 {
         struct unary *u = call->userdata;

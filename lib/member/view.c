@@ -168,6 +168,10 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         case WORLD_OURS:
                 break;
         }
+        if (!member_events_are_sane(r)) {
+                pb_free(r);
+                return from_the_top(m, "its events cannot be true");
+        }
         m->heard_at = m->now;
         m->creating = false;
         if (r->canceled) {

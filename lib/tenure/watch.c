@@ -194,7 +194,7 @@ static int take(struct watches *v, const Pb__WatchResponse *p)
         struct tenure_watch *w = p->created ? made(v, p->watch_id) : find(v, p->watch_id);
         int r;
 
-        v->seen = max_of(v->seen, p->created ? 0 : p->header->revision);
+        v->seen = max_of(v->seen, p->header->revision);
         if (p->watch_id == -1 && !p->created && !p->canceled && p->n_events == 0)
                 on_progress(v, p->header->revision);
         if (!w)
@@ -225,6 +225,8 @@ static void on_message(struct rpc_call *call, struct view bytes)
         if (r == 0)
                 /* etcd gives none when it cancels a watch because its start is compacted. */
                 r = call_stream_heard(&v->stream, p->header, p->canceled);
+        if (r == 0 && !member_events_are_sane(p))
+                r = -EBADMSG;
         if (r == 0)
                 r = take(v, p);
         pb_free(p);

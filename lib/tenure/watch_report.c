@@ -70,15 +70,13 @@ void watch_end(struct tenure_watch *w, int error, int64_t revision, const char *
 
 /* ---- what it reports ---- */
 
-/* Whether a change is possible at all, and of a key that was asked for. */
+/* Whether a change is of a key that was asked for. */
 static bool is_asked_for(const struct tenure_watch *w, const Pb__KeyValue *kv)
 {
         struct view key = {buf_head(&w->key), buf_len(&w->key)},
                     end = {buf_head(&w->end), buf_len(&w->end)};
         int c = bytes_cmp(kv->key.data, kv->key.len, key.p, key.len);
 
-        if (kv->mod_revision <= 0 || kv->mod_revision == INT64_MAX)
-                return false;
         if (end.len == 0)
                 return c == 0;
         return c >= 0 && ((end.len == 1 && *end.p == '\0') ||
@@ -151,8 +149,8 @@ int watch_report(struct tenure_watch *w, const Pb__WatchResponse *p)
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
 
-                if (!e->kv || !is_asked_for(w, e->kv))
-                        return -EBADMSG;
+                if (!is_asked_for(w, e->kv) || e->kv->mod_revision < w->last)
+                        return -EBADMSG; /* on one stream no revision goes back */
                 if (is_reported(w, e->kv))
                         continue;
                 if (w->over)

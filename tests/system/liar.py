@@ -283,6 +283,23 @@ def watch_never_created(core, agent):
 
 
 @case
+def watch_of_the_future(core, agent):
+    """a watch reports an event of a later revision than the core is at: what comes next is not taken for known"""
+    def ahead(a, core):
+        for e in a.events:
+            e.kv.mod_revision += 5
+        return a
+    lies(core, ahead, "Watch")
+    core.write(PREFIX + b"nodes/first", b'{"id":"1"}')
+    if not until(BACK, lambda: "Node first joined" in agent.text()):  # as of then, or by reading everything again
+        return "it does not see the first node"
+    be_good(core)
+    core.write(PREFIX + b"nodes/second", b'{"id":"2"}')
+    if not until(BACK, lambda: "Node second joined" in agent.text()):
+        return "it does not see the second node"
+
+
+@case
 def many_nodes(core, agent):
     """a cluster of 20,000 nodes, some of which have large values, is read in pieces"""
     largest = [0]
@@ -437,15 +454,15 @@ def events_of_others(core, agent):
     def change(a, core):
         for key in b"", b"/", b"/tenure/default/nodes/", b"/tenure/default/nodes/\xff\xfe", b"/tenure/default/nodes/a/b", b"/tenure/other/nodes/liar", \
                 b"/tenure/default/services/x", b"/tenure/default/services/x/y/z/w", b"/tenure/default/claims/", PREFIX + b"nodes/" + b"n" * 5000:
-            a.events.add(kv=pb.KeyValue(key=key, value=b"{}", mod_revision=core.revision + 1))
-            a.events.add(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=core.revision + 1))
+            a.events.add(kv=pb.KeyValue(key=key, value=b"{}", mod_revision=core.revision))
+            a.events.add(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=core.revision))
         return a
     lies(core, change, "Watch")
     lose(core)
 
 
 OF_ITS_OWN.update({"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
-                   "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}})
+                   "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "watch_of_the_future": {"lines": 400, "level": "debug"}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}})
 for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, own
 

@@ -296,8 +296,8 @@ def watch_case(name, doc, change, **kw):
 
 def events_of_others(a, core):
     for key in b"", b"/", b"w/k/x", b"/tenure/default/work/g/tasks/\xff", b"/tenure/default/work/g/members/a/b", b"lock/x/1", b"/tenure/default/nodes/a/b":
-        a.events.add(kv=pb.KeyValue(key=key, value=b"{}", mod_revision=core.revision + 1))
-        a.events.add(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=core.revision + 1))
+        a.events.add(kv=pb.KeyValue(key=key, value=b"{}", mod_revision=core.revision))
+        a.events.add(type=pb.Event.DELETE, kv=pb.KeyValue(key=key, mod_revision=core.revision))
     a.events.add()
     a.events.add(type=pb.Event.DELETE)
     return a
@@ -514,4 +514,4 @@ for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, dict(own, turns=20000)
 
 
-sys.exit(main(run, args, cuts=True, calls=400))
+sys.exit(main(run, args, cuts=True, calls=400, ttl=86400.0))

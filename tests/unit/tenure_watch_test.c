@@ -149,13 +149,16 @@ static void tell_one(const char *key, int64_t revision)
         fake_tell(&p);
 }
 
-/* What follows the last change that makes sense is asked for again. */
-TEST(changes_that_nobody_asked_for_are_not_reported)
+/* Keys that nobody asked for; and revisions that cannot be, go back on one stream, or are later
+ * than the core says it is. What follows the last change that makes sense is asked for again:
+ * if a later one were believed, those before it would be taken for repeated. */
+TEST(changes_that_cannot_be_are_not_reported)
 {
         static const struct {
                 const char *key;
                 int64_t revision;
-        } odd[] = {{"j", 6}, {"l", 6}, {"", 6}, {"k", 0}, {"k", -1}, {"k", INT64_MAX}};
+        } odd[] = {{"j", 6},  {"l", 6}, {"", 6},  {"k", 0},
+                   {"k", -1}, {"k", 4}, {"k", 8}, {"k", INT64_MAX}};
         struct tenure *t;
         unsigned n;
 
@@ -164,6 +167,7 @@ TEST(changes_that_nobody_asked_for_are_not_reported)
         begin_watch(t, 5);
         tell("5a", false);
         CHECK_STR(heard(t), "5a");
+        fake.revision = 7;
         for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
                 n = fake.creates + 1;
                 tell_one(odd[i].key, odd[i].revision);
@@ -339,6 +343,22 @@ TEST(a_core_that_went_back_ends_a_watch)
         CHECK_EQ(fake.ranges, 2);
         CHECK_EQ(e->error, -ENODATA);
         CHECK(strstr(e->reason, "restored"));
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(a_core_that_went_back_ends_a_watch_that_has_reported_nothing)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        fake.revision = 9;
+        begin_watch(t, 0);
+        fake.revision = 3;
+        break_stream(t);
+        CHECK_EQ(fake.start, 10);
+        CHECK_EQ(ended(t)->error, -ENODATA);
         tenure_free(t);
         fake_end();
 }
