@@ -85,17 +85,41 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 
 /* ---- the keeper's process ---- */
 
-/* The action of SIGPIPE before keeper_ignore_pipe(). */
+/* What keeper_take_signals() changes, and the actions before that. */
 static struct {
+        int signo;
+        void (*handler)(int);
         bool changed;
         struct sigaction was;
-} sigpipe;
+} actions[] = {{.signo = SIGPIPE, .handler = SIG_IGN},
+               {.signo = SIGXFSZ, .handler = SIG_IGN},
+               {.signo = SIGCHLD, .handler = SIG_DFL}};
 
-void keeper_ignore_pipe(void)
+void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
 {
-        const struct sigaction ignore = {.sa_handler = SIG_IGN};
+        static const int more[] = {SIGCHLD, SIGTERM, SIGINT,    SIGHUP,  SIGQUIT,
+                                   SIGUSR1, SIGUSR2, SIGALRM,   SIGPROF, SIGVTALRM,
+                                   SIGXCPU, SIGIO,   SIGSTKFLT, SIGPWR};
 
-        sigpipe.changed = sigaction(SIGPIPE, &ignore, &sigpipe.was) == 0;
+        for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
+                const struct sigaction sa = {.sa_handler = actions[i].handler};
+
+                actions[i].changed = sigaction(actions[i].signo, &sa, &actions[i].was) == 0;
+        }
+        sigemptyset(ret);
+        for (size_t i = 0; i < ARRAY_SIZE(more); i++)
+                sigaddset(ret, more[i]);
+        for (int signo = SIGRTMIN; signo <= SIGRTMAX; signo++)
+                sigaddset(ret, signo);
+        sigprocmask(SIG_BLOCK, ret, ret_mask);
+}
+
+static void give_signals_back(const sigset_t *mask)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+                if (actions[i].changed)
+                        sigaction(actions[i].signo, &actions[i].was, NULL);
+        sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
 static void read_nothing(void)
@@ -118,9 +142,7 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
                 _exit(EXIT_NO_KEEPER);
-        if (sigpipe.changed)
-                sigaction(SIGPIPE, &sigpipe.was, NULL);
-        sigprocmask(SIG_SETMASK, k->job->mask, NULL);
+        give_signals_back(k->job->mask);
         if (k->job->in_command)
                 k->job->in_command();
         execvp(argv[0], argv);
@@ -359,6 +381,14 @@ static void restore(struct terminal *t, bool killed)
         close(t->fd);
 }
 
+/* Whether the command has got the signal as well: the kernel sends those of keys, and of a
+ * terminal that is gone, to our whole process group. */
+static bool is_from_terminal(const struct signalfd_siginfo *si)
+{
+        return si->ssi_code == SI_KERNEL &&
+               (si->ssi_signo == SIGINT || si->ssi_signo == SIGQUIT || si->ssi_signo == SIGHUP);
+}
+
 static void pass_on(const struct keeper_job *j, int keeper)
 {
         struct signalfd_siginfo si;
@@ -366,9 +396,7 @@ static void pass_on(const struct keeper_job *j, int keeper)
 
         if (read(j->sfd, &si, sizeof(si)) != sizeof(si))
                 return;
-        /* A signal from the kernel, for a key, reaches the command as well: it is in our
-         * process group. */
-        if (si.ssi_signo == SIGCHLD || si.ssi_code == SI_KERNEL)
+        if (si.ssi_signo == SIGCHLD || is_from_terminal(&si))
                 return;
         w.signo = (int) si.ssi_signo;
         (void) !send(keeper, &w, sizeof(w), MSG_NOSIGNAL);

@@ -52,10 +52,13 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 /* Prints a line on standard error, but drops it rather than wait for a reader. */
 void keeper_say(const char *fmt, ...) printf_(1, 2);
 
-/* Ignores SIGPIPE in the caller of the functions below and in its keepers: a standard error
- * that nobody reads must not end them, for then the command would be killed. The command itself
- * gets SIGPIPE as it was. */
-void keeper_ignore_pipe(void);
+/* Makes signals what they have to be in the caller of the functions below and in its keepers:
+ * if it ended by one, the command would be killed. Blocks all that end a process by default,
+ * except those of faults, and SIGCHLD; *@ret are these, and *@ret_mask the mask before that. A
+ * standard error that nobody reads, or that is a file as large as it may become, ends nobody
+ * (SIGPIPE, SIGXFSZ); and if SIGCHLD was ignored, that changes nothing, although no end of a
+ * process would be reported then (wait(2)). The command gets all of them as they were. */
+void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask);
 
 /* Runs the command, and returns when nothing of it is left. Returns 0, or a negative errno: the
  * command did not run, or it is not known how it ended. */

@@ -646,12 +646,9 @@ static int lock(struct locking *l, const char *name, char **argv)
 
 static int begin(struct locking *l, bool endpoints_given)
 {
-        static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
-                                      SIGQUIT, SIGUSR1, SIGUSR2};
         struct tenancy t;
         sigset_t waiting;
 
-        keeper_ignore_pipe();
         l->began = boot_now();
         /* Log in once, so that the password is not asked for at each call. */
         if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||
@@ -673,10 +670,7 @@ static int begin(struct locking *l, bool endpoints_given)
                 return ctl_fail("the agent cannot reach a core", -EHOSTUNREACH, NULL);
         if (l->follow)
                 l->core.endpoints = l->endpoint;
-        sigemptyset(&l->signals);
-        for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-                sigaddset(&l->signals, signals[i]);
-        sigprocmask(SIG_BLOCK, &l->signals, &l->mask);
+        keeper_take_signals(&l->signals, &l->mask);
         /* Until our command runs, SIGCHLD can only come from children that this process had
          * before exec(). */
         waiting = l->signals;

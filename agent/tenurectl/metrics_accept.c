@@ -159,6 +159,7 @@ int metrics_accept(void)
         for (int i = 0; i < a.n_sockets; i++) /* the client may go before accept(2) */
                 if (fcntl(a.sockets[i], F_SETFL, O_NONBLOCK) < 0)
                         return ctl_fail("cannot wait for requests", -errno, NULL);
+        signal(SIGCHLD, SIG_DFL); /* ignored, it would report no end (wait(2)) */
         sigemptyset(&chld);
         sigaddset(&chld, SIGCHLD);
         sigprocmask(SIG_BLOCK, &chld, &mask);

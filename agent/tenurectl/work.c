@@ -333,6 +333,24 @@ static bool is_hangup(const struct working *w, const struct signalfd_siginfo *si
                (si->ssi_code == SI_KERNEL || (w->on_terminal && !has_terminal()));
 }
 
+/* Whether the signal ends us. The last four are limits of our own time, which a process that is
+ * run again would not end. */
+static bool is_end(const struct working *w, const struct signalfd_siginfo *si)
+{
+        switch ((int) si->ssi_signo) {
+        case SIGTERM:
+        case SIGINT:
+        case SIGQUIT:
+        case SIGALRM:
+        case SIGVTALRM:
+        case SIGPROF:
+        case SIGXCPU:
+                return true;
+        default:
+                return is_hangup(w, si);
+        }
+}
+
 static void on_signals(struct working *w)
 {
         struct signalfd_siginfo si;
@@ -343,8 +361,7 @@ static void on_signals(struct working *w)
         while (read(w->sfd, &si, sizeof(si)) == sizeof(si)) {
                 int signo = (int) si.ssi_signo;
 
-                if (signo == SIGTERM || signo == SIGINT || signo == SIGQUIT ||
-                    is_hangup(w, &si))
+                if (is_end(w, &si))
                         leave(w);
                 else if (signo != SIGCHLD)
                         LIST_FOREACH (j, &w->jobs, entry)
@@ -511,15 +528,8 @@ static int begin(struct working *w, const struct work_options *o,
 
 static int listen_to_signals(struct working *w)
 {
-        static const int signals[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP,
-                                      SIGQUIT, SIGUSR1, SIGUSR2};
-
-        keeper_ignore_pipe();
         w->on_terminal = has_terminal();
-        sigemptyset(&w->signals);
-        for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-                sigaddset(&w->signals, signals[i]);
-        sigprocmask(SIG_BLOCK, &w->signals, &w->mask);
+        keeper_take_signals(&w->signals, &w->mask);
         w->sfd = signalfd(-1, &w->signals, SFD_CLOEXEC | SFD_NONBLOCK);
         return w->sfd < 0 ? ctl_fail("cannot wait for signals", -errno, NULL) : 0;
 }

@@ -4,12 +4,12 @@ closed, a terminal that goes.
 
 usage: job.py BIN BUS-1 BUS-2 CORE-PID PORT DIR; prints a line "ok ..." or "not ok ..." for each.
 """
-import os, pty, re, select, signal, subprocess, sys, time
+import os, pty, re, resource, select, signal, subprocess, sys, time
 
 BIN, BUS, BUS2, CORE, PORT, DIR = sys.argv[1:7]
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
-PASSED_ON = TERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
-NO_END = signal.SIGPIPE, signal.SIGWINCH, signal.SIGCONT, signal.SIGURG
+PASSED_ON = TERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU, signal.SIGPWR, signal.SIGRTMIN
+NO_END = signal.SIGPIPE, signal.SIGXFSZ, signal.SIGWINCH, signal.SIGCONT, signal.SIGURG
 for s in signal.SIGINT, signal.SIGQUIT:  # a shell that began us with & ignores them
     signal.signal(s, signal.SIG_DFL)
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
@@ -37,7 +37,7 @@ class Job:
     """A tenurectl in a session of its own, and all that it starts, known by a mark in the environment."""
     n = 0
 
-    def __init__(self, *words, bus=BUS, stderr=None):
+    def __init__(self, *words, bus=BUS, stderr=None, before=None):
         Job.n += 1
         self.mark, self.path = f"job.{os.getpid()}.{Job.n}", f"{DIR}/job.{Job.n}"
         os.mkfifo(self.path + ".never")
@@ -45,7 +45,7 @@ class Job:
         with open(self.path + ".out", "w") as out:
             self.p = subprocess.Popen([BIN + "/tenurectl", "--bus=" + bus, *words], env={**os.environ, "JOB_MARK": self.mark},
                                       start_new_session=True, stdin=subprocess.DEVNULL, stdout=out,
-                                      stderr=out if stderr is None else stderr)
+                                      stderr=out if stderr is None else stderr, preexec_fn=before)
 
     def out(self):
         return open(self.path + ".out").read()
@@ -92,9 +92,9 @@ def unlock():
 
 
 # Says which signal it got, and ends by itself.
-TOLD = "for s in TERM INT HUP QUIT USR1 USR2; do trap \"echo got-$s; exit 7\" $s; done; echo ready; while :; do read -rt 0.05 <>NEVER; done"
+TOLD = "for s in TERM INT HUP QUIT USR1 USR2 ALRM XCPU PWR RTMIN; do trap \"echo got-$s; exit 7\" $s; done; echo ready; while :; do read -rt 0.05 <>NEVER; done"
 # Goes on until it may end, whatever it is told.
-SLOW = "for s in TERM INT HUP QUIT USR1 USR2; do trap \"echo got-$s\" $s; done; echo ready; until [ -e GO ]; do read -rt 0.05 <>NEVER; done; exit 9"
+SLOW = "for s in TERM INT HUP QUIT USR1 USR2 ALRM XCPU PWR RTMIN; do trap \"echo got-$s\" $s; done; echo ready; until [ -e GO ]; do read -rt 0.05 <>NEVER; done; exit 9"
 
 # ---- while it waits for the lock ----
 holder = Job("lock", "job", "--", "sleep", "1000", bus=BUS2)
@@ -129,7 +129,7 @@ for to in "process", "group":
         j.says("ready")
         j.send(s, to, 3)
         j.ends(f"running, {s.name} to the {to}: the command's own end", 7, rest=j.says("got-" + s.name[3:]))
-    j = Job("lock", "job", "--", "bash", "-c", "trap '' PIPE; " + TOLD)
+    j = Job("lock", "job", "--", "bash", "-c", "trap '' PIPE XFSZ; " + TOLD)
     j.says("ready")
     for s in NO_END + (signal.SIGSTOP, signal.SIGCONT):
         j.send(s, to, 3)
@@ -140,6 +140,27 @@ j = Job("lock", "job", "--", "sh", "-c", "echo ready; exec sleep 1000")
 j.says("ready")
 j.send(TERM)
 j.ends("a command that knows nothing of signals: ends by it", -TERM)
+
+# ---- what a process inherits ----
+j = Job("lock", "job", "--", "sh", "-c", "echo ready; exec sleep 1000", before=lambda: signal.alarm(1))
+j.ends("an alarm that was set before it began ends the command, and the lock is given back", -signal.SIGALRM, rest=j.says("ready"))
+j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo ready; exec sleep 1000", before=lambda: signal.alarm(2))
+j.ends("and work, which gives its tasks back", 0, lock="/tenure/default/work/g/tasks", rest=j.says("ready"))
+ignores = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+ignored = 1 << (signal.SIGCHLD - 1)
+began = time.monotonic()
+j = Job("lock", "job", "--", "sh", "-c", "sleep 0 & exit 7", before=ignores)
+j.ends("SIGCHLD is ignored: lock ends as its command did", 7)
+took = time.monotonic() - began
+case("and when it did", took < 2, f"{took:.1f} s")
+j = Job("lock", "job", "--", "grep", "SigIgn", "/proc/self/status", before=ignores)
+j.end()
+said = re.search(r"SigIgn:\s*(\w+)", j.out())
+case("and the command finds it ignored", said and int(said[1], 16) & ignored, j.out())
+j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo run; exit 1", before=ignores)
+case("SIGCHLD is ignored: work runs its commands again", until(lambda: j.out().count("run") >= 6), j.out())
+j.send(TERM)
+j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 
 # ---- while the command takes its time to end ----
 for s in PASSED_ON[1:]:
@@ -206,6 +227,26 @@ j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 os.close(w)
 
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+
+with open(DIR + "/full", "w") as f:  # as large as it may become
+    f.write("x" * 8191 + "\n")
+with open(DIR + "/full", "a") as f:
+    j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo run; exit 1", stderr=f, before=limited)
+    case("what work says goes to a file that must not grow: commands are run again", until(lambda: j.out().count("run") >= 6), f"{j.p.poll()}: {j.out()!r}")
+    j.send(TERM)
+    j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
+    j = Job("lock", "job", "--", "bash", "-c", TOLD, stderr=f, before=limited)
+    j.says("ready")
+    n = Job("lock", "job", "--", "true", bus=BUS2)
+    until(lambda: requests() == 2)
+    r = subprocess.run(["timeout", "20", BIN + "/tenurectl", "--bus=" + BUS, "switchover", "job", "h2"], capture_output=True, text=True)
+    case("what lock says, too, and it is handed over: the command is told, not killed", r.returncode == 0 and j.says("got-TERM", 1), r.stderr + j.out())
+    j.ends("and it hands the lock over", 123)
+    n.ends("to who was named", 0)
 
 # ---- many at a time ----
 N, TTL = 300, 4
