@@ -166,7 +166,7 @@ void keeper_say(const char *fmt, ...)
 
 static void kill_all(struct keeper *k, struct boot_time now)
 {
-        nsec_t most = k->offspring.group < 0 ? FOLLOW_AGAIN_MOST : KILL_AGAIN_MOST;
+        nsec_t most = k->offspring.kill < 0 ? FOLLOW_AGAIN_MOST : KILL_AGAIN_MOST;
         bool at_once = k->killing_at.ns == 0 && offspring_kill_group(&k->offspring);
         size_t n = at_once ? 0 : offspring_signal(&k->offspring, SIGKILL);
 
@@ -224,7 +224,7 @@ static bool reap(struct keeper *k)
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
                 if (pid == k->child) {
-                        k->child = 0;
+                        k->child = k->offspring.first = 0;
                         k->end = (struct keeper_end){.lost = k->ending,
                                                      .asked = k->end_by.ns != 0,
                                                      .status = status};
@@ -310,6 +310,7 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
         struct keeper k = {.job = j, .parent = parent};
         pid_t me = getpid();
         sigset_t chld;
+        int r;
 
         if (j->one_of_many)
                 close_all_but(parent, j->tenancy_fd);
@@ -324,7 +325,13 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
                         strerror(errno));
                 _exit(EXIT_NO_KEEPER);
         }
-        offspring_start(&k.offspring);
+        r = offspring_start(&k.offspring);
+        if (r < 0) {
+                fprintf(stderr,
+                        "tenurectl: cannot supervise the command: cannot read /proc: %s.\n",
+                        strerror(-r));
+                _exit(EXIT_NO_KEEPER);
+        }
         k.child = fork();
         if (k.child == 0)
                 be_command(&k, me);
@@ -333,6 +340,7 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
                 offspring_end(&k.offspring);
                 _exit(EXIT_NO_KEEPER);
         }
+        k.offspring.first = k.child;
         /* From here on no terminal sends us signals, and with real-time priority, if we may
          * have it, other processes cannot delay us. */
         setsid();
@@ -522,15 +530,13 @@ bool keeper_ended(struct kept *k, struct keeper_end *ret)
 
 void keeper_end_all(const struct kept *k, size_t n)
 {
-        struct offspring left = {.group = -1};
+        struct offspring left = {.kill = -1};
 
         for (size_t i = 0; i < n; i++) {
                 offspring_adopt(&left, k[i].pid);
                 offspring_signal(&left, SIGKILL);
-                if (left.group >= 0)
-                        close(left.group);
+                offspring_close(&left);
         }
-        left.group = -1;
         end_orphans(&left);
         for (size_t i = 0; i < n; i++) { /* nothing is left of these */
                 offspring_adopt(&left, k[i].pid);

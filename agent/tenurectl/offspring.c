@@ -59,24 +59,25 @@ static bool name(struct offspring *o, pid_t of)
 {
         char mount[2048], own[2048];
 
-        *o = (struct offspring){.group = -1};
+        *o = (struct offspring){.kill = -1};
         return find_mount(mount) && find_own(own) &&
                snprintf(o->path, sizeof(o->path), "%s%s/tenure-lock-%d", mount, own, (int) of) <
                        (int) sizeof(o->path);
 }
 
-static void open_group(struct offspring *o)
+static int open_in_group(const struct offspring *o, const char *file)
 {
-        o->group = open(o->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (o->group < 0 || faccessat(o->group, "cgroup.kill", W_OK, 0) < 0)
-                offspring_end(o); /* a kernel before 5.14 */
+        char path[sizeof(o->path) + 32];
+
+        snprintf(path, sizeof(path), "%s/%s", o->path, file);
+        return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-void offspring_start(struct offspring *o)
+static void open_group(struct offspring *o)
 {
-        prctl(PR_SET_CHILD_SUBREAPER, 1);
-        if (name(o, getpid()) && mkdir(o->path, 0755) == 0)
-                open_group(o);
+        o->kill = open_in_group(o, "cgroup.kill");
+        if (o->kill < 0)
+                offspring_end(o); /* a kernel before 5.14 */
 }
 
 void offspring_adopt(struct offspring *o, pid_t of)
@@ -85,19 +86,14 @@ void offspring_adopt(struct offspring *o, pid_t of)
                 open_group(o);
 }
 
-static bool put(const struct offspring *o, const char *file, const char *text)
-{
-        int fd = o->group < 0 ? -1 : openat(o->group, file, O_WRONLY | O_CLOEXEC);
-        bool done = fd >= 0 && write(fd, text, strlen(text)) > 0;
-
-        if (fd >= 0)
-                close(fd);
-        return done;
-}
-
 void offspring_enter(const struct offspring *o)
 {
-        put(o, "cgroup.procs", "0");
+        int fd = o->kill < 0 ? -1 : open_in_group(o, "cgroup.procs");
+
+        if (fd < 0)
+                return;
+        (void) !write(fd, "0", 1);
+        close(fd);
 }
 
 /* Parses /proc/PID/stat; the name in it may contain anything. */
@@ -128,10 +124,16 @@ struct found {
         size_t n, cap;
 };
 
-static void add(struct found *f, pid_t pid)
+/* A child of ours counts even if we may not read it: with hidepid= (proc(5)) those are hidden
+ * whose program we may not read, or that has capabilities. */
+static void add(struct found *f, pid_t pid, bool is_child)
 {
-        if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) == 0)
-                f->n += read_process(pid, &f->all[f->n]);
+        if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) < 0)
+                return;
+        if (read_process(pid, &f->all[f->n]))
+                f->n++;
+        else if (is_child)
+                f->all[f->n++] = (struct process){.pid = pid, .parent = getpid()};
 }
 
 /* ---- all processes of the host ---- */
@@ -145,7 +147,7 @@ static void read_all(struct found *f)
                 pid_t pid = (pid_t) strtol(e->d_name, NULL, 10);
 
                 if (pid > 0)
-                        add(f, pid);
+                        add(f, pid, false);
         }
         if (d)
                 closedir(d);
@@ -213,7 +215,7 @@ static bool add_children(struct found *f, pid_t pid, const char *tid)
 
                         if (end == p)
                                 break;
-                        add(f, child);
+                        add(f, child, pid == getpid());
                 }
         fclose(in);
         return true;
@@ -259,19 +261,35 @@ static void find(struct found *f)
 static void send_to(const struct process *p, int signo)
 {
         struct process now;
-        int fd = (int) syscall(SYS_pidfd_open, p->pid, 0);
+        int fd;
 
-        if (fd < 0)
+        if (p->parent == getpid()) { /* the number is its own until we wait for it */
+                kill(p->pid, signo);
                 return;
-        if (read_process(p->pid, &now) && now.began == p->began)
-                syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
-        close(fd);
+        }
+        fd = (int) syscall(SYS_pidfd_open, p->pid, 0);
+        if (read_process(p->pid, &now) && now.began == p->began) {
+                if (fd >= 0)
+                        syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
+                else /* no descriptor is left, or a filter of system calls refuses this one */
+                        kill(p->pid, signo);
+        }
+        if (fd >= 0)
+                close(fd);
 }
 
 static bool has(const struct found *f, const struct process *p)
 {
         for (size_t i = 0; i < f->n; i++)
                 if (f->all[i].pid == p->pid && f->all[i].began == p->began)
+                        return true;
+        return false;
+}
+
+static bool has_pid(const struct found *f, pid_t pid)
+{
+        for (size_t i = 0; i < f->n; i++)
+                if (f->all[i].pid == pid)
                         return true;
         return false;
 }
@@ -288,9 +306,22 @@ static void send_to_missed(const struct found *had, int signo)
         free(f.all);
 }
 
+int offspring_start(struct offspring *o)
+{
+        struct process own;
+
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        errno = ENOENT;
+        if (!read_process(getpid(), &own))
+                return -errno;
+        if (name(o, getpid()) && mkdir(o->path, 0755) == 0)
+                open_group(o);
+        return 0;
+}
+
 bool offspring_kill_group(const struct offspring *o)
 {
-        return put(o, "cgroup.kill", "1");
+        return o->kill >= 0 && pwrite(o->kill, "1", 1, 0) == 1;
 }
 
 size_t offspring_signal(const struct offspring *o, int signo)
@@ -306,14 +337,23 @@ size_t offspring_signal(const struct offspring *o, int signo)
         if (signo != SIGKILL)
                 send_to_missed(&f, signo);
         n = f.n;
+        if (o->first != 0 && !has_pid(&f, o->first)) {
+                kill(o->first, signo);
+                n++;
+        }
         free(f.all);
         return n;
 }
 
+void offspring_close(struct offspring *o)
+{
+        if (o->kill >= 0)
+                close(o->kill);
+        o->kill = -1;
+}
+
 void offspring_end(struct offspring *o)
 {
-        if (o->group >= 0)
-                close(o->group);
-        o->group = -1;
+        offspring_close(o);
         rmdir(o->path);
 }

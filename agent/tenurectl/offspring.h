@@ -16,11 +16,14 @@
 #include "base/base.h"
 
 struct offspring {
-        int group;       /* the control group's directory; -1: none */
-        char path[4096]; /* of that directory */
+        int kill;        /* the control group's cgroup.kill; -1: there is no group */
+        char path[4096]; /* of the control group */
+        pid_t first;     /* a child that is signalled even if /proc cannot be read, because no
+                            descriptor or memory is left; 0: none */
 };
 
-void offspring_start(struct offspring *o);
+/* Returns 0, or a negative errno: without /proc no process can be found. */
+must_check_ int offspring_start(struct offspring *o);
 
 /* Takes over the offspring of the process @of, which has died: we are the next subreaper. */
 void offspring_adopt(struct offspring *o, pid_t of);
@@ -36,5 +39,7 @@ size_t offspring_signal(const struct offspring *o, int signo);
  * Returns whether there is a control group. */
 bool offspring_kill_group(const struct offspring *o);
 
-/* Removes the control group, which must be empty. */
+void offspring_close(struct offspring *o);
+
+/* ... and removes the control group, which must be empty. */
 void offspring_end(struct offspring *o);

@@ -37,13 +37,13 @@ class Job:
     """A tenurectl in a session of its own, and all that it starts, known by a mark in the environment."""
     n = 0
 
-    def __init__(self, *words, bus=BUS, stderr=None, before=None):
+    def __init__(self, *words, bus=BUS, stderr=None, before=None, by=(BIN + "/tenurectl",)):
         Job.n += 1
         self.mark, self.path = f"job.{os.getpid()}.{Job.n}", f"{DIR}/job.{Job.n}"
         os.mkfifo(self.path + ".never")
         words = [w.replace("NEVER", self.path + ".never").replace("GO", self.path + ".go") for w in words]
         with open(self.path + ".out", "w") as out:
-            self.p = subprocess.Popen([BIN + "/tenurectl", "--bus=" + bus, *words], env={**os.environ, "JOB_MARK": self.mark},
+            self.p = subprocess.Popen([*by, "--bus=" + bus, *words], env={**os.environ, "JOB_MARK": self.mark},
                                       start_new_session=True, stdin=subprocess.DEVNULL, stdout=out,
                                       stderr=out if stderr is None else stderr, preexec_fn=before)
 
@@ -161,6 +161,49 @@ j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo run; exit 
 case("SIGCHLD is ignored: work runs its commands again", until(lambda: j.out().count("run") >= 6), j.out())
 j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
+
+# ---- processes that cannot be looked at ----
+def keepers(j):
+    return [int(p) for p in open(f"/proc/{j.p.pid}/task/{j.p.pid}/children").read().split()]
+
+
+def runs(j, name):
+    try:
+        return [p for p in j.left() if open(f"/proc/{p}/comm").read().strip() == name]
+    except OSError:
+        return []
+
+
+WORK = "work", "g", "--tasks=1", "--ttl=2s", "--grace=1s", "--cluster=default", "--endpoints=http://127.0.0.1:" + PORT, "--"
+TASKS = "/tenure/default/work/g/tasks"
+j = Job(*WORK, "sleep", "1000")
+until(lambda: runs(j, "sleep"))
+resource.prlimit(keepers(j)[0], resource.RLIMIT_NOFILE, (3, 3))
+j.send(TERM)
+j.ends("no descriptor is left: the command is told all the same", 0, lock=TASKS)
+
+
+def apart(text, *words, user=()):
+    """A job behind mounts of its own, which TEXT makes; BIN is at /mnt there."""
+    text = f"mount -t tmpfs none /mnt && cp {BIN}/tenurectl /mnt && cp $(command -v sleep) /mnt/hidden && chmod 711 /mnt/* && " + text
+    return Job(*words, by=("unshare", "-m", "--propagation", "private", "sh", "-c", text + ' && exec "$@"', "_", *user, "/mnt/tenurectl"))
+
+
+if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"]).returncode:
+    print("skipped processes that cannot be looked at: needs root, and mount namespaces", flush=True)
+else:
+    j = apart("chmod 755 /mnt/tenurectl && mount -t proc -o hidepid=2 proc /proc", *WORK, "/mnt/hidden", "1000", user=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"))
+    runs_at_all = until(lambda: runs(j, "hidden"))
+    j.send(TERM)
+    j.ends("hidepid=2, and a program that may not be read: it is ended", 0, lock=TASKS, rest=runs_at_all)
+    j = apart("umount -l /proc", *WORK, "sleep", "1000")
+    case("no /proc: work runs nothing that it could not end", j.says("cannot read /proc") and not runs(j, "sleep"), j.out())
+    j.send(TERM)
+    j.ends("until SIGTERM", 0, lock=TASKS)
+    j = apart("true", "lock", "job", "--", "sh", "-c", "umount -l /proc; echo ready; exec sleep 1000")
+    j.says("ready")
+    j.send(TERM)
+    j.ends("the command unmounts /proc: it is told all the same", -TERM)
 
 # ---- while the command takes its time to end ----
 for s in PASSED_ON[1:]:
