@@ -528,6 +528,14 @@ bool keeper_ended(struct kept *k, struct keeper_end *ret)
         return said;
 }
 
+void keeper_wait(const struct kept *k)
+{
+        int status;
+
+        while (waitpid(k->pid, &status, WUNTRACED) == k->pid && WIFSTOPPED(status))
+                kill(k->pid, SIGCONT);
+}
+
 void keeper_end_all(const struct kept *k, size_t n)
 {
         struct offspring left = {.kill = -1};

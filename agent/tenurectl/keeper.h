@@ -81,6 +81,8 @@ void keeper_send(const struct kept *k, int signo);
 /* To be called when the keeper's process has ended and was waited for. Returns true if nothing
  * is left of the command, which ended as @ret says; false: the keeper was killed. */
 bool keeper_ended(struct kept *k, struct keeper_end *ret);
+/* Waits until the keeper's process has ended, and continues it if somebody stops it. */
+void keeper_wait(const struct kept *k);
 /* If a keeper was killed, nobody knows what is left of its command: ends everything that any of
  * the keepers in @k has started, and the keepers. */
 void keeper_end_all(const struct kept *k, size_t n);

@@ -289,6 +289,10 @@ static void on_child(struct working *w, pid_t pid, int status)
                         break;
         if (!j) /* an orphan of a keeper that was killed */
                 return;
+        if (WIFSTOPPED(status)) { /* its command would run beyond the deadline */
+                kill(pid, SIGCONT);
+                return;
+        }
         kept = j->kept;
         if (keeper_ended(&j->kept, &end))
                 return job_ended(w, j, &end);
@@ -368,7 +372,7 @@ static void on_signals(struct working *w)
                                 if (j->kept.pid > 0)
                                         keeper_send(&j->kept, signo);
         }
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0)
                 on_child(w, pid, status);
 }
 
@@ -556,7 +560,7 @@ static int work(struct working *w, const struct work_options *o)
         LIST_FOREACH_SAFE (j, &w->jobs, entry, next) {
                 if (j->kept.pid > 0) {
                         close(j->kept.fd);
-                        waitpid(j->kept.pid, NULL, 0);
+                        keeper_wait(&j->kept);
                 }
                 free(j->task);
                 free(j);

@@ -162,7 +162,7 @@ case("SIGCHLD is ignored: work runs its commands again", until(lambda: j.out().c
 j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 
-# ---- processes that cannot be looked at ----
+# ---- what supervises a command, and what it cannot look at ----
 def keepers(j):
     return [int(p) for p in open(f"/proc/{j.p.pid}/task/{j.p.pid}/children").read().split()]
 
@@ -178,6 +178,10 @@ WORK = "work", "g", "--tasks=1", "--ttl=2s", "--grace=1s", "--cluster=default", 
 TASKS = "/tenure/default/work/g/tasks"
 j = Job(*WORK, "sleep", "1000")
 until(lambda: runs(j, "sleep"))
+state = lambda p: re.search(r"State:\t(\w)", open(f"/proc/{p}/status").read())[1]
+k = keepers(j)[0]
+os.kill(k, signal.SIGSTOP)
+case("somebody stops what supervises a command of work: it is continued", until(lambda: state(k) != "T", 5), state(k))
 resource.prlimit(keepers(j)[0], resource.RLIMIT_NOFILE, (3, 3))
 j.send(TERM)
 j.ends("no descriptor is left: the command is told all the same", 0, lock=TASKS)
