@@ -122,10 +122,15 @@ static void give_signals_back(const sigset_t *mask)
         sigprocmask(SIG_SETMASK, mask, NULL);
 }
 
+/* In a chroot there may be no /dev/null; then it is a pipe that nobody writes to. */
 static void read_nothing(void)
 {
-        int fd = open("/dev/null", O_RDONLY);
+        int fd = open("/dev/null", O_RDONLY), ends[2];
 
+        if (fd < 0 && pipe(ends) == 0) {
+                close(ends[1]);
+                fd = ends[0];
+        }
         if (fd >= 0 && fd != STDIN_FILENO) {
                 dup2(fd, STDIN_FILENO);
                 close(fd);
@@ -430,13 +435,17 @@ static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct k
         for (;;) {
                 struct pollfd p[] = {{.fd = j->sfd, .events = POLLIN},
                                      {.fd = j->fd, .events = POLLIN}};
-                pid_t r = waitpid(pid, &status, WNOHANG | WUNTRACED);
+                /* Process 1 of a container is also the parent of processes that it did not
+                 * start. */
+                pid_t r = waitpid(-1, &status, WNOHANG | WUNTRACED);
                 struct word w = {.signo = SIGTERM};
 
                 if (r == pid && WIFSTOPPED(status))
                         kill(pid, SIGCONT);
                 else if (r == pid || (r < 0 && errno != EINTR))
                         break;
+                if (r > 0)
+                        continue;
                 if (poll(p, ARRAY_SIZE(p), -1) <= 0)
                         continue;
                 if (p[0].revents)

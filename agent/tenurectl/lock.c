@@ -733,8 +733,10 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
                         close(turn);
         }
         done(&l);
-        if (l.ended_by)
+        if (l.ended_by) {
                 end_by(l.ended_by);
+                return 128 + l.ended_by; /* no signal ends process 1 of a container */
+        }
         return r < 0 ? EXIT_FAILED : r;
 }
 

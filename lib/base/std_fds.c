@@ -12,7 +12,10 @@ void std_fds_reserve(void)
                  * is opened for the wrong direction, so that using it fails. */
                 int how = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
 
-                if (fcntl(fd, F_GETFD) < 0)
-                        (void) !open("/dev/null", how | O_CLOEXEC | O_NOCTTY);
+                if (fcntl(fd, F_GETFD) >= 0)
+                        continue;
+                /* In a chroot there may be no /dev/null; / is always there. */
+                if (open("/dev/null", how | O_CLOEXEC | O_NOCTTY) < 0)
+                        (void) !open("/", O_PATH | O_CLOEXEC);
         }
 }

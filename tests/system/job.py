@@ -208,6 +208,27 @@ else:
     j.says("ready")
     j.send(TERM)
     j.ends("the command unmounts /proc: it is told all the same", -TERM)
+    # Without /dev/null nothing of ours comes in the place of what is closed.
+    j = Job("lock", "job", "--", "sh", "-c", "echo ready >GO; exec sleep 1000", by=("unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@" <&- >&- 2>&-', "_", BIN + "/tenurectl"))
+    until(lambda: os.path.exists(j.path + ".go"))
+    fds = [os.readlink(f"/proc/{j.p.pid}/fd/{n}") for n in range(3)]
+    case("no /dev/null: no socket comes in the place of what is closed", fds == ["/", "/", "/"], fds)
+    j.send(TERM)
+    j.ends("and it ends", -TERM)
+    j = apart("mount -t tmpfs none /dev && exec </etc/passwd", *WORK, "sh", "-c", "cat; echo ready; exec sleep 1000")
+    case("no /dev/null: a command of work reads nothing", j.says("ready") and "root" not in j.out(), j.out())
+    j.send(TERM)
+    j.ends("and it ends", 0, lock=TASKS)
+
+    # Process 1 of a container, which has children that it did not start, and which no signal ends.
+    j = Job("lock", "job", "--", "sh", "-c", "echo ready; exec sleep 1000", by=("unshare", "-pf", "--mount-proc", BIN + "/tenurectl"))
+    j.says("ready")
+    one = keepers(j)[0]
+    subprocess.run(["nsenter", "-t", str(one), "-p", "sh", "-c", "for i in 1 2 3; do setsid -f true; done"])
+    children = lambda: open(f"/proc/{one}/task/{one}/children").read().split()
+    case("process 1 waits for orphans", until(lambda: len(children()) == 1, 5), children())
+    os.kill(one, TERM)
+    j.ends("and its status names the signal that ended its command", 128 + TERM)
 
 # ---- while the command takes its time to end ----
 for s in PASSED_ON[1:]:
