@@ -426,11 +426,11 @@ static bool last_word(int keeper, struct keeper_end *ret)
         return n == (ssize_t) sizeof(*ret);
 }
 
-/* Waits until the keeper has ended, and continues it if somebody stops it. Returns whether it
- * reported how the command ended. */
-static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct keeper_end *ret)
+/* Waits until the keeper has ended, and continues it if somebody stops it. Returns as
+ * keeper_run(). */
+static int wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct keeper_end *ret)
 {
-        int status;
+        int status = 0;
 
         for (;;) {
                 struct pollfd p[] = {{.fd = j->sfd, .events = POLLIN},
@@ -453,7 +453,10 @@ static bool wait_for(const struct keeper_job *j, pid_t pid, int keeper, struct k
                 if (p[1].revents && j->on_fd(j->arg, &w.end_by))
                         (void) !send(keeper, &w, sizeof(w), MSG_NOSIGNAL);
         }
-        return last_word(keeper, ret);
+        if (last_word(keeper, ret))
+                return 0;
+        return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_KEEPER ? KEEPER_E_NOT_RUN
+                                                                          : -ECHILD;
 }
 
 int keeper_start(const struct keeper_job *j, struct kept *ret)
@@ -501,16 +504,16 @@ int keeper_run(const struct keeper_job *j, struct keeper_end *ret)
         remember(&t);
         r = keeper_start(j, &k);
         if (r == 0) {
-                if (!wait_for(j, k.pid, k.fd, ret)) {
+                r = wait_for(j, k.pid, k.fd, ret);
+                if (r == -ECHILD) {
                         struct offspring left;
 
                         offspring_adopt(&left, k.pid);
                         end_orphans(&left);
-                        r = -ECHILD;
                 }
                 close(k.fd);
         }
-        restore(&t, r < 0 || ret->lost);
+        restore(&t, r < 0 || (r == 0 && ret->lost));
         return r;
 }
 

@@ -60,8 +60,11 @@ void keeper_say(const char *fmt, ...) printf_(1, 2);
  * process would be reported then (wait(2)). The command gets all of them as they were. */
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask);
 
-/* Runs the command, and returns when nothing of it is left. Returns 0, or a negative errno: the
- * command did not run, or it is not known how it ended. */
+enum { KEEPER_E_NOT_RUN = 1 };
+
+/* Runs the command, and returns when nothing of it is left. Returns 0; KEEPER_E_NOT_RUN: the
+ * command did not run, and the keeper has said why; -ECHILD: the keeper was killed, so it is
+ * not known how the command ended; or another negative errno: the command did not run. */
 must_check_ int keeper_run(const struct keeper_job *j, struct keeper_end *ret);
 
 /* ---- several at a time ---- */

@@ -563,10 +563,14 @@ static int run(struct locking *l, char **argv, int64_t token)
                 return ctl_fail("cannot tell the command of its lock", r, NULL);
         do {
                 r = keeper_run(&job, &end);
-                if (r < 0)
+                if (r == -ECHILD)
                         return ctl_fail("the process that supervised the command was killed, "
                                         "and the command with it",
                                         r, NULL);
+                if (r < 0)
+                        return ctl_fail("cannot run the command", r, NULL);
+                if (r == KEEPER_E_NOT_RUN)
+                        return EXIT_FAILED;
                 if (end.lost)
                         return EXIT_PLACE_LOST;
                 if (end.asked)

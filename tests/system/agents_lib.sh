@@ -17,7 +17,7 @@ agent() {
 	if [ ! -d "$d" ]; then
 		mkdir -p "$d/run" "$d/state"
 		printf '<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>session</type><listen>%s</listen><policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>' "$bus" >"$d/bus.conf"
+<busconfig><type>session</type><listen>%s</listen><policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/><allow user="*"/></policy></busconfig>' "$bus" >"$d/bus.conf"
 		start "bus.$n" dbus-daemon --config-file="$d/bus.conf" --nofork --nopidfile
 		new_boot "$n"
 		until_ok 5 busctl --address="$bus" list

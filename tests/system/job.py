@@ -208,6 +208,10 @@ else:
     j.says("ready")
     j.send(TERM)
     j.ends("the command unmounts /proc: it is told all the same", -TERM)
+    for most, why in (1, "cannot run the command: Resource temporarily unavailable"), (2, "cannot run the command: Resource temporarily unavailable"):
+        j = apart("chmod 755 /mnt/tenurectl", "lock", "job", "--", "true", user=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", f"--nproc={most}"))
+        j.ends(f"{most} process(es) at most: no command can run", 125)
+        case("and it says so, and nothing else", j.out() == f"tenurectl: {why}.\n", j.out())
     # Without /dev/null nothing of ours comes in the place of what is closed.
     j = Job("lock", "job", "--", "sh", "-c", "echo ready >GO; exec sleep 1000", by=("unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@" <&- >&- 2>&-', "_", BIN + "/tenurectl"))
     until(lambda: os.path.exists(j.path + ".go"))
