@@ -95,11 +95,19 @@ static struct {
                {.signo = SIGXFSZ, .handler = SIG_IGN},
                {.signo = SIGCHLD, .handler = SIG_DFL}};
 
+static void take(sigset_t *set, int signo)
+{
+        struct sigaction was;
+
+        if (sigaction(signo, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+                sigaddset(set, signo);
+}
+
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
 {
-        static const int more[] = {SIGCHLD, SIGTERM, SIGINT,    SIGHUP,  SIGQUIT,
-                                   SIGUSR1, SIGUSR2, SIGALRM,   SIGPROF, SIGVTALRM,
-                                   SIGXCPU, SIGIO,   SIGSTKFLT, SIGPWR};
+        static const int more[] = {SIGTERM, SIGINT,    SIGHUP,  SIGQUIT,   SIGUSR1,
+                                   SIGUSR2, SIGALRM,   SIGPROF, SIGVTALRM, SIGXCPU,
+                                   SIGIO,   SIGSTKFLT, SIGPWR};
 
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
                 const struct sigaction sa = {.sa_handler = actions[i].handler};
@@ -107,10 +115,11 @@ void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
                 actions[i].changed = sigaction(actions[i].signo, &sa, &actions[i].was) == 0;
         }
         sigemptyset(ret);
+        sigaddset(ret, SIGCHLD);
         for (size_t i = 0; i < ARRAY_SIZE(more); i++)
-                sigaddset(ret, more[i]);
+                take(ret, more[i]);
         for (int signo = SIGRTMIN; signo <= SIGRTMAX; signo++)
-                sigaddset(ret, signo);
+                take(ret, signo);
         sigprocmask(SIG_BLOCK, ret, ret_mask);
 }
 

@@ -54,10 +54,11 @@ void keeper_say(const char *fmt, ...) printf_(1, 2);
 
 /* Makes signals what they have to be in the caller of the functions below and in its keepers:
  * if it ended by one, the command would be killed. Blocks all that end a process by default,
- * except those of faults, and SIGCHLD; *@ret are these, and *@ret_mask the mask before that. A
- * standard error that nobody reads, or that is a file as large as it may become, ends nobody
- * (SIGPIPE, SIGXFSZ); and if SIGCHLD was ignored, that changes nothing, although no end of a
- * process would be reported then (wait(2)). The command gets all of them as they were. */
+ * except those of faults and those that are ignored (nohup(1)), and SIGCHLD; *@ret are these,
+ * and *@ret_mask the mask before that. A standard error that nobody reads, or that is a file as
+ * large as it may become, ends nobody (SIGPIPE, SIGXFSZ); and if SIGCHLD was ignored, that
+ * changes nothing, although no end of a process would be reported then (wait(2)). The command
+ * gets all of them as they were. */
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask);
 
 enum { KEEPER_E_NOT_RUN = 1 };

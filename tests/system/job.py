@@ -162,6 +162,26 @@ case("SIGCHLD is ignored: work runs its commands again", until(lambda: j.out().c
 j.send(TERM)
 j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
 
+# What is ignored when it begins, as by nohup(1) and by a shell for what runs with &, stays ignored: a blocked signal is not.
+holder = Job("lock", "job", "--", "sleep", "1000", bus=BUS2)
+until(lambda: requests() == 1)
+deaf = lambda: [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGHUP, signal.SIGINT, signal.SIGRTMIN)]
+j = Job("lock", "job", "--", "true", before=deaf)
+until(lambda: requests() == 2)
+for s in signal.SIGHUP, signal.SIGINT, signal.SIGRTMIN:
+    j.send(s, "group", 3)
+case("ignored signals while it waits: it waits on", not until(lambda: j.p.poll() is not None, 0.3) and requests() == 2, j.p.poll())
+j.send(TERM)
+j.ends("until SIGTERM", -TERM, left=1)
+holder.send(TERM)
+holder.end()
+j = Job("work", "g", "--tasks=1", "--ttl=2s", "--", "sh", "-c", "echo ready; exec sleep 1000", before=deaf)
+j.says("ready")
+j.send(signal.SIGINT, times=3)
+case("and while work runs: it runs on", not until(lambda: j.p.poll() is not None, 0.3), j.p.poll())
+j.send(TERM)
+j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
+
 # ---- what supervises a command, and what it cannot look at ----
 def keepers(j):
     return [int(p) for p in open(f"/proc/{j.p.pid}/task/{j.p.pid}/children").read().split()]
