@@ -51,6 +51,17 @@ struct keeper {
         struct keeper_end end;
 };
 
+/* Instants of another time namespace are ahead or behind by any amount, and less than a TTL
+ * would not be noticed. */
+static bool is_other_clock(const struct tenancy *t)
+{
+        static uint64_t own;
+
+        if (own == 0)
+                own = boot_namespace();
+        return t->time_ns != 0 && t->time_ns != own;
+}
+
 int keeper_look(int tenancy_fd, struct tenancy *ret)
 {
         uint8_t bytes[TENANCY_BYTES];
@@ -65,7 +76,7 @@ int keeper_look(int tenancy_fd, struct tenancy *ret)
                 if (r < 0)
                         sched_yield();
         }
-        return r;
+        return r == 0 && is_other_clock(ret) ? -EXDEV : r;
 }
 
 static struct boot_time term_at(const struct tenancy *t)

@@ -42,8 +42,7 @@ struct keeper_end {
 };
 
 /* Reads what the agent has published. Returns 0 or a negative errno; -EBADMSG: it makes no
- * sense.
- */
+ * sense; -EXDEV: its instants are those of another time namespace. */
 must_check_ int keeper_look(int tenancy_fd, struct tenancy *ret);
 
 /* Whether the place is held on @lease at @now, for long enough to begin something. */

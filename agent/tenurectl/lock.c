@@ -652,17 +652,19 @@ static int begin(struct locking *l, bool endpoints_given)
 {
         struct tenancy t;
         sigset_t waiting;
+        int r;
 
         l->began = boot_now();
         /* Log in once, so that the password is not asked for at each call. */
         if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||
             talk_log_in_once(&l->core, l->login) < 0)
                 return -1;
-        if (keeper_look(l->tenancy, &t) < 0 || !keeper_may_begin(&t, t.lease, boot_now())) {
+        r = keeper_look(l->tenancy, &t);
+        if (r != -EXDEV && (r < 0 || !keeper_may_begin(&t, t.lease, boot_now()))) {
                 fprintf(stderr, "tenurectl: this host does not hold its place now.\n");
                 return EXIT_PLACE_LOST;
         }
-        if (boot_diff(t.deadline, boot_now()) > t.ttl) {
+        if (r == -EXDEV || boot_diff(t.deadline, boot_now()) > t.ttl) {
                 fprintf(stderr,
                         "tenurectl: the agent uses another clock than this program; run "
                         "the program in the agent's time namespace.\n");
