@@ -25,6 +25,7 @@
 #include "lock_env.h"
 #include "loop/loop.h"
 #include "talk.h"
+#include "tenure/agent.h"
 #include "tenure/handover.h"
 #include "tie.h"
 
@@ -192,31 +193,6 @@ static bool is_asked_to_end(struct locking *l)
         return l->ended_by != 0;
 }
 
-static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        struct locking *l = userdata;
-        const char *name, *endpoint;
-
-        if (sd_bus_message_skip(m, "s") < 0 ||
-            sd_bus_message_enter_container(m, 'a', "{sv}") < 0)
-                return 0;
-        while (sd_bus_message_enter_container(m, 'e', "sv") > 0) {
-                if (sd_bus_message_read(m, "s", &name) < 0)
-                        return 0;
-                if (strcmp(name, "CoreEndpoint") != 0) {
-                        if (sd_bus_message_skip(m, "v") < 0)
-                                return 0;
-                } else if (sd_bus_message_read(m, "v", "s", &endpoint) < 0) {
-                        return 0;
-                } else if (*endpoint && strcmp(endpoint, l->endpoint) != 0) {
-                        snprintf(l->endpoint, sizeof(l->endpoint), "%s", endpoint);
-                        l->moved = true;
-                }
-                sd_bus_message_exit_container(m);
-        }
-        return 0;
-}
-
 /* Candidates for a lock have keys NAME/LEASE, as in etcd. */
 static void key_of(const struct locking *l, const char *name, char key[static 1024])
 {
@@ -295,14 +271,16 @@ static void dispatch(struct locking *l)
                 ;
 }
 
-/* Reads what the agent has reported about its endpoint. */
-static int hear_agent(struct locking *l)
+/* Follows the agent to another endpoint, which the tie hears of even if the bus has been
+ * restarted since. */
+static void hear_agent(struct locking *l)
 {
-        int r;
+        const char *endpoint = l->tie ? agent_endpoint(l->tie) : "";
 
-        while ((r = sd_bus_process(l->ctl->bus, NULL)) > 0)
-                ;
-        return r;
+        if (!*endpoint || strcmp(endpoint, l->endpoint) == 0)
+                return;
+        snprintf(l->endpoint, sizeof(l->endpoint), "%s", endpoint);
+        l->moved = true;
 }
 
 /* Called while we wait for the core: handles signals, and news from the agent. An agent that
@@ -321,8 +299,7 @@ static int heard(void *arg)
         dispatch(l);
         while (read(l->watch, events, sizeof(events)) > 0)
                 ;
-        if (hear_agent(l) < 0) /* the core will notice instead */
-                epoll_ctl(l->epfd, EPOLL_CTL_DEL, sd_bus_get_fd(l->ctl->bus), NULL);
+        hear_agent(l);
         if (keeper_look(l->tenancy, &t) == 0 && (t.lease != l->lease || t.leaving))
                 return -ENOLINK;
         if (!l->moved || !l->follow)
@@ -381,8 +358,7 @@ static int take(struct locking *l, const char *name, int64_t *ret_token)
         l->epfd = epoll_create1(EPOLL_CLOEXEC);
         if (l->epfd < 0 || epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->sfd, &e) < 0 ||
             epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->watch, &e) < 0 ||
-            epoll_ctl(l->epfd, EPOLL_CTL_ADD, tenure_get_fd(l->tie), &e) < 0 ||
-            epoll_ctl(l->epfd, EPOLL_CTL_ADD, sd_bus_get_fd(l->ctl->bus), &e) < 0)
+            epoll_ctl(l->epfd, EPOLL_CTL_ADD, tenure_get_fd(l->tie), &e) < 0)
                 return ctl_fail("cannot wait", -errno, NULL);
         do {
                 r = ask(l, name);
@@ -422,7 +398,9 @@ static int give_back(struct locking *l, const char *key)
                                  .break_arg = l};
                 struct pollfd p = {.fd = l->sfd, .events = POLLIN};
 
-                (void) !hear_agent(l);
+                if (l->tie)
+                        dispatch(l);
+                hear_agent(l);
                 r = call(l, &t);
                 pb_free(t.reply);
                 if (r != -ENOTCONN && r != -EINTR)
@@ -720,10 +698,6 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
         if (argc < 2)
                 return ctl_fail("lock wants NAME -- COMMAND", -EINVAL, NULL);
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
-        r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, "org.freedesktop.DBus.Properties",
-                                "PropertiesChanged", on_properties, &l);
-        if (r < 0)
-                return ctl_fail("cannot subscribe", r, NULL);
         r = begin(&l, endpoints_given);
         if (r == 0) {
                 turn = host_lock(l.lease, argv[0], l.sfd, l.until);

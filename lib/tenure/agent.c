@@ -172,6 +172,11 @@ static void follow_endpoint(struct tenure *t)
                 try_again(t);
 }
 
+const char *agent_endpoint(const struct tenure *t)
+{
+        return t->agent.endpoint;
+}
+
 /* Reads the properties that we need from an a{sv}. */
 static void read_properties(struct tenure *t, sd_bus_message *m)
 {

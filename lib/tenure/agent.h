@@ -46,5 +46,8 @@ void agent_init(struct tenure *t);
 void agent_start(struct tenure *t);
 void agent_fini(struct tenure *t);
 
+/* The endpoint that the agent uses, or has used last; "": it has not said so yet. */
+const char *agent_endpoint(const struct tenure *t);
+
 /* Sends the registrations that have changed. */
 void agent_register_services(struct tenure *t);
