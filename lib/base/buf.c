@@ -11,13 +11,6 @@ void buf_fini(struct buf *b)
         *b = (struct buf){0};
 }
 
-void buf_reuse(struct buf *b, size_t keep)
-{
-        if (b->cap > keep)
-                buf_fini(b);
-        buf_clear(b);
-}
-
 static bool grow(struct buf *b, size_t cap)
 {
         uint8_t *data = realloc(b->data, cap);
@@ -212,26 +205,23 @@ int view_u64(struct view *v, uint64_t *ret)
         return 0;
 }
 
-int view_varint(struct view *v, uint64_t *ret)
+int view_long_varint(struct view *v, uint64_t *ret)
 {
+        size_t n = min_of(v->len, (size_t) VARINT_MAX), i = 0;
         uint64_t x = 0;
-        unsigned i;
+        uint8_t c = 0x80;
 
-        for (i = 0; i < 10 && i < v->len; i++) {
-                uint8_t c = v->p[i];
-
-                /* The tenth byte holds only the topmost bit; more would overflow. */
-                if (i == 9 && c > 1)
-                        return -EBADMSG;
-                x |= (uint64_t) (c & 0x7f) << (7 * i);
-                if (c < 0x80) {
-                        v->p += i + 1;
-                        v->len -= i + 1;
-                        *ret = x;
-                        return 0;
-                }
+        for (unsigned shift = 0; i < n && c >= 0x80; shift += 7) {
+                c = v->p[i++];
+                x |= (uint64_t) (c & 0x7f) << shift;
         }
-        return -EBADMSG;
+        /* The tenth byte holds only the topmost bit; more would overflow. */
+        if (c >= 0x80 || (i == VARINT_MAX && c > 1))
+                return -EBADMSG;
+        v->p += i;
+        v->len -= i;
+        *ret = x;
+        return 0;
 }
 
 int view_bytes(struct view *v, struct view *ret)

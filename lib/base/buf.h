@@ -36,7 +36,12 @@ static inline void buf_clear(struct buf *b)
 }
 
 /* The same, for a buffer that serves again: keeps its memory unless that is more than @keep. */
-void buf_reuse(struct buf *b, size_t keep);
+static inline void buf_reuse(struct buf *b, size_t keep)
+{
+        if (b->cap > keep)
+                buf_fini(b);
+        buf_clear(b);
+}
 
 static inline size_t buf_len(const struct buf *b)
 {
@@ -148,6 +153,19 @@ uint8_t *buf_take(struct buf *b, size_t *ret_len);
 must_check_ int view_u8(struct view *v, uint8_t *ret);
 must_check_ int view_u32(struct view *v, uint32_t *ret);
 must_check_ int view_u64(struct view *v, uint64_t *ret);
-must_check_ int view_varint(struct view *v, uint64_t *ret);
 must_check_ int view_take(struct view *v, size_t n, struct view *ret);
 must_check_ int view_bytes(struct view *v, struct view *ret);
+
+/* The part of view_varint() that is for more than one byte. */
+must_check_ int view_long_varint(struct view *v, uint64_t *ret);
+
+/* Most tags and lengths are one byte. */
+must_check_ static inline int view_varint(struct view *v, uint64_t *ret)
+{
+        if (v->len == 0 || v->p[0] >= 0x80)
+                return view_long_varint(v, ret);
+        *ret = v->p[0];
+        v->p++;
+        v->len--;
+        return 0;
+}
