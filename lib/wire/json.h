@@ -76,17 +76,17 @@ const char *json_reader_why(const struct json_reader *r);
  */
 struct json_frame;
 
+#define JSON_CARRY (2 * VARINT_MAX) /* a tag, and a number behind it */
+
 struct json_writer {
         const ProtobufCMessageDescriptor *type;
         struct json_frame *frames; /* from the message to where we are in it; owned */
         size_t n_frames, cap_frames;
         unsigned state;
         const ProtobufCFieldDescriptor *field; /* whose value comes; NULL: an unknown one */
-        uint64_t number;                       /* of which `n` bytes have come */
-        unsigned n;
-        bool packed;      /* numbers, without tags between them */
-        uint64_t left;    /* bytes of these, of a text, or of what is skipped, still to come */
-        uint8_t carry[4]; /* bytes of it that make no character yet */
+        uint64_t at;                           /* bytes taken so far */
+        uint64_t end;              /* of packed numbers, of a text, or of what is skipped */
+        uint8_t carry[JSON_CARRY]; /* bytes that make no field, or no character, yet */
         unsigned n_carry;
         int error;
 };

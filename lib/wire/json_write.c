@@ -14,18 +14,15 @@ enum wire_type {
 
 /* What the next bytes are. */
 enum state {
-        TAG,
-        VARINT,
-        FIXED_64,
-        FIXED_32,
-        LENGTH,
-        TEXT, /* the contents of a string or of bytes */
+        FIELD,  /* a tag, and behind it a number or a length */
+        PACKED, /* a number without a tag */
+        TEXT,   /* the contents of a string or of bytes */
         SKIP,
 };
 
 struct json_frame {
         const ProtobufCMessageDescriptor *type;
-        uint64_t left;                         /* bytes of the message that are still to come */
+        uint64_t end;                          /* where the message ends, counted like w->at */
         uint64_t seen;                         /* fields, by their number in `type` */
         const ProtobufCFieldDescriptor *array; /* the field whose array is open */
 };
@@ -33,7 +30,7 @@ struct json_frame {
 void json_writer_begin(struct json_writer *w, const ProtobufCMessageDescriptor *type)
 {
         *w = (struct json_writer){
-                .type = type, .state = TAG, .frames = w->frames, .cap_frames = w->cap_frames};
+                .type = type, .state = FIELD, .frames = w->frames, .cap_frames = w->cap_frames};
 }
 
 void json_writer_fini(struct json_writer *w)
@@ -172,124 +169,97 @@ static bool is_left_out(const ProtobufCFieldDescriptor *f)
                !(f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF);
 }
 
-/* Writes @v in decimal, after a minus sign if @negative. */
-static void add_decimal(struct buf *out, uint64_t v, bool negative, bool quoted)
+/* How the values of a type look, on the wire (if they are not packed) and as JSON. */
+static const struct kind {
+        enum wire_type wire; /* WIRE_BYTES for everything that has a length */
+        bool narrow;         /* a number of 32 bits: protobuf drops the upper ones */
+        bool is_signed, zigzag;
+        bool quoted;
+} kinds[] = {
+        [PROTOBUF_C_TYPE_INT32] = {.narrow = true, .is_signed = true},
+        [PROTOBUF_C_TYPE_SINT32] = {.narrow = true, .is_signed = true, .zigzag = true},
+        [PROTOBUF_C_TYPE_SFIXED32] = {WIRE_32, .narrow = true, .is_signed = true},
+        [PROTOBUF_C_TYPE_INT64] = {.is_signed = true, .quoted = true},
+        [PROTOBUF_C_TYPE_SINT64] = {.is_signed = true, .zigzag = true, .quoted = true},
+        [PROTOBUF_C_TYPE_SFIXED64] = {WIRE_64, .is_signed = true, .quoted = true},
+        [PROTOBUF_C_TYPE_UINT32] = {.narrow = true},
+        [PROTOBUF_C_TYPE_FIXED32] = {WIRE_32, .narrow = true},
+        [PROTOBUF_C_TYPE_UINT64] = {.quoted = true},
+        [PROTOBUF_C_TYPE_FIXED64] = {WIRE_64, .quoted = true},
+        [PROTOBUF_C_TYPE_BOOL] = {WIRE_VARINT},
+        [PROTOBUF_C_TYPE_ENUM] = {.narrow = true, .is_signed = true},
+        [PROTOBUF_C_TYPE_STRING] = {WIRE_BYTES},
+        [PROTOBUF_C_TYPE_BYTES] = {WIRE_BYTES},
+        [PROTOBUF_C_TYPE_MESSAGE] = {WIRE_BYTES},
+};
+
+static const struct kind *kind_of(const ProtobufCFieldDescriptor *f)
+{
+        assert((size_t) f->type < ARRAY_SIZE(kinds));
+        return &kinds[f->type];
+}
+
+/* Appends @v, as it came on the wire, as a number. */
+static void add_number(struct buf *out, const struct kind *k, uint64_t v)
 {
         char text[DIGITS_OF_U64 + sizeof("\"-\"")], *at = text + sizeof(text);
+        bool negative;
 
-        if (quoted)
+        if (k->zigzag)
+                v = v >> 1 ^ -(v & 1);
+        if (k->narrow && k->is_signed)
+                v = (uint64_t) (int32_t) v;
+        negative = k->is_signed && (int64_t) v < 0;
+        if (k->quoted)
                 *--at = '"';
-        at = decimal_put(at, v);
+        at = decimal_put(at, negative ? -v : v);
         if (negative)
                 *--at = '-';
-        if (quoted)
+        if (k->quoted)
                 *--at = '"';
         buf_add(out, at, (size_t) (text + sizeof(text) - at));
 }
 
-static void add_signed(struct buf *out, int64_t v, bool quoted)
+/* An enum that has no name for the number shows the number. */
+static void add_enum(struct buf *out, const ProtobufCFieldDescriptor *f, uint64_t v)
 {
-        add_decimal(out, v < 0 ? -(uint64_t) v : (uint64_t) v, v < 0, quoted);
-}
+        const ProtobufCEnumValue *e =
+                protobuf_c_enum_descriptor_get_value(f->descriptor, (int) v);
 
-static uint64_t unzigzag(uint64_t v)
-{
-        return v >> 1 ^ -(v & 1);
-}
-
-static bool has_32_bits(const ProtobufCFieldDescriptor *f)
-{
-        switch (f->type) {
-        case PROTOBUF_C_TYPE_ENUM:
-        case PROTOBUF_C_TYPE_INT32:
-        case PROTOBUF_C_TYPE_SINT32:
-        case PROTOBUF_C_TYPE_UINT32:
-                return true;
-        default:
-                return false;
-        }
+        if (e)
+                buf_printf(out, "\"%s\"", e->name);
+        else
+                add_number(out, kind_of(f), v);
 }
 
 static int number(struct json_writer *w, uint64_t v, struct buf *out)
 {
         const ProtobufCFieldDescriptor *f = w->field;
-        const ProtobufCEnumValue *e;
+        const struct kind *k;
         int r;
 
         if (!f)
                 return 0;
-        if (has_32_bits(f))
-                v = (uint32_t) v; /* protobuf drops the upper bits */
+        k = kind_of(f);
+        if (k->narrow)
+                v = (uint32_t) v;
         if (v == 0 && is_left_out(f))
                 return 0;
         r = name(w, out);
         if (r < 0)
                 return r;
-        switch (f->type) {
-        case PROTOBUF_C_TYPE_BOOL:
+        if (f->type == PROTOBUF_C_TYPE_BOOL)
                 buf_add(out, v ? "true" : "false", v ? 4 : 5);
-                break;
-        case PROTOBUF_C_TYPE_ENUM:
-                e = protobuf_c_enum_descriptor_get_value(f->descriptor, (int) v);
-                if (e)
-                        buf_printf(out, "\"%s\"", e->name);
-                else
-                        add_signed(out, (int32_t) v, false);
-                break;
-        case PROTOBUF_C_TYPE_INT32:
-        case PROTOBUF_C_TYPE_SFIXED32:
-                add_signed(out, (int32_t) v, false);
-                break;
-        case PROTOBUF_C_TYPE_SINT32:
-                add_signed(out, (int32_t) unzigzag(v), false);
-                break;
-        case PROTOBUF_C_TYPE_UINT32:
-        case PROTOBUF_C_TYPE_FIXED32:
-                add_decimal(out, (uint32_t) v, false, false);
-                break;
-        case PROTOBUF_C_TYPE_SINT64:
-                add_signed(out, (int64_t) unzigzag(v), true);
-                break;
-        case PROTOBUF_C_TYPE_INT64:
-        case PROTOBUF_C_TYPE_SFIXED64:
-                add_signed(out, (int64_t) v, true);
-                break;
-        default:
-                add_decimal(out, v, false, true);
-        }
+        else if (f->type == PROTOBUF_C_TYPE_ENUM)
+                add_enum(out, f, v);
+        else
+                add_number(out, k, v);
         return 0;
-}
-
-/* The wire type of a field that is not packed; WIRE_BYTES for everything that has a length. */
-static enum wire_type wire_of(const ProtobufCFieldDescriptor *f)
-{
-        switch (f->type) {
-        case PROTOBUF_C_TYPE_STRING:
-        case PROTOBUF_C_TYPE_BYTES:
-        case PROTOBUF_C_TYPE_MESSAGE:
-                return WIRE_BYTES;
-        case PROTOBUF_C_TYPE_FIXED64:
-        case PROTOBUF_C_TYPE_SFIXED64:
-                return WIRE_64;
-        case PROTOBUF_C_TYPE_FIXED32:
-        case PROTOBUF_C_TYPE_SFIXED32:
-                return WIRE_32;
-        default:
-                return WIRE_VARINT;
-        }
 }
 
 /* ---- the wire ---- */
 
-static enum state state_of(enum wire_type wire)
-{
-        return wire == WIRE_VARINT ? VARINT
-               : wire == WIRE_64   ? FIXED_64
-               : wire == WIRE_32   ? FIXED_32
-                                   : LENGTH;
-}
-
-static int enter(struct json_writer *w, const ProtobufCMessageDescriptor *type, uint64_t n,
+static int enter(struct json_writer *w, const ProtobufCMessageDescriptor *type, uint64_t end,
                  struct buf *out)
 {
         assert(type->n_fields <= 64); /* bits of `seen` */
@@ -297,7 +267,7 @@ static int enter(struct json_writer *w, const ProtobufCMessageDescriptor *type, 
                 return -EBADMSG;
         if (array_reserve(&w->frames, &w->cap_frames, w->n_frames + 1, sizeof(*w->frames)) < 0)
                 return -ENOMEM;
-        w->frames[w->n_frames++] = (struct json_frame){.type = type, .left = n};
+        w->frames[w->n_frames++] = (struct json_frame){.type = type, .end = end};
         buf_add_u8(out, '{');
         return 0;
 }
@@ -309,21 +279,13 @@ static void leave(struct json_writer *w, struct buf *out)
         w->n_frames--;
 }
 
-static int take_tag(struct json_writer *w, uint64_t tag)
+/* The fields of most messages are numbered without a gap. */
+static const ProtobufCFieldDescriptor *field_of(const ProtobufCMessageDescriptor *type,
+                                                uint32_t id)
 {
-        enum wire_type wire = (enum wire_type)(tag & 7);
-
-        if (tag > UINT32_MAX || tag >> 3 == 0)
-                return -EBADMSG;
-        if (wire != WIRE_VARINT && wire != WIRE_64 && wire != WIRE_32 && wire != WIRE_BYTES)
-                return -EBADMSG;
-        w->field = protobuf_c_message_descriptor_get_field(top(w)->type, (unsigned) (tag >> 3));
-        /* as in protobuf, a field of another wire type counts as unknown */
-        if (w->field && wire != wire_of(w->field) &&
-            !(wire == WIRE_BYTES && w->field->label == PROTOBUF_C_LABEL_REPEATED))
-                w->field = NULL;
-        w->state = state_of(wire);
-        return 0;
+        if (id <= type->n_fields && type->fields[id - 1].id == id)
+                return &type->fields[id - 1];
+        return protobuf_c_message_descriptor_get_field(type, id);
 }
 
 static int take_length(struct json_writer *w, uint64_t n, struct buf *out)
@@ -331,33 +293,51 @@ static int take_length(struct json_writer *w, uint64_t n, struct buf *out)
         const ProtobufCFieldDescriptor *f = w->field;
         int r;
 
-        if (n > top(w)->left)
+        if (n > top(w)->end - w->at)
                 return -EBADMSG;
-        w->left = n;
+        w->end = w->at + n;
         if (!f) {
-                w->state = n > 0 ? SKIP : TAG;
+                w->state = n > 0 ? SKIP : FIELD;
                 return 0;
         }
         if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
                 r = name(w, out);
-                top(w)->left -= n;
-                w->state = TAG;
-                return r < 0 ? r : enter(w, f->descriptor, n, out);
+                return r < 0 ? r : enter(w, f->descriptor, w->end, out);
         }
-        if (wire_of(f) != WIRE_BYTES) { /* packed */
-                w->packed = n > 0;
-                w->state = n > 0 ? state_of(wire_of(f)) : TAG;
+        if (kind_of(f)->wire != WIRE_BYTES) {
+                w->state = n > 0 ? PACKED : FIELD;
                 return 0;
         }
-        w->state = TAG;
         if (n == 0 && is_left_out(f))
                 return 0;
         r = name(w, out);
         if (r < 0)
                 return r;
         buf_add(out, "\"\"", n > 0 ? 1 : 2);
-        w->state = n > 0 ? TEXT : TAG;
+        w->state = n > 0 ? TEXT : FIELD;
         return 0;
+}
+
+/* @v: what came behind @tag. */
+static int take_field(struct json_writer *w, uint64_t tag, uint64_t v, struct buf *out)
+{
+        enum wire_type wire = (enum wire_type)(tag & 7);
+
+        if (tag > UINT32_MAX || tag >> 3 == 0)
+                return -EBADMSG;
+        w->field = field_of(top(w)->type, (uint32_t) (tag >> 3));
+        /* as in protobuf, a field of another wire type counts as unknown */
+        if (w->field && wire != kind_of(w->field)->wire &&
+            !(wire == WIRE_BYTES && w->field->label == PROTOBUF_C_LABEL_REPEATED))
+                w->field = NULL;
+        return wire == WIRE_BYTES ? take_length(w, v, out) : number(w, v, out);
+}
+
+static int take_element(struct json_writer *w, uint64_t v, struct buf *out)
+{
+        if (w->at == w->end)
+                w->state = FIELD;
+        return number(w, v, out);
 }
 
 /* ---- bytes ---- */
@@ -366,73 +346,71 @@ static void take_bytes(struct json_writer *w, struct view *wire, size_t n)
 {
         wire->p += n;
         wire->len -= n;
-        top(w)->left -= n;
-        if (w->packed || w->state == TEXT || w->state == SKIP)
-                w->left -= n;
+        w->at += n;
 }
 
-/* How many of the bytes at hand may belong to a number. */
-static size_t at_hand(struct json_writer *w, struct view wire)
+/* Takes a number, or a length, off @v. Returns 1, 0 if it is cut, or -EBADMSG. */
+static int read_number(struct view *v, enum wire_type wire, uint64_t *ret)
 {
-        uint64_t most = w->packed ? min_of(w->left, top(w)->left) : top(w)->left;
+        size_t len = v->len;
+        uint32_t half;
 
-        return (size_t) min_of((uint64_t) wire.len, most);
-}
-
-/* Handles a number, or an element of a packed field. */
-static int number_came(struct json_writer *w, struct buf *out)
-{
-        uint64_t v = w->number;
-
-        w->number = w->n = 0;
-        switch ((enum state) w->state) {
-        case TAG:
-                return take_tag(w, v);
-        case LENGTH:
-                return take_length(w, v, out);
-        default:
-                if (!w->packed || w->left == 0) {
-                        w->packed = false;
-                        w->state = TAG;
-                }
-                return number(w, v, out);
+        switch (wire) {
+        case WIRE_VARINT:
+        case WIRE_BYTES:
+                if (view_varint(v, ret) == 0)
+                        return 1;
+                return len < VARINT_MAX ? 0 : -EBADMSG;
+        case WIRE_64:
+                return view_u64(v, ret) == 0;
+        case WIRE_32:
+                if (view_u32(v, &half) < 0)
+                        return 0;
+                *ret = half;
+                return 1;
         }
+        return -EBADMSG;
 }
 
-static int varint(struct json_writer *w, struct view *wire, struct buf *out)
+/* The same for a tag and what comes behind it. */
+static int read_field(struct view *v, uint64_t *ret_tag, uint64_t *ret)
 {
-        size_t n = at_hand(w, *wire), i = 0;
-        const uint8_t *p = wire->p;
-        uint64_t number = w->number;
-        unsigned k = w->n;
-        uint8_t c = 0x80;
+        int r = read_number(v, WIRE_VARINT, ret_tag);
 
-        if (n == 0)
-                return -EBADMSG; /* the message ended before the number */
-        for (; i < n && c >= 0x80; i++, k++) {
-                c = p[i];
-                if (k == VARINT_MAX - 1 && c > 1)
-                        return -EBADMSG;
-                number |= (uint64_t) (c & 0x7f) << 7 * k;
+        return r <= 0 ? r : read_number(v, (enum wire_type)(*ret_tag & 7), ret);
+}
+
+/* Of a field that is cut, all bytes are kept until the rest has come. */
+static int field(struct json_writer *w, struct view *wire, struct buf *out)
+{
+        bool packed = w->state == PACKED;
+        uint64_t left = (packed ? w->end : top(w)->end) - w->at, tag = 0, v;
+        size_t had = w->n_carry, n = (size_t) min_of(left, (uint64_t) wire->len);
+        struct view in = {wire->p, n};
+        int r;
+
+        if (had > 0) {
+                n = min_of(n, sizeof(w->carry) - had);
+                memcpy(w->carry + had, wire->p, n);
+                in = (struct view){w->carry, had + n};
         }
-        w->number = number;
-        w->n = k;
-        take_bytes(w, wire, i);
-        return c < 0x80 ? number_came(w, out) : 0;
-}
-
-static int fixed(struct json_writer *w, struct view *wire, unsigned size, struct buf *out)
-{
-        if (at_hand(w, *wire) == 0)
+        r = packed ? read_number(&in, kind_of(w->field)->wire, &v) : read_field(&in, &tag, &v);
+        if (r < 0 || (r == 0 && n == left))
                 return -EBADMSG;
-        w->number |= (uint64_t) wire->p[0] << 8 * w->n++;
-        take_bytes(w, wire, 1);
-        return w->n == size ? number_came(w, out) : 0;
+        if (r == 0) {
+                memcpy(w->carry + had, wire->p, n);
+                w->n_carry = (unsigned) (had + n);
+                take_bytes(w, wire, n);
+                return 0;
+        }
+        w->n_carry = 0;
+        take_bytes(w, wire, n - in.len);
+        return packed ? take_element(w, v, out) : take_field(w, tag, v, out);
 }
 
 static void add_base64(struct json_writer *w, struct view t, struct buf *out)
 {
-        bool last = w->left == 0;
+        bool last = w->at == w->end;
         size_t n, len;
         uint8_t *to;
 
@@ -459,7 +437,7 @@ static void add_base64(struct json_writer *w, struct view t, struct buf *out)
 
 static void add_string(struct json_writer *w, struct view t, struct buf *out)
 {
-        bool last = w->left == 0;
+        bool last = w->at == w->end;
         size_t n;
 
         while (w->n_carry > 0 && t.len > 0) { /* until a character, or none */
@@ -478,42 +456,39 @@ static void add_string(struct json_writer *w, struct view t, struct buf *out)
 
 static int text(struct json_writer *w, struct view *wire, struct buf *out)
 {
-        struct view t = {wire->p, (size_t) min_of(w->left, (uint64_t) wire->len)};
+        struct view t = {wire->p, (size_t) min_of(w->end - w->at, (uint64_t) wire->len)};
 
         take_bytes(w, wire, t.len);
         if (w->field->type == PROTOBUF_C_TYPE_BYTES)
                 add_base64(w, t, out);
         else
                 add_string(w, t, out);
-        if (w->left > 0)
+        if (w->at < w->end)
                 return 0;
         buf_add_u8(out, '"');
-        w->state = TAG;
+        w->state = FIELD;
         return 0;
 }
 
 static void skip(struct json_writer *w, struct view *wire)
 {
-        take_bytes(w, wire, (size_t) min_of(w->left, (uint64_t) wire->len));
-        if (w->left == 0)
-                w->state = TAG;
+        take_bytes(w, wire, (size_t) min_of(w->end - w->at, (uint64_t) wire->len));
+        if (w->at == w->end)
+                w->state = FIELD;
 }
 
 static int step(struct json_writer *w, struct view *wire, struct buf *out)
 {
         switch ((enum state) w->state) {
-        case FIXED_64:
-                return fixed(w, wire, 8, out);
-        case FIXED_32:
-                return fixed(w, wire, 4, out);
+        case FIELD:
+        case PACKED:
+                return field(w, wire, out);
         case TEXT:
                 return text(w, wire, out);
         case SKIP:
                 skip(w, wire);
-                return 0;
-        default:
-                return varint(w, wire, out);
         }
+        return 0;
 }
 
 int json_writer_put(struct json_writer *w, struct view wire, struct buf *out)
@@ -523,7 +498,7 @@ int json_writer_put(struct json_writer *w, struct view wire, struct buf *out)
         if (r == 0 && w->n_frames == 0)
                 r = enter(w, w->type, UINT64_MAX, out);
         while (r == 0) {
-                while (w->state == TAG && w->n == 0 && top(w)->left == 0)
+                while (w->state == FIELD && top(w)->end == w->at)
                         leave(w, out);
                 if (wire.len == 0)
                         break;
@@ -539,7 +514,7 @@ int json_writer_end(struct json_writer *w, struct buf *out)
 {
         int r = json_writer_put(w, (struct view){0}, out);
 
-        if (r == 0 && (w->n_frames > 1 || w->state != TAG || w->n > 0))
+        if (r == 0 && (w->n_frames > 1 || w->state != FIELD || w->n_carry > 0))
                 r = -EBADMSG;
         if (r == 0) {
                 leave(w, out);
