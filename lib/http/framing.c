@@ -1,5 +1,7 @@
 #include "http/framing.h"
 
+#include "base/le.h"
+
 #define DIGITS_MAX 16                  /* of a chunk's size, which fits into 64 bits */
 #define AROUND_MAX ((size_t) 64 << 10) /* extensions of one chunk, or all trailers */
 #define VERSION UINT64_C(0x485454502f) /* "HTTP/" */
@@ -9,15 +11,6 @@ static bool is_line_end(uint8_t ch)
         return ch == '\r' || ch == '\n';
 }
 
-/* Checks a byte of the request line: one space between its parts, and a version at its end. */
-static bool in_request_line(struct head *h, uint8_t ch)
-{
-        if (!is_line_end(ch))
-                return ch > ' ' || (ch == ' ' && (uint8_t) h->seen != ' ');
-        h->at = HEAD_FIELDS;
-        return (h->seen >> 24 & 0xffffffffff) == VERSION; /* the parser checks the rest */
-}
-
 static bool is_text(uint8_t ch)
 {
         return (ch >= ' ' && ch != 0x7f) || ch == '\t';
@@ -25,49 +18,83 @@ static bool is_text(uint8_t ch)
 
 #define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
 
-/* Whether all eight bytes are text, and none is a tab. For a byte b below 0x80, b - n sets the
- * high bit if b is below n; "& ~w" drops bytes that had the high bit before. */
-static bool is_text_8(uint64_t w)
+/* Returns 0 if none of the eight bytes is below @least, or DEL; else the lowest bit that is set
+ * is in the first of those. For a byte b below 0x80, b - n sets the high bit if b is below n;
+ * "& ~w" drops bytes that had the high bit before. What a byte borrows changes only later ones.
+ */
+static uint64_t not_text_8(uint64_t w, uint8_t least)
 {
-        uint64_t below = (w - EACH(' ')) & ~w, deleted = w ^ EACH(0x7f);
+        uint64_t below = (w - EACH(least)) & ~w, deleted = w ^ EACH(0x7f);
 
-        return ((below | ((deleted - EACH(1)) & ~deleted)) & EACH(0x80)) == 0;
+        return (below | ((deleted - EACH(1)) & ~deleted)) & EACH(0x80);
 }
 
-static size_t text_len(const char *p, size_t n)
+/* How many of the bytes are neither below @least nor DEL. */
+static size_t run_len(const uint8_t *p, size_t n, uint8_t least)
 {
         size_t i = 0;
-        uint64_t w;
 
-        for (; n - i >= sizeof(w); i += sizeof(w)) {
-                memcpy(&w, p + i, sizeof(w));
-                if (!is_text_8(w))
-                        break;
+        for (; n - i >= 8; i += 8) {
+                uint64_t not_text = not_text_8(le64_get(p + i), least);
+
+                if (not_text)
+                        return i + (size_t) __builtin_ctzll(not_text) / 8;
         }
-        while (i < n && is_text((uint8_t) p[i]))
+        while (i < n && p[i] >= least && p[i] != 0x7f)
                 i++;
         return i;
 }
 
-bool head_is_plain(struct head *h, const char *p, size_t n)
+/* How many bytes may follow in the same line, of those that may stand in it; 0: the first may
+ * not. In the request line, one space is between its parts. */
+static size_t part_len(const struct head *h, const uint8_t *p, size_t n)
 {
-        size_t len = 1;
+        if (h->at == HEAD_REQUEST_LINE)
+                return *p == ' ' ? (uint8_t) h->seen != ' ' : run_len(p, n, ' ' + 1);
+        return *p == '\t' ? 1 : run_len(p, n, ' ');
+}
 
-        for (size_t i = 0; i < n; i += len, len = 1) {
-                uint8_t ch = (uint8_t) p[i], before = (uint8_t) h->seen;
+/* A version is at the end of the request line; the parser checks the rest of it. */
+static bool end_line(struct head *h)
+{
+        bool good = h->at != HEAD_REQUEST_LINE || (h->seen >> 24 & 0xffffffffff) == VERSION;
+
+        if (h->at == HEAD_REQUEST_LINE)
+                h->at = HEAD_FIELDS;
+        return good;
+}
+
+/* Past the request line, only the last byte matters. */
+static void remember(struct head *h, const uint8_t *past, size_t n)
+{
+        size_t i = h->at == HEAD_REQUEST_LINE ? min_of(n, sizeof(h->seen)) : 1;
+
+        for (; i > 0; i--)
+                h->seen = h->seen << 8 | *(past - i);
+}
+
+bool head_is_plain(struct head *h, const char *text, size_t n)
+{
+        const uint8_t *p = (const uint8_t *) text, *past = p + n;
+
+        while (p < past) {
+                uint8_t ch = *p, before = (uint8_t) h->seen;
+                size_t len = 1;
 
                 if ((before == '\r' && ch != '\n') || (before == '\n' && is_blank(ch)))
                         return false;
-                if (h->at == HEAD_NONE && !is_line_end(ch))
-                        h->at = HEAD_REQUEST_LINE;
-                if (h->at == HEAD_REQUEST_LINE && !in_request_line(h, ch))
-                        return false;
-                if (h->at == HEAD_FIELDS && !is_line_end(ch)) {
-                        len = text_len(p + i, n - i);
+                if (is_line_end(ch)) {
+                        if (!end_line(h))
+                                return false;
+                } else {
+                        if (h->at == HEAD_NONE)
+                                h->at = HEAD_REQUEST_LINE;
+                        len = part_len(h, p, (size_t) (past - p));
                         if (len == 0)
                                 return false;
                 }
-                h->seen = h->seen << 8 | ch;
+                p += len;
+                remember(h, p, len);
         }
         return true;
 }

@@ -21,7 +21,7 @@ struct head {
                 HEAD_REQUEST_LINE,
                 HEAD_FIELDS,
         } at;
-        uint64_t seen; /* the last 8 bytes, the latest in the low byte */
+        uint64_t seen; /* the last byte in the low one; of the request line, the last 8 bytes */
 };
 
 /* Whether the next bytes of the head have a form that every reader understands alike (RFC 9112,
@@ -30,7 +30,7 @@ struct head {
  * without a version, fields that continue on the next line, and control characters in them; a
  * NUL would end a field that is read as text. A proxy that passed these on may have seen other
  * lines, or more of a field. */
-bool head_is_plain(struct head *h, const char *p, size_t n);
+bool head_is_plain(struct head *h, const char *text, size_t n);
 
 enum body_at {
         BODY_OVER,

@@ -254,6 +254,32 @@ TEST(a_head_is_judged_the_same_in_pieces)
         CHECK(plain > 500 && plain < 19500);
 }
 
+/* Its parts, which are passed over in one go, are long and short. */
+TEST(a_request_line_is_judged_the_same_in_pieces)
+{
+        static const char of[] = "abcdefghij/ \t\x01\x7f";
+        unsigned plain = 0;
+
+        for (int i = 0; i < 20000; i++) {
+                char text[64] = "GET /";
+                size_t len = strlen(text), n = len + rnd(0, 24), at = 0;
+                struct head whole = {0}, pieces = {0};
+                bool expected, good = true;
+
+                for (; len < n; len++)
+                        text[len] = of[rnd(0, rnd(0, 3) ? 10 : sizeof(of) - 2)];
+                strcpy(text + len, rnd(0, 9) ? " HTTP/1.1\r\n" : " HTTq/1.1\r\n");
+                n = strlen(text);
+                expected = !strpbrk(text, "\t\x01\x7fq") && !strstr(text, "  ");
+                for (; good && at < n; at++)
+                        good = head_is_plain(&pieces, text + at, 1);
+                CHECK_EQ(good, expected);
+                CHECK_EQ(head_is_plain(&whole, text, n), expected);
+                plain += good;
+        }
+        CHECK(plain > 500 && plain < 19500);
+}
+
 /* A NUL would end a token, or a "chunked", behind which more has come. Wherever it stands: some
  * bytes are looked at together. */
 TEST(a_field_has_no_control_characters)
