@@ -609,8 +609,11 @@ static int parse_pending(struct http_conn *c)
 {
         size_t n = buf_len(&c->pending);
         struct view in = {buf_head(&c->pending), n};
-        int r = parse(c, &in);
+        int r;
 
+        if (n == 0)
+                return 0;
+        r = parse(c, &in);
         buf_consume(&c->pending, n - in.len);
         if (in.len == 0)
                 buf_reuse(&c->pending, KEPT);
