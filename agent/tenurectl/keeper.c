@@ -116,9 +116,13 @@ static void take(sigset_t *set, int signo)
 
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
 {
-        static const int more[] = {SIGTERM, SIGINT,    SIGHUP,  SIGQUIT,   SIGUSR1,
-                                   SIGUSR2, SIGALRM,   SIGPROF, SIGVTALRM, SIGXCPU,
-                                   SIGIO,   SIGSTKFLT, SIGPWR};
+        static const int more[] = {
+                SIGTERM,   SIGINT,  SIGHUP,    SIGQUIT, SIGUSR1, SIGUSR2,
+                SIGALRM,   SIGPROF, SIGVTALRM, SIGXCPU, SIGIO,   SIGPWR,
+#ifdef SIGSTKFLT /* not on MIPS */
+                SIGSTKFLT,
+#endif
+        };
 
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
                 const struct sigaction sa = {.sa_handler = actions[i].handler};
