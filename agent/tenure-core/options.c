@@ -166,7 +166,7 @@ static int check_urls(const char *flag, const char *urls, bool need_tls_files, b
 
         if (!*urls)
                 return complain(err,
-                                "--%s wants at least one URL such as http://127.0.0.1:2379%s",
+                                "--%s needs at least one URL such as http://127.0.0.1:2379%s",
                                 flag, "");
         while (list_next(&cursor, item, sizeof(item))) {
                 if (strncmp(flag, "listen-", 7) == 0 && n++ == LISTEN_MAX)
@@ -190,7 +190,7 @@ static int check_urls(const char *flag, const char *urls, bool need_tls_files, b
                                         "https:// URLs, not by sockets of a host",
                                         flag, item);
                 if (u.tls && need_tls_files)
-                        return complain(err, "--%s: %s wants a certificate and a key", flag,
+                        return complain(err, "--%s: %s needs a certificate and a key", flag,
                                         item);
         }
         if (*cursor)
@@ -333,10 +333,11 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
 
         /* Or it would be --initial-cluster, which nobody need have given, that is refused. */
         if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, "=,"))
-                return complain(err,
-                                "--name wants 1 to 127 bytes without commas and equals signs, "
-                                "not '%s'%s",
-                                o->name, "");
+                return complain(
+                        err,
+                        "--name must be 1 to 127 bytes without commas and equals signs, "
+                        "not '%s'%s",
+                        o->name, "");
         while (list_next(&cursor, item, sizeof(item))) {
                 char *eq = strchr(item, '=');
                 struct options_peer *p;
@@ -360,7 +361,7 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                 if (u.tls && !peers_make_certificates(o) &&
                     (!o->peer_cert_file || !o->peer_key_file))
                         return complain(err,
-                                        "--initial-cluster: %s wants --peer-cert-file and "
+                                        "--initial-cluster: %s needs --peer-cert-file and "
                                         "--peer-key-file%s",
                                         eq + 1, "");
                 if (add_url(p, eq + 1) < 0)
@@ -431,7 +432,7 @@ static int check_tls(const struct options *o, struct conf_error *err)
         if ((o->client_crl_file || o->client_cert_allowed_cn ||
              *o->client_cert_allowed_hostname) &&
             !o->trusted_ca_file)
-                return complain(err, "--%s wants --trusted-ca-file%s",
+                return complain(err, "--%s needs --trusted-ca-file%s",
                                 o->client_crl_file          ? "client-crl-file"
                                 : o->client_cert_allowed_cn ? "client-cert-allowed-cn"
                                                             : "client-cert-allowed-hostname",
@@ -490,9 +491,9 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
                                         o->initial_advertise_peer_urls, c->peers[c->self].urls);
         }
         if (o->client_cert_auth && !o->trusted_ca_file)
-                return complain(err, "--client-cert-auth wants --trusted-ca-file%s%s", "", "");
+                return complain(err, "--client-cert-auth needs --trusted-ca-file%s%s", "", "");
         if (o->peer_client_cert_auth && !o->peer_trusted_ca_file)
-                return complain(err, "--peer-client-cert-auth wants --peer-trusted-ca-file%s%s",
+                return complain(err, "--peer-client-cert-auth needs --peer-trusted-ca-file%s%s",
                                 "", "");
         if (o->peer_cert_allowed_cn && *o->peer_cert_allowed_hostname)
                 return complain(err,
@@ -517,7 +518,7 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
                                 "leader may be elected too late to renew such a lease%s%s",
                                 "", "");
         if (resolve_compaction(o) < 0)
-                return complain(err, "--auto-compaction-retention wants %s, not '%s'",
+                return complain(err, "--auto-compaction-retention must be %s, not '%s'",
                                 o->compaction_mode == COMPACT_REVISION
                                         ? "a number of revisions with "
                                           "--auto-compaction-mode=revision"
@@ -525,7 +526,7 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
                                 o->compaction_retention);
         if (!api_is_version(o->etcd_version))
                 return complain(err,
-                                "--etcd-version wants three numbers such as %s, not '%s': "
+                                "--etcd-version must be three numbers such as %s, not '%s': "
                                 "clients take it apart",
                                 API_VERSION, o->etcd_version);
         return 0;

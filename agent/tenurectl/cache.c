@@ -183,7 +183,7 @@ int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_gi
         int r, sfd;
 
         if (argc != 1 || (!*argv[0] && !prefix))
-                return ctl_fail("cache wants KEY, or PREFIX --prefix", -EINVAL, NULL);
+                return ctl_fail("cache needs KEY, or PREFIX --prefix", -EINVAL, NULL);
         q.key = argv[0];
         q.key_len = strlen(argv[0]);
         signal(SIGPIPE, SIG_IGN); /* or the cache lease would not be given back */

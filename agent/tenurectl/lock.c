@@ -696,7 +696,7 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
         int r, turn;
 
         if (argc < 2)
-                return ctl_fail("lock wants NAME -- COMMAND", -EINVAL, NULL);
+                return ctl_fail("lock needs NAME -- COMMAND", -EINVAL, NULL);
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
         r = begin(&l, endpoints_given);
         if (r == 0) {
@@ -728,7 +728,7 @@ int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_g
         int r, turn;
 
         if (argc != 1)
-                return ctl_fail("unlock wants NAME", -EINVAL, NULL);
+                return ctl_fail("unlock needs NAME", -EINVAL, NULL);
         r = begin(&l, endpoints_given);
         if (r == 0) {
                 sigprocmask(SIG_SETMASK, &l.mask, NULL);

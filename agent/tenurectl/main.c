@@ -514,7 +514,7 @@ static int parse_wait(const struct arguments *a, nsec_t *ret, struct conf_error 
         if (!a->wait || nsec_parse(a->wait, ret) == 0)
                 return 0;
         snprintf(err->text, sizeof(err->text),
-                 "--wait wants a time such as 500ms or 10s, not '%s'", a->wait);
+                 "--wait must be a time such as 500ms or 10s, not '%s'", a->wait);
         return -EINVAL;
 }
 
@@ -531,7 +531,7 @@ static int parse_json(const struct arguments *a, enum json_mode *ret, struct con
                 }
         if (!a->json)
                 return 0;
-        snprintf(err->text, sizeof(err->text), "--json wants short, pretty or off, not '%s'",
+        snprintf(err->text, sizeof(err->text), "--json must be short, pretty or off, not '%s'",
                  a->json);
         return -EINVAL;
 }

@@ -262,10 +262,10 @@ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_give
 
         if (argc != (file ? 1 : 2) || !*argv[0])
                 return ctl_fail(
-                        "put wants KEY VALUE, KEY - for standard input, or KEY --file=FILE",
+                        "put needs KEY VALUE, KEY - for standard input, or KEY --file=FILE",
                         -EINVAL, NULL);
         if (!o->while_held && !o->lock)
-                return ctl_fail("put wants --while-held or --lock=NAME; to write without a "
+                return ctl_fail("put needs --while-held or --lock=NAME; to write without a "
                                 "condition, use etcdctl put",
                                 -EINVAL, NULL);
         if (o->lock && (!*o->lock || strlen(o->lock) > 900))

@@ -16,7 +16,7 @@ int verb_set_tags(struct ctl *c, int argc, char **argv)
         int r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "SetTags");
 
         if (argc == 0)
-                return ctl_fail("set-tags wants NAME=VALUE, or NAME= to remove one", -EINVAL,
+                return ctl_fail("set-tags needs NAME=VALUE, or NAME= to remove one", -EINVAL,
                                 NULL);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "{ss}");
@@ -47,10 +47,10 @@ int verb_wait_revision(struct ctl *c, int argc, char **argv)
         int r;
 
         if (argc < 1 || argc > 2)
-                return ctl_fail("wait-revision wants REVISION [SECONDS]", -EINVAL, NULL);
+                return ctl_fail("wait-revision needs REVISION [SECONDS]", -EINVAL, NULL);
         revision = strtoll(argv[0], &end, 10);
         if (*end || !*argv[0])
-                return ctl_fail("wait-revision wants a number", -EINVAL, NULL);
+                return ctl_fail("wait-revision needs a number", -EINVAL, NULL);
         if (argc == 2)
                 timeout = (uint64_t) (strtod(argv[1], NULL) * 1e6);
         r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "WaitForRevision");
@@ -253,7 +253,7 @@ int verb_register(struct ctl *c, int argc, char **argv)
         int r;
 
         if (argc == 0)
-                return ctl_fail("register wants SERVICE[/INSTANCE]", -EINVAL, NULL);
+                return ctl_fail("register needs SERVICE[/INSTANCE]", -EINVAL, NULL);
         g.name = argv[0];
         g.argc = argc - 1;
         g.argv = argv + 1;

@@ -53,7 +53,7 @@ int switchover_main(struct ctl *c, const struct core_options *core, bool endpoin
         int r;
 
         if (argc < 1 || argc > 2)
-                return ctl_fail("switchover wants NAME [NODE]", -EINVAL, NULL);
+                return ctl_fail("switchover needs NAME [NODE]", -EINVAL, NULL);
         if (tie_new(c, core, endpoints_given, &t) < 0)
                 return -1;
         r = tenure_switchover(t, argv[0], argc > 1 ? argv[1] : NULL, within / NSEC_PER_MSEC,

@@ -513,14 +513,14 @@ static int parse(struct top *t, const struct top_options *o)
         t->interval = INTERVAL;
         if (o->interval && (nsec_parse(o->interval, &t->interval) < 0 ||
                             t->interval < INTERVAL_MIN || t->interval > INTERVAL_MAX))
-                return ctl_fail("--interval wants a time from 100ms to 1h", -EINVAL, NULL);
+                return ctl_fail("--interval must be a time from 100ms to 1h", -EINVAL, NULL);
         t->model.reverse = *sort == '-';
         if (!top_sort_parse(sort + t->model.reverse, &t->model.sort))
-                return ctl_fail("--sort wants node, state, left, ttl, age, address, zone or "
+                return ctl_fail("--sort must be node, state, left, ttl, age, address, zone or "
                                 "services",
                                 -EINVAL, NULL);
         if (o->filter && strlen(o->filter) >= sizeof(t->model.filter))
-                return ctl_fail("--filter wants fewer than 128 bytes", -EINVAL, NULL);
+                return ctl_fail("--filter must be shorter than 128 bytes", -EINVAL, NULL);
         snprintf(t->model.filter, sizeof(t->model.filter), "%s", o->filter ? o->filter : "");
         t->left = isatty(STDOUT_FILENO) ? 0 : 1;
         if (o->once)
@@ -529,7 +529,7 @@ static int parse(struct top *t, const struct top_options *o)
                 errno = 0;
                 t->left = strtoul(o->iterations, &end, 10);
                 if (errno != 0 || *end || end == o->iterations || *o->iterations == '-')
-                        return ctl_fail("--iterations wants a number, 0 for no end", -EINVAL,
+                        return ctl_fail("--iterations must be a number, 0 for no end", -EINVAL,
                                         NULL);
         }
         return 0;

@@ -145,6 +145,6 @@ static int advise(struct ctl *c)
 int verb_ttl(struct ctl *c, int argc, char **argv)
 {
         if (argc != 1 || strcmp(argv[0], "advise") != 0)
-                return ctl_fail("ttl wants advise", -EINVAL, NULL);
+                return ctl_fail("ttl needs advise", -EINVAL, NULL);
         return advise(c);
 }

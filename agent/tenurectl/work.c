@@ -471,8 +471,8 @@ static int read_time(const char *option, const char *text, nsec_t otherwise, nse
         *ret = otherwise;
         if (!text || (nsec_parse(text, ret) == 0 && *ret > 0))
                 return 0;
-        fprintf(stderr, "tenurectl: %s wants a time such as 500ms or 10s, not '%s'.\n", option,
-                text);
+        fprintf(stderr, "tenurectl: %s must be a time such as 500ms or 10s, not '%s'.\n",
+                option, text);
         return -1;
 }
 
@@ -487,7 +487,7 @@ static int read_weight(const char *text, unsigned *ret)
                 *ret = (unsigned) strtoul(text, NULL, 10);
         if (*ret >= 1 && *ret <= RENDEZVOUS_WEIGHT_MAX)
                 return 0;
-        fprintf(stderr, "tenurectl: --weight wants a number from 1 to %d, not '%s'.\n",
+        fprintf(stderr, "tenurectl: --weight must be a number from 1 to %d, not '%s'.\n",
                 RENDEZVOUS_WEIGHT_MAX, text);
         return -1;
 }
@@ -603,7 +603,7 @@ int work_main(struct ctl *c, const struct core_options *core, const struct work_
 
         if (argc < 1 || (argc == 1 && o->tasks) || (argc > 1 && !o->tasks)) {
                 (void) ctl_fail(
-                        "work wants GROUP --tasks=TASKS -- COMMAND, or GROUP alone to list "
+                        "work needs GROUP --tasks=TASKS -- COMMAND, or GROUP alone to list "
                         "its tasks",
                         -EINVAL, NULL);
                 return EXIT_FAILED;

@@ -77,7 +77,7 @@ int work_names_parse(struct work_names *ret, const char *text)
                 w.n = digits > 6 ? SIZE_MAX : strtoul(text, NULL, 10);
                 if (w.n < 1 || w.n > WORK_TASKS_MAX) {
                         fprintf(stderr,
-                                "tenurectl: --tasks wants a number from 1 to %d, @FILE or "
+                                "tenurectl: --tasks must be a number from 1 to %d, @FILE or "
                                 "names separated by commas, not '%s'.\n",
                                 WORK_TASKS_MAX, text);
                         return -1;

@@ -72,16 +72,17 @@ static int check(struct settings *s, const char *path, const char *file,
         *r = (struct service_record){.port = (uint16_t) s->port};
         if (!service_name_is_valid(name))
                 return refuse(err, path,
-                              "Name= wants letters, digits and . _ - : (at most 63)");
+                              "Name= must be letters, digits and . _ - : (at most 63)");
         if (*s->instance && !service_name_is_valid(s->instance))
                 return refuse(err, path,
-                              "Instance= wants letters, digits and . _ - : (at most 63)");
+                              "Instance= must be letters, digits and . _ - : (at most 63)");
         if (*s->unit && (!dot || !dot[1] || strlen(s->unit) >= sizeof(r->unit)))
-                return refuse(err, path, "Unit= wants a unit's full name such as web.service");
+                return refuse(err, path,
+                              "Unit= must be a unit's full name such as web.service");
         if (strlen(s->address) >= sizeof(r->address))
                 return refuse(err, path, "Address= is too long");
         if (tags_set_list(r->tags, s->tags) < 0)
-                return refuse(err, path, "Tags= wants name=value, at most 511 bytes in all");
+                return refuse(err, path, "Tags= must be name=value, at most 511 bytes in all");
         strcpy(r->name, name);
         strcpy(r->instance, s->instance);
         strcpy(r->unit, s->unit);

@@ -26,7 +26,7 @@ static int set_level(sd_bus *bus unused_, const char *path unused_,
                 return r;
         if (conf_word_parse(conf_log_levels, name, &level) < 0)
                 return sd_bus_error_setf(
-                        error, SD_BUS_ERROR_INVALID_ARGS, "LogLevel wants %s, not '%s'.",
+                        error, SD_BUS_ERROR_INVALID_ARGS, "LogLevel must be %s, not '%s'.",
                         conf_words(conf_log_levels, words, sizeof(words)), name);
         log_set_level(level);
         log_info("The log level is %s now.", name);

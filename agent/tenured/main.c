@@ -407,7 +407,7 @@ static int print_interface(const char *interface)
         if (r == 0)
                 return 0;
         if (r == -ENOENT)
-                snprintf(why, sizeof(why), "--introspect wants %s, not '%s'",
+                snprintf(why, sizeof(why), "--introspect must be %s, not '%s'",
                          introspect_interfaces(), interface);
         else
                 snprintf(why, sizeof(why), "cannot introspect: %s", strerror(-r));

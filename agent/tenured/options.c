@@ -139,19 +139,20 @@ int options_resolve(struct options *o, struct conf_error *err)
                 }
         }
         if (!node_name_is_valid(o->node_name)) {
-                snprintf(err->text, sizeof(err->text),
-                         "NodeName= wants letters, digits and . _ - : (at most 255), not '%s'",
-                         o->node_name);
+                snprintf(
+                        err->text, sizeof(err->text),
+                        "NodeName= must be letters, digits and . _ - : (at most 255), not '%s'",
+                        o->node_name);
                 return -EINVAL;
         }
         if (strlen(o->node_id) != 32 || strspn(o->node_id, "0123456789abcdef") != 32) {
                 snprintf(err->text, sizeof(err->text),
-                         "NodeId= wants 32 lowercase hex digits, not '%s'", o->node_id);
+                         "NodeId= must be 32 lowercase hex digits, not '%s'", o->node_id);
                 return -EINVAL;
         }
         if (!node_name_is_valid(o->cluster)) {
                 snprintf(err->text, sizeof(err->text),
-                         "Cluster= wants letters, digits and . _ - :, not '%s'", o->cluster);
+                         "Cluster= must be letters, digits and . _ - :, not '%s'", o->cluster);
                 return -EINVAL;
         }
         while (list_next(&cursor, text, sizeof(text))) {
@@ -172,14 +173,14 @@ int options_resolve(struct options *o, struct conf_error *err)
         for (const char *at = o->addresses; list_next(&at, text, sizeof(text));)
                 if (!link_choice_is_valid(text)) {
                         snprintf(err->text, sizeof(err->text),
-                                 "Addresses= wants core, interface:NAME, a subnet such as "
+                                 "Addresses= must be core, interface:NAME, a subnet such as "
                                  "10.0.0.0/8, or an address, not '%.200s'",
                                  text);
                         return -EINVAL;
                 }
         if (tags_set_list(tags, o->tags) < 0) {
                 snprintf(err->text, sizeof(err->text),
-                         "Tags= wants name=value, at most 511 bytes in all, not '%.200s'",
+                         "Tags= must be name=value, at most 511 bytes in all, not '%.200s'",
                          o->tags);
                 return -EINVAL;
         }

@@ -56,7 +56,7 @@ static const char *next_value(struct parsing *g, const char *name)
 {
         if (g->i + 1 < g->argc)
                 return g->argv[++g->i];
-        complain(g, "--%s wants a value", name);
+        complain(g, "--%s needs a value", name);
         return NULL;
 }
 

@@ -265,7 +265,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
         case CONF_BOOL:
                 if (bool_parse(value, field) == 0)
                         return 0;
-                snprintf(why, why_size, "wants yes or no, not '%s'", value);
+                snprintf(why, why_size, "must be yes or no, not '%s'", value);
                 return -EINVAL;
         case CONF_UINT:
                 errno = 0;
@@ -273,7 +273,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                 if (!isdigit((unsigned char) *value) || *end != '\0' || errno != 0 ||
                     u < (uint64_t) o->min || u > (uint64_t) o->max) {
                         snprintf(why, why_size,
-                                 "wants a whole number from %" PRId64 " to %" PRId64
+                                 "must be a whole number from %" PRId64 " to %" PRId64
                                  ", not '%s'",
                                  o->min, o->max, value);
                         return -EINVAL;
@@ -288,7 +288,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                         nsec_format(o->min, lo);
                         nsec_format(o->max, hi);
                         snprintf(why, why_size,
-                                 "wants a time from %s to %s such as 500ms or 10s, not '%s'",
+                                 "must be a time from %s to %s such as 500ms or 10s, not '%s'",
                                  lo, hi, value);
                         return -EINVAL;
                 }
@@ -297,7 +297,7 @@ static int set_option(const struct conf_option *o, void *target, const char *val
         case CONF_ENUM:
                 if (conf_word_parse(o->words, value, field) == 0)
                         return 0;
-                snprintf(why, why_size, "wants %s, not '%s'",
+                snprintf(why, why_size, "must be %s, not '%s'",
                          conf_words(o->words, words, sizeof(words)), value);
                 return -EINVAL;
         }

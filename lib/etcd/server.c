@@ -109,7 +109,7 @@ static int listen_on(struct server *s, const char *urls, bool probes, char *err,
                 }
                 r = url_parse(item, &u);
                 if (r == 0 && u.tls && !s->cfg.tls) {
-                        snprintf(err, err_size, "%s wants TLS: give --cert-file and --key-file",
+                        snprintf(err, err_size, "%s needs TLS: give --cert-file and --key-file",
                                  item);
                         return -EINVAL;
                 }

@@ -70,7 +70,7 @@ kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; until_ok 5 sh -c "[ -z \"\$(e
 entry web 'Name=www\nPort=81\n'; entry bad 'Port=x\n'; kill -HUP $AGENT
 until_ok 5 key_is www/web1 '.port == 81' && ok "SIGHUP: a file says something else" || not_ok "SIGHUP: a file" "$(tail -n 3 "$DIR/agent.log")"
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/web/ --prefix)\" ]" && ok "and what it said before is gone" || not_ok "what it said before"
-has "a file with an error is named" "$(cat "$DIR/agent.log")" "services.d/bad.service-entry:2: Port= wants a whole number"
+has "a file with an error is named" "$(cat "$DIR/agent.log")" "services.d/bad.service-entry:2: Port= must be a whole number"
 entry www 'Name=www\n'; rm "$DIR/services.d/bad.service-entry"; kill -HUP $AGENT
 until_ok 5 grep -q "www.service-entry: the service www is already published by web.service-entry" "$DIR/agent.log" && ok "two files, one service" || not_ok "two files, one service"
 rm "$DIR/services.d/www.service-entry"
@@ -100,7 +100,7 @@ is "what the host's system calls itself" "$(ctl nodes --json=short | jq -r '.[] 
 LOG="org.tenure.Membership1 /org/freedesktop/LogControl1 org.freedesktop.LogControl1"
 is "LogControl1 tells the level" "$(call get-property $LOG LogLevel SyslogIdentifier | tr '\n' ' ')" 's "info" s "tenured" '
 call set-property $LOG LogLevel s debug; is "and sets it" "$(call get-property $LOG LogLevel)" 's "debug"'
-has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel wants err, warning, notice, info or debug, not 'loud'"
+has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel must be err, warning, notice, info or debug, not 'loud'"
 
 # Settings, read again.
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
@@ -471,7 +471,7 @@ rm -r "$DIR/agent.conf.d"
 
 # Settings that cannot be.
 printf '[Agent]\nTTL=2 parsecs\n' >"$DIR/bad.conf"
-is "a wrong line" "$("$BIN/tenured" -c "$DIR/bad.conf" 2>&1)" "tenured: $DIR/bad.conf:2: TTL= wants a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."
+is "a wrong line" "$("$BIN/tenured" -c "$DIR/bad.conf" 2>&1)" "tenured: $DIR/bad.conf:2: TTL= must be a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."
 has "a wrong endpoint" "$("$BIN/tenured" -c "$DIR/agent.conf" --endpoints nonsense 2>&1)" "'nonsense' is not a URL"
 for p in tenured tenure-core; do
 	is "$p.conf(5) has every setting" "$("$BIN/$p" --help=conf | sed -n 's/^Fl -\([a-z-]*\) .*/\1/p; s/^\.Fl -\([a-z-]*\) .*/\1/p' | sort | tr '\n' ' ')" \

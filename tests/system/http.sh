@@ -134,5 +134,5 @@ is "no TLS, and a body" "$(head -c 20000 /dev/zero | curl -s -m 10 -o /dev/null 
 has "no TLS, by gRPC" "$(timeout 10 etcdctl --dial-timeout 1s --command-timeout 1s --endpoints "http://127.0.0.1:$c4" get a 2>&1)" "deadline exceeded"
 has "the first of them is logged" "$(grep "Refused client" "$DIR/tls.log" | head -n 1)" "Refused client 127.0.0.1:[0-9]+: no application protocol; 1 ended like this"
 is "gRPC on the same port" "$(timeout 10 etcdctl --endpoints "https://127.0.0.1:$c4" --cacert "$DIR/ca.pem" put a b)" OK
-has "a version that is none" "$("$BIN/tenure-core" --etcd-version 3.5.0-rc.1 -t 2>&1)" "etcd-version wants three numbers such as 3\.[0-9.]+, not '3\.5\.0-rc\.1'"
+has "a version that is none" "$("$BIN/tenure-core" --etcd-version 3.5.0-rc.1 -t 2>&1)" "etcd-version must be three numbers such as 3\.[0-9.]+, not '3\.5\.0-rc\.1'"
 finish

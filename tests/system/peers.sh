@@ -98,7 +98,7 @@ has "both at once" "$("$BIN/tenure-core" -t --peer-cert-allowed-cn a --peer-cert
 has "plaintext beyond this machine" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.1:2380 2>&1)" "AllowPlaintextPeers=yes"
 has "in the cluster too" "$("$BIN/tenure-core" -t --name a --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380 2>&1)" "initial-cluster: http://10.0.0.1:2380 .*AllowPlaintextPeers=yes"
 has "when it is said" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.1:2380 --allow-plaintext-peers 2>&1)" "AllowPlaintextPeers=yes"
-has "https:// without a certificate" "$("$BIN/tenure-core" -t --name a --initial-cluster a=https://10.0.0.1:2380 2>&1)" "wants --peer-cert-file"
+has "https:// without a certificate" "$("$BIN/tenure-core" -t --name a --initial-cluster a=https://10.0.0.1:2380 2>&1)" "needs --peer-cert-file"
 
 # ---- alone: no port, until somebody is to join ----
 start_replica lone "$l1" "$l2"

@@ -29,8 +29,8 @@ is "from standard input" "$(put h1 /p/in - --while-held <"$DIR/bytes")" 0
 is "byte by byte, too" "$(E get /p/in -w json | jq -r '.kvs[0].value' | base64 -d | md5sum)" "$(md5sum <"$DIR/bytes")"
 is "nothing is a value" "$(put h1 /p/in "" --while-held; E get /p/in -w json | jq -r '.kvs[0].value')" "0
 null"
-is "without a guard it is refused" "$(put h1 /p/a three)" 1; has "and says so" "$(said)" "put wants --while-held or --lock=NAME"
-is "a value and a file" "$(put h1 /p/a three --file=/dev/null --while-held)" 1; has "it says what it wants" "$(said)" "put wants KEY VALUE"
+is "without a guard it is refused" "$(put h1 /p/a three)" 1; has "and says so" "$(said)" "put needs --while-held or --lock=NAME"
+is "a value and a file" "$(put h1 /p/a three --file=/dev/null --while-held)" 1; has "and says what put takes" "$(said)" "put needs KEY VALUE"
 is "a file that is not there" "$(put h1 /p/a --file="$DIR/none" --while-held)" 1; has "it names it" "$(said)" "cannot read the value from $DIR/none: No such file"
 is "no agent" "$("$BIN/tenurectl" --bus=unix:abstract=nobody-$$ put /p/a x --while-held >"$DIR/said" 2>&1; echo $?)" 1
 is "an environment that is not of tenurectl lock" "$(TENURE_LOCK_KEY=job put h1 /p/a x --while-held)" 1; has "and what is wrong with it" "$(said)" "TENURE_LOCK_KEY is not NAME/LEASE"

@@ -60,7 +60,7 @@ values() {
 	has "what has no effect says why" "$(got Name --wal-dir /w)" "^tenure-core: --wal-dir has no effect: the log is in --data-dir"
 	has "in the environment, too" "$(got Name)" "ETCD_MAX_WALS has no effect: "
 	has "what is no setting" "$(got Name)" "ETCD_TYPO in the environment is not a setting of etcd"
-	ENV=(ETCD_HEARTBEAT_INTERVAL=fast) && refuses "ETCD_HEARTBEAT_INTERVAL wants a time from 10ms to 5s such as 500ms or 10s, not 'fast'"
+	ENV=(ETCD_HEARTBEAT_INTERVAL=fast) && refuses "ETCD_HEARTBEAT_INTERVAL must be a time from 10ms to 5s such as 500ms or 10s, not 'fast'"
 	ENV=(ETCD_FORCE_NEW_CLUSTER=true) && refuses "run tenure-core --force-new-cluster once"
 	ENV=(ETCD_EXPERIMENTAL_ENABLE_V2V3=/x) && refuses "ETCD_EXPERIMENTAL_ENABLE_V2V3 is not supported: the v2 API is gone"
 	ENV=()
@@ -81,10 +81,10 @@ values() {
 	refuses "--election-timeout must be at least five times" --heartbeat-interval 300 --election-timeout 1000
 	refuses "'TLS_RSA_WITH_RC4_128_SHA' is unknown or too weak" --cipher-suites TLS_RSA_WITH_RC4_128_SHA
 	refuses "--tls-min-version is newer than --tls-max-version" --tls-min-version TLS1.3 --tls-max-version TLS1.2
-	refuses "--client-crl-file wants --trusted-ca-file" --client-crl-file x
+	refuses "--client-crl-file needs --trusted-ca-file" --client-crl-file x
 	refuses "not by sockets of a host" --listen-peer-urls unix:///x
-	refuses "--name wants 1 to 127 bytes without commas and equals signs, not ''" --name=
-	refuses "--name wants 1 to 127 bytes without commas and equals signs, not 'a,b'" --name a,b
+	refuses "--name must be 1 to 127 bytes without commas and equals signs, not ''" --name=
+	refuses "--name must be 1 to 127 bytes without commas and equals signs, not 'a,b'" --name a,b
 	refuses "is not a URL of the form unix:///PATH, with a path of 107 bytes or less" --listen-client-urls "unix:///$(printf 'x%.0s' {1..120})"
 	refuses "whoever reaches https://10.0.0.1:2380 can pretend to be a replica" --peer-auto-tls --listen-peer-urls https://10.0.0.1:2380
 	refuses "unknown option '--heartbeat'" --heartbeat 1
@@ -106,7 +106,7 @@ values() {
 	is "by the environment" "$(ENV=(ETCD_CONFIG_FILE=etcd.conf.yml); got Name | head -n 1)" "Name=n1"
 	cp etcd.conf.yml unnamed && is "it is known by what it says" "$(got Name --config-file unnamed | head -n 1)" "Name=n1"
 	printf 'name: x\nheartbeat-intervall: 3\n' >typo.yml && refuses "typo.yml:2: unknown setting 'heartbeat-intervall'" --config-file typo.yml
-	printf 'name: x\n\nelection-timeout: soon\n' >bad.yml && refuses "bad.yml:3: election-timeout wants a time .*, not 'soon'" --config-file bad.yml
+	printf 'name: x\n\nelection-timeout: soon\n' >bad.yml && refuses "bad.yml:3: election-timeout must be a time .*, not 'soon'" --config-file bad.yml
 	printf 'peer-transport-security:\n  client-cert-file: x\n' >peer.yml && refuses "peer.yml:2: peer-transport-security.client-cert-file=x is not supported" --config-file peer.yml
 	printf 'enable-v2: true\n' >v2.yml && refuses "v2.yml:1: enable-v2=true is not supported: the v2 API is gone" --config-file v2.yml
 	printf 'name: [x\n' >torn.yml && refuses "torn.yml:2: " --config-file torn.yml

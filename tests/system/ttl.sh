@@ -78,5 +78,5 @@ fi
 kill -USR1 "$H2"; wait "$H2"; head -c 20000 /dev/urandom >"$DIR/h2/run/renewals"
 agent h2 TTL=10s; H2=$PID; until_ok 10 held h2 && ok "a file that is none of ours does no harm" || not_ok "a file that is none of ours does no harm" "$(tail -n 2 "$DIR/h2.log")"
 is "and says nothing" "$(figure h2 RecommendedUSec)" 0
-is "ttl wants a word" "$(ctl h2 ttl >/dev/null 2>"$DIR/said"; echo $?)" 1
+is "ttl alone is refused" "$(ctl h2 ttl >/dev/null 2>"$DIR/said"; echo $?)" 1
 kill "$H1" "$H2" "$H3"; finish

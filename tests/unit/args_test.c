@@ -150,7 +150,7 @@ TEST(of_an_option_that_comes_again_the_last_counts)
         CHECK(strcmp(s.file, "g") == 0);
         /* But none may be wrong. */
         CHECK_EQ(DAEMON("--n=99", "--n=3"), 0);
-        CHECK(strcmp(applied(), "--n wants a whole number from 1 to 10, not '99'") == 0);
+        CHECK(strcmp(applied(), "--n must be a whole number from 1 to 10, not '99'") == 0);
         args_fini(&s.args);
 }
 
@@ -171,8 +171,8 @@ TEST(arguments_that_cannot_be_are_named)
                 {"-t", "--", "unknown option '--'; see prog --help"},
                 {"-t", "--=", "unknown option '--='; see prog --help"},
                 {"-t", "--help=x", "unknown option '--help=x'; see prog --help"},
-                {"-t", "--name", "--name wants a value"},
-                {"-t", "-c", "--file wants a value"},
+                {"-t", "--name", "--name needs a value"},
+                {"-t", "-c", "--file needs a value"},
                 {"--on", "yes", "unknown option 'yes'; see prog --help"},
                 {"--test=yes", "-t", "--test takes no value, but 'yes' was given"},
                 {"--alone", "-t", "--alone cannot be combined with other arguments"},
@@ -248,7 +248,7 @@ TEST(settings_of_another_program_are_known)
                 {"--gone", "", "--gone is not supported: use --n"},
                 {"--gone=", "-t", "--gone is not supported: use --n"},
                 {"gateway", "start", "gateway is not supported: do without"},
-                {"-t", "--wal", "--wal wants a value"},
+                {"-t", "--wal", "--wal needs a value"},
                 {"--wall", "x", "unknown option '--wall'; see prog --help"},
                 {"-test=x", "-t", "--test takes no value, but 'x' was given"},
                 {"-x", "-t", "unknown option '-x'; see prog --help"},
@@ -294,5 +294,5 @@ TEST(times_in_milliseconds)
                 CHECK_EQ(x.beat, t[i].ns);
         }
         CHECK_EQ(conf_set(o, &x, "2h", "BEAT", &err), -EINVAL);
-        CHECK_STR(err.text, "BEAT wants a time from 0s to 1h such as 500ms or 10s, not '2h'");
+        CHECK_STR(err.text, "BEAT must be a time from 0s to 1h such as 500ms or 10s, not '2h'");
 }

@@ -296,7 +296,7 @@ TEST(words_stand_for_their_values)
         CHECK_EQ(s.mood, 7);
         CHECK_EQ(other.mood, -1);
         CHECK_EQ(conf_set_flag(&table[5], &s, "Calm", &err), -EINVAL);
-        CHECK_STR(err.text, "--mood wants calm, glad or sad, not 'Calm'");
+        CHECK_STR(err.text, "--mood must be calm, glad or sad, not 'Calm'");
         CHECK_EQ(s.mood, 7);
         CHECK_STR(conf_words(moods, text, sizeof(text)), "calm, glad or sad");
         CHECK_STR(conf_words(moods + 1, text, sizeof(text)), "glad or sad");
@@ -325,10 +325,10 @@ TEST(a_wrong_line_is_named)
                 {"[A]\nNmae=x\n", ":2: unknown key 'Nmae' in [A]"},
                 {"[A]\nName=x\n[C]\nX=1\n", ":4: unknown section [C]"},
                 {"Name=x\n", ":1: 'Name' stands before any [Section]"},
-                {"[B]\n\nN=11\n", ":3: N= wants a whole number from 1 to 10, not '11'"},
-                {"[B]\nFlag=maybe\n", ":2: Flag= wants yes or no, not 'maybe'"},
-                {"[B]\nMood=bad\n", ":2: Mood= wants calm, glad or sad, not 'bad'"},
-                {"[B]\nMood=\n", ":2: Mood= wants calm, glad or sad, not ''"},
+                {"[B]\n\nN=11\n", ":3: N= must be a whole number from 1 to 10, not '11'"},
+                {"[B]\nFlag=maybe\n", ":2: Flag= must be yes or no, not 'maybe'"},
+                {"[B]\nMood=bad\n", ":2: Mood= must be calm, glad or sad, not 'bad'"},
+                {"[B]\nMood=\n", ":2: Mood= must be calm, glad or sad, not ''"},
                 {"[B]\nwhat is this\n",
                  ":2: neither a [Section], nor Key=value, nor a comment"},
         };
