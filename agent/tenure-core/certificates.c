@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "bus/messages.h"
 
-/* The hosts of URLs, joined by commas; for a socket it is this host. Returns NULL if out of
+/* The hosts of URLs, joined by commas; a socket's host is "localhost". Returns NULL if out of
  * memory; the caller frees the result. */
 static char *hosts_of(const char *urls)
 {
@@ -52,7 +52,7 @@ static int read_peers(struct certificates *c, const struct options *o, struct tl
 {
         bool made = peers_make_certificates(o);
         cleanup_(freep) char *hosts = made ? hosts_of(o->listen_peer_urls) : NULL;
-        /* admission.h decides on both ends whose certificate is accepted. */
+        /* admission.h decides, on both ends, whose certificate is accepted. */
         struct tls_files f = {
                 .cert = o->peer_cert_file,
                 .key = o->peer_key_file,

@@ -5,7 +5,7 @@
 #include "options.h"
 
 struct certificates {
-        struct tls *clients; /* each NULL where its URLs are http:// */
+        struct tls *clients; /* each NULL if its URLs are http:// */
         struct tls *peers_in, *peers_out;
         struct cert_end clients_end, peers_end;
 };
@@ -13,11 +13,11 @@ struct certificates {
 /* Returns 0, or a negative errno that was logged. */
 must_check_ int certificates_read(struct certificates *c, const struct options *o);
 
-/* Puts @fresh in the place of what @c was, for connections from now on, and looks at its end.
- */
+/* Replaces the certificates in @c by @fresh, for new connections, and watches when the new ones
+ * expire. */
 void certificates_replace(struct certificates *c, struct certificates *fresh);
 
-/* Tells of the end of each weeks before, in the journal. */
+/* Logs the expiry of each certificate, weeks before. */
 void certificates_watch(struct certificates *c, struct loop *l);
 
 void certificates_fini(struct certificates *c);

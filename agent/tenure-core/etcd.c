@@ -23,7 +23,7 @@
 
 /* clang-format off */
 const struct args_foreign etcd_settings[] = {
-        /* without effect */
+        /* accepted without effect */
         {"wal-dir", false, false, NULL, "the log is in --data-dir; put that on the fastest disk"},
         {"initial-election-tick-advance", true, false, NULL, "a replica that starts waits for one election timeout"},
         {"max-snapshots", false, false, NULL, "one snapshot is kept"},
@@ -79,7 +79,7 @@ const struct args_foreign etcd_settings[] = {
         {"proxy-dial-timeout", false, false, NULL, PROXY},
         {"proxy-write-timeout", false, false, NULL, PROXY},
         {"proxy-read-timeout", false, false, NULL, PROXY},
-        /* refused, except for values with which etcd does nothing either */
+        /* refused, except for values that have no effect in etcd either */
         {"auth-token", false, true, "simple", "tokens are good at every replica and signed with a key of the cluster; leave it out"},
         {"debug", true, true, "false", "use --log-level=debug"},
         {"enable-v2", true, true, "false", V3},
@@ -107,7 +107,7 @@ const struct args_foreign etcd_settings[] = {
         {"discovery-password", false, true, "", DISCOVERY},
         {"gateway", true, true, NULL, "point clients at the replicas themselves; each takes several endpoints"},
         {"grpc-proxy", true, true, NULL, "point clients at the replicas themselves; each takes several endpoints"},
-        /* refused, whatever they say */
+        /* refused, whatever the value */
         {"experimental-watch-progress-notify-interval", false, true, NULL, "use --watch-progress-notify-interval"},
         {"experimental-peer-skip-client-san-verification", true, true, NULL, "give --peer-cert-allowed-cn or --peer-cert-allowed-hostname what all replicas' certificates have in common"},
         {"experimental-enable-v2v3", false, true, NULL, V3},
@@ -139,7 +139,7 @@ const struct args_foreign etcd_settings[] = {
 /* clang-format on */
 const size_t n_etcd_settings = ARRAY_SIZE(etcd_settings);
 
-/* Of our command line only, where it does what it says and ends. */
+/* On the command line only, where --force-new-cluster does its work and exits. */
 static const struct args_foreign force_new = {"force-new-cluster", true, true, "false",
                                               "run tenure-core --force-new-cluster once, with "
                                               "the settings of the replica, which makes "
@@ -150,8 +150,8 @@ void etcd_note_foreign(struct buf *n, const char *shown, const struct args_forei
         buf_printf(n, "%s has no effect: %s\n", shown, f->why);
 }
 
-/* Sets the setting of that name, written as @shown. Returns 0, -EINVAL with *@err, -ENOMEM, or
- * -ENOENT: there is none. */
+/* Sets the setting @name, which messages call @shown. Returns 0, -EINVAL with *@err, -ENOMEM,
+ * or -ENOENT if there is no such setting. */
 static int set(struct options *o, const char *name, const char *value, const char *shown,
                struct buf *n, struct conf_error *err)
 {
@@ -175,8 +175,8 @@ static int set(struct options *o, const char *name, const char *value, const cha
 
 /* ---- the environment ---- */
 
-/* Whether @variable is one of etcd's, set to something; its name as an option then, and where
- * the value begins. */
+/* Whether @variable is one of etcd's and is not empty. If so, also its name as an option, and
+ * where the value begins. */
 static bool is_etcds(const char *variable, char name[static 80], const char **ret_value)
 {
         const char *eq = strchr(variable, '=');
@@ -267,7 +267,7 @@ struct file {
         struct buf *notes;
 };
 
-/* What the file has in sections, the command line has by other names. */
+/* Keys that etcd's file has in sections, and the options that they stand for. */
 static const struct {
         const char *section, *key, *option;
 } named[] = {
@@ -282,7 +282,7 @@ static const struct {
 };
 
 static const struct {
-        const char *section, *before; /* of its keys, on the command line */
+        const char *section, *before; /* prefix of the section's keys on the command line */
 } sections[] = {
         {"", ""},
         {"client-transport-security", ""},
@@ -319,7 +319,7 @@ static int on_setting(const char *section, const char *key, const char *value, v
         if (r < 0 || *name == '\0')
                 return r;
         snprintf(shown, sizeof(shown), "%.80s%s%.80s", section, *section ? "." : "", key);
-        /* What is a duration to etcd is a bare number of nanoseconds in its file. */
+        /* etcd's file gives this duration as a bare number of nanoseconds. */
         if (strcmp(name, "watch-progress-notify-interval") == 0 && *value &&
             strlen(value) < 40 && strspn(value, "0123456789") == strlen(value)) {
                 snprintf(nanoseconds, sizeof(nanoseconds), "%sns", value);

@@ -8,15 +8,15 @@
 
 struct leaderless {
         struct loop_timer timer;
-        struct core *core;         /* borrowed, as... */
-        const struct links *links; /* ...this is */
-        struct boot_time since;    /* NEVER: there is one */
+        struct core *core;         /* borrowed, as ... */
+        const struct links *links; /* ... this is */
+        struct boot_time since;    /* NEVER: there is a leader */
 };
 
-/* There is none as yet. */
+/* Begins with no leader. */
 void leaderless_start(struct leaderless *l, struct loop *loop, struct core *core,
                       const struct links *links);
-void leaderless_fini(struct leaderless *l); /* may not have started */
+void leaderless_fini(struct leaderless *l); /* may be called without leaderless_start() */
 
-/* There is one now; or there is none. */
+/* @there: whether there is a leader now. */
 void leaderless_changed(struct leaderless *l, bool there);

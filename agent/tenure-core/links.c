@@ -10,7 +10,7 @@
 #define ASK_AGAIN NSEC_PER_SEC
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
 
-/* Those whom the configuration does not have, and who are heard nevertheless. */
+/* The members that the configuration does not have, but whose calls we accept. */
 static const struct joined *unconfigured(const struct links *l)
 {
         if (core_status(l->core).applied == 0)
@@ -31,9 +31,9 @@ static bool is_unconfigured(const struct links *l, uint64_t id)
 struct one {
         const struct links *links;
         uint64_t id;
-        const char *urls; /* of that one, once seen; borrowed */
+        const char *urls; /* of that member, once seen; borrowed */
         size_t others;
-        struct buf all; /* URLs of the others */
+        struct buf all; /* URLs of the other members */
 };
 
 static void look(uint64_t id, const char *address, bool voter, void *arg)
@@ -77,7 +77,7 @@ static void link_to(uint64_t id, const char *address, bool voter, void *arg)
                           strerror(-r));
 }
 
-/* Listens while there is somebody to hear. */
+/* Listens while there is another member to listen to. */
 static int listen_as_needed(struct links *l)
 {
         const struct joined *extra = unconfigured(l);
@@ -123,7 +123,7 @@ void links_configured(struct links *l)
 {
         if (!l->peers)
                 return;
-        l->introduced_until = (struct boot_time){0}; /* we know better now */
+        l->introduced_until = (struct boot_time){0}; /* the configuration is newer */
         update(l);
         on_listen_again(&l->listen_again);
 }
@@ -173,7 +173,7 @@ static void ask_who(struct links *l)
         buf_fini(&o.all);
 }
 
-/* ---- what the links tell ---- */
+/* ---- callbacks of the links ---- */
 
 static int on_frame(void *userdata, uint64_t id, struct view frame)
 {

@@ -20,11 +20,12 @@ struct links {
         struct replica *replica;
         struct peers_config cfg;
         struct peers *peers;
-        const struct joined *joined; /* what the others said before we had a configuration */
-        struct joined introduced;    /* what they said of late */
+        const struct joined *joined; /* the members that the others named before we had a
+                                      * configuration */
+        struct joined introduced;    /* the members that they named lately */
         struct boot_time introduced_until;
         struct join *asking;
-        unsigned refused; /* how often we got no answer */
+        unsigned refused; /* how often we asked in vain */
         struct boot_time ask_at;
         struct loop_timer listen_again;
 };
@@ -36,7 +37,7 @@ must_check_ int links_start(struct links *l, struct loop *loop, struct resolver 
                             const struct peers_config *cfg);
 void links_fini(struct links *l);
 
-/* The configuration is another one. */
+/* The configuration has changed. */
 void links_configured(struct links *l);
 
 void links_send(struct links *l, uint64_t peer, struct view frame);
@@ -44,11 +45,11 @@ void links_send(struct links *l, uint64_t peer, struct view frame);
 /* As peers_room(). */
 size_t links_room(const struct links *l, uint64_t peer);
 
-/* What metrics tell of the link to @peer. */
+/* For metrics: the state of the link to @peer. */
 struct core_link links_look(const struct links *l, uint64_t peer);
 
 /* As peers_linked(). */
 bool links_are_up(const struct links *l, uint64_t peer);
 
-/* Not one more message may leave. */
+/* Sends nothing more. */
 void links_stop(struct links *l);

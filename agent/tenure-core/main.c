@@ -34,15 +34,15 @@
 #define STOP_TIMEOUT NSEC_PER_SEC
 #define REMOVED_TIMEOUT (500 * NSEC_PER_MSEC)
 #define DESCRIPTORS_ASIDE 288               /* for the log, links to replicas and the like */
-#define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop: logged... */
-#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
+#define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop; logged ... */
+#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ... but at most this often */
 
 struct program {
         struct arguments args;
         struct options opt;
         struct options_cluster cluster;
         uint64_t cluster_id, member_id;
-        struct joined joined; /* what the others said; none: we do not join */
+        struct joined joined; /* the members that the others named; empty: we do not join */
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
@@ -55,9 +55,9 @@ struct program {
         struct loop_hook decide, feed;
         struct loop_timer stop_timer;
         struct loop_signal sigterm, sigint, sighup;
-        uint64_t leader; /* the one last logged */
+        uint64_t leader; /* the leader that was logged last */
         struct boot_time turn_log_at;
-        uint64_t long_turns; /* since then */
+        uint64_t long_turns; /* since the last one that was logged */
         bool stopping, removed;
         int exit_code;
 };
@@ -75,7 +75,7 @@ static struct boot_time decide(struct loop_hook *h, struct boot_time now)
         notify_flush();
         if (p->stopping && !replica_status(p->node.replica).leader)
                 loop_stop(p->loop);
-        return BOOT_TIME_NEVER; /* what it waits for is known when answers are made */
+        return BOOT_TIME_NEVER; /* feed() returns the next instant, once all answers are made */
 }
 
 static struct boot_time feed(struct loop_hook *h, struct boot_time now)
@@ -87,7 +87,7 @@ static struct boot_time feed(struct loop_hook *h, struct boot_time now)
         return node_next(&p->node);
 }
 
-/* The next heartbeat waits for the end of a turn. */
+/* A long turn delays the next heartbeat. */
 static void on_long_turn(const struct loop_turn *t, void *arg)
 {
         struct program *p = arg;
@@ -191,7 +191,7 @@ static void on_fatal(void *u, const char *why)
                   why, p->opt.data_dir);
         p->exit_code = 1;
         loop_stop(p->loop);
-        /* Send no further message: what it would promise is not on disk. */
+        /* Send nothing more: it could promise what is not on disk. */
         links_stop(&p->links);
 }
 
@@ -235,7 +235,7 @@ static void on_stop_timeout(struct loop_timer *t)
         loop_stop(t->loop);
 }
 
-/* A leader hands over first: a stop that was asked for costs no election timeout. */
+/* A leader hands over first, so that a regular stop costs no election timeout. */
 static void stop(struct program *p)
 {
         if (p->stopping || !p->node.replica) {
@@ -260,8 +260,8 @@ static void on_sigint(struct loop_signal *s)
         stop(container_of(s, struct program, sigint));
 }
 
-/* Certificates are renewed under the names that they have: connections from now on show and
- * trust what is in the files now. All or nothing. */
+/* Certificates are renewed under the same file names. New connections use the new files. If one
+ * file is bad, all stay as they were. */
 static void on_sighup(struct loop_signal *s)
 {
         struct program *p = container_of(s, struct program, sighup);
@@ -278,8 +278,8 @@ static void on_sighup(struct loop_signal *s)
 }
 
 /* A new directory survives a power loss only once its parent is synced; otherwise a member
- * would begin anew, without its votes. If we may not read the parent we cannot sync it, and go
- * on. */
+ * would start empty, without its votes. If we may not read the parent, we cannot sync it, and
+ * continue. */
 static int sync_parent(const char *dir)
 {
         int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), up, r = 0;
@@ -295,8 +295,8 @@ static int sync_parent(const char *dir)
         return r;
 }
 
-/* A unit of etcd's points at etcd's data. We would begin anew beside it, and every client would
- * find its keys gone. */
+/* A unit that was written for etcd names etcd's data directory. We would start empty beside
+ * that data, and every client would find its keys gone. */
 static int check_not_etcds(const char *dir)
 {
         char member[4096];
@@ -362,7 +362,7 @@ static struct admission admission_of(const struct options *o)
                 .plaintext = o->allow_plaintext_peers};
 }
 
-/* Asks the members that are there who we are; runs the loop until one says. */
+/* Asks the running members which member we are; runs the loop until one answers. */
 static int join(struct program *p)
 {
         cleanup_(buf_fini) struct buf urls = {0};
@@ -400,8 +400,8 @@ static int join(struct program *p)
         return p->member_id != 0 ? 0 : -EINTR; /* told to stop */
 }
 
-/* Who are we: as the data directory has it, as the configuration says, or as the others know.
- */
+/* Finds out which member we are: from the data directory, from the configuration, or from the
+ * other members. */
 static int identify(struct program *p)
 {
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
@@ -437,11 +437,12 @@ static int identify(struct program *p)
         return 0;
 }
 
-/* Of the members that the data directory knows: who we are there, and who is where we are. */
+/* Of the members that the data directory knows: which one we are, and which one has our
+ * URLs. */
 struct place {
         const struct program *program;
-        bool ours;           /* one of our URLs is of the member that we are */
-        uint64_t other;      /* or of this one; 0: of none */
+        bool ours;           /* one of our URLs belongs to the member that we are */
+        uint64_t other;      /* or belongs to this member; 0: to none */
         const char *address; /* of the member that we are; borrowed */
 };
 
@@ -460,9 +461,9 @@ static void look(uint64_t id, const char *address, bool voter, void *arg)
         }
 }
 
-/* Who had joined is whoever its data directory says: so the directory of another member, or a
- * copy of it, would make a second one of that, which votes and acknowledges beside the first.
- */
+/* A member is identified by its data directory. So the directory of another member, or a copy
+ * of it, would start a second instance of that member, which votes and acknowledges beside the
+ * first. The URLs tell them apart. */
 static int check_place(const struct program *p)
 {
         struct place at = {.program = p};
@@ -596,10 +597,10 @@ static int make_links(struct program *p)
                            });
 }
 
-/* The kernel's table of descriptors grows as they are opened, and waits for all processors
- * meanwhile where a process has threads (expand_fdtable(), synchronize_rcu()): the 256th
- * client, the 512th and so on held the loop for 15 ms each, and for 179 on a busy machine. It
- * never shrinks, so here it gets its size. */
+/* The kernel grows the table of descriptors as they are opened. In a process with threads it
+ * waits for all processors each time (expand_fdtable(), synchronize_rcu()): the 256th client,
+ * the 512th and so on held the loop for 15 ms each, and for 179 ms on a busy machine. The table
+ * never shrinks, so open it at its full size once. */
 static void widen_descriptors(int n)
 {
         int fd = open("/", O_PATH | O_CLOEXEC),
@@ -611,7 +612,8 @@ static void widen_descriptors(int n)
                 close(fd);
 }
 
-/* Every client is a descriptor; what was asked for is bounded by what there is. */
+/* Every client needs a descriptor: lower the limits on clients to what the descriptor limit
+ * allows. */
 static void raise_descriptors(struct program *p)
 {
         rlim_t aside =
@@ -699,15 +701,15 @@ static void fini(struct program *p)
         conf_clear(options_table, n_options, &p->opt);
 }
 
-/* What is large goes back to the kernel as it is freed. Left alone, malloc learns from the
- * first large block that such are common, and has the next ones in the heap: answers of a
- * megabyte that were half sent left holes there, as much again as was held for clients. And of
- * what is small each block goes back to its neighbours as it is freed: a million of those that
- * malloc would put aside until the next large one were 60 ms of its turn. */
+/* Makes malloc return memory to the kernel and keep its free lists short. By default, malloc
+ * raises its mmap threshold after the first large block, and takes the next ones from the heap:
+ * half-sent answers of a megabyte left holes there as large as all that was held for clients.
+ * And small blocks are merged with their neighbours as they are freed: otherwise malloc sets
+ * them aside until the next large one, and merging a million of them took 60 ms of one turn. */
 static void give_memory_back(void)
 {
         mallopt(M_MMAP_THRESHOLD, 256 << 10);
-        mallopt(M_MMAP_MAX, 32768); /* a process may have 65,530 (vm.max_map_count) */
+        mallopt(M_MMAP_MAX, 32768); /* vm.max_map_count allows a process 65,530 mappings */
         mallopt(M_TRIM_THRESHOLD, 16 << 20);
         mallopt(M_MXFAST, 0);
 }
@@ -718,7 +720,8 @@ static int refuse(const char *why)
         return 1;
 }
 
-/* What etcd's settings came to; to standard error, where nothing is logged. */
+/* Reports the notes about etcd's settings: to the log, or to standard error if nothing is
+ * logged. */
 static void tell_notes(const struct buf *n, bool log)
 {
         const char *line = (const char *) buf_head(n);

@@ -19,7 +19,7 @@ static const struct conf_word states[] = {
         {"new", CLUSTER_NEW}, {"existing", CLUSTER_EXISTING}, {NULL, 0}};
 static const struct conf_word compaction_modes[] = {
         {"periodic", COMPACT_PERIODIC}, {"revision", COMPACT_REVISION}, {NULL, 0}};
-/* Ours, and etcd's. */
+/* Our names, and etcd's. */
 static const struct conf_word log_levels[] = {{"err", LOG_ERR},
                                               {"warning", LOG_WARNING},
                                               {"notice", LOG_NOTICE},
@@ -206,7 +206,7 @@ static int check_client_urls(const struct options *o, const char *flag, const ch
                           true, err);
 }
 
-/* Without TLS between machines, anybody on the path can write to the log. */
+/* Warns: without TLS between machines, anybody on the path can write to the log. */
 static int check_plaintext(const struct options *o, const char *flag, const char *urls,
                            struct conf_error *err)
 {
@@ -270,7 +270,8 @@ static int fill(struct options *o)
                 if (r == 0)
                         r = set(&o->listen_client_urls, (const char *) buf_head(&b));
                 if (r == 0)
-                        r = set(&o->listen_client_http_urls, ""); /* they are there now */
+                        r = set(&o->listen_client_http_urls, ""); /* the client URLs serve
+                                                                   * them */
         }
         if (r == 0 && !*o->initial_cluster) {
                 const char *urls = o->initial_advertise_peer_urls;
@@ -306,7 +307,7 @@ static struct options_peer *peer_named(struct options_cluster *c, const char *na
         return NULL;
 }
 
-/* One URL more of a member. Returns 0 or -EINVAL. */
+/* Adds a URL to a member. Returns 0 or -EINVAL. */
 static int add_url(struct options_peer *p, const char *url)
 {
         cleanup_(arena_fini) struct arena a = {0};
@@ -321,7 +322,7 @@ static int add_url(struct options_peer *p, const char *url)
         return urls_join(all, n, p->urls);
 }
 
-/* As for etcd, a name that comes again brings another URL of its member. */
+/* As in etcd, a name that comes again adds another URL to its member. */
 static int parse_cluster(const struct options *o, struct options_cluster *c,
                          struct conf_error *err)
 {
@@ -331,7 +332,8 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         char item[450];
         struct url u;
 
-        /* Or it would be --initial-cluster, which nobody need have given, that is refused. */
+        /* Checked here: otherwise the error would blame --initial-cluster, which may not have
+         * been given. */
         if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, "=,"))
                 return complain(
                         err,
@@ -404,7 +406,7 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         return 0;
 }
 
-/* As etcd has it: a bare number is hours with `periodic`. */
+/* As in etcd, a bare number means hours with `periodic`. */
 static int resolve_compaction(struct options *o)
 {
         const char *text = o->compaction_retention;
@@ -532,8 +534,8 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
         return 0;
 }
 
-/* As etcd has it: a file of etcd's stands alone, and options go before the environment. One of
- * ours is what the options are put over, and knows no environment either. */
+/* As in etcd: with a file of etcd's, nothing else counts; without one, options override the
+ * environment. A file of ours is overridden by options, and excludes the environment. */
 static int read_all(struct options *o, const struct arguments *args, struct buf *notes,
                     struct conf_error *err)
 {

@@ -22,7 +22,7 @@ struct options {
         int lease_owners;    /* enum lease_tie */
         int compaction_mode; /* enum compaction_mode */
         char *compaction_retention, *etcd_version;
-        int64_t compact_keep; /* what the two say */
+        int64_t compact_keep; /* mode and retention, resolved */
         nsec_t compact_age;
         char *host_whitelist;
         char *cert_file, *key_file, *trusted_ca_file;
@@ -36,7 +36,7 @@ struct options {
         char *cipher_suites;
         int tls_min, tls_max; /* enum tls_version */
         uint64_t auto_years;
-        int log_level; /* as syslog(3) has them */
+        int log_level; /* a priority of syslog(3) */
 };
 
 extern const struct conf_option options_table[];
@@ -47,16 +47,16 @@ struct arguments {
         struct args all;
         const char *file;    /* NULL: none */
         const char *restore; /* a snapshot file; NULL: run */
-        bool force_new;      /* go on alone with what is there, and exit */
+        bool force_new;      /* restart as the only member of the cluster, and exit */
         bool test;
 };
 
-/* As args_parse(), to args_fini(&ret->all). */
+/* See args_parse(); args_fini(&ret->all) frees it. */
 must_check_ int arguments_parse(struct arguments *ret, int argc, char **argv,
                                 struct conf_error *err);
 
-#define OPTIONS_PEERS_MAX 9 /* with one that joins, and one that is replaced... */
-#define OPTIONS_PEERS_NEW 7 /* ...in the largest of new clusters */
+#define OPTIONS_PEERS_MAX 9 /* including one that joins and one that is being replaced */
+#define OPTIONS_PEERS_NEW 7 /* the largest new cluster */
 
 /* One member of --initial-cluster. */
 struct options_peer {
@@ -72,15 +72,14 @@ struct options_cluster {
         uint64_t cluster_id;
 };
 
-/* Whether replicas, or this one for its clients, have certificates that they make themselves.
- */
+/* Whether the replicas, or this replica for its clients, use certificates that they make
+ * themselves. */
 bool peers_make_certificates(const struct options *o);
 bool clients_get_made_certificate(const struct options *o);
 
-/* Of what a person should know, each line of @notes is a sentence without its full stop.
- *
- * Reads the file, the environment, and what the command line says over them; fills what was
- * left out, checks what belongs together and works out the members. Returns 0, or a negative
+/* Reads the file, the environment and the command line, which overrides them; fills in what was
+ * left out, checks the combination, and works out the members. What an operator should know
+ * goes to @notes, a line each, as a sentence without its full stop. Returns 0, or a negative
  * errno with *@err. */
 must_check_ int options_read(struct options *o, struct options_cluster *ret,
                              const struct arguments *args, struct buf *notes,

@@ -29,7 +29,7 @@ static void on_done(void *u, uint64_t index)
         loop_stop(rs->loop);
 }
 
-/* Of a restore there is none; of --force-new-cluster it is the only write. */
+/* A restore persists no entries; --force-new-cluster persists exactly this one. */
 static void on_persisted(void *u, uint64_t index)
 {
         on_done(u, index);
@@ -55,7 +55,7 @@ static const struct store_ops ops = {.persisted = on_persisted,
                                      .snapshot_failed = on_snapshot_failed,
                                      .failed = on_failed};
 
-/* Until the write is done. */
+/* Runs the loop until the write is done. */
 static int wait_done(const struct restore *rs)
 {
         loop_run(rs->loop);
@@ -64,19 +64,20 @@ static int wait_done(const struct restore *rs)
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
-/* Reads at most one byte more than the header announces: a file that is no snapshot may be
+/* Reads at most one byte more than the header announces: a file that is not a snapshot may be
  * larger than memory. */
 static int read_file(const char *path, struct buf *out)
 {
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
-        uint64_t size = 64; /* enough to tell what it is */
+        uint64_t size = 64; /* enough to recognize it */
         bool head = false;
         struct stat st;
         FILE *f;
 
         if (fd < 0)
                 return -errno;
-        /* Opening a FIFO would make us wait for a writer, deaf to signals. */
+        /* Reading a FIFO would block until somebody writes, and signals would not be
+         * handled. */
         if (fstat(fd, &st) < 0)
                 r = -errno;
         else if (!S_ISREG(st.st_mode))
@@ -108,10 +109,11 @@ static int read_file(const char *path, struct buf *out)
         return r < 0 ? r : buf_error(out);
 }
 
-/* What is wrong with a file that is no snapshot, or is damaged. */
+/* Says what is wrong with a file that is not a snapshot, or is damaged. */
 static const char *what_is_wrong(struct view file)
 {
-        static const uint8_t bolt[] = {0xed, 0xda, 0x0c, 0xed}; /* in each of its first pages */
+        static const uint8_t bolt[] = {0xed, 0xda, 0x0c, 0xed}; /* bbolt's magic number, in each
+                                                                 * of its first two pages */
         uint64_t size;
 
         if (file.len >= 20 && memcmp(file.p + 16, bolt, sizeof(bolt)) == 0)
@@ -128,7 +130,7 @@ static const char *what_is_wrong(struct view file)
                                  : "its checksum does not match, or another version wrote it";
 }
 
-/* Is it there, and has no replica run on it? */
+/* Whether the directory holds exactly this restored snapshot, and no replica has run on it. */
 static bool is_restored(const struct store_recovered *rec, const struct replica_config *cfg,
                         uint64_t index, struct view state)
 {
@@ -205,7 +207,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
                          " with %zu key(s) and %zu lease(s) into %s; "
                          "start the replica with the same options, without --restore.",
                          revision, n_keys, n_leases, data_dir);
-        /* If a job may still run, its store is not freed until the process ends. */
+        /* If a job may still be running, the store stays allocated until the process exits. */
         if (rs.done || there || r == -EEXIST)
                 store_free(s);
         return r;

@@ -10,6 +10,7 @@ struct loop;
 must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
                         const char *path, const char *data_dir);
 
-/* --force-new-cluster: the replica that is there goes on without the others, which are lost. */
+/* --force-new-cluster: the replica in the directory continues without the others, which are
+ * lost. */
 must_check_ int force_new_cluster(struct loop *l, struct disk *d,
                                   const struct replica_config *cfg, const char *data_dir);
