@@ -40,7 +40,7 @@ int measured_init(struct measured *m, struct boot_time now)
         return 0;
 }
 
-/* Its place in the file is its number's, as in memory. */
+/* A minute has the same slot in the file as in memory. */
 static void save(struct measured *m)
 {
         size_t i = m->minute % EVIDENCE_MINUTES;
@@ -48,7 +48,7 @@ static void save(struct measured *m)
 
         if (m->fd < 0 || !evidence_write(m->evidence, i, line))
                 return;
-        errno = ENOSPC; /* what less than all of it means */
+        errno = ENOSPC; /* a short write means that the disk is full */
         if (pwrite(m->fd, line, EVIDENCE_LINE, (off_t) (i * EVIDENCE_LINE)) == EVIDENCE_LINE) {
                 m->failing = false;
                 return;
@@ -88,7 +88,7 @@ void measured_renewed(struct measured *m, const struct session_renewal *r, const
         snprintf(m->endpoint, sizeof(m->endpoint), "%s", endpoint);
 }
 
-/* ---- what comes of it ---- */
+/* ---- the advice ---- */
 
 static struct advice_terms terms(const struct agent *a)
 {

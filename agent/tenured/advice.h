@@ -9,16 +9,16 @@
 struct measured {
         struct evidence *evidence;
         int fd;             /* of the file; -1: nothing is kept */
-        uint32_t minute;    /* that is being recorded */
-        char endpoint[320]; /* that acknowledged the last renewal */
-        bool failing;       /* to write, which was logged */
+        uint32_t minute;    /* the minute that is being recorded */
+        char endpoint[320]; /* the endpoint that acknowledged the last renewal */
+        bool failing;       /* writing fails, which was logged */
 };
 
 /* Returns 0 or -ENOMEM. */
 must_check_ int measured_init(struct measured *m, struct boot_time now);
 void measured_fini(struct measured *m);
 
-/* Writes what is complete. */
+/* Writes the minutes that are complete. */
 void measured_run(struct measured *m, struct boot_time now);
 
 void measured_renewed(struct measured *m, const struct session_renewal *r,

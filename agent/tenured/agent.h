@@ -30,7 +30,7 @@ struct waits {
         size_t n;
         int64_t revision; /* callers that wait for a revision up to this one have been answered
                            */
-        struct boot_time next; /* when the first of them has waited long enough */
+        struct boot_time next; /* when the first of them times out */
         struct boot_time ask_at, refilled_at;
         unsigned asks; /* how many times in a row the core may still be asked */
 };
@@ -40,12 +40,12 @@ struct lists {
         TAILQ_HEAD(list_call_list, list_call) waiting;
         struct list_call *running; /* takes several turns; the first in `waiting` */
         uid_t last_uid;            /* the user served last, */
-        char last_name[256];       /* and on which connection */
-        struct boot_time next_at;  /* not before */
-        nsec_t spent;              /* time that is still owed to others */
+        char last_name[256];       /* and its connection */
+        struct boot_time next_at;  /* serve nobody before this */
+        nsec_t spent;              /* time that other work must get first */
 };
 
-/* As it was reported on D-Bus, in microseconds of CLOCK_BOOTTIME. */
+/* An instant as it was reported on D-Bus, in microseconds of CLOCK_BOOTTIME. */
 struct reported_instant {
         struct boot_time t;
         int64_t usec;
@@ -56,37 +56,38 @@ struct agent {
         struct loop *loop;
         struct tls *tls;
         struct client *client;
-        struct member *member; /* the client's */
+        struct member *member; /* owned by `client` */
         struct bus *bus;       /* NULL while there is none */
         bool bus_missing_logged;
         struct loop_timer bus_retry, watchdog;
         struct cert_end certificate;
         nsec_t watchdog_most, watchdog_period;
         struct loop_signal sigterm, sigint, sigusr1, sighup;
-        struct arguments args; /* the command line's settings override the file's, also when it
-                                  is reloaded */
+        struct arguments args; /* their settings override those of the file, after a reload as
+                                * well */
         struct loop_hook hook; /* agent_run() of main.c */
         struct boot_time turn_log_at;
         struct keep keep;
-        bool has_place; /* whether `keep` has a place in it */
+        bool has_place; /* `keep` contains a place */
         struct holders holders;
         struct names names;
-        bool resumed;      /* an earlier life of ours held the place */
+        bool resumed;      /* an earlier run of the agent held the place */
         struct pid1 *pid1; /* NULL if we are not a unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
-        bool kept_out; /* from joining, by units that are not down yet */
+        bool kept_out; /* not allowed to join: bound units are not down yet */
         struct leaving leaving;
-        enum maintenance maintenance; /* to stay out until somebody says join */
-        bool persisted;               /* as the disk has it */
-        sd_bus_message *leave_call;   /* the call that waits for that; NULL: none */
+        enum maintenance maintenance; /* stay out until an order to join */
+        bool persisted;               /* `maintenance` is written to disk */
+        sd_bus_message *leave_call;   /* the call to answer once it is written; NULL: none */
         struct logind logind;
-        struct links *links; /* NULL where the kernel tells nothing */
+        struct links *links; /* NULL if the kernel does not report links */
         struct link_table no_links;
-        char source[64];        /* the address that we publish for `core` */
-        char published_at[320]; /* the endpoint that it was taken at */
-        char claimed_by[64];    /* the last other boot that wanted our place, as logged, */
-        struct boot_time claim_log_at; /* and from when on another one is logged */
+        char source[64];        /* the address that we publish for `core` in Addresses= */
+        char published_at[320]; /* the endpoint to which that address was chosen */
+        char claimed_by[64];    /* the last boot of another host that claimed our place, as
+                                 * logged, */
+        struct boot_time claim_log_at; /* and when the next one may be logged */
         struct units *units;           /* NULL if we are not a unit of systemd */
         struct health health;
         struct measured measured;
@@ -127,13 +128,12 @@ struct boot_time leave_run(struct agent *a, struct boot_time now);
 
 /* held.c: what may be up while the place is held. */
 void held_make(struct agent *a);
-void held_set(struct agent *a);   /* the settings have changed */
-void held_check(struct agent *a); /* what is bound, the settings or the TTL have changed: can
-                                     all still be fenced in time? */
-void held_keep_out(
-        struct agent *a); /* keeps us from joining while something bound is not down */
+void held_set(struct agent *a);   /* after a change of the settings */
+void held_check(struct agent *a); /* after a change of the bound units, the settings or the TTL:
+                                   * can all of them still be fenced in time? */
+void held_keep_out(struct agent *a); /* forbids to join while a bound unit is not down */
 struct boot_time held_wait(struct agent *a,
-                           struct boot_time now); /* waits, when leaving, for what is bound */
+                           struct boot_time now); /* when leaving, waits for the bound units */
 
 /* watchdog.c: its period follows the TTL; its timer's function. */
 void watchdog_set(struct agent *a);
@@ -144,10 +144,10 @@ void certificate_start(struct agent *a);
 
 /* publish.c: what this node publishes about itself and its services. */
 must_check_ int publish_start(struct agent *a);
-void publish_reload(struct agent *a); /* the settings have changed */
+void publish_reload(struct agent *a); /* after a change of the settings */
 struct boot_time publish_run(struct agent *a, struct boot_time now);
 void publish_stop(struct agent *a);
-void agent_publish(struct agent *a); /* something has changed */
+void agent_publish(struct agent *a); /* after a change of anything that is published */
 
 /* waits.c */
 void waits_init(struct waits *w);
@@ -165,24 +165,25 @@ enum news_kind {
 };
 void news_init(struct agent *a);
 void news_fini(struct agent *a);
-/* @of: a node's id, or the node that a service is on. */
+/* @of: the node's id; for a service, the node that it is on. */
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
 struct boot_time news_run(struct agent *a, struct boot_time now);
-/* Everything up to it has been announced. */
+/* The revision up to which everything has been announced. */
 int64_t news_revision(const struct agent *a);
 
 /* lists.c */
 void lists_init(struct agent *a);
 struct boot_time lists_run(struct agent *a, struct boot_time now);
-/* The object at @path has come, has changed, or has gone. */
+/* The object at @path was added, changed or removed. */
 void lists_changed(struct agent *a, const char *path);
-/* Whether connection @name has still to get what was announced while its list was written. */
+/* Whether connection @name still has to get announcements that were made while its list was
+ * written. */
 bool lists_owe(const struct agent *a, const char *name);
 
-/* manager.c: the D-Bus face. */
+/* manager.c: the Manager object on D-Bus. */
 
-/* The place is given back: answers the call that asked for it. */
+/* The place was given back: answers the call that asked for it. */
 void manager_left(struct agent *a);
 
 /* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()
@@ -192,6 +193,6 @@ must_check_ int manager_attach(struct agent *a);
 /* log_control.c */
 must_check_ int log_control_attach(struct agent *a);
 
-/* A property that tells when it changes has changed. */
+/* Announces the change of a property that emits PropertiesChanged. */
 void manager_changed(struct agent *a, const char *property);
 void manager_session_changed(struct agent *a, enum session_state state, const char *why);

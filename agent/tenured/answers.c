@@ -6,8 +6,8 @@
 #define PAGE_BYTES (4 << 20)
 #define INTROSPECTABLE "org.freedesktop.DBus.Introspectable"
 
-/* What one has besides texts of any length, about; a list of short ones takes four times what
- * it has in letters. */
+/* Estimated size of an object, besides its texts, and of an item of a short list. A message
+ * takes about four times the letters of short texts. */
 #define OBJECT_BYTES 700
 #define ITEM_BYTES 64
 
@@ -23,7 +23,7 @@ static int close_array(struct list *l)
         return sd_bus_message_close_container(l->reply);
 }
 
-/* ---- short ones ---- */
+/* ---- short lists ---- */
 
 static int begin_nodes(struct list *l, sd_bus_error *error unused_)
 {
@@ -63,7 +63,7 @@ static int next_service(struct list *l)
                 return 0;
         if (!objects_path(&o, &path))
                 return -ENOMEM;
-        l->bytes += ITEM_BYTES + 3 * strlen(path); /* which has all three, and more */
+        l->bytes += ITEM_BYTES + 3 * strlen(path); /* the path has all three texts, and more */
         r = sd_bus_message_append(l->reply, "(sssxo)", o.service->name, o.service->node,
                                   o.service->instance, o.service->mod_revision, path);
         return r < 0 ? r : 1;
@@ -84,7 +84,7 @@ int method_list_services(sd_bus_message *m, void *userdata, sd_bus_error *error 
         return lists_ask(userdata, m, &kind);
 }
 
-/* ---- with all their properties ---- */
+/* ---- lists with all properties ---- */
 
 static size_t size_of(const struct object *o, const char *path)
 {
@@ -95,7 +95,7 @@ static size_t size_of(const struct object *o, const char *path)
         return OBJECT_BYTES + strlen(path) + 4 * texts;
 }
 
-/* As a container of its own, of type @type. */
+/* Appends @o by @fn in a container of its own, of type @type. */
 static int append(struct list *l, char type, const char *contents,
                   int (*fn)(sd_bus_message *m, const char *path, const struct object *o),
                   const struct object *o)
@@ -143,7 +143,7 @@ static int begin_page_of_services(struct list *l, sd_bus_error *error)
         return begin_page(l, SERVICE, error);
 }
 
-/* Ends a page before it exceeds what a bus takes in one message. */
+/* Ends a page before it exceeds the largest message that a bus accepts. */
 static int next_of_page(struct list *l)
 {
         bool services = l->at.services;
@@ -197,10 +197,10 @@ int answers_on_root(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
         return lists_ask(userdata, m, &kind);
 }
 
-/* ---- texts ---- */
+/* ---- JSON ---- */
 
-/* What has come from JSON is UTF-8 (json_begin()); sd-bus would look through all of it, at a
- * time. */
+/* The text was made by json_begin() and is UTF-8, so hand it to sd-bus without a check: sd-bus
+ * would check all of it in one go. */
 static int end_text(struct list *l)
 {
         char *to;
@@ -215,7 +215,7 @@ static int end_text(struct list *l)
         return r;
 }
 
-/* Everything, as JSON. Names and states need no escaping. */
+/* Describe: everything, as JSON. Names and states need no escaping. */
 static int begin_describe(struct list *l, sd_bus_error *error unused_)
 {
         const struct agent *a = l->agent;

@@ -5,12 +5,12 @@
 
 #include "callers.h"
 
-/* What was asked for, done: answers @m and returns 0 or more, or sets @error and returns a
+/* Does what was asked for: answers @m and returns 0 or more, or sets @error and returns a
  * negative errno. */
 typedef int (*authorized_fn)(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
-/* Goes on with @go when the sender of @m may do @action; answers the call with an error
- * otherwise. For a method's handler to return. @details: names and values for polkit's rules,
+/* Calls @go if the sender of @m may do @action; answers the call with an error otherwise. A
+ * method's handler returns the result. @details: names and values for polkit's rules,
  * action.lookup() in polkit(8), ended by NULL; copied. */
 #define AUTHORIZE_DETAILS_MAX 6
 must_check_ int authorize(struct callers *c, sd_bus_message *m, const char *action,

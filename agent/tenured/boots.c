@@ -9,7 +9,7 @@
 #include "loop/loop.h"
 
 #define PATH_MAX_ 512
-#define KEEP 16 /* boots; with commas they fit into BOOTS_MAX */
+#define KEEP 16 /* boots; they fit into BOOTS_MAX with commas */
 #define ID_LEN 32
 
 static bool is_id(const char *id)
@@ -19,7 +19,8 @@ static bool is_id(const char *id)
 
 void boots_own(char id[static 64], struct boot_time *ret_began)
 {
-        const char *said = getenv("TENURE_BOOT_ID"); /* of the unit: as PID 1 knows it */
+        const char *said = getenv("TENURE_BOOT_ID"); /* set by the unit: the boot id as PID 1
+                                                      * knows it */
         bool inside = access("/run/systemd/container", F_OK) == 0;
         sd_id128_t boot;
 
@@ -28,12 +29,12 @@ void boots_own(char id[static 64], struct boot_time *ret_began)
                 sd_id128_to_string(boot, id);
         if (said && is_id(said) && strcmp(said, id) != 0) {
                 strcpy(id, said);
-                inside = true; /* the kernel has another one */
+                inside = true; /* the kernel has another boot id: we are in a container */
         }
         *ret_began = inside ? boot_now() : (struct boot_time){0};
 }
 
-/* Synced, since a power failure may follow at once. */
+/* Synced, because a power failure may follow at once. */
 static int save(const char *dir, const char *path, char ids[KEEP][ID_LEN + 1], size_t n)
 {
         char fresh[PATH_MAX_ + 8];
@@ -82,7 +83,7 @@ void boots_load(const char *own, char boots[static BOOTS_MAX])
                         known = true;
                         continue;
                 }
-                if (n == KEEP - 1) /* the oldest goes */
+                if (n == KEEP - 1) /* drop the oldest */
                         memmove(ids[0], ids[1], --n * sizeof(ids[0]));
                 strcpy(ids[n++], line);
         }

@@ -7,9 +7,10 @@
 
 #define BOOTS_MAX 1024 /* bytes of a list, with its end */
 
-/* The id of this boot, and when it began. In a container, which has no clock of its own, the
- * time is when we began. */
+/* The id of this boot, and when it began. A container has no clock of its own; there it began
+ * when the agent did. */
 void boots_own(char id[static 64], struct boot_time *ret_began);
 
-/* The boots before this one, with commas, newest last; notes @own for the next one. */
+/* The boots before this one, newest last, with commas between them. Also records @own for the
+ * next boot. */
 void boots_load(const char *own, char boots[static BOOTS_MAX]);

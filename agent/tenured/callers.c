@@ -4,15 +4,15 @@
 
 #include "base/log.h"
 
-/* A user who has asked once may ask again, page after page. We remember him for this long, and
- * this many of them. */
+/* A user may page through a list with many calls, so remember users for this long after their
+ * last call, and at most this many. */
 #define IDLE_FOR (10 * NSEC_PER_SEC)
 #define IDLE_MAX 64
 
 #define DBUS "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
 
-/* For one user, and, before he is known, for one connection. */
+/* Limits for a user, and, until the user is known, for a connection. */
 static const struct {
         size_t most;
         const char *what;
@@ -37,8 +37,8 @@ struct caller {
         sd_bus_slot *asked;
         struct kept_list calls;
         size_t n;
-        struct boot_time idle_since; /* while it has no call */
-        bool busy;                   /* its calls are being gone through */
+        struct boot_time idle_since; /* when its last call ended */
+        bool busy;                   /* its calls are being processed */
         bool gone;
 };
 
@@ -84,7 +84,7 @@ static void on_timer(struct loop_timer *t)
         trim(container_of(t, struct callers, timer));
 }
 
-/* Maybe it has no call any more. */
+/* If the caller has no calls left, moves it to the idle ones. */
 static void let_rest(struct caller *c)
 {
         struct callers *cs = c->callers;
@@ -167,7 +167,7 @@ static void refuse(struct kept_call *k)
         k->end(k);
 }
 
-/* The user is known. */
+/* Counts the call for its user, who is known now, and starts or refuses it. */
 static void admit(struct kept_call *k)
 {
         struct user *u = k->caller->user;
@@ -187,7 +187,7 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
 
         c->asked = sd_bus_slot_unref(c->asked);
         if (sd_bus_message_is_method_error(m, NULL) || sd_bus_message_read(m, "u", &uid) < 0) {
-                end_all(c); /* gone before the bus could say who it was */
+                end_all(c); /* it left the bus before the bus could tell its user */
                 return 0;
         }
         c->user = user_of(c->callers, uid);
@@ -199,7 +199,7 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
         return 0;
 }
 
-/* Without one, sd-bus ends the connection when the bus refuses the match. */
+/* A handler is needed: without one, sd-bus ends the connection if the bus refuses the match. */
 static int on_match(sd_bus_message *m, void *userdata unused_, sd_bus_error *error unused_)
 {
         if (sd_bus_message_is_method_error(m, NULL))

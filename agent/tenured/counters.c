@@ -75,7 +75,8 @@ static int append_values(sd_bus_message *m, struct agent *a)
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
-/* With what is below, as Prometheus wants it: the last one has no end, and all are in it. */
+/* Cumulative counts, as Prometheus defines a histogram: the last bucket has no upper bound and
+ * counts all. */
 static int append_histogram(sd_bus_message *m, const char *name, const struct histogram *h,
                             const struct histogram_shape *s)
 {

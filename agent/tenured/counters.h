@@ -1,7 +1,7 @@
 /*
- * What the agent counts for whoever watches over it, since it was started: GetMetrics of the
- * Manager, of which `tenurectl metrics` makes Prometheus's text. The record of the last day is
- * advice.h's.
+ * Counts of events since the agent was started, for monitoring: GetMetrics of the Manager,
+ * which `tenurectl metrics` turns into Prometheus's text. For the record of the last day see
+ * advice.h.
  */
 #pragma once
 
@@ -12,13 +12,14 @@ struct counters {
         uint64_t places; /* taken, or resumed */
         uint64_t jeopardies, losses;
         struct histogram round_trip; /* of acknowledged renewals; histogram_way */
-        struct histogram margin;     /* what was left to the deadline then; counters_long */
+        struct histogram margin;     /* time left to the deadline when they were acknowledged;
+                                      * counters_long */
 };
 
 /* 10 ms to 120 s, in nanoseconds. */
 extern const struct histogram_shape counters_long;
 
-/* @s: with the deadline that @r has moved. */
+/* @s has the deadline that @r has moved already. */
 void counters_renewed(struct counters *c, const struct session *s,
                       const struct session_renewal *r);
 void counters_session(struct counters *c, enum session_state was, enum session_state is);

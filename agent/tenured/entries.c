@@ -16,7 +16,7 @@ struct settings {
 struct entry {
         TAILQ_ENTRY(entry) entry;
         char file[256]; /* its name, without the folder */
-        bool seen;      /* during a load */
+        bool seen;      /* found during the present load */
         struct service_record record;
 };
 
@@ -55,7 +55,7 @@ void entries_fini(struct entries *e)
                 drop(e, n);
 }
 
-/* ---- what a file says ---- */
+/* ---- reading a file ---- */
 
 static int refuse(struct conf_error *err, const char *path, const char *why)
 {
@@ -90,7 +90,7 @@ static int check(struct settings *s, const char *path, const char *file,
         return 0;
 }
 
-/* Returns 1 and the record, 0 for a file that is there to hide others, or a negative errno with
+/* Returns 1 and the record, 0 for an empty file, which hides others, or a negative errno with
  * *@err. */
 static int read_entry(const char *path, const char *file, struct service_record *ret,
                       struct conf_error *err)
@@ -110,7 +110,7 @@ static int read_entry(const char *path, const char *file, struct service_record 
         return r < 0 ? r : 1;
 }
 
-/* ---- what becomes of it ---- */
+/* ---- publishing ---- */
 
 static void publish(struct entries *e, struct entry *n)
 {
@@ -123,7 +123,7 @@ static void publish(struct entries *e, struct entry *n)
         if (*r.unit) {
                 s = units_state(e->units, r.unit);
                 if (!s)
-                        return; /* not known yet */
+                        return; /* the unit's state is not known yet */
                 if (!s->active)
                         return member_withdraw(e->member, r.name, r.instance);
                 snprintf(r.invocation, sizeof(r.invocation), "%s", s->invocation);
@@ -219,7 +219,7 @@ struct loading {
         struct entries *e;
         bool (*is_taken)(void *userdata, const char *name, const char *instance);
         void *userdata;
-        char **hidden; /* names of files that an earlier folder has */
+        char **hidden; /* names of files that an earlier folder has hidden */
         size_t n_hidden, cap;
 };
 
@@ -257,7 +257,7 @@ static void load_file(struct loading *l, const char *folder, const char *file)
         if (q < 0) {
                 log_error("%s.", *err.text ? err.text : strerror(-q));
                 if (was)
-                        was->seen = true; /* what it said before still stands */
+                        was->seen = true; /* keep what the file said before */
         }
 }
 

@@ -202,11 +202,12 @@ static void on_synced(void *userdata, bool synced)
         struct agent *a = userdata;
 
         (void) synced;
-        manager_session_changed(a, SESSION_JOINING, ""); /* the properties only */
+        manager_session_changed(a, SESSION_JOINING, ""); /* an empty reason: only the properties
+                                                          * have changed */
         agent_tell_status(a);
 }
 
-/* The other host asks all the time: logged once for each boot of it, and rarely if there are
+/* The other host repeats its claim: log each of its boots once, and not often if there are
  * many. */
 static void on_claimed(void *userdata, const struct node_record *by)
 {

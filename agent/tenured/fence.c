@@ -63,11 +63,11 @@ const char *fence_still_up(const struct fence *f)
         return cgroup_is_populated(slice_group()) > 0 ? FENCE_SLICE : "";
 }
 
-/* ---- at the kernel ---- */
+/* ---- at the kernel's control groups ---- */
 
-/* The control group of a mount or a swap holds the process that mounts or unmounts it: if that
- * is killed or frozen, the mount stays for ever. It is killed only once, when the place is
- * lost, for file systems that run as a process. */
+/* The control group of a mount or a swap unit holds the process that mounts or unmounts it. If
+ * that process is killed or frozen, the mount stays for ever. So the group is killed only once,
+ * when the place is lost, for file systems that are served by a process. */
 static bool is_mounted(const struct bound_unit *u)
 {
         const char *dot = strrchr(u->name, '.');
@@ -79,7 +79,8 @@ static bool is_mounted(const struct bound_unit *u)
 struct each {
         struct fence *fence;
         void (*fn)(struct fence *f, const char *group);
-        const char **mounts; /* their groups, found once: there may be thousands of units */
+        const char **mounts; /* control groups of mounts, looked up once: there may be thousands
+                              * of units */
         size_t n_mounts;
 };
 
@@ -99,7 +100,7 @@ static void find_mounts(struct each *e)
         }
 }
 
-/* All of @group but what mounts are in. */
+/* Calls fn() for all of @group except the groups of mounts. */
 static void all_but_mounts(void *userdata, const char *group)
 {
         const struct each *e = userdata;
@@ -113,7 +114,7 @@ static void all_but_mounts(void *userdata, const char *group)
         e->fn(e->fence, group);
 }
 
-/* Each control group once, the slice first. */
+/* Calls fn() once for each control group, the slice first. */
 static void each_group(struct fence *f, bool mounts,
                        void (*fn)(struct fence *f, const char *group))
 {
@@ -162,7 +163,7 @@ static void thaw(const char *group)
                 log_error("Cannot thaw %s: %s.", group, strerror(-r));
 }
 
-/* What an earlier life may have frozen as well. */
+/* Thaws everything, including what an earlier run may have frozen. */
 static void thaw_all(struct fence *f)
 {
         const struct bound_unit *u;
@@ -238,8 +239,8 @@ static bool open_gate(struct fence *f)
         return r == 0;
 }
 
-/* Somebody may have removed the gate's file: then bound units could not start, nor could the
- * guard see that they may be up. Or the guard may be gone. So we check with each renewal. */
+/* If somebody removes the gate's file, bound units cannot start, and the guard cannot see that
+ * some may be up. The guard may be gone, too. So check both with each renewal. */
 static void keep_gate(struct fence *f)
 {
         const struct session *s = f->session;
@@ -257,7 +258,7 @@ static void keep_gate(struct fence *f)
         f->changed(f);
 }
 
-/* ---- the acts ---- */
+/* ---- carrying out the acts ---- */
 
 static void count(struct fence *f, struct boot_time now)
 {
@@ -323,7 +324,7 @@ static void on_accepted(void *userdata)
 
 static void act(struct fence *f, unsigned acts, struct boot_time now)
 {
-        /* What is urgent comes first, what may take its time last. */
+        /* The urgent acts first; those that may take long last. */
         if (acts & FENCING_FREEZE)
                 each_group(f, false, freeze);
         if (acts & FENCING_KILL) {
@@ -376,7 +377,7 @@ void fence_run(struct fence *f, const struct session *s, bool leave, struct boot
 
 /* ---- ---- */
 
-/* At once, before whatever else this turn brings. */
+/* Acts at once, before anything else in this turn. */
 static void on_timer(struct loop_timer *t)
 {
         struct fence *f = container_of(t, struct fence, timer);

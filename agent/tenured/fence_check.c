@@ -8,7 +8,7 @@
 #include "bus/cgroup.h"
 #include "reboot.h"
 
-/* From seven eighths of the TTL on, renewals are tried everywhere at once (lib/session). */
+/* From 7/8 of the TTL on, renewals are sent on all endpoints at once (lib/session). */
 #define ALL_AT_ONCE 8
 
 static nsec_t ms(nsec_t t)
@@ -16,7 +16,7 @@ static nsec_t ms(nsec_t t)
         return t / NSEC_PER_MSEC;
 }
 
-/* FenceLead= beside the TTL. */
+/* Compares FenceLead= with the TTL. */
 static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guarded,
                         struct buf *out)
 {

@@ -5,6 +5,6 @@
 
 #include "fence.h"
 
-/* Finds them anew, into @f->warnings, a sentence a line, and logs what was not there before.
- * @ttl: as granted, or asked for. Returns whether there are others. */
+/* Checks again, writes the warnings into @f->warnings, one sentence a line, and logs the new
+ * ones. @ttl: as granted, or the one to ask for. Returns whether the warnings have changed. */
 bool fence_check(struct fence *f, nsec_t ttl);

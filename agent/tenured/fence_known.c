@@ -35,7 +35,7 @@ void fence_known_load(struct bound *b)
                 if (!end || !group)
                         break;
                 *end = *group++ = '\0';
-                /* Another HeldTarget= by now. */
+                /* The file is about another HeldTarget=. */
                 if (first && strcmp(line, bound_root(b)) != 0)
                         break;
                 first = false;

@@ -27,8 +27,8 @@ bool gate_is_guarded(void)
         return helper_is_up(GATE_GUARD);
 }
 
-/* A guard that does not run yet looks when it begins; one whose queue is full has not looked
- * yet. */
+/* A failure needs no retry: a guard that does not run yet checks the gate when it starts, and a
+ * guard whose queue is full has not read it yet. */
 static void tell_guard(void)
 {
         (void) !helper_send(GATE_GUARD, "", 1);
@@ -39,7 +39,7 @@ int gate_listen(void)
         return gate_is_guarded() ? -EADDRINUSE : helper_listen(GATE_GUARD, SOCK_NONBLOCK);
 }
 
-/* ---- who answers for it ---- */
+/* ---- the lock of the responsible agent ---- */
 
 /* Only root may lock it: another user's lock would look like an agent's. The lock belongs to
  * the process, and is released as soon as the process closes any descriptor of the file. */
@@ -87,7 +87,7 @@ int gate_open(struct gate *g)
         if (is_ours(g))
                 return 0;
         fd = open_file(GATE_OPEN, O_CREAT);
-        /* Somebody else's by now. */
+        /* Another user made it. */
         if (fd < 0 && (errno == EACCES || errno == ELOOP) && unlink(GATE_OPEN) == 0)
                 fd = open_file(GATE_OPEN, O_CREAT);
         if (fd < 0)
@@ -100,7 +100,7 @@ int gate_keep_open(void)
 {
         int fd;
 
-        if (gate_is_open()) /* though it may not be ours to touch */
+        if (gate_is_open()) /* another user's file, which we could not touch, counts as well */
                 return 0;
         fd = open_file(GATE_OPEN, O_CREAT);
         if (fd < 0)

@@ -17,32 +17,33 @@
 bool gate_is_open(void);
 bool gate_is_stopping(void);
 
-/* The agent's. */
+/* The agent's handle of the gate. */
 struct gate {
-        int fd; /* -1: it answers for none */
+        int fd; /* -1: it is not responsible for a gate */
 };
 
-/* Answers for what an earlier life has left, if it has left any. */
+/* Becomes responsible for a gate that an earlier run has left open or stopping. */
 void gate_take(struct gate *g);
 
-/* Returns 0 or a negative errno. One that somebody has taken away is made anew. */
+/* Opens the gate, also again if somebody has removed its file. Returns 0 or a negative
+ * errno. */
 must_check_ int gate_open(struct gate *g);
 
-/* Everything is down: removes the mark of an earlier life that it was stopping. */
+/* Everything is down: removes the file by which an earlier run marked that it was stopping. */
 void gate_forget(struct gate *g);
 
-/* Closes the gate, whoever is responsible for it; the guard calls it, too, when nobody is. */
+/* Closes the gate, whoever is responsible for it. The guard calls it if nobody is. */
 void gate_close(void);
 
-/* The guard's: makes the file, but does not answer for it. */
+/* For the guard: creates the file without becoming responsible for the gate. */
 must_check_ int gate_keep_open(void);
 
-/* The agent that answers for it; 0: nobody does, or there is none. */
+/* The process id of the responsible agent; 0: there is none, or no gate. */
 pid_t gate_keeper(void);
 
 /* Whether a guard listens. */
 bool gate_is_guarded(void);
 
-/* For the guard: a socket that can be read when there is something to see. Returns it or a
+/* For the guard: a socket that becomes readable when the gate may have changed. Returns it or a
  * negative errno; -EADDRINUSE: another guard has it. */
 must_check_ int gate_listen(void);

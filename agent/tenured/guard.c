@@ -14,12 +14,12 @@
 #include "names.h"
 #include "options.h"
 
-/* How long an agent that has come back must last before we trust it, and how soon we retry to
- * read a place that could not be read. */
+/* How long an agent that has come back must last before the guard trusts it, and how soon the
+ * guard reads a place again that it could not read. */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
-/* From the deadline on, a living agent has this long to bring down by itself what freezing
- * alone does not. */
+/* From the deadline on, a living agent has this long to bring down everything; freezing alone
+ * does not. */
 #define TAKE_OVER (200 * NSEC_PER_MSEC)
 #define STRIKE_AGAIN (20 * NSEC_PER_MSEC)
 
@@ -29,26 +29,27 @@ struct guard {
         struct options opt;
         struct {
                 struct loop_io io; /* its pidfd */
-                int fd;            /* -1: nobody answers for the gate */
+                int fd;            /* -1: no agent is responsible for the gate */
                 pid_t pid;
         } agent;
-        bool has_place;         /* it could be read */
-        struct session session; /* as the agent has written it last */
+        bool has_place;         /* the place could be read */
+        struct session session; /* as the agent wrote it last */
         struct fence fence;
         char target[256];
-        bool striking, acting;      /* there is a fence */
-        bool begun;                 /* what an earlier guard may have frozen is thawed */
-        bool ending;                /* once nothing is left to guard */
-        bool restarting;            /* or now: the next guard begins at once */
-        struct boot_time extend_at; /* systemd is asked for more time */
-        nsec_t watchdog;            /* its period; 0: there is none */
-        struct boot_time beat_at;   /* it is notified that we run */
+        bool striking, acting;      /* a fence exists; it acts */
+        bool begun;                 /* units that an earlier guard may have frozen were
+                                     * thawed */
+        bool ending;                /* exit once nothing is left to guard */
+        bool restarting;            /* or sooner: the next guard starts at once */
+        struct boot_time extend_at; /* when to ask systemd for more time to stop */
+        nsec_t watchdog;            /* its period; 0: none */
+        struct boot_time beat_at;   /* when to notify the watchdog next */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
 };
 
-/* ---- what the agent leaves where we find it ---- */
+/* ---- files of the agent ---- */
 
 static void read_settings(struct guard *g)
 {
@@ -70,7 +71,7 @@ static void read_settings(struct guard *g)
         log_set_level(g->opt.log_level);
 }
 
-/* What is held; without a place that can be read, nothing. */
+/* Reads the place; if that fails, nothing is held. */
 static void read_place(struct guard *g)
 {
         struct session_config cfg = {.ttl = g->opt.ttl,
@@ -93,7 +94,7 @@ static void forget_agent(struct guard *g)
         g->agent.pid = 0;
 }
 
-/* It has ended; the hook looks for another one. */
+/* The agent has ended; the hook looks for another one. */
 static void on_agent_end(struct loop_io *io, int events)
 {
         (void) events;
@@ -110,7 +111,7 @@ static bool find_agent(struct guard *g)
                 return g->agent.pid != 0;
         forget_agent(g);
         g->agent.fd = pidfd_open(pid, 0);
-        /* Another process may have its number by now. */
+        /* The process id may be reused already. */
         if (g->agent.fd < 0 || gate_keeper() != pid) {
                 forget_agent(g);
                 return false;
@@ -118,7 +119,7 @@ static bool find_agent(struct guard *g)
         g->agent.pid = pid;
         g->agent.io.what = "the end of the agent";
         loop_io_start(&g->agent.io, g->loop, g->agent.fd, EV_READ, on_agent_end);
-        read_settings(g); /* as this one has them */
+        read_settings(g); /* this agent may have other settings */
         return true;
 }
 
@@ -140,7 +141,7 @@ static bool take_up(struct guard *g)
 
         if (g->striking || g->acting)
                 return true;
-        /* The settings may have changed since. */
+        /* The target may have changed in the settings; use the one that is up. */
         if (!names_target(NAMES_TARGET, g->target))
                 snprintf(g->target, sizeof(g->target), "%s", g->opt.held_target);
         r = fence_init(&g->fence, g->loop, g->pid1, g->target, &fencing, NULL);
@@ -149,9 +150,9 @@ static bool take_up(struct guard *g)
         return r == 0;
 }
 
-/* ---- what is to be done ---- */
+/* ---- deciding ---- */
 
-/* While it is to end, and the deadline is still to come. */
+/* Asks for more time while we stop and the deadline is still ahead. */
 static void ask_for_time(struct guard *g, struct boot_time now)
 {
         if (!g->ending || !session_holds(&g->session, now) || boot_before(now, g->extend_at))
@@ -160,19 +161,19 @@ static void ask_for_time(struct guard *g, struct boot_time now)
         notify_extend(NOTIFY_EXTEND_BY);
 }
 
-/* The agent lives: it decides. But what must not run past the deadline does not: it stands
- * still, which is nothing new where the agent's own fence works. */
+/* The agent lives, and decides. But nothing that is bound may run past the deadline: it is
+ * frozen, which changes nothing if the agent's own fence works. */
 static struct boot_time watch(struct guard *g, struct boot_time now)
 {
         struct fencing_config fencing = options_fencing(&g->opt);
         struct boot_time deadline, freeze_at;
 
-        if (!g->has_place) /* it may be written just now; or there is no room for it in /run */
+        if (!g->has_place) /* it may be being written; or /run is full */
                 return boot_add(now, LOOK_AGAIN);
         deadline = session_deadline(&g->session);
         freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
-        /* A guard that was killed while it struck has left frozen what the agent, which holds
-         * the place again, takes to be running. */
+        /* A guard that was killed while it acted has left units frozen, and the agent, which
+         * holds the place again, believes that they run. */
         if (!g->begun && gate_is_open() &&
             boot_before(now, boot_add(deadline, -fencing_lead(&fencing, g->session.ttl)))) {
                 g->begun = take_up(g);
@@ -204,7 +205,8 @@ static struct boot_time act(struct guard *g, struct boot_time now)
                 return boot_add(now, LOOK_AGAIN);
         }
         ask_for_time(g, now);
-        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence has a timer */
+        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence sets a timer of
+                                                                     * its own */
 }
 
 static struct boot_time look(struct guard *g)
@@ -213,7 +215,7 @@ static struct boot_time look(struct guard *g)
         bool lives;
 
         if (!gate_is_open() && !gate_is_stopping()) {
-                /* All is down. */
+                /* Everything is down. */
                 put_down(g);
                 forget_agent(g);
                 if (g->ending)
@@ -221,21 +223,21 @@ static struct boot_time look(struct guard *g)
                 return BOOT_TIME_NEVER;
         }
         lives = find_agent(g);
-        /* At a shutdown agent and guard both get SIGTERM: do not end before the agent has
-         * brought everything down. */
+        /* At a shutdown agent and guard both get SIGTERM. End only if the agent is not stopping
+         * units. */
         if (lives && g->ending && !gate_is_stopping()) {
                 loop_stop(g->loop);
                 return BOOT_TIME_NEVER;
         }
         read_place(g);
-        now = boot_now(); /* files were read */
-        /* Somebody may wait for the next guard. */
+        now = boot_now(); /* reading files took time */
+        /* The next guard may be waiting to start. */
         if (g->restarting && !g->striking && gate_is_open() &&
             session_holds(&g->session, now)) {
                 loop_stop(g->loop);
                 return BOOT_TIME_NEVER;
         }
-        /* An agent that has opened the gate anew, or goes on renewing, is the one to decide. */
+        /* An agent that has opened the gate again, or continues to renew, decides again. */
         if (lives && g->acting && gate_is_open() && session_holds(&g->session, now)) {
                 log_debug("The agent is back.");
                 put_down(g);
@@ -274,7 +276,7 @@ static void on_sigterm(struct loop_signal *s)
         container_of(s, struct guard, sigterm)->ending = true;
 }
 
-/* RestartKillSignal= of the unit. */
+/* RestartKillSignal= of the unit: another guard follows. */
 static void on_sigusr1(struct loop_signal *s)
 {
         struct guard *g = container_of(s, struct guard, sigusr1);

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* Runs until SIGTERM, and then until nothing is left to guard; until SIGUSR1, and then until
+/* Runs until SIGTERM and then until nothing is left to guard, or until SIGUSR1 and then until
  * another guard may take over, which is at once while the place is held. Returns 0 or a
- * negative errno. Settings that cannot be read, perhaps the very reason why the agent does not
- * come back, are those of before, or the default ones. */
+ * negative errno. If the settings cannot be read, which may be the very reason why the agent
+ * does not come back, the former or the default settings apply. */
 must_check_ int guard_run(void);

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Of memory and disks what counts is when nothing at all went on; processors always have
- * something to run, so there it is when something had to wait, which is normal under load and
- * counts only where the settings say so. */
+/* For memory and disks, the time counts in which no task at all made progress. A processor
+ * always has something to run, so for processors the time counts in which some task had to
+ * wait. That is normal under load, so it counts only if the settings say so. */
 static const struct {
         const char *path, *kind;
 } files[] = {{"/proc/pressure/cpu", "some"},

@@ -5,8 +5,8 @@
 #include "session/degraded.h"
 
 struct health {
-        int fds[3]; /* /proc/pressure/{cpu,memory,io}; -1 where the kernel has none */
-        struct boot_time looked_at; /* the renewal with which */
+        int fds[3]; /* /proc/pressure/{cpu,memory,io}; -1 if the kernel has none */
+        struct boot_time looked_at; /* the renewal at which they were read last */
         struct degraded degraded;
 };
 

@@ -13,7 +13,7 @@ void held_keep_out(struct agent *a)
         member_suppress(a->member, a->kept_out ? BOOT_TIME_NEVER : a->stability.damping.until);
 }
 
-/* What is bound, the settings or the TTL are others. */
+/* After a change of the bound units, the settings or the TTL. */
 void held_check(struct agent *a)
 {
         const struct session *s = member_session(a->member);
@@ -27,7 +27,8 @@ static void on_bound(struct fence *f)
         held_check(container_of(f, struct agent, fence));
 }
 
-/* Only as the system's unit: an agent in a terminal has no business with the host's units. */
+/* Only as a unit of the system: an agent that was started in a terminal must not touch the
+ * host's units. */
 void held_make(struct agent *a)
 {
         struct fencing_config cfg = options_fencing(&a->opt);

@@ -13,7 +13,7 @@ static struct sockaddr_un address_of(const char *path)
         return a;
 }
 
-/* Returns a socket whose other end is there, or a negative errno. */
+/* Returns a socket that is connected to @path, or a negative errno. */
 static int reach(const char *path)
 {
         struct sockaddr_un a = address_of(path);

@@ -11,7 +11,7 @@
 #include "loop/clock.h"
 #include "runtime.h"
 
-/* The file of @fd once more: another open file description of it. */
+/* Opens the file of @fd again, as another open file description. */
 static int open_again(int fd, int flags)
 {
         char path[32];
@@ -21,8 +21,8 @@ static int open_again(int fd, int flags)
 }
 
 /* Newer kernels (6.18) do not report a write through the descriptor of memfd_create(2) itself
- * to those who watch the file; they do report one through a descriptor that was opened. Takes
- * ownership of @fd. */
+ * to inotify watches of the file, but they do for a descriptor that was opened. Takes ownership
+ * of @fd. */
 static int to_write(int fd)
 {
         int again = open_again(fd, O_RDWR);
@@ -53,7 +53,7 @@ void holders_close(struct holders *h)
         h->fd = -1;
 }
 
-/* Continues with the file of an earlier life: readers have a descriptor of it. */
+/* Continues with the file of an earlier run, because readers have descriptors of it. */
 void holders_open(struct holders *h, int stored_fd)
 {
         char path[RUNTIME_PATH_MAX];
@@ -92,7 +92,7 @@ static void tell(struct holders *h, const struct tenancy *t)
                 return;
         tenancy_write(t, bytes);
         h->has = pwrite(h->fd, bytes, sizeof(bytes), 0) == (ssize_t) sizeof(bytes);
-        if (!h->has) /* what they know ends by itself */
+        if (!h->has) /* what readers know of an earlier place ends by its deadline */
                 log_debug("Cannot publish how long the place is held: %s.", strerror(errno));
         h->published = *t;
 }
@@ -108,7 +108,7 @@ void holders_tell(struct holders *h, const struct session *s, struct boot_time n
                                      .time_ns = h->time_ns};
         else
                 h->leaving = false;
-        /* It was published to them that this is the last deadline. */
+        /* We have published that this deadline is the last one. */
         if (h->leaving && t.lease == h->published.lease)
                 return;
         tell(h, &t);
@@ -141,8 +141,8 @@ int holders_reader(const struct holders *h)
 
         if (h->fd < 0)
                 return -ENOENT;
-        /* Not ours once more: theirs is another one, with locks of its own, and cannot write.
-         */
+        /* Not a duplicate of ours: the reader's description must have its own locks and be
+         * unable to write. */
         fd = open_again(h->fd, O_RDONLY);
         return fd < 0 ? -errno : fd;
 }

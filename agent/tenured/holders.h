@@ -13,24 +13,24 @@
 #include "session/session.h"
 
 struct holders {
-        int fd; /* -1: nothing can be published */
+        int fd; /* -1: publishing is not possible */
         uint64_t time_ns;
         struct tenancy published;
-        bool has; /* `published` is what is in the file */
+        bool has; /* the file has `published` in it */
         bool leaving;
 };
 
-/* @stored: what the service manager kept of that name for us; -1: nothing. */
+/* @stored_fd: the descriptor of that name that the service manager kept; -1: none */
 #define HOLDERS_FD_NAME "tenancy"
 void holders_open(struct holders *h, int stored_fd);
 void holders_close(struct holders *h);
 
-/* Tells what has changed. */
+/* Publishes changes. */
 void holders_tell(struct holders *h, const struct session *s, struct boot_time now);
 
-/* The place is about to be given back: has everybody released it, or has the time passed? Looks
- * again with each call; they hear of it with the first. */
+/* The place is about to be given back: whether all holders have released it, or the published
+ * deadline has passed. The first call tells the holders; each call checks again. */
 bool holders_released(struct holders *h, const struct session *s, struct boot_time now);
 
-/* A new descriptor for one of them, to read from; or a negative errno. */
+/* A new read-only descriptor for a holder, or a negative errno. */
 must_check_ int holders_reader(const struct holders *h);

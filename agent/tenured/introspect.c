@@ -7,7 +7,7 @@
 #include "objects.h"
 
 #define PATH "/object"
-#define PATIENCE_USEC (5 * 1000 * 1000) /* of two ends in one process */
+#define PATIENCE_USEC (5 * 1000 * 1000) /* both ends are in this process */
 
 static const struct {
         const char *interface;
@@ -23,7 +23,7 @@ const char *introspect_interfaces(void)
         return MANAGER ", " NODE " or " SERVICE;
 }
 
-/* One end of a connection without a bus in between. Takes @fd. */
+/* Makes one end of a connection without a bus in between. Takes ownership of @fd. */
 static int open_end(sd_bus **ret, int fd, bool server)
 {
         cleanup_(sd_bus_unrefp) sd_bus *b = NULL;
@@ -68,7 +68,7 @@ static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
         return 0;
 }
 
-/* Both ends take turns until the answer is there. */
+/* Runs both ends in turns until the answer arrives. */
 static int ask(sd_bus *server, sd_bus *client, sd_bus_message **ret)
 {
         sd_bus_message *reply = NULL;
@@ -93,7 +93,7 @@ static int ask(sd_bus *server, sd_bus *client, sd_bus_message **ret)
         return 0;
 }
 
-/* Of all that an object has, which is also what each has by standard, one interface. */
+/* Prints one interface of an object, without the standard interfaces that every object has. */
 static int print_one(const char *xml, const char *interface, FILE *f)
 {
         static const char closing[] = " </interface>\n";

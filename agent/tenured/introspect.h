@@ -7,9 +7,9 @@
 
 #include "base/base.h"
 
-/* Writes the document of @interface to @f. Returns 0, -ENOENT where it is none of ours, or
+/* Writes the document of @interface to @f. Returns 0, -ENOENT if it is not one of ours, or
  * another negative errno. */
 must_check_ int introspect_print(const char *interface, FILE *f);
 
-/* Their names, "A, B or C". */
+/* The names of our interfaces: "A, B or C". */
 const char *introspect_interfaces(void);

@@ -27,7 +27,8 @@ void keep_open(struct keep *k, int stored_fd)
 
         *k = (struct keep){.fd = stored_fd};
         stored = k->fd >= 0;
-        /* If somebody has removed the file, it was created anew since, see put_back(). */
+        /* If somebody removed the file, it was created again (see put_back()), and the stored
+         * one is out of date. */
         if (stored && runtime_path("place", path) && !runtime_is_there(path, k->fd)) {
                 int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 
@@ -76,7 +77,7 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
         }
         if (strcmp(ret->cluster, cluster) != 0 || strcmp(ret->self.name, self->name) != 0 ||
             strcmp(ret->self.id, self->id) != 0)
-                return false; /* the settings have changed: that place expires by itself */
+                return false; /* the settings have changed; that place expires */
         if (!*self->boot_id || strcmp(ret->self.boot_id, self->boot_id) != 0)
                 return false;
         k->kept = *ret;
@@ -101,8 +102,8 @@ bool keep_peek(struct place *ret)
         return r;
 }
 
-/* Somebody may have removed the file: the guard opens it by name, and the next life may have
- * to. */
+/* Somebody may have removed the file. The guard opens it by name, and the next run of the agent
+ * may have to. */
 static void put_back(struct keep *k)
 {
         char path[RUNTIME_PATH_MAX];
@@ -131,7 +132,7 @@ void keep_save(struct keep *k, const struct place *p)
                 return;
         k->kept = *p;
         put_back(k);
-        errno = ENOSPC; /* what less than all of it means */
+        errno = ENOSPC; /* a short write means that the disk is full */
         place_write(p, &b);
         /* One write within a page: a process that is killed has written all of it or nothing.
          * If the text is shorter than before, old lines remain after its checksum; nobody reads

@@ -1,8 +1,8 @@
 /*
- * What survives this process: the place that it holds, in a file of a few lines, which the
- * service manager keeps for us (its fd store) and which also lies in /run. It is written after
- * every renewal. A restart, a crash and an upgrade resume the lease; a reboot does not, since
- * its clock is another one (member/place.h).
+ * Keeps the place over the end of this process, in a file of a few lines. The service manager
+ * stores its descriptor for us (the fd store), and it is also in /run. It is written after
+ * every renewal. After a restart, a crash or an upgrade the agent resumes the lease; after a
+ * reboot it does not, because the clock is another one (member/place.h).
  */
 #pragma once
 
@@ -12,27 +12,28 @@ struct keep {
         int fd; /* -1: nothing can be kept */
         struct place kept;
         bool has;
-        bool failing; /* to write it, which was logged */
+        bool failing; /* writing fails, which was logged */
 };
 
-/* Takes the file that the service manager kept, or opens the one in $RUNTIME_DIRECTORY, or goes
- * without. Nobody else may be using it: an agent is alone on its host. */
+/* Takes the file that the service manager stored, or opens the one in $RUNTIME_DIRECTORY, or
+ * works without one. No other process may be using it: there is only one agent on a host. */
 #define KEEP_FD_NAME "place"
-void keep_open(struct keep *k, int stored_fd); /* what the service manager had; -1: nothing */
+void keep_open(struct keep *k, int stored_fd); /* the stored descriptor; -1: none */
 void keep_close(struct keep *k);
 
-/* What an earlier life left, if it is this node's, in this cluster, on this boot. */
+/* The place that an earlier run left, if it belongs to this node, this cluster and this
+ * boot. */
 bool keep_load(struct keep *k, const char *cluster, const struct node_record *self,
                struct place *ret);
 
-/* What is there, whoever's it is. */
+/* The stored place, whoever it belongs to. */
 bool keep_read(const struct keep *k, struct place *ret);
 
-/* For a process that only looks: what an agent has left in /run. */
+/* For a process that only reads: the place that an agent has left in /run. */
 bool keep_peek(struct place *ret);
 
-/* Writes it, if it differs from what is there. */
+/* Writes the place if it differs from what is stored. */
 void keep_save(struct keep *k, const struct place *p);
 
-/* Nothing is left that a next life could resume. */
+/* Removes the place: there is nothing for a next run to resume. */
 void keep_clear(struct keep *k);

@@ -6,10 +6,10 @@
 
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 
-/* How often we ask whether those that depend on the place have released it. */
+/* How often to ask whether the holders have released the place. */
 #define ASK_AGAIN (10 * NSEC_PER_MSEC)
 
-/* ---- why ---- */
+/* ---- causes ---- */
 
 static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
 {
@@ -23,11 +23,12 @@ static void on_shutdown_known(void *userdata, enum pid1_shutdown what)
 
 void agent_exit(struct agent *a)
 {
-        if (a->leaving.causes & LEAVING_EXIT) /* asked twice: at once */
+        if (a->leaving.causes & LEAVING_EXIT) /* the second request: exit at once */
                 return loop_stop(a->loop);
         notify_stopping();
         leaving_begin(&a->leaving, LEAVING_EXIT, NULL);
-        if (a->leaving.state != LEAVING_RELEASING) /* the others know the reason already */
+        if (a->leaving.state != LEAVING_RELEASING) /* otherwise the reason was published
+                                                    * already */
                 return;
         if (a->pid1)
                 pid1_ask_shutdown(a->pid1, SHUTDOWN_ANSWER, on_shutdown_known, a);
@@ -39,7 +40,7 @@ bool agent_leave(struct agent *a, enum maintenance m)
 {
         if (a->leaving.causes & LEAVING_EXIT)
                 return false;
-        /* Store the order first: if we do not live to carry it out, the next life does. */
+        /* Store the order first, so that the next run carries it out if we do not. */
         a->maintenance = m;
         a->persisted = false;
         maintenance_set(m);
@@ -68,8 +69,9 @@ bool agent_join(struct agent *a)
         return true;
 }
 
-/* A host that sleeps cannot renew, so it leaves beforehand, with everything fenced down. A host
- * that was put to sleep without notice finds out by its clock. */
+/* A host that sleeps cannot renew, so it leaves before, with everything fenced down. A host
+ * that was put to sleep without notice sees afterwards, by its clock, that the deadline has
+ * passed. */
 static void on_sleep(void *userdata, bool begins)
 {
         struct agent *a = userdata;
@@ -82,12 +84,12 @@ static void on_sleep(void *userdata, bool begins)
                 leaving_end(&a->leaving, LEAVING_SLEEP);
                 log_info("The host is awake%s.", a->leaving.causes ? "" : "; joining again");
         }
-        loop_hook_again(&a->hook); /* the bus tells, after it has run */
+        loop_hook_again(&a->hook); /* the bus calls this after the hook has run */
 }
 
-/* ---- the acts ---- */
+/* ---- carrying out ---- */
 
-/* Whoever asked for it gets the error that it will not last. */
+/* If this fails, the caller gets an error that says that the order will not survive a boot. */
 static void persist(struct agent *a)
 {
         int r;
@@ -131,7 +133,7 @@ struct boot_time leave_run(struct agent *a, struct boot_time now)
                                   .left = a->state == SESSION_LEFT};
         unsigned acts;
 
-        /* They hear of it with the first question. */
+        /* The first call also tells the holders. */
         if (a->leaving.state == LEAVING_RELEASING && a->leaving.reason && s.down)
                 s.released = holders_released(&a->holders, member_session(a->member), now);
         acts = leaving_next(&a->leaving, &s);
@@ -149,7 +151,7 @@ void leave_init(struct agent *a)
                    a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
         a->persisted = true;
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
-        /* A place that an earlier life holds is given back in order; otherwise we take none. */
+        /* A place that an earlier run holds is given back in order. Otherwise we take none. */
         if (!a->resumed) {
                 member_leave(a->member, a->leaving.reason);
                 leaving_is_out(&a->leaving);

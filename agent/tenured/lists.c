@@ -6,22 +6,23 @@
 
 #define OBJECT_MANAGER "org.freedesktop.DBus.ObjectManager"
 
-/* The time for one piece, and the size limit of an answer: a bus disconnects a sender of more
- * than 32 MiB (dbus-daemon(1), max_message_size). */
+/* The limits of one piece: time, and number of objects. A little further down, the size limit
+ * of an answer: a bus disconnects a sender of more than 32 MiB (dbus-daemon(1),
+ * max_message_size). */
 #define PIECE (2 * NSEC_PER_MSEC)
 #define PIECE_THINGS 500
-#define LOOK_AGAIN NSEC_PER_MSEC /* whether the bus has taken the last answer */
+#define LOOK_AGAIN NSEC_PER_MSEC /* to see whether the bus has taken the last answer */
 #define ANSWER_MAX (24 << 20)
 
-/* Who asks once in a while has his answer without pauses; past this, as much time as a piece
- * has taken is left to others. */
+/* A user who asks now and then gets an answer without pauses. Beyond this time, a pause as long
+ * as the piece took follows each piece. */
 #define AT_ONCE (200 * NSEC_PER_MSEC)
 #define REST_MAX \
-        (10 * NSEC_PER_MSEC) /* a piece that others interrupted took no longer itself */
+        (10 * NSEC_PER_MSEC) /* a piece that took longer was interrupted by other processes */
 
 struct again {
         TAILQ_ENTRY(again) entry;
-        sd_bus_message *signal; /* NULL: of the object at `path`, as it is by then */
+        sd_bus_message *signal; /* NULL: about the object at `path`, as it will be then */
         char path[];
 };
 
@@ -31,7 +32,7 @@ struct list_call {
         const struct list_kind *kind;
         struct list list;
         bool begun, sent;
-        TAILQ_HEAD(, again) again; /* announced since it was begun */
+        TAILQ_HEAD(, again) again; /* announced since the answer was begun */
 };
 
 static void drop_first(struct list_call *c)
@@ -65,7 +66,7 @@ void lists_init(struct agent *a)
         TAILQ_INIT(&a->lists.waiting);
 }
 
-/* ---- asked for ---- */
+/* ---- requests ---- */
 
 static void on_caller(struct kept_call *k)
 {
@@ -93,7 +94,7 @@ int lists_ask(struct agent *a, sd_bus_message *m, const struct list_kind *kind)
         return r;
 }
 
-/* ---- what is announced meanwhile ---- */
+/* ---- changes meanwhile ---- */
 
 bool lists_repeats(const struct agent *a, enum list_of of)
 {
@@ -154,7 +155,7 @@ static int tell_first(struct list_call *c)
         return r;
 }
 
-/* ---- piece by piece ---- */
+/* ---- pieces ---- */
 
 static int begin(struct list_call *c, sd_bus_error *error)
 {
@@ -198,7 +199,7 @@ static int write_piece(struct list_call *c, struct boot_time end, sd_bus_error *
         return r < 0 ? r : 1;
 }
 
-/* ---- whose turn it is ---- */
+/* ---- turns ---- */
 
 static struct list_call *choose(struct lists *l)
 {
@@ -244,7 +245,7 @@ struct boot_time lists_run(struct agent *a, struct boot_time now)
         if (boot_before(now, l->next_at))
                 return l->next_at;
         if (!c->begun && (sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) < 0 || unsent > 0))
-                /* What wakes us up for the bus to take more comes after us in a turn. */
+                /* The hook that learns that the bus can take more runs after this one. */
                 return boot_add(now, LOOK_AGAIN);
         l->spent = max_of(l->spent - boot_diff(now, l->next_at), (nsec_t) 0);
         serve(a, c, now);

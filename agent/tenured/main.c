@@ -21,11 +21,11 @@
 #include "settings.h"
 
 #define BUS_RETRY NSEC_PER_SEC
-#define LONG_TURN (100 * NSEC_PER_MSEC)     /* logged... */
-#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ...but not more often */
-#define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* as the core excuses after an outage */
+#define LONG_TURN (100 * NSEC_PER_MSEC)     /* logged ... */
+#define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ... but at most this often */
+#define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* the core allows for this delay after an outage */
 
-/* ---- a host that stood still, and its clocks with it ---- */
+/* ---- a host that stood still together with its clocks ---- */
 
 static void on_standstill(struct standstill *s, const char *sign)
 {
@@ -35,7 +35,7 @@ static void on_standstill(struct standstill *s, const char *sign)
         log_debug("%s: renewing at once.", sign);
 }
 
-/* ---- the bus: without it we go on, and take it when it comes ---- */
+/* ---- the bus: the agent runs without it, and connects when it comes ---- */
 
 static void retry_bus(struct agent *a, const char *why)
 {
@@ -97,7 +97,7 @@ static void on_sigterm(struct loop_signal *s)
         agent_exit(container_of(s, struct agent, sigterm));
 }
 
-/* RestartKillSignal= of the unit: the next life follows, and resumes the place. */
+/* RestartKillSignal= of the unit: another agent follows, and resumes the place. */
 static void on_sigusr1(struct loop_signal *s)
 {
         struct agent *a = container_of(s, struct agent, sigusr1);
@@ -116,7 +116,7 @@ static void be_ready(struct agent *a)
         notify_ready();
 }
 
-/* Ends the wait of a boot without a network or without a core. */
+/* Reports ready after a while at a boot without a network or without a core. */
 static void on_ready_at(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, ready_at);
@@ -130,7 +130,7 @@ static void on_ready_at(struct loop_timer *t)
         be_ready(a);
 }
 
-/* ---- what a turn does, once all that has come was taken ---- */
+/* ---- the steps of a turn, after all input was handled ---- */
 
 static struct boot_time keep_place(struct agent *a, struct boot_time now unused_)
 {
@@ -142,7 +142,7 @@ static struct boot_time keep_place(struct agent *a, struct boot_time now unused_
         return BOOT_TIME_NEVER;
 }
 
-/* Its timer acts by itself, before all that a turn brings. */
+/* The fence also has a timer, which acts before the steps of a turn. */
 static struct boot_time fence(struct agent *a, struct boot_time now)
 {
         fence_run(&a->fence, member_session(a->member), leaving_is_under_way(&a->leaving), now);
@@ -169,8 +169,8 @@ static struct boot_time tell(struct agent *a, struct boot_time now)
         return BOOT_TIME_NEVER;
 }
 
-/* While what is bound is up, we stay out. Units that wait for the target at boot wait for us to
- * be ready: it may be up by then. */
+/* Stays out while bound units are up. Units that wait for the target at boot wait until we are
+ * ready, because the target may be up only then. */
 static struct boot_time keep_out(struct agent *a, struct boot_time now)
 {
         struct boot_time next;
@@ -186,7 +186,8 @@ static struct boot_time keep_out(struct agent *a, struct boot_time now)
         return next;
 }
 
-/* Restarts the agent if settings have waited until nothing is held: the next life uses them. */
+/* Restarts the agent if new settings have waited until no place is held: the next run uses
+ * them. */
 static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_)
 {
         if (!a->names.waiting || member_session(a->member)->lease != 0 ||
@@ -198,20 +199,21 @@ static struct boot_time begin_anew(struct agent *a, struct boot_time now unused_
         return BOOT_TIME_NEVER;
 }
 
-/* In this order, after the client has run (LOOP_DECIDE) and before the bus sends (LOOP_BUS).
- * What the lease protects comes first: everything else can wait for it, but not the other way
- * round. */
+/* The steps run in this order, after the client (LOOP_DECIDE) and before the bus sends
+ * (LOOP_BUS). What the lease protects comes first: everything else can wait for it, but not the
+ * other way round. */
 static const struct {
         const char *what;
         struct boot_time (*run)(struct agent *a, struct boot_time now);
 } steps[] = {
-        {"keeping the place", keep_place}, /* the guard goes by it once the gate is open */
+        {"keeping the place", keep_place}, /* before the gate opens, because the guard reads it
+                                            * then */
         {"the fence", fence},
         {"keeping the place", forget_place},
         {"reporting the place", tell},
         {"what this node publishes", publish_run},
         {"news", news_run},
-        {"who waits for a revision", waits_run}, /* which the news have announced */
+        {"who waits for a revision", waits_run}, /* after the news, which announce revisions */
         {"lists that are asked for", lists_run},
         {"staying out", keep_out},
         {"leaving", leave_run},
@@ -231,7 +233,7 @@ static struct boot_time agent_run(struct loop_hook *h, struct boot_time now)
         return next;
 }
 
-/* The next heartbeat waits for the end of a turn. */
+/* A long turn delays the next heartbeat. */
 static void on_long_turn(const struct loop_turn *t, void *arg)
 {
         struct agent *a = arg;
@@ -368,7 +370,7 @@ static void fini(struct agent *a)
         conf_clear(options_table, n_options, &a->opt);
 }
 
-/* Says why it does not start. An agent that hangs here would have no guard. */
+/* Reports why the agent does not start. It must not hang here: it would have no guard. */
 static int refuse(const char *why)
 {
         char line[600];

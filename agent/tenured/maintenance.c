@@ -14,7 +14,7 @@ const char *maintenance_name(enum maintenance m)
         return names[m];
 }
 
-/* As runtime_path(), of the directory that outlives a boot. */
+/* Like runtime_path(), for the directory that outlives a boot. */
 static bool state_path(char path[static RUNTIME_PATH_MAX])
 {
         const char *dir = getenv("STATE_DIRECTORY");
@@ -26,7 +26,8 @@ static bool state_path(char path[static RUNTIME_PATH_MAX])
         return true;
 }
 
-/* Only the file's existence counts; it is synced, since a power failure may follow at once. */
+/* Syncs the directory, because a power failure may follow at once. Only the existence of the
+ * file counts, not its content. */
 static int settle(void)
 {
         int fd = open(getenv("STATE_DIRECTORY"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;

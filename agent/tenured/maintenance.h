@@ -6,13 +6,14 @@
 
 enum maintenance { MAINTENANCE_NONE, MAINTENANCE_BOOT, MAINTENANCE_PERSISTENT };
 
-/* The order that an earlier life got. */
+/* The order that an earlier run got. */
 enum maintenance maintenance_load(void);
 
-/* From now on. The file that outlives a boot is on a disk, which may hang: written once nothing
- * is held any more, by maintenance_persist(). */
+/* Sets the order. The file that outlives a boot is on a disk, which may hang;
+ * maintenance_persist() writes it once no place is held. */
 void maintenance_set(enum maintenance m);
-/* Returns 0, or a negative errno where a boot will not find it so; that is logged as well. */
+/* Returns 0, or a negative errno if the next boot will not find the order; that is logged as
+ * well. */
 must_check_ int maintenance_persist(enum maintenance m);
 
 /* "", "boot" or "persistent". */

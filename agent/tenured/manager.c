@@ -41,7 +41,7 @@ static int refuse(sd_bus_error *error)
                 "The agent is stopping, or the host is already leaving or joining.");
 }
 
-/* Answered when what is fenced is down and the place is given back. */
+/* The call is answered when all fenced units are down and the place was given back. */
 static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
@@ -69,7 +69,7 @@ void manager_left(struct agent *a)
         a->leave_call = sd_bus_message_unref(a->leave_call);
 }
 
-/* For polkit's rules. */
+/* Details for polkit's rules. */
 #define node_details(a) ((const char *const[]){"node", (a)->opt.node_name, NULL})
 
 static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -116,7 +116,7 @@ static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *
                 return sd_bus_error_setf(error, SD_BUS_ERROR_FAILED,
                                          "The agent has no file to publish the place in: %s.",
                                          strerror(-fd));
-        r = sd_bus_reply_method_return(m, "h", fd); /* which keeps one of its own */
+        r = sd_bus_reply_method_return(m, "h", fd); /* sd-bus duplicates the descriptor */
         close(fd);
         return r;
 }
@@ -152,8 +152,9 @@ GETTER(get_ttl)
                                              (uint64_t) NSEC_PER_USEC);
 }
 
-/* Whoever reads an instant twice sees that it is the same one, though CLOCK_BOOTTIME has moved
- * against our clock meanwhile; unless it has by more than nothing, and to the unsafe side. */
+/* An instant that is read twice must read the same, although CLOCK_BOOTTIME has moved against
+ * our clock meanwhile. So the reported value stays unless the correct one is earlier by more
+ * than SAME_USEC: a deadline that is reported too late would be unsafe. */
 #define SAME_USEC 1000
 
 static uint64_t usec_of(struct reported_instant *reported, struct boot_time t)
@@ -165,7 +166,7 @@ static uint64_t usec_of(struct reported_instant *reported, struct boot_time t)
         return (uint64_t) reported->usec;
 }
 
-/* 0 while nothing is held: a deadline that is not there must not look like one that is far away
+/* 0 while no place is held: a missing deadline must not look like one far in the future
  * (A26). */
 GETTER(get_deadline)
 {
@@ -245,7 +246,7 @@ GETTER(get_rest)
                                      (uint64_t) boot_usec(a->stability.damping.until));
 }
 
-/* A sentence a line. */
+/* One sentence a line. */
 GETTER(get_fence_warnings)
 {
         struct agent *a = userdata;
@@ -448,7 +449,7 @@ int manager_attach(struct agent *a)
         if (r >= 0)
                 r = objects_attach(a);
         if (r >= 0)
-                /* Never waited for: a bus that does not answer must not delay a heartbeat. */
+                /* Asynchronous: a bus that does not answer must not delay a heartbeat. */
                 r = sd_bus_request_name_async(bus, NULL, NAME, 0, on_name, a);
         return r < 0 ? r : 0;
 }

@@ -7,7 +7,7 @@
 #define REGISTER NAME ".register-service"
 #define SET_TAGS NAME ".set-tags"
 
-/* For polkit's rules. */
+/* Details for polkit's rules. */
 #define service_details(a, name) \
         ((const char *const[]){"node", (a)->opt.node_name, "service", (name), NULL})
 
@@ -36,7 +36,7 @@ int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return sd_bus_reply_method_return(m, "o", path);
 }
 
-/* ---- programs register ---- */
+/* ---- registration by programs ---- */
 
 static int bad(sd_bus_error *error, const char *what)
 {
@@ -132,7 +132,8 @@ int method_register_service(sd_bus_message *m, void *userdata, sd_bus_error *err
 {
         struct agent *a = userdata;
         struct service_record s;
-        int r = read_service(m, &s, error); /* what cannot be, nobody is asked for */
+        int r = read_service(m, &s, error); /* reject invalid services before polkit asks
+                                             * anybody */
 
         return r < 0 ? r
                      : authorize(&a->callers, m, REGISTER, service_details(a, s.name),

@@ -1,6 +1,7 @@
-/* Locks the agent's memory: what is paged out would come back too late when memory is short. */
+/* Locks the agent's memory: pages that were swapped out would come back too late when memory is
+ * short. */
 #pragma once
 
-/* Locks all of ours, where the unit's LimitMEMLOCK= says that it may be; of what is never
- * touched nothing is. */
+/* Locks all memory if the unit's LimitMEMLOCK= allows it; pages that are never touched stay
+ * unallocated. */
 void memory_lock(void);

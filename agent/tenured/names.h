@@ -13,20 +13,21 @@
 #define NAMES_TARGET "/run/tenure/target" /* where the unit's RuntimeDirectory= puts it */
 
 struct names {
-        char target_file[RUNTIME_PATH_MAX]; /* there while the target may be up; "": not kept */
+        char target_file[RUNTIME_PATH_MAX]; /* exists while the target may be up; "": not
+                                             * kept */
         bool target_kept;
-        bool waiting; /* settings wait for the place to be given back */
+        bool waiting; /* new settings wait until the place is given back */
 };
 
-/* Puts what an earlier life holds in the place of what the settings say, and tells so.
- * @boot_id: places of earlier boots are none. */
+/* Replaces the settings by those of the place that an earlier run holds, and logs it. @boot_id:
+ * places of earlier boots do not count. */
 void names_init(struct names *n, struct options *o, const struct keep *k, const char *boot_id);
 
-/* Whether the target may be up. */
+/* @up: whether the target may be up. */
 void names_run(struct names *n, const struct options *o, bool up);
 
-/* For the guard: the target that may be up. False: none is known. */
+/* For the guard: the target that may be up. False if none is known. */
 bool names_target(const char *file, char out[static 256]);
 
-/* What a change of such a setting takes; NULL: it is none of them. */
+/* When a change of the setting @key takes effect; NULL if it does not depend on the place. */
 const char *names_when(const char *key);

@@ -51,7 +51,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         char *at;
 
         if (!n)
-                abort(); /* a membership with a hole would lie */
+                abort(); /* programs that miss a change would go by wrong information */
         at = n->text;
         n->kind = kind;
         n->revision = revision;
@@ -59,7 +59,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         n->of = put(&at, of);
         n->instance = put(&at, instance);
         n->reason = put(&at, reason);
-        /* What was there before we started is not news: a site may have 100,000 services. */
+        /* What existed before we started is not news: a site may have 100,000 services. */
         n->level = kind == NEWS_NODE_LEFT     ? LOG_NOTICE
                    : member_synced(a->member) ? LOG_INFO
                                               : LOG_DEBUG;
@@ -168,7 +168,8 @@ static void tell_manager(struct agent *a, const struct news *n, const char *path
         check(r, "what became of a node or a service");
 }
 
-/* Others may have happened since: objects that still exist are announced as they are now. */
+/* Other changes may have happened since. Objects that still exist are announced as they are
+ * now. */
 static void tell_node(struct agent *a, const struct news *n)
 {
         cleanup_(freep) char *path = NULL;
@@ -220,7 +221,7 @@ struct boot_time news_run(struct agent *a, struct boot_time now)
                 tell(a, TAILQ_FIRST(&a->news));
                 drop_first(a);
                 if (!boot_before(boot_now(), end))
-                        return now; /* the rest in the next turn */
+                        return now; /* continue in the next turn */
         }
         return BOOT_TIME_NEVER;
 }

@@ -168,7 +168,7 @@ GETTER(get_service_instance)
         return sd_bus_message_append(reply, "s", s->instance);
 }
 
-/* What is in the record, and not in its key. */
+/* A property that is in the record but not in the key. */
 static int get_service_field(sd_bus *bus unused_, const char *path unused_,
                              const char *interface unused_, const char *property,
                              sd_bus_message *reply, void *userdata, sd_bus_error *error unused_)
@@ -222,7 +222,7 @@ const sd_bus_vtable service_vtable[] = {
         SD_BUS_VTABLE_END,
 };
 
-/* ---- in an order ---- */
+/* ---- in order ---- */
 
 const char *objects_interface(const char *path)
 {
@@ -299,7 +299,7 @@ int objects_behind(const char *interface, const char *path, struct objects_at *r
         return 0;
 }
 
-/* ---- as a whole ---- */
+/* ---- whole objects ---- */
 
 bool objects_find(struct agent *a, const char *path, struct object *ret)
 {

@@ -19,12 +19,12 @@ struct options {
         int fence_action; /* enum fence_action */
         char *user, *password_file;
         char *cert_file, *key_file, *trusted_ca_file;
-        int log_level; /* as syslog(3) has them */
+        int log_level; /* a priority of syslog(3) */
 };
 
 enum fence_action {
         FENCE_KILL,
-        FENCE_REBOOT, /* kills, too */
+        FENCE_REBOOT, /* kills as well */
 };
 
 #define DEFAULT_CONFIG "/etc/tenure/tenured.conf"
@@ -32,25 +32,25 @@ enum fence_action {
 /* The command line. */
 struct arguments {
         struct args all;
-        const char *file;       /* NULL: the default one */
-        const char *introspect; /* an interface; NULL: run */
+        const char *file;       /* NULL: the default file */
+        const char *introspect; /* print this interface and exit; NULL: run */
         bool test, guard, rebooter;
 };
 
 extern const struct conf_option options_table[];
 extern const size_t n_options;
 
-/* As args_parse(), to args_fini(&ret->all). */
+/* See args_parse(); args_fini(&ret->all) frees it. */
 must_check_ int arguments_parse(struct arguments *ret, int argc, char **argv,
                                 struct conf_error *err);
 
-/* Reads @file, or the default one if it is there, over @o, and after it the drop-ins of the
- * folder FILE.d, of the default one also those of /run/tenure and /usr/lib/tenure. Returns 0 or
- * a negative errno with *@err. */
+/* Reads @file into @o, or the default file if it exists, and then the drop-ins of FILE.d; for
+ * the default file also those of /run/tenure and /usr/lib/tenure. Returns 0 or a negative errno
+ * with *@err. */
 must_check_ int options_read(struct options *o, const char *file, struct conf_error *err);
 
-/* Fills what was left out from the host, and checks. Returns 0, -EINVAL with *@err, or -ENOMEM.
- */
+/* Fills in from the host what was left out, and checks the settings. Returns 0, -EINVAL with
+ * *@err, or -ENOMEM. */
 must_check_ int options_resolve(struct options *o, struct conf_error *err);
 
 struct fencing_config options_fencing(const struct options *o);

@@ -9,7 +9,7 @@
 
 #define KEY "PRETTY_NAME="
 
-/* A shell's word, in quotes or without; nothing is substituted. */
+/* Unquotes a word of a shell; nothing is substituted. */
 static void unquote(const char *word, char *out, size_t size)
 {
         char quote = *word == '"' || *word == '\'' ? *word++ : '\0';

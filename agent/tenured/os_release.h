@@ -3,5 +3,5 @@
 
 #include <stddef.h>
 
-/* Its PRETTY_NAME, cut to fit; "Linux" when it does not say. */
+/* The PRETTY_NAME, cut to fit; "Linux" if there is none. */
 void os_release(char *out, size_t size);

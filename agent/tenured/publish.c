@@ -21,7 +21,7 @@ static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
                         log_warning("There is no room for the tag %s.", name);
 }
 
-/* The address towards the core stays the same while this host has it: another core host that
+/* Keeps the published address towards the core while this host has it: another core host that
  * answers now is no reason to change it. */
 static void choose_addresses(struct agent *a, char *out, size_t size)
 {
@@ -39,12 +39,13 @@ void agent_publish(struct agent *a)
         const struct node_record *self = member_self(a->member);
         char tags[TAGS_MAX], addresses[NODE_ADDRESSES_MAX], was[NODE_ADDRESSES_MAX];
 
-        /* Its name goes with the endpoint, when DNS names others. */
+        /* If a DNS name stands for several hosts, each endpoint has its own source address. */
         snprintf(a->published_at, sizeof(a->published_at), "%s", member_endpoint(a->member));
         merge_tags(a, tags);
         strcpy(was, self->addresses);
         choose_addresses(a, addresses, sizeof(addresses));
-        /* Without a link and without a core there is nobody to tell. */
+        /* Without a link and without a core there is nobody to tell, so keep the former
+         * addresses. */
         member_set_self(a->member, *addresses ? addresses : was, tags, a->health.degraded.why);
         if (strcmp(was, self->addresses) != 0)
                 log_info("This node is reached at %s.", self->addresses);
@@ -79,8 +80,7 @@ static void make_links(struct agent *a)
                 log_warning("Cannot follow the kernel's addresses: %s.", strerror(-r));
 }
 
-/* A service that an earlier life of ours had published is withdrawn only once we know that it
- * is not there any more. */
+/* A service that an earlier run published is withdrawn only once we know that it is gone. */
 static void check_known(struct agent *a)
 {
         if (a->registry.known && (!a->units || units_known(a->units)) &&
@@ -132,7 +132,7 @@ void publish_reload(struct agent *a)
         agent_publish(a);
 }
 
-/* With every heartbeat, which wakes us up anyway. */
+/* Checked with every heartbeat, which wakes us up anyway. */
 static void look_at_health(struct agent *a, struct boot_time now)
 {
         const struct session *s = member_session(a->member);
@@ -167,7 +167,7 @@ struct boot_time publish_run(struct agent *a, struct boot_time now)
                 agent_publish(a);
                 manager_changed(a, "CoreEndpoint");
         }
-        if (a->links) /* who waits for a path, waits for a route as well */
+        if (a->links) /* routes too: a session that waits for a path may get one by them */
                 links_want_routes(a->links,
                                   a->state != SESSION_HELD || !member_synced(a->member));
         return BOOT_TIME_NEVER;

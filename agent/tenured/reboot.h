@@ -12,11 +12,12 @@ struct pid1;
 
 #define REBOOT_SOCKET "/run/tenure-reboot/socket"
 
-/* By the helper; where there is none by the service manager, borrowed. Does not wait. */
+/* Asks the helper, or the service manager if there is no helper. Does not wait. @pid1 is
+ * borrowed. */
 void reboot_now(struct pid1 *pid1);
 
 /* Whether a helper listens. */
 bool reboot_is_ready(void);
 
-/* tenured --rebooter: waits for the order. Returns a negative errno. */
+/* tenured --rebooter: waits for the message. Returns a negative errno. */
 must_check_ int reboot_helper(void);

@@ -13,8 +13,8 @@ struct registration {
         struct registry *registry;
         struct service_record record;
         char sender[256];
-        sd_bus_slot *match,
-                *asked; /* asked: of an earlier life, and not yet known to be there */
+        sd_bus_slot *match, *asked; /* from an earlier run; not yet known whether the program is
+                                     * still there */
 };
 
 static void drop(struct registration *n)
@@ -63,7 +63,7 @@ static void check_known(struct registry *r)
         r->now_known(r->userdata);
 }
 
-/* ---- to keep ---- */
+/* ---- the file ---- */
 
 #define HEAD "# What programs have registered; nothing to edit."
 
@@ -83,7 +83,7 @@ void registry_save(const struct registry *r)
         runtime_write(r->file, write_all, r, "forget what programs have registered");
 }
 
-/* The next of the fields between tabs; "" when there is none. */
+/* The next field, up to a tab; "" if there is none. */
 static const char *next_field(char **line)
 {
         char *s = *line ? strsep(line, "\t") : NULL;
@@ -91,7 +91,7 @@ static const char *next_field(char **line)
         return s ? s : "";
 }
 
-/* ---- of an earlier life ---- */
+/* ---- registrations from an earlier run ---- */
 
 static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -145,7 +145,7 @@ static int follow(struct registration *n)
         return q;
 }
 
-/* One line of what was kept. */
+/* Restores one line of the file. */
 static void restore(struct registry *r, char *line)
 {
         struct service_record s = {0};
@@ -156,7 +156,7 @@ static void restore(struct registry *r, char *line)
         snprintf(s.instance, sizeof(s.instance), "%s", next_field(&line));
         snprintf(s.address, sizeof(s.address), "%s", next_field(&line));
         s.port = (uint16_t) strtoul(next_field(&line), NULL, 10);
-        /* Another program's is another life of it. */
+        /* The program's name on the bus identifies its run. */
         snprintf(s.invocation, sizeof(s.invocation), "%s", sender);
         if (!*sender || !service_name_is_valid(s.name) ||
             tags_set_list(s.tags, next_field(&line)) < 0 || find(r, s.name, s.instance))
@@ -230,7 +230,7 @@ void registry_attach(struct registry *r, sd_bus *sd)
         if (any)
                 registry_save(r);
         if (!r->known)
-                load(r); /* the tags */
+                load(r); /* for the tags alone */
         check_known(r);
 }
 

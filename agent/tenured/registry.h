@@ -17,14 +17,15 @@ TAILQ_HEAD(registration_list, registration);
 
 struct registry {
         struct member *member;
-        void (*now_known)(void *userdata); /* what an earlier life had is here, or gone */
+        void (*now_known)(void *userdata); /* called when it is known which of the earlier
+                                            * registrations remain */
         void *userdata;
         struct registration_list list;
-        sd_bus *sd; /* borrowed; NULL: no bus */
+        sd_bus *sd; /* borrowed; NULL: no connection */
         sd_bus_slot *asked;
         char bus_id[64];
         bool known;
-        char tags[TAGS_MAX];         /* set over D-Bus, over those of the settings */
+        char tags[TAGS_MAX];         /* set over D-Bus; they override those of the settings */
         char file[RUNTIME_PATH_MAX]; /* "": nothing is kept */
 };
 
@@ -32,17 +33,17 @@ void registry_init(struct registry *r, struct member *m, void (*now_known)(void 
                    void *userdata);
 void registry_fini(struct registry *r);
 
-/* Uses this connection from now on; NULL: the bus is gone, and with it everything that was
- * registered. */
+/* Uses this connection from now on. NULL: the bus is gone, and all registrations with it. */
 void registry_attach(struct registry *r, sd_bus *sd);
 
-/* For the sender of @m; what it registered before under this name says this now. Returns 0,
- * and fills in `invocation`; -EEXIST when somebody else has that name, -ENOSPC or -ENOMEM. */
+/* Registers @s for the sender of @m, and replaces what it registered under this name before.
+ * Returns 0 and fills in `invocation`; -EEXIST if another program has the name, -ENOSPC or
+ * -ENOMEM. */
 must_check_ int registry_add(struct registry *r, sd_bus_message *m, struct service_record *s);
 void registry_remove(struct registry *r, const char *name, const char *instance);
 
-/* The bus name of the program that has registered it; NULL: none. */
+/* The bus name of the program that registered the service; NULL if none did. */
 const char *registry_owner(const struct registry *r, const char *name, const char *instance);
 
-/* The tags have changed. */
+/* Writes the file after a change of the tags. */
 void registry_save(const struct registry *r);

@@ -10,7 +10,7 @@ bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX])
         const char *dir = getenv("RUNTIME_DIRECTORY");
 
         path[0] = '\0';
-        /* Of several directories none is ours. */
+        /* With several directories we cannot tell which one is ours. */
         if (!dir || !*dir || strchr(dir, ':'))
                 return false;
         snprintf(path, RUNTIME_PATH_MAX, "%s/%s", dir, name);

@@ -31,7 +31,7 @@ int settings_read(struct options *o, const struct arguments *args, struct conf_e
         return r;
 }
 
-/* Nothing where no endpoint wants it. */
+/* Leaves *@ret NULL if no endpoint uses TLS. */
 int settings_tls(const struct options *o, struct tls **ret)
 {
         struct tls_error err;
@@ -53,7 +53,7 @@ int settings_tls(const struct options *o, struct tls **ret)
         return r;
 }
 
-/* ---- settings, read once more ---- */
+/* ---- reload ---- */
 
 void settings_reload(struct agent *a)
 {
@@ -72,7 +72,7 @@ void settings_reload(struct agent *a)
 
                         if (!conf_differs(o, &a->opt, &fresh))
                                 continue;
-                        if (o->live) /* all others need a restart, which keeps the place */
+                        if (o->live) /* other settings need a restart, which keeps the place */
                                 conf_swap(o, &a->opt, &fresh);
                         log_notice("%s= has changed%s.", o->key,
                                    names_when(o->key) ? names_when(o->key)
@@ -80,7 +80,7 @@ void settings_reload(struct agent *a)
                                    : strcmp(o->key, "TTL") == 0 ? "; from the next lease on"
                                                                 : "");
                 }
-                /* The files may have changed under the same names. */
+                /* The content of the files may have changed. */
                 if (a->tls && tls) {
                         tls_replace(a->tls, take_ptr(tls));
                         log_info("The certificates were reloaded.");
@@ -94,7 +94,7 @@ void settings_reload(struct agent *a)
                 held_set(a);
         }
         conf_clear(options_table, n_options, &fresh);
-        /* READY=1 ends the reload; before the first one nothing is ready. */
+        /* READY=1 ends the reload. Before the first READY=1, we are not ready. */
         if (a->ready)
                 notify_ready();
 }

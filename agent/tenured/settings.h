@@ -3,17 +3,18 @@
 
 #include "agent.h"
 
-/* The file, then what the command line says over it. Returns 0, or a negative errno with *@err.
- */
+/* Reads the file, then the command line, which overrides it. Returns 0, or a negative errno
+ * with *@err. */
 must_check_ int settings_read(struct options *o, const struct arguments *args,
                               struct conf_error *err);
 
-/* TLS to the core; nothing where no endpoint wants it. Returns 0, or a negative errno and has
- * logged why. */
+/* TLS to the core; *@ret is NULL if no endpoint uses it. Returns 0, or a negative errno that
+ * was logged. */
 must_check_ int settings_tls(const struct options *o, struct tls **ret);
 
-/* Those about flapping and mass failures come in force. */
+/* Applies the settings about flapping and mass failures. */
 void settings_steady(struct agent *a);
 
-/* All that may change while the agent runs: as a whole, or not at all. */
+/* Reloads all settings that may change while the agent runs: all of them or, after an error,
+ * none. */
 void settings_reload(struct agent *a);

@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-/* Losses are instants since the boot, and /run goes with it. */
+/* The file has instants of this boot's clock; /run is emptied with each boot. */
 static void load(struct stability *s)
 {
         FILE *f = fopen(s->file, "re");

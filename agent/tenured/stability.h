@@ -23,10 +23,10 @@ void stability_init(struct stability *s, struct loop *l,
                     void (*brake_changed)(struct stability *s));
 void stability_fini(struct stability *s);
 
-/* Our place was lost. Returns whether to stay out, until `damping.until`. */
+/* The place was lost. Returns whether to stay out, until `damping.until`. */
 bool stability_lost(struct stability *s, struct boot_time now);
 
-/* Somebody lets us in again. */
+/* An operator lets this node in again. */
 void stability_forgive(struct stability *s);
 
 /* There are @n_nodes now; @expired says whether one of them has just expired. */

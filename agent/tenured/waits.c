@@ -4,13 +4,13 @@
 #include "manager.h"
 #include "objects.h"
 
-/* How often the core is asked how far it is, for all who wait: so many times in a row, then
- * once in a while. A revision that is there already is known by the first answer; for one that
- * comes later a moment more is nothing. */
+/* How often to ask the core for its revision, on behalf of all callers: a number of times in a
+ * row, then rarely. The first answer settles a revision that exists already; one that comes
+ * later may take a moment more. */
 #define ASK_AGAIN (50 * NSEC_PER_MSEC)
 #define ASK_IN_A_ROW 10
 #define ASK_REFILL (500 * NSEC_PER_MSEC)
-#define OWED_AGAIN (5 * NSEC_PER_MSEC) /* whether his list is through */
+#define OWED_AGAIN (5 * NSEC_PER_MSEC) /* to see whether the caller has got his list */
 
 struct wait {
         struct kept_call call;
@@ -81,7 +81,7 @@ static void ask(struct waits *w, struct member *m, struct boot_time now)
         w->ask_at = boot_add(now, w->asks > 0 ? ASK_AGAIN : ASK_REFILL);
 }
 
-/* In most turns nothing has changed for those who wait, and nothing is done. */
+/* In most turns nothing has changed for the callers, and this does nothing. */
 struct boot_time waits_run(struct agent *a, struct boot_time now)
 {
         struct waits *w = &a->waits;

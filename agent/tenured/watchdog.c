@@ -4,8 +4,8 @@
 
 #define WATCHDOG_MIN (250 * NSEC_PER_MSEC)
 
-/* Tied to the heartbeat: an agent whose loop does not come round in time, or that acts late on
- * its own deadline, is not healthy, and the watchdog ends it. */
+/* Tied to the heartbeat: an agent whose loop stalls, or that acts late on its own deadline, is
+ * not healthy, and the watchdog ends it. */
 void watchdog_beat(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, watchdog);
@@ -14,8 +14,9 @@ void watchdog_beat(struct loop_timer *t)
         loop_timer_in(t, a->watchdog_period / 3);
 }
 
-/* A hanging agent is killed early enough for its next life to renew, or to give up the place in
- * time. This holds for the TTL of the current lease and for the one to be asked for next. */
+/* A hanging agent must be killed early enough for the next one to renew, or to give up the
+ * place in time. This holds for the TTL of the current lease and for the next TTL to be asked
+ * for. */
 void watchdog_set(struct agent *a)
 {
         const struct session *s = member_session(a->member);
