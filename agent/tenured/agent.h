@@ -79,12 +79,13 @@ struct agent {
         struct leaving leaving;
         enum maintenance maintenance; /* stay out until an order to join */
         bool persisted;               /* `maintenance` is written to disk */
-        sd_bus_message *leave_call;   /* the call to answer once it is written; NULL: none */
+        sd_bus_message *leave_call;   /* the Leave() call that waits until the place is given
+                                       * back; NULL: none */
         struct logind logind;
         struct links *links; /* NULL if the kernel does not report links */
         struct link_table no_links;
         char source[64];        /* the address that we publish for `core` in Addresses= */
-        char published_at[320]; /* the endpoint to which that address was chosen */
+        char published_at[320]; /* the endpoint for which it was chosen */
         char claimed_by[64];    /* the last boot of another host that claimed our place, as
                                  * logged, */
         struct boot_time claim_log_at; /* and when the next one may be logged */

@@ -23,7 +23,7 @@
 #define BUS_RETRY NSEC_PER_SEC
 #define LONG_TURN (100 * NSEC_PER_MSEC)     /* logged ... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ... but at most this often */
-#define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* the core allows for this delay after an outage */
+#define RETRY_FIRST (50 * NSEC_PER_MSEC)    /* excused together with an outage */
 
 /* ---- a host that stood still together with its clocks ---- */
 
