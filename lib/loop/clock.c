@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
-/* How far two readings of the time spent asleep may differ although the host did not sleep:
- * because of the time between the clocks' calls. If an interruption makes it longer, we read
- * again. */
+/* How far two readings of the time spent asleep may differ although the host did not sleep,
+ * because some time passes between reading the two clocks. If an interruption makes it longer,
+ * we read again. */
 #define BETWEEN (10 * NSEC_PER_USEC)
 #define LOOK_AGAIN 8
 
@@ -37,8 +37,8 @@ static nsec_t asleep(const struct clock_reading *r)
         return r->boot - r->monotonic;
 }
 
-/* Over two readings that nothing interrupted, of which the one that follows at once tells.
- * Returns whether @r is not the latest any more. */
+/* Measures the rate between two readings that nothing interrupted; a further reading right
+ * after @r shows whether @r was interrupted. Returns whether @r is out of date by then. */
 static bool measure_rate(struct boot_clock *c, const struct clock_reading *r)
 {
         nsec_t raw = r->raw - c->marked.raw, monotonic = r->monotonic - c->marked.monotonic;
@@ -100,8 +100,8 @@ struct boot_time boot_clock_glance(struct boot_clock *c, nsec_t raw)
         return (struct boot_time){c->last};
 }
 
-/* While our clock goes on by x, CLOCK_BOOTTIME does so by what was slept of that, and by
- * 1 - RATE_OFF of the rest at least. */
+/* While our clock advances by x, CLOCK_BOOTTIME advances by the part of x that was slept, and
+ * by at least 1 - RATE_OFF of the rest. */
 bool boot_clock_is_ahead(struct boot_clock *c, struct boot_ahead *a, struct boot_time t,
                          nsec_t boot)
 {
@@ -131,7 +131,8 @@ struct timespec boot_clock_timer(struct boot_clock *c, struct boot_time t)
                 return to_timespec(1); /* long ago; all zeroes would disarm a timer */
         if (left >= BOOT_TIME_NEVER.ns / 4)
                 return to_timespec(BOOT_TIME_NEVER.ns);
-        /* A little more, for a rate that was measured: a timer that comes early comes twice. */
+        /* A little more if the rate was measured: a timer that fires early has to be armed
+         * again. */
         return to_timespec(r.boot + (nsec_t) ((double) left * c->rate) + (left >> 17) +
                            5 * NSEC_PER_USEC);
 }

@@ -29,8 +29,8 @@ struct boot_time boot_glance(void);
  * otherwise. After a suspend it is as correct as boot_now(). Zeroed at first; for one thread at
  * a time. */
 struct boot_ahead {
-        struct boot_time of; /* what `until` is about */
-        nsec_t until;        /* of CLOCK_BOOTTIME: true before that */
+        struct boot_time of; /* the instant that `until` is about */
+        nsec_t until;        /* as long as CLOCK_BOOTTIME is before this, the answer is true */
 };
 bool boot_is_ahead(struct boot_ahead *a, struct boot_time t);
 
@@ -57,9 +57,9 @@ nsec_t thread_cpu_time(void);
  * (time_namespaces(7)); 0: unknown. */
 uint64_t boot_namespace(void);
 
-/* ---- how it is done, for tests: pure ---- */
+/* ---- internals, for tests; pure ---- */
 
-/* Of one moment, read in this order. */
+/* Readings of one moment, taken in this order. */
 struct clock_reading {
         nsec_t monotonic, boot, raw;
 };
@@ -69,15 +69,15 @@ struct boot_clock {
         bool started;
         nsec_t asleep;               /* since boot */
         nsec_t last;                 /* the latest value returned; it never goes back */
-        struct clock_reading marked; /* where the rate is measured from */
+        struct clock_reading marked; /* the start of the present measurement of the rate */
         double rate;
 };
 
 struct boot_time boot_clock_now(struct boot_clock *c);
 struct boot_time boot_clock_glance(struct boot_clock *c, nsec_t raw);
-/* @boot: CLOCK_BOOTTIME, now. */
+/* @boot: CLOCK_BOOTTIME now. */
 bool boot_clock_is_ahead(struct boot_clock *c, struct boot_ahead *a, struct boot_time t,
                          nsec_t boot);
-/* What CLOCK_BOOTTIME will be at @t. */
+/* The value of CLOCK_BOOTTIME at @t. */
 struct timespec boot_clock_timer(struct boot_clock *c, struct boot_time t);
 int64_t boot_clock_usec(struct boot_clock *c, struct boot_time t);

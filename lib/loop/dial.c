@@ -61,7 +61,8 @@ static void on_close(struct stream *s, const char *why)
 
 static const struct stream_ops try_ops = {.on_open = on_open, .on_close = on_close};
 
-/* The one before has failed, for @why, or has had its moment. */
+/* Tries the next address. The one before has failed, for @why, or has not answered for a
+ * moment. */
 static void try_next(struct dial *d, const char *why)
 {
         while (d->next < d->addresses.n) {
@@ -83,7 +84,7 @@ static void try_next(struct dial *d, const char *why)
         if (any_under_way(d))
                 return;
         dial_stop(d);
-        d->ops->failed(why, d->userdata); /* last: it may end us */
+        d->ops->failed(why, d->userdata); /* last: the callback may end @d */
 }
 
 static void on_timer(struct loop_timer *t)

@@ -7,14 +7,15 @@
 #include "loop/stream.h"
 
 struct dial_ops {
-        /* Connected, and TLS agreed; the stream is the owner's from now on, with ops of its
-         * own, of which on_open is not called: this is it. */
+        /* Connected, and the TLS handshake is done. The stream belongs to the owner from now
+         * on, with the owner's ops; their on_open is not called. */
         void (*connected)(struct stream *s, void *userdata);
-        /* No address could be connected; @why, for a person, is the reason of the last one. */
+        /* No address could be connected; @why is the reason of the last one, for an
+         * operator. */
         void (*failed)(const char *why, void *userdata);
 };
 
-/* Embedded; init once, stop before it goes away, and before the resolver does. */
+/* Embedded; init once. Stop it before it goes away and before the resolver does. */
 struct dial {
         struct loop *loop;
         struct resolver *resolver;

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 
-#define BACKLOG 4096 /* who waits is in it */
+#define BACKLOG 4096 /* connections of those that wait; the kernel holds them */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
 socklen_t host_turn_address(int64_t lease, const char *name, struct sockaddr_un *ret)
@@ -24,7 +24,7 @@ static int new_socket(void)
         return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Returns whether the address is ours now. */
+/* Tries to bind the address. Returns whether the turn is ours now. */
 static bool take(struct host_turn *h)
 {
         int fd = new_socket();
@@ -54,7 +54,7 @@ static void try(struct host_turn *h);
 
 static void on_io(struct loop_io *io, int events)
 {
-        (void) events; /* nobody says anything: it is the end */
+        (void) events; /* nobody sends anything, so it is the end of the connection */
         try(container_of(io, struct host_turn, io));
 }
 
@@ -71,7 +71,7 @@ static void try(struct host_turn *h)
         h->waits = new_socket();
         if (h->waits >= 0 && connect(h->waits, (const void *) &h->address, h->len) == 0)
                 return loop_io_start(&h->io, h->loop, h->waits, EV_READ, on_io);
-        /* Gone meanwhile, or its backlog is full. */
+        /* The other program has just closed the address, or its backlog is full. */
         if (h->waits >= 0)
                 close(h->waits);
         h->waits = -1;

@@ -14,17 +14,17 @@
  * the address. */
 socklen_t host_turn_address(int64_t lease, const char *name, struct sockaddr_un *ret);
 
-/* Embedded. Zeroed, or after host_turn_end(), there is none. */
+/* Embedded. When zeroed, and after host_turn_end(), it neither waits nor has a turn. */
 struct host_turn {
         struct loop *loop;
         struct sockaddr_un address;
         socklen_t len;
-        int fd; /* the address is ours */
+        int fd; /* bound to the address */
         bool ours;
-        int waits; /* for who has it */
+        int waits; /* connected to the program that has the turn */
         struct loop_io io;
         struct loop_timer again;
-        void (*fn)(struct host_turn *h); /* it is ours */
+        void (*fn)(struct host_turn *h); /* called when we have the turn */
 };
 
 /* Waits for the turn; @fn is called from the loop, never from in here. */

@@ -4,16 +4,17 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* How long those that share a turn may run, before the hooks and after them: even with both
- * used up, and the longest piece after that, the next heartbeat is less than 10 ms away. */
+/* How long the members that share the loop may run in a turn, before the hooks and after them.
+ * Even if both are used up, and the longest piece follows, the next heartbeat is less than 10
+ * ms away. */
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
-#define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to hear which of a crowd have something */
-#define TIMERS NSEC_PER_MSEC /* what those that are due may take of a turn */
-#define NEWS_MAX 128         /* at once */
+#define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to ask epoll which members of a crowd are ready */
+#define TIMERS NSEC_PER_MSEC /* for the timers that are due */
+#define NEWS_MAX 128         /* members of a crowd reported at once */
 #define MINUTE (60 * NSEC_PER_SEC)
 #define RAN_EVERY (5 * NSEC_PER_MSEC)
-#define DISPATCH_TURNS 16 /* of one loop_dispatch() at most: the loop around it has others */
+#define DISPATCH_TURNS 16 /* of one loop_dispatch() at most: the outer loop has other work */
 
 /* If the rate of the timer's clock has moved by this much since it was armed, it is armed
  * again. */
@@ -21,7 +22,7 @@
 
 struct loop_ring {
         TAILQ_HEAD(, loop_part) parts;
-        size_t n; /* members of all */
+        size_t n; /* members of all parts */
 };
 RB_HEAD(loop_timers, loop_timer);
 
@@ -29,46 +30,54 @@ struct loop {
         struct ev_loop *ev;
         int timer_fd;
         struct loop_io timer_io;
-        int crowd_fd; /* an epoll of those of a crowd, one descriptor of libev's */
+        int crowd_fd; /* an epoll for the members of a crowd; to libev it is one descriptor */
         struct loop_io crowd_io;
-        struct epoll_event *news; /* of the crowd, while they are dispatched */
+        struct epoll_event *news; /* reports about the crowd, while they are dispatched */
         int n_news;
-        nsec_t heard; /* what that took of this turn */
+        nsec_t heard; /* how long that took in this turn */
         struct ev_prepare prepare;
-        struct ev_idle idle; /* while somebody waits for the next turn, it comes at once */
+        struct ev_idle idle; /* active while a member waits for the next turn: libev does not
+                              * sleep */
         TAILQ_HEAD(, loop_hook) hooks[LOOP_STAGES];
-        struct loop_hook *running;  /* hook; NULL: it has ended meanwhile, */
-        struct loop_hook *after_it; /* and this is the next */
-        struct loop_later behind;   /* among `laters`: the hooks behind those */
+        struct loop_hook *running;  /* the hook that runs; NULL: it was stopped meanwhile,
+                                     * ... */
+        struct loop_hook *after_it; /* ... and this is the next one */
+        struct loop_later behind;   /* in `laters`: the hooks of LOOP_BEHIND, after the
+                                     * streams */
         struct loop_laters inputs, laters;
-        struct loop_ring ring_in, ring_out; /* of those who share: groups */
-        struct loop_group alone;            /* who has none */
-        struct loop_later share;            /* among `laters`: the turn of those who share */
-        nsec_t shared;                      /* what they took of this turn, after the hooks */
+        struct loop_ring ring_in, ring_out; /* the groups that share the loop */
+        struct loop_group alone;            /* the members without a group */
+        struct loop_later share;            /* in `laters`: the turn of the members that
+                                             * share */
+        nsec_t shared;                      /* the time they took in this turn, after the
+                                             * hooks */
         unsigned n_turns;
         int outer_fd;  /* an epoll of what libev watches, for a loop around this one; or -1 */
-        uint8_t *room; /* LOOP_ROOM bytes */
+        uint8_t *room; /* LOOP_ROOM bytes, see loop_room() */
         struct buf spare;
-        bool called; /* for a descriptor, since loop_dispatch() looked */
+        bool called; /* a descriptor's function was called, since loop_dispatch() last
+                      * checked */
 
         struct boot_time turn_at; /* when this turn began */
         struct boot_time lap_at;
-        struct loop_turn turn; /* this one, so far */
+        struct loop_turn turn; /* the present turn, so far */
         struct boot_time minute_at;
-        nsec_t longest, longest_before; /* turn of this minute, of the one before */
+        nsec_t longest, longest_before; /* the longest turn of this minute, and of the one
+                                         * before */
         struct histogram turns;
-        struct boot_time ran_at; /* for how long this thread had run then, before this turn */
+        struct boot_time ran_at; /* when `ran`, the thread's processor time, was read, before
+                                  * this turn */
         nsec_t ran;
         nsec_t watch_least;
         void (*watch_fn)(const struct loop_turn *t, void *arg);
         void *watch_arg;
-        struct boot_time armed_for; /* what the timerfd is set to */
-        double armed_rate;          /* of CLOCK_BOOTTIME then */
-        bool armed_ahead;           /* which was in the future then */
+        struct boot_time armed_for; /* the instant that the timerfd is set to */
+        double armed_rate;          /* the rate of CLOCK_BOOTTIME then */
+        bool armed_ahead;           /* armed_for was in the future then */
         nsec_t worst_lag;
         struct loop_timers timers;
-        struct loop_timer *soonest; /* of them */
-        uint64_t n_armed;           /* so far */
+        struct loop_timer *soonest; /* of `timers` */
+        uint64_t n_armed;           /* timers armed so far */
 };
 
 /* ---- timers ---- */
@@ -116,8 +125,8 @@ void loop_timer_disarm(struct loop_timer *t)
         t->order = 0;
 }
 
-/* Runs the timers that are due at @now: a timer that arms itself for now again cannot keep the
- * loop here. Those that are left run in the next turn, which follows at once. */
+/* Runs the timers that are due at @now. A timer that arms itself again for now cannot keep the
+ * loop here. Timers that are left run in the next turn, which follows at once. */
 static void run_timers(struct loop *l, struct boot_time now)
 {
         struct boot_time end = boot_add(now, TIMERS);
@@ -125,7 +134,7 @@ static void run_timers(struct loop *l, struct boot_time now)
 
         while ((t = l->soonest) && !boot_before(now, t->when) && boot_before(l->lap_at, end)) {
                 loop_timer_disarm(t);
-                t->fn(t); /* which may be the end of @t */
+                t->fn(t); /* which may free @t */
                 loop_lap(l, "timers", NULL);
         }
 }
@@ -138,7 +147,7 @@ static void on_timer_fd(struct loop_io *io, int events)
 
         (void) events;
         if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-                abort(); /* if our timerfd cannot be read, that is a bug of ours */
+                abort(); /* a timerfd that cannot be read is a bug */
         if (l->armed_ahead)
                 l->worst_lag = max_of(l->worst_lag, boot_diff(now, l->armed_for));
         l->armed_for = BOOT_TIME_NEVER;
@@ -157,8 +166,8 @@ static struct boot_time next_turn(const struct loop *l)
         return when;
 }
 
-/* Sets the timerfd to that instant, and follows its clock's rate. The time is absolute, so a
- * suspend in between does no harm. */
+/* Sets the timerfd to the next turn, by the rate of its clock. The time is absolute, so a
+ * suspend does no harm. */
 static void arm(struct loop *l)
 {
         struct boot_time when = next_turn(l);
@@ -210,7 +219,7 @@ const struct boot_time *loop_clock(const struct loop *l)
 
 static void turn_begins(struct loop *l, struct boot_time now)
 {
-        /* Not in every turn, since it is a system call. */
+        /* Not in every turn, because it is a system call. */
         if (l->watch_fn && boot_diff(now, l->ran_at) >= RAN_EVERY) {
                 l->ran_at = now;
                 l->ran = thread_cpu_time();
@@ -256,7 +265,7 @@ const struct histogram *loop_turns(const struct loop *l)
         return &l->turns;
 }
 
-/* ---- who shares: one of each group after the other ---- */
+/* ---- sharing: the groups take turns ---- */
 
 void loop_group_init(struct loop_group *g)
 {
@@ -284,7 +293,8 @@ static void rotate(struct loop_ring *ring)
         TAILQ_INSERT_TAIL(&ring->parts, p, next);
 }
 
-/* Whose turn it is, but for those who asked in this turn where @asked says so; NULL: nobody. */
+/* Takes the member whose turn it is; NULL: none. Unless @asked, skips the members that asked in
+ * this turn. */
 static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool asked)
 {
         const struct loop_part *first = TAILQ_FIRST(&ring->parts);
@@ -320,7 +330,7 @@ static void run_inputs(struct loop *l)
                 d->fn(d);
 }
 
-/* Where the first of those stands who share. */
+/* Stands in `laters` at the place of the first member that shares. */
 static void on_share(struct loop_later *share)
 {
         struct loop *l = container_of(share, struct loop, share);
@@ -343,7 +353,7 @@ static void run_laters(struct loop *l)
                 loop_later_cancel(d);
                 d->fn(d);
         }
-        if (l->ring_out.n > 0) /* the first of the next turn */
+        if (l->ring_out.n > 0) /* the first thing in the next turn */
                 loop_later(&l->share, l, on_share);
 }
 
@@ -386,7 +396,7 @@ static struct loop_hook *run_hook(struct loop *l, struct loop_hook *h)
 
         l->running = h;
         l->after_it = NULL;
-        when = h->run(h, l->lap_at); /* which may be the end of @h, and of others */
+        when = h->run(h, l->lap_at); /* which may free @h and others */
         if (what)
                 loop_lap(l, what, NULL);
         if (!l->running)
@@ -417,7 +427,7 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
 
         (void) events;
         run_inputs(l);
-        loop_lap(l, "the loop itself", NULL); /* hooks decide: what time is it? */
+        loop_lap(l, "the loop itself", NULL); /* hooks need the present time */
         for (enum loop_stage s = LOOP_DECIDE; s < LOOP_BEHIND; s++)
                 run_stage(l, s);
         loop_later(&l->behind, l, on_behind);
@@ -457,8 +467,8 @@ static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
 
 /* ---- a crowd ---- */
 
-/* Always registers both directions: events that are not wanted are not passed on, which saves
- * calls to the kernel. */
+/* Always registers both directions; events that are not wanted are dropped here. This saves
+ * system calls. */
 static int crowd_ctl(struct loop_io *io, int op)
 {
         struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -467,7 +477,7 @@ static int crowd_ctl(struct loop_io *io, int op)
         return epoll_ctl(io->loop->crowd_fd, op, io->ev.fd, &e);
 }
 
-/* The descriptor may be among those that were reported but not called yet. */
+/* Removes the descriptor also from the events that were reported and not passed on yet. */
 static void crowd_leave(struct loop_io *io)
 {
         struct loop *l = io->loop;
@@ -491,8 +501,8 @@ static void tell(struct loop_io *io, uint32_t got)
                 io->fn(io, events);
 }
 
-/* Those that are not called now are called in the next turn, in the order in which they became
- * ready. */
+/* Members that are not called now are called in the next turn, in the order in which they
+ * became ready. */
 static void on_crowd(struct loop_io *crowd, int events)
 {
         struct loop *l = crowd->loop;
@@ -608,7 +618,7 @@ void loop_run(struct loop *l)
 {
         turn_begins(l, boot_now());
         ev_run(l->ev, 0);
-        turn_ends(l); /* the last one, which asks nothing more */
+        turn_ends(l); /* ends the last turn; no further poll is needed */
 }
 
 void loop_stop(struct loop *l)
@@ -616,8 +626,8 @@ void loop_stop(struct loop *l)
         ev_break(l->ev, EVBREAK_ALL);
 }
 
-/* libev does not reveal its epoll, so what it watches is also put into one for the loop around
- * us. */
+/* libev does not reveal its epoll, so everything that it watches is also registered in an epoll
+ * for the outer loop. */
 static void outer_set(struct loop_io *io, int events)
 {
         struct epoll_event e = {.events = (events & EV_READ ? EPOLLIN : 0U) |
@@ -643,8 +653,8 @@ int loop_nest(struct loop *l)
         return l->outer_fd;
 }
 
-/* What a descriptor brings is acted on, and the kernel is told what else to watch, only before
- * the next question to it: so one follows each that brought something. */
+/* libev acts on events, and tells the kernel which others to watch, only before its next poll.
+ * So another poll follows each one that brought something. */
 bool loop_dispatch(struct loop *l)
 {
         bool more;
@@ -669,7 +679,7 @@ static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
 
         (void) ev;
         l->called = true;
-        io->fn(io, events & (EV_READ | EV_WRITE)); /* which may be the end of @io */
+        io->fn(io, events & (EV_READ | EV_WRITE)); /* which may free @io */
         if (what)
                 loop_lap(l, what, NULL);
 }
@@ -683,7 +693,7 @@ void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
         io->wanted = events;
         if (io->of_crowd && crowd_ctl(io, EPOLL_CTL_ADD) == 0)
                 return;
-        io->of_crowd = false; /* the kernel has no room for it there */
+        io->of_crowd = false; /* the kernel could not register it there */
         if (!events)
                 return;
         ev_io_start(l->ev, &io->ev);

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FEW 256 /* descriptors of clients: while there are no more, all are counted */
+#define FEW 256 /* client descriptors; up to this number, all descriptors are counted */
 
-/* The file's beginning, as a string; empty when it cannot be read. */
+/* The beginning of the file as a string; empty if it cannot be read. */
 static void read_start(const char *path, char *out, size_t size)
 {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -21,8 +21,8 @@ static void read_start(const char *path, char *out, size_t size)
         out[n > 0 ? n : 0] = '\0';
 }
 
-/* When the machine has started, in seconds since 1970; 0: unknown. The line is behind one for
- * each processor. */
+/* When the machine started, in seconds since 1970; 0: unknown. The line comes after those of
+ * the processors. */
 static uint64_t booted(void)
 {
         FILE *f = fopen("/proc/stat", "re");
@@ -38,8 +38,8 @@ static uint64_t booted(void)
         return at;
 }
 
-/* The 22nd field of the line, counted from behind the name, which may contain anything:
- * clock ticks since boot. */
+/* When this process started: the 22nd field of the line, in clock ticks since boot. Fields are
+ * counted from the end of the name, which may contain anything. */
 static double started(void)
 {
         char line[1024];
@@ -69,7 +69,7 @@ static uint64_t count_fds(void)
         while ((e = readdir(d)))
                 n += e->d_name[0] != '.';
         closedir(d);
-        return n > 0 ? n - 1 : 0; /* that of the directory itself */
+        return n > 0 ? n - 1 : 0; /* without the descriptor of the directory itself */
 }
 
 static uint64_t open_fds(struct process_look *l, uint64_t clients)
@@ -77,7 +77,7 @@ static uint64_t open_fds(struct process_look *l, uint64_t clients)
         struct stat st;
         uint64_t n;
 
-        /* Since Linux 6.2 its size is how many there are. */
+        /* Since Linux 6.2 st_size is the number of descriptors. */
         if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0)
                 return (uint64_t) st.st_size;
         if (clients > FEW)
@@ -98,7 +98,7 @@ void process_look(struct process_look *l, uint64_t clients, struct process_usage
         if (getrusage(RUSAGE_SELF, &u) == 0)
                 ret->cpu = (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * NSEC_PER_SEC +
                            (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * NSEC_PER_USEC;
-        /* Once: later on the date may have been set. */
+        /* Read once, because the date may be set later. */
         if (l->started == 0)
                 l->started = started();
         ret->started = l->started;

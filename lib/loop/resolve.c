@@ -13,33 +13,34 @@
 #define NAMES_MAX 64
 #define PATIENCE (100 * NSEC_PER_MSEC)
 
-/* A name that was asked for, and the last answer of DNS. */
+/* A name that was asked for, and its last address. */
 struct name {
         TAILQ_ENTRY(name) entry;
         struct resolver *rv;
         struct worker_job job;
         struct url url;
-        bool asking; /* the job is under way: once at a time, however long DNS takes */
-        int r;       /* what came of it, and `fresh` */
+        bool asking; /* the job is under way; one at a time, however long DNS takes */
+        int r;       /* the job's result, together with `fresh` */
         struct inet_addresses fresh, kept;
         TAILQ_HEAD(, resolve_query) waiting;
 };
 
 struct resolver {
         struct loop *loop;
-        struct worker *worker; /* made for the first name that is not numeric */
+        struct worker *worker; /* started for the first name that is not numeric */
         TAILQ_HEAD(, name) names;
         size_t n_names;
 };
 
 struct resolve_query {
         void *userdata;
-        /* Of an address: */
+        /* A query of addresses: */
         TAILQ_ENTRY(resolve_query) entry;
         struct name *name;
-        struct loop_timer timer; /* DNS has had its time: what it said last will do */
+        struct loop_timer timer; /* fires when DNS has had enough time; then `kept` is the
+                                  * answer */
         resolve_fn fn;
-        /* Of SRV records: */
+        /* A query of SRV records: */
         struct worker_job job;
         char host[256];
         int r;
@@ -86,7 +87,8 @@ struct resolver *resolver_free(struct resolver *rv)
                 return NULL;
         while ((n = TAILQ_FIRST(&rv->names)))
                 forget(n);
-        worker_abandon(rv->worker); /* an agent that restarts has no time for a silent DNS */
+        worker_abandon(rv->worker); /* do not wait for a DNS server that does not answer: an
+                                     * agent may be restarting */
         free(rv);
         return NULL;
 }
@@ -136,7 +138,7 @@ bool inet_address_is(const struct inet_address *a, const struct inet_address *b)
         return a->len == b->len && memcmp(&a->addr, &b->addr, a->len) == 0;
 }
 
-/* The first whose family is, or is not, @family, from number @from on; @n: none. */
+/* The first address from @from on whose family is, or is not, @family; @n if there is none. */
 static size_t next_of(const struct inet_addresses *a, size_t from, int family, bool is)
 {
         while (from < a->n && (a->a[from].addr.ss_family == family) != is)
@@ -168,7 +170,7 @@ static void run(struct worker_job *job)
         n->r = look_up(&n->url, AI_ADDRCONFIG, &n->fresh);
 }
 
-/* The callback may end the query and its owner. */
+/* Answers a query. The callback may free the query's owner. */
 static void answer(struct resolve_query *q, int r)
 {
         struct inet_addresses a = q->name->kept;
@@ -189,7 +191,7 @@ static void done(struct worker_job *job)
         if (r == 0)
                 n->kept = n->fresh;
         while ((q = TAILQ_FIRST(&n->waiting)))
-                answer(q, r); /* it may ask again: that is another job */
+                answer(q, r); /* which may ask again, and begin another job */
 }
 
 static void drop(struct worker_job *job)
@@ -202,7 +204,7 @@ static int need_worker(struct resolver *rv)
         return rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
 }
 
-/* Makes room for one more: the oldest name goes, if nobody waits for it. */
+/* Makes room for another name: drops the oldest ones that nobody waits for. */
 static void make_room(struct resolver *rv)
 {
         struct name *n, *next;
@@ -291,7 +293,7 @@ struct resolve_query *resolve_cancel(struct resolve_query *q)
         if (q && q->name)
                 query_free(q);
         else if (q)
-                q->srv_fn = NULL; /* its job owns it */
+                q->srv_fn = NULL; /* the job owns the query */
         return NULL;
 }
 

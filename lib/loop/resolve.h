@@ -27,7 +27,7 @@ struct inet_addresses {
         size_t n;
 };
 
-/* The address of @u, which stands for a socket of this host. */
+/* The address of @u, which is a socket of this host. */
 void inet_address_local(const struct url *u, struct inet_address *ret);
 
 bool inet_address_is(const struct inet_address *a, const struct inet_address *b);
@@ -36,15 +36,15 @@ bool inet_address_is(const struct inet_address *a, const struct inet_address *b)
  * family that leads nowhere does not come before all of the other. */
 void inet_addresses_alternate(struct inet_addresses *a);
 
-/* @r: 0 and 1 address at least, to be tried in this order; or a negative errno and NULL. */
+/* @r: 0 and at least 1 address, to be tried in this order; or a negative errno and NULL. */
 typedef void (*resolve_fn)(int r, const struct inet_addresses *a, void *userdata);
 
 must_check_ int resolver_new(struct resolver **ret, struct loop *l);
 struct resolver *resolver_free(struct resolver *r);
 DEFINE_CLEANUP(struct resolver *, resolver_free)
 
-/* Answers through @fn, perhaps before it returns; *@ret, NULL then, is for resolve_cancel(),
- * and good until @fn. */
+/* Calls @fn with the answer, perhaps before this returns; then *@ret is NULL. Otherwise *@ret
+ * is for resolve_cancel(), and valid until @fn is called. */
 must_check_ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userdata,
                         struct resolve_query **ret);
 
@@ -52,11 +52,11 @@ must_check_ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn,
  * Ignored if @at is not numeric. */
 void resolver_know(struct resolver *rv, const struct url *u, const struct url *at);
 
-/* @targets: host:port of each record, joined by commas, in the order in which RFC 2782 wants
- * them tried; borrowed. Every answer has 1 record at least; -ENOENT where there is none. */
+/* @targets: host:port of each record, joined by commas, in the order of RFC 2782; borrowed.
+ * There is at least 1 record; otherwise @r is -ENOENT. */
 typedef void (*resolve_srv_fn)(int r, const char *targets, void *userdata);
 
-/* As resolve(), for the SRV records of @name. */
+/* Like resolve(), for the SRV records of @name. */
 must_check_ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn,
                             void *userdata, struct resolve_query **ret);
 

@@ -5,11 +5,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define KERNEL_EVENTS 1 /* the group to which the kernel itself sends */
+#define KERNEL_EVENTS 1 /* the multicast group to which the kernel itself sends */
 #define EVENT_MAX 8192
 #define SIGN "NEW_VMGENID=1"
 
-/* Never due: only that the date is set ends the wait. */
+/* The timer never fires; only a change of the date ends the wait (TFD_TIMER_CANCEL_ON_SET). */
 static void wait_for_date(int fd)
 {
         struct itimerspec its = {.it_value.tv_sec = INT64_MAX / NSEC_PER_SEC};
@@ -51,7 +51,7 @@ static void on_machine(struct loop_io *io, int events)
                              (struct sockaddr *) &from, &from_len);
 
         (void) events;
-        /* Events that were lost are none; anybody else's are forged. */
+        /* Errors, such as lost events, are no sign; messages from user space are forged. */
         if (n > 0 && from.nl_pid == 0 && standstill_is_sign(event, (size_t) n))
                 s->fn(s, "This machine has another generation id");
 }

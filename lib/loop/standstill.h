@@ -16,7 +16,7 @@
 
 struct standstill {
         void (*fn)(struct standstill *s, const char *sign);
-        struct loop_io date, machine; /* their descriptors are ours; -1: there is none */
+        struct loop_io date, machine; /* their descriptors are owned; -1: none */
 };
 
 /* Calls @fn at each sign. A sign that cannot be listened to is left out. */

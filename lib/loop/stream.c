@@ -1,5 +1,5 @@
-/* More than 800 lines, as one thing: what is read and written depends on the connection's state
- * at each step, for TLS and plaintext alike. */
+/* This file has more than 800 lines because it is one thing: what is read and written depends
+ * on the connection's state at each step, for TLS and plaintext alike. */
 #include "loop/stream.h"
 
 #include <arpa/inet.h>
@@ -23,22 +23,23 @@
 #include "loop/resolve.h"
 #include "loop/tls_socket.h"
 
-/* A patient stream reads less at once, and still less where a byte turned out to cost more. */
+/* A patient stream reads smaller pieces, and smaller ones still if bytes turn out to be
+ * expensive. */
 #define SLICE_MIN ((size_t) 1024)
 #define SLICE_MAX ((size_t) 16 * 1024)
-#define EVENT_BYTES ((size_t) 256 * 1024) /* in, and out, before others have a turn */
+#define EVENT_BYTES ((size_t) 256 * 1024) /* read, and written, before others get a turn */
 #define EVENT_BYTES_URGENT ((size_t) 4 << 20)
 #define EVENT_URGENT (2 * NSEC_PER_MSEC)
-/* Bytes of memory that are kept after a write for the next one: by all ordinary connections
+/* Memory that is kept after a write for the next one, in bytes: by all patient connections
  * together, and by each urgent one. */
 #define TX_KEPT ((size_t) 16 << 10)
 #define TX_KEPT_URGENT ((size_t) 256 << 10)
 #define TLS_WRITE ((size_t) 256 * 1024)
-#define ACCEPTS 32 /* and for no longer than a LOOP_PIECE */
+#define ACCEPTS 32 /* at once, and for at most one LOOP_PIECE */
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
 #define COMPLAIN_EVERY (60 * NSEC_PER_SEC)
 #define USER_TIMEOUT_MS 5000
-#define LISTEN_BACKLOG INT_MAX /* the kernel bounds it: net.core.somaxconn */
+#define LISTEN_BACKLOG INT_MAX /* the kernel limits it: net.core.somaxconn */
 
 enum stream_state {
         STREAM_CONNECTING,
@@ -54,23 +55,23 @@ struct stream {
         SSL *ssl;
         struct loop_io io;
         struct loop_later flush_later, input;
-        int ready;    /* events that are yet to be handled */
-        bool greeted; /* server: the client's hello has begun, and is of a size that it may have
-                       */
-        bool refused; /* no TLS could be agreed on */
-        bool ended;   /* the other side has closed: what it sent before may still be there */
-        size_t slice; /* bytes to read at once */
+        int ready;    /* events that were not handled yet */
+        bool greeted; /* server: the beginning of the client's hello has come, and its size is
+                       * acceptable */
+        bool refused; /* the TLS handshake failed */
+        bool ended;   /* the other side has closed; data that it sent before may be unread */
+        size_t slice; /* bytes per read */
         bool paused;
         bool in_callback; /* stream_free() waits for the outermost callback to return */
         bool freed;
         bool close_after_tx;
-        bool says_end; /* before that */
+        bool says_end; /* send close_notify before closing */
         bool tls_wants_write;
         struct buf tx;
         const struct stream_ops *ops;
         void *userdata;
         char peer[80];
-        char *peer_name; /* owned; once asked for */
+        char *peer_name; /* the certificate's common name; owned; NULL until it was asked for */
 };
 
 static void format_addr(const struct sockaddr_storage *a, char out[static 80])
@@ -93,7 +94,7 @@ static void format_addr(const struct sockaddr_storage *a, char out[static 80])
         }
 }
 
-/* Who has connected to a socket of this host has no address, but is a process. */
+/* A client of a local socket has no address, but a process id. */
 static void format_process(int fd, char out[static 80])
 {
         struct ucred who;
@@ -163,7 +164,7 @@ static void dead(struct stream *s, const char *why)
         s->ops->on_close(s, why);
 }
 
-/* Runs between a callback from the loop and the moment after which the stream may be gone. */
+/* Ends a callback from the loop; the stream may be freed here. Returns whether it was. */
 static bool leave(struct stream *s)
 {
         s->in_callback = false;
@@ -186,7 +187,8 @@ static void watch(struct stream *s)
         loop_io_change(&s->io, events);
 }
 
-/* Writes once. Returns the count, 0 if the socket is full, or -1 if the stream has died. */
+/* Writes once. Returns the number of bytes, 0 if the socket is full, or -1 if the stream has
+ * ended. */
 static ssize_t write_some(struct stream *s)
 {
         size_t len = buf_len(&s->tx);
@@ -216,7 +218,7 @@ static ssize_t write_some(struct stream *s)
         return -1;
 }
 
-/* What one event may use up, in bytes and time. */
+/* The bytes and the time that one event may use up. */
 struct share {
         size_t bytes, bytes_max;
         struct boot_time end;
@@ -242,7 +244,7 @@ static const char *what(const struct stream *s)
         return s->ops->what ? s->ops->what : "a stream";
 }
 
-/* Ordinary connections write from one shared buffer, unless there is more to write than the
+/* Patient connections write from one shared buffer, unless there is more to write than the
  * socket takes. */
 static void take_tx(struct stream *s)
 {
@@ -345,7 +347,7 @@ void stream_set_group(struct stream *s, struct loop_group *group)
 
 static void on_turn(struct loop_later *d);
 
-/* Arranges a read, since no event may be coming for data that arrived before now. */
+/* Arranges a read: for data that arrived before now, no event may come. */
 static void read_later(struct stream *s)
 {
         s->ready |= EV_READ;
@@ -362,7 +364,7 @@ static void opened(struct stream *s)
                 watch(s);
         }
         if (s->state == STREAM_OPEN && !s->paused)
-                read_later(s); /* data may have come with the end of the handshake */
+                read_later(s); /* data may have come together with the end of the handshake */
 }
 
 /* OpenSSL resumes a session without checking the certificate that it was made with, so a
@@ -388,7 +390,7 @@ static void refuse_plain(struct stream *s, const uint8_t *head)
 
         if (n > 0 && s->ops->not_tls && memcmp(head, "PRI", 3) != 0)
                 n = send(s->fd, s->ops->not_tls, strlen(s->ops->not_tls), MSG_NOSIGNAL);
-        (void) n; /* it is closed, whether or not it got the answer */
+        (void) n; /* the connection is closed in any case */
         refuse(s, "it does not speak TLS, which this port requires");
 }
 
@@ -411,7 +413,7 @@ static bool hears_hello(struct stream *s)
                 refuse_plain(s, head);
                 return false;
         }
-        s->greeted = true; /* on end or error, OpenSSL will see it */
+        s->greeted = true; /* OpenSSL handles an end or an error */
         return true;
 }
 
@@ -419,8 +421,9 @@ static void handshake(struct stream *s)
 {
         int r;
 
-        /* Only edge-triggered ones: one that is reported again would go in circles,
-         * and the few who may call a port of replicas are not many. */
+        /* Only for edge-triggered streams: a level-triggered one would be reported again and
+         * again until the bytes are conclusive. Those are connections to the port for replicas,
+         * of which there are few. */
         if (s->io.of_crowd && !s->greeted && !hears_hello(s))
                 return watch(s);
         ERR_clear_error();
@@ -500,8 +503,8 @@ static bool read_some(struct stream *s, struct share *sh)
         }
         s->ops->on_data(s, (struct view){bytes, (size_t) n});
         sh->bytes += (size_t) n;
-        /* TLS may hold more in its own buffer, of which epoll knows nothing; and of the end it
-         * has reported, where that came with these bytes. */
+        /* TLS may hold more in its own buffer, which epoll does not see. And if the end came
+         * together with these bytes, epoll has reported it already. */
         return s->state == STREAM_OPEN && !s->paused &&
                (s->ssl || s->ended || (size_t) n == size);
 }
@@ -532,7 +535,7 @@ static void serve(struct stream *s, int events)
                 s->tls_wants_write = false;
                 handshake(s);
         } else {
-                /* TLS may have had to write before it could read. */
+                /* If TLS had to write before it could read, it reads now. */
                 if (events & EV_WRITE && s->tls_wants_write)
                         events |= EV_READ;
                 if (events & EV_WRITE)
@@ -558,8 +561,8 @@ static void on_io(struct loop_io *io, int events)
 {
         struct stream *s = container_of(io, struct stream, io);
 
-        /* A handshake costs one to five milliseconds, and anybody may begin one: so it waits
-         * for its turn, even for streams that are urgent. */
+        /* A handshake takes one to five milliseconds, and anybody may begin one. So it waits
+         * for its turn, even for urgent streams. */
         if (!s->ops->patient && s->state != STREAM_HANDSHAKE)
                 return serve(s, events);
         s->ready |= events;
@@ -572,7 +575,7 @@ void stream_pause(struct stream *s, bool paused)
         if (s->paused == paused || s->state == STREAM_CLOSED)
                 return;
         s->paused = paused;
-        if (!paused) /* TLS may have read what nobody took */
+        if (!paused) /* TLS may have buffered data while paused */
                 read_later(s);
         watch(s);
 }
@@ -631,7 +634,7 @@ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
         s->state = s->ssl ? STREAM_HANDSHAKE : STREAM_OPEN;
         loop_io_start(&s->io, l, fd, EV_READ, on_io);
         if (!s->ssl)
-                stream_kick(s); /* a server speaks first in HTTP/2 too */
+                stream_kick(s); /* in HTTP/2 the server speaks first, too */
         *ret = s;
         return 0;
 }
@@ -706,7 +709,7 @@ struct buf *stream_tx(struct stream *s)
 
 size_t stream_unsent(const struct stream *s)
 {
-        int n, r = ioctl(s->fd, TIOCOUTQ, &n); /* fails on a closed one: nothing is unsent */
+        int n, r = ioctl(s->fd, TIOCOUTQ, &n); /* fails on a closed socket: nothing is unsent */
 
         return buf_len(&s->tx) + (r == 0 ? (size_t) n : 0);
 }
@@ -738,7 +741,7 @@ void stream_source(const struct stream *s, char *out, size_t size)
             getnameinfo((struct sockaddr *) &a, len, out, (socklen_t) size, NULL, 0,
                         NI_NUMERICHOST) != 0)
                 out[0] = '\0';
-        out[strcspn(out, "%")] = '\0'; /* a link-local address names its link */
+        out[strcspn(out, "%")] = '\0'; /* cuts off the link of a link-local address */
 }
 
 bool stream_is_greeting(const struct stream *s)
@@ -828,7 +831,7 @@ struct listener {
         unsigned reserve;
         listener_fn fn;
         void *userdata;
-        char *path; /* of a socket of this host, which goes with us; else NULL */
+        char *path; /* of a local socket, which is removed with the listener; else NULL */
 };
 
 void listener_set_reserve(struct listener *l, unsigned n)
@@ -841,7 +844,8 @@ static void on_pause_over(struct loop_timer *t)
         loop_io_change(&container_of(t, struct listener, pause)->io, EV_READ);
 }
 
-/* The connection stays in the kernel's queue, and epoll would report it endlessly. */
+/* Pauses the listener: the connection stays in the kernel's queue, and epoll would report it
+ * endlessly. */
 static void rest(struct listener *l, const char *why)
 {
         struct boot_time now = loop_now(l->loop);
@@ -858,7 +862,7 @@ static void rest(struct listener *l, const char *why)
                     l->path ? "socket" : "port", l->path ? l->path : port, why);
 }
 
-/* @fd is the lowest that was free. */
+/* Whether @fd is one of the reserve: @fd was the lowest that was free. */
 static bool is_of_reserve(const struct listener *l, int fd)
 {
         struct rlimit r;
@@ -889,8 +893,8 @@ static void on_accept(struct loop_io *io, int events)
         }
 }
 
-/* A name may have IPv4 and IPv6 addresses. We listen on the IPv4 one, like Go's programs and
- * what expects them. */
+/* A name may have IPv4 and IPv6 addresses. Takes an IPv4 one if there is one, as Go's programs
+ * do. */
 static const struct addrinfo *first_of(const struct addrinfo *all)
 {
         for (const struct addrinfo *a = all; a; a = a->ai_next)
@@ -925,8 +929,7 @@ static int listen_at(struct listener *l, const struct url *u)
         return r;
 }
 
-/* A process that was killed leaves its socket behind, on which nobody answers. Removes such a
- * socket. */
+/* Removes a socket on which nobody listens, left behind by a process that was killed. */
 static int remove_left_over(const struct inet_address *at, const char *path)
 {
         int fd, r = -EADDRINUSE;

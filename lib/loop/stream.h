@@ -19,10 +19,9 @@
 struct stream;
 
 struct stream_ops {
-        /* One of many, which nothing urgent waits for: it reads and writes a piece when its
-         * turn comes, see loop_share(). Otherwise the loop serves it at once, and in larger
-         * pieces.
-         */
+        /* One of many streams that nothing urgent waits for: it reads and writes a piece at a
+         * time when its turn comes, see loop_share(). Other streams are served at once, and in
+         * larger pieces. */
         bool patient;
         /* The text that a patient stream sends, before it is closed, to a client that speaks
          * HTTP/1.1 without TLS on a TLS port; NULL: nothing. */
@@ -63,14 +62,14 @@ struct stream *stream_free(struct stream *s);
 
 void *stream_userdata(const struct stream *s);
 
-/* What waits to be sent; append, then stream_kick(). */
+/* The data to be sent: append to it, then call stream_kick(). */
 struct buf *stream_tx(struct stream *s);
 
-/* How many bytes the other side has not acknowledged: those that wait here, and those in the
+/* How many bytes the other side has not acknowledged: those in stream_tx() and those in the
  * kernel (tcp(7), SIOCOUTQ). Costs a system call. */
 size_t stream_unsent(const struct stream *s);
 
-/* A patient stream is a member of @group from now on, see loop_share(); borrowed. */
+/* Makes a patient stream a member of @group, see loop_share(); borrowed. */
 void stream_set_group(struct stream *s, struct loop_group *group);
 
 /* Requests a flush at the end of this iteration; on_fill is called first. */
@@ -86,15 +85,15 @@ bool stream_paused(const struct stream *s);
 
 /* Sends what waits, then closes (on_close is called). */
 void stream_close_after_tx(struct stream *s);
-/* The same when everything has been sent: with TLS the other side is told so, and can
- * distinguish it from a truncation (close_notify, RFC 8446, 6.1). */
+/* The same, and with TLS also tells the other side that everything was sent, so that it can
+ * distinguish the end from a truncation (close_notify, RFC 8446, 6.1). */
 void stream_end_after_tx(struct stream *s);
 
-/* "[::1]:2379", the other side; of a socket of this host "unix:4711", the process there, or
+/* The other side: "[::1]:2379"; for a local socket "unix:4711", the process there, or
  * "unix:/run/core.sock"; "?" while unknown. */
 const char *stream_peer(const struct stream *s);
 
-/* The address, without a port, that we reach the other side from; "" while unknown. */
+/* Our own address of the connection, without a port; "" while unknown. */
 void stream_source(const struct stream *s, char *out, size_t size);
 
 /* The other side has accepted the connection, and the TLS handshake is under way. */
@@ -104,18 +103,18 @@ bool stream_is_greeting(const struct stream *s);
  * other side closed the connection. */
 bool stream_was_refused(const struct stream *s);
 
-/* Whether it is TLS. */
+/* Whether the stream uses TLS. */
 bool stream_is_secure(const struct stream *s);
 
 /* Whether the other side's certificate, which was verified, is for @host, a name or an address,
  * by its subjectAltName (RFC 6125, 6.4). */
 bool stream_peer_is(const struct stream *s, const char *host);
 
-/* Whether that certificate is one of a server too, where it says what it is for (extended key
- * usage, RFC 5280, 4.2.1.12). */
+/* Whether that certificate is also valid for a server, if it says what it is valid for
+ * (extended key usage, RFC 5280, 4.2.1.12). */
 bool stream_peer_serves(const struct stream *s);
 
-/* Its subject, for a person; "" without one. Returns @out. */
+/* The subject of the certificate, for an operator; "" without one. Returns @out. */
 const char *stream_peer_subject(const struct stream *s, char *out, size_t size);
 
 /* The common name (RFC 5280, A.1) in the other side's certificate, which was verified; NULL
@@ -127,8 +126,8 @@ struct listener;
 /* Called with a new connected descriptor, which it takes over. */
 typedef void (*listener_fn)(int fd, void *userdata);
 
-/* Listens on @u, numeric, a local name, or a socket, which replaces one that was left over.
- * Returns 0 or a negative errno. */
+/* Listens on @u: a numeric address, a local name, or a socket; a socket that was left behind is
+ * replaced. Returns 0 or a negative errno. */
 must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
                              listener_fn fn, void *userdata);
 

@@ -12,8 +12,8 @@
 #include "base/conf.h"
 #include "base/secret.h"
 
-#define HELLO_MAX (16 * 1024)  /* of a client: the size of a record */
-#define CERTS_MAX (32 * 1024L) /* of its chain; OpenSSL's own bound is 100 KiB */
+#define HELLO_MAX (16 * 1024)  /* a client's hello: the size of a record */
+#define CERTS_MAX (32 * 1024L) /* the other side's chain; OpenSSL's own limit is 100 KiB */
 
 struct tls {
         SSL_CTX *ctx;
@@ -34,8 +34,8 @@ static int fail(struct tls_error *err, const char *what, const char *file)
         return -EINVAL;
 }
 
-/* HTTP/1.1 is preferred: a client that offers it, too, is a browser or curl, which have no use
- * for an HTTP/2 that carries only gRPC; gRPC's clients offer only HTTP/2. */
+/* Prefers HTTP/1.1: a client that offers it as well is a browser or curl, for which HTTP/2 that
+ * carries only gRPC is useless. gRPC clients offer only HTTP/2. */
 static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                        const unsigned char *in, unsigned int in_len, void *arg)
 {
@@ -48,9 +48,10 @@ static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_l
         return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* OpenSSL refuses another handshake on a connection (TLS 1.2), record by record, each with an
- * alert that costs it more than the other side, and all in one SSL_read() while any come. So
- * who asks is no longer read from. In TLS 1.3 all records look alike, and there is none. */
+/* OpenSSL refuses a renegotiation (TLS 1.2), but record by record, with an alert for each that
+ * costs us more than the client, and within one SSL_read() for as long as they come. So we stop
+ * reading from such a client. In TLS 1.3 all records look alike, and there is no
+ * renegotiation. */
 static void on_record(int written, int version, int type, const void *p, size_t n, SSL *ssl,
                       void *arg)
 {
@@ -74,7 +75,7 @@ bool tls_hello_fits(const uint8_t head[static TLS_HELLO_HEAD])
 
         if (head[0] != SSL3_RT_HANDSHAKE)
                 return true;
-        /* A header whose length comes in pieces is an attack. */
+        /* A header that is split into pieces is an attack. */
         return record >= SSL3_HM_HEADER_LENGTH && hello <= HELLO_MAX;
 }
 
@@ -116,9 +117,9 @@ bool tls_renegotiates(const struct ssl_st *ssl)
         return BIO_method_type(SSL_get_rbio(ssl)) == BIO_TYPE_NULL;
 }
 
-/* ---- who the other side may be ---- */
+/* ---- checking the other side's certificate ---- */
 
-/* Belongs to the context, which connections keep when another one takes its place. */
+/* Belongs to the SSL_CTX, which old connections keep after tls_replace(). */
 struct rules {
         char *names, *hosts; /* NULL: any */
 };
@@ -142,7 +143,7 @@ static void find_place(void)
         rules_at = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, rules_free);
 }
 
-/* Per process, which may have several threads (libtenure). */
+/* One index for the process, which may have several threads (libtenure). */
 static int rules_index(void)
 {
         static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -185,8 +186,8 @@ static int on_verify(int ok, X509_STORE_CTX *x)
         X509 *cert = X509_STORE_CTX_get_current_cert(x);
 
         if (!ok) {
-                /* Whom an old list names is revoked all the same, and nobody else; so with one
-                 * that the clock of the CA's host has dated ahead of ours. */
+                /* A list that is out of date still revokes those that it names, and nobody
+                 * else. The same for a list whose date is ahead of our clock. */
                 if (why != X509_V_ERR_CRL_HAS_EXPIRED && why != X509_V_ERR_CRL_NOT_YET_VALID &&
                     (why != X509_V_ERR_UNABLE_TO_GET_CRL || depth == 0))
                         return 0;
@@ -233,7 +234,7 @@ static int load_crl(SSL_CTX *ctx, const char *file, struct tls_error *err)
         return 0;
 }
 
-/* ---- which TLS is spoken ---- */
+/* ---- versions and cipher suites ---- */
 
 /* OpenSSL's name for the suite; NULL if it has none, or considers it unsafe. */
 static const char *suite_name(const char *name, bool *ret_1_3)
@@ -254,7 +255,8 @@ static const char *suite_name(const char *name, bool *ret_1_3)
         own = OPENSSL_cipher_name(name);
         if (!own || strcmp(own, "(NONE)") == 0)
                 return NULL;
-        *ret_1_3 = strcmp(own, name) == 0; /* in TLS 1.3 both names agree */
+        *ret_1_3 = strcmp(own, name) == 0; /* TLS 1.3 suites have the same name in OpenSSL and
+                                            * in the RFC */
         return own;
 }
 
@@ -268,7 +270,7 @@ bool tls_has_suite(const char *name)
 
         has = ctx && (is_1_3 ? SSL_CTX_set_ciphersuites(ctx, own)
                              : SSL_CTX_set_cipher_list(ctx, own)) == 1;
-        /* Suites that the security level forbids are not among these. */
+        /* Leaves out the suites that the security level forbids. */
         if (has)
                 ssl = SSL_new(ctx);
         all = ssl ? SSL_get1_supported_ciphers(ssl) : NULL;
@@ -282,8 +284,8 @@ bool tls_has_suite(const char *name)
         return has;
 }
 
-/* Those of TLS 1.2 and of 1.3 are two lists of OpenSSL's; who names none of 1.3 leaves these as
- * they are, as Go does, and who names no other wants no TLS 1.2. */
+/* OpenSSL keeps the suites of TLS 1.2 and of 1.3 in two lists. If no 1.3 suite is named, the
+ * 1.3 list stays as it is, as in Go; if no other is named, TLS 1.2 is switched off. */
 static int set_suites(SSL_CTX *ctx, const char *suites, struct tls_error *err)
 {
         cleanup_(buf_fini) struct buf old = {0}, new = {0};
@@ -311,7 +313,7 @@ static int set_suites(SSL_CTX *ctx, const char *suites, struct tls_error *err)
         if (buf_len(&new) > 1 &&
             SSL_CTX_set_ciphersuites(ctx, (const char *) buf_head(&new)) != 1)
                 return fail(err, "cannot use the cipher suites", suites);
-        /* In the order in which they were named. */
+        /* Prefer them in the order in which they were named. */
         SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE);
         return 0;
 }
@@ -361,7 +363,7 @@ static bool fill(X509 *x, EVP_PKEY *key, const struct tls_files *f)
         ok = n && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
         BN_free(n);
         return ok && X509_set_version(x, X509_VERSION_3) == 1 &&
-               X509_gmtime_adj(X509_getm_notBefore(x), -3600) && /* of clocks that are late */
+               X509_gmtime_adj(X509_getm_notBefore(x), -3600) && /* for clocks that are late */
                X509_time_adj_ex(X509_getm_notAfter(x), (int) f->made_for_years * 365, 0,
                                 NULL) &&
                X509_NAME_add_entry_by_txt(name, "O", MBSTRING_ASC,
@@ -400,10 +402,10 @@ static int load(SSL_CTX *ctx, const struct tls_files *f, struct tls_error *err)
         SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                       SSL_MODE_RELEASE_BUFFERS);
-        /* Else one SSL_read() goes on for as long as there comes what is none of our bytes: new
-         * keys (RFC 8446, 4.6.3) cost it more than who sends them, so that it never ends. */
+        /* Without this, one SSL_read() continues as long as records come that carry no data:
+         * key updates (RFC 8446, 4.6.3) cost us more than the sender, so it would never end. */
         SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
-        /* A peer that closes without a goodbye is a closed connection, not a TLS error. */
+        /* A peer that closes without close_notify is a closed connection, not a TLS error. */
         SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_RENEGOTIATION);
         SSL_CTX_set_msg_callback(ctx, on_record);
         SSL_CTX_set_max_cert_list(ctx, CERTS_MAX);
@@ -451,10 +453,10 @@ int tls_new_server(struct tls **ret, const struct tls_files *f, struct tls_error
                 return r;
         if (f->http2)
                 SSL_CTX_set_alpn_select_cb((*ret)->ctx, choose_http, NULL);
-        /* A session that was made with a client's certificate is resumed only in its own
-         * context (SSL_CTX_set_session_id_context(3)); without one such a client is refused
-         * when it comes again. What guards a session is the context's own ticket key and cache:
-         * the next tls_replace() ends them all, and with them what the CAs before trusted. */
+        /* Without a context id, OpenSSL refuses a client with a certificate when it resumes its
+         * session (SSL_CTX_set_session_id_context(3)). Sessions are protected by the SSL_CTX's
+         * own ticket key and cache: the next tls_replace() ends them all, and with them the
+         * trust in the former CAs. */
         if (SSL_CTX_set_session_id_context((*ret)->ctx, (const uint8_t *) "tenure", 6) != 1) {
                 *ret = tls_free(*ret);
                 return -ENOMEM;

@@ -2,8 +2,8 @@
  * TLS 1.2 and 1.3 by OpenSSL: certificates, trust, and whether the other side must show a
  * certificate.
  *
- * One is shared by the streams that are made with it and outlives them. Errors name the file
- * and OpenSSL's reason.
+ * A struct tls is shared by the streams that are made with it, and must outlive them. Errors
+ * name the file and OpenSSL's reason.
  */
 #pragma once
 
@@ -24,15 +24,16 @@ struct tls_files {
         const char *crl;   /* PEM or DER; NULL: none. If set, it must have a list of the CA that
                               signed the other side's certificate; a list that is out of date
                               counts, too */
-        const char *names; /* joined by commas: common names of which the other side's
-                              certificate has one; NULL: any */
-        const char *hosts; /* the same for hosts: it must be issued for one */
-        const char *suites; /* cipher suites, by their names in RFCs, joined by commas; NULL: as
-                               OpenSSL has them */
+        const char *names; /* allowed common names of the other side, joined by commas; NULL:
+                            * any */
+        const char *hosts; /* allowed hosts, in the same way: the certificate must be for one of
+                            * them */
+        const char *suites; /* cipher suites, by their names in RFCs, joined by commas; NULL:
+                             * OpenSSL's defaults */
         enum tls_version oldest, newest;
         const char *made_for; /* without `cert`: make a self-signed certificate for these hosts,
                                  joined by commas; NULL: none */
-        unsigned made_for_years; /* how long that is good */
+        unsigned made_for_years; /* how long that is valid */
         bool anybody;            /* client: accept any certificate */
 };
 
@@ -40,7 +41,7 @@ struct tls_error {
         char text[512];
 };
 
-/* Whether there is a cipher suite of that name, and it may be used. */
+/* Whether a cipher suite of that name exists and may be used. */
 bool tls_has_suite(const char *name);
 
 /* Returns 0, -EINVAL with the reason in *@err, or -ENOMEM. */
@@ -49,26 +50,26 @@ must_check_ int tls_new_server(struct tls **ret, const struct tls_files *f,
 must_check_ int tls_new_client(struct tls **ret, const struct tls_files *f,
                                struct tls_error *err);
 
-/* Makes @t what @fresh is, for new connections; frees the old content. */
+/* Replaces the content of @t by @fresh, for new connections; frees the old content. */
 void tls_replace(struct tls *t, struct tls *fresh);
 
-/* Whether the name in a server's certificate is left to the caller. */
+/* Whether the caller has to check the name in a server's certificate. */
 bool tls_any_name(const struct tls *t);
 
-/* When our own certificate ends, in seconds of the wall clock; for people. False: there is
- * none.
- */
+/* When our own certificate expires, in seconds of the wall clock; for operators. False: there
+ * is none. */
 bool tls_ends(const struct tls *t, int64_t *ret_s);
 
-/* For a log: "expires on 2026-12-01, in 9 days" when that is within @within_days of @now_s,
- * "expired on ..."; "" for a certificate that is good for longer, or none. */
+/* For a log: "expires on 2026-12-01, in 9 days" if that is within @within_days of @now_s, or
+ * "expired on ..."; "" for a certificate that is valid for longer, or none. */
 const char *tls_end_text(const struct tls *t, int64_t now_s, int within_days,
                          char out[static 64]);
 
-/* A connection's own, of the OpenSSL context that is in force (SSL_new(3)); NULL: no memory. */
+/* Makes the SSL object of a connection, in the present SSL_CTX (SSL_new(3)); NULL: no
+ * memory. */
 struct ssl_st *tls_connection(const struct tls *t);
 
-/* How many of a client's first bytes are needed: the head of a record, and of its
+/* How many of a client's first bytes are needed: the headers of a record and of its
  * ClientHello. */
 #define TLS_HELLO_HEAD 9
 /* Whether the ClientHello has an acceptable size: OpenSSL allocates 128 KiB as soon as one
@@ -77,7 +78,7 @@ bool tls_hello_fits(const uint8_t head[static TLS_HELLO_HEAD]);
 /* Whether the @n bytes look like HTTP without TLS: they begin with the name of a method. */
 bool tls_is_http(const uint8_t *head, size_t n);
 
-/* What OpenSSL says of its last failure, for a person; takes its errors. */
+/* The reason of OpenSSL's last failure, for an operator; clears its error queue. */
 const char *tls_reason(void);
 /* The same for a handshake; if the other side's certificate is the reason, what is wrong with
  * it.

@@ -13,10 +13,11 @@ struct queue {
 struct worker {
         pthread_t thread;
         bool started;
-        pthread_mutex_t lock; /* what follows, up to `finished` */
-        bool running;         /* a job */
-        bool abandoned;       /* the thread has the rest of it to itself */
-        sem_t wake;           /* once for each of `todo`, and once more: that was all */
+        pthread_mutex_t lock; /* protects the following fields, up to `finished` */
+        bool running;         /* a job is running */
+        bool abandoned;       /* the thread frees the rest by itself */
+        sem_t wake;           /* posted for each job in `todo`, and once more to end the
+                               * thread */
         struct queue todo, finished;
         int event_fd;
         struct loop_io io;
@@ -140,7 +141,7 @@ int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
                 return -errno;
         w->io.what = "what a thread has done";
         loop_io_start(&w->io, l, w->event_fd, EV_READ, on_finished);
-        /* Signals are the loop's. */
+        /* Signals are handled by the loop's thread. */
         sigfillset(&all);
         pthread_sigmask(SIG_BLOCK, &all, &before);
         r = pthread_create(&w->thread, NULL, thread_main, w);

@@ -14,11 +14,12 @@ struct worker;
 struct worker_job {
         void (*run)(struct worker_job *job);
         void (*done)(struct worker_job *job);
-        void (*drop)(
-                struct worker_job *job); /* instead of `done`, when the worker goes first */
-        struct worker_job *next;         /* the worker's */
-        struct boot_time submitted_at;   /* the same */
-        nsec_t took, took_in_all; /* for `done`: how long `run` took, and all since then */
+        void (*drop)(struct worker_job *job); /* called instead of `done` if the worker is freed
+                                               * first */
+        struct worker_job *next;              /* the worker's */
+        struct boot_time submitted_at;        /* the worker's */
+        nsec_t took, took_in_all; /* for `done`: how long `run` took, and how long ago the job
+                                   * was submitted */
 };
 
 must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thread_name);
@@ -27,10 +28,11 @@ must_check_ int worker_new(struct worker **ret, struct loop *l, const char *thre
  * back. Accepts NULL; returns NULL. */
 struct worker *worker_free(struct worker *w);
 
-/* As worker_free(), for jobs that nobody waits for: a job that runs now is not waited for, and
- * its thread, the worker and the job are left to the end of the process. @loop may go. */
+/* Like worker_free(), for jobs that nobody waits for: does not wait for a job that is running;
+ * the thread, the worker and the job are left behind, and freed if the job ends. @loop may be
+ * freed. */
 struct worker *worker_abandon(struct worker *w);
 DEFINE_CLEANUP(struct worker *, worker_free)
 
-/* The job must stay where it is until `done`. */
+/* The job must stay valid until `done` or `drop`. */
 void worker_submit(struct worker *w, struct worker_job *job);
