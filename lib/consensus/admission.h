@@ -2,12 +2,12 @@
  * Decides which peer may act as which member, on either end of a link.
  *
  * With TLS, a peer that calls or answers as a member must show a certificate that is for the
- * host of one of that member's peer URLs, as the configuration of the replicas has them, and
+ * host of one of that member's peer URLs, according to the configuration of the replicas, and
  * that is valid for a server: an agent's certificate of the same authority is not. A site with
  * other certificates configures the common name, or a host, that all of them have. Without TLS
  * nothing is known of the peer, and only a member whose URLs are plaintext is accepted. With
- * certificates that replicas make themselves nothing is known either, but eavesdroppers learn
- * nothing.
+ * certificates that replicas make themselves the peer is unknown as well, but eavesdroppers
+ * learn nothing.
  *
  * A refusal is logged once a minute for each cause, and for a few causes at a time.
  */
@@ -29,8 +29,8 @@ struct admission {
         unsigned unlogged;
 };
 
-/* Whether the other side of @s may be the member with those URLs, joined by commas; if not,
- * @why says what is wrong, and what to do, after "Refused ...: ". */
+/* Whether the other side of @s may be the member with these URLs, joined by commas. If not,
+ * @why says what is wrong and what to do, as the end of "Refused ...: ". */
 bool admission_check(const struct admission *a, struct stream *s, const char *urls,
                      char why[static 512]);
 

@@ -33,7 +33,7 @@ static struct pipe *pipe_of(struct replica *r, uint64_t peer)
                 if (p->peer == peer || (!free_one && replica_position(r, p->peer) < 0))
                         free_one = p;
         }
-        assert(free_one); /* there are as many as there can be members */
+        assert(free_one); /* there are as many as there may be members */
         *free_one = (struct pipe){.peer = peer, .term = raft_current_term(&r->raft)};
         return free_one;
 }
@@ -76,7 +76,7 @@ static bool send_entries(struct replica *r, uint64_t peer, uint64_t prev, unsign
         return true;
 }
 
-/* How many entries behind @prev go into one message: one at least. */
+/* How many entries after @prev fit into one message: at least one. */
 static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, size_t *ret_size)
 {
         unsigned n = 0;

@@ -9,7 +9,7 @@ static int nsec_cmp(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* Collects what @of has for each voter but us, in ascending order. Returns how many there
+/* Collects the values in @of for each voter but us, in ascending order. Returns how many there
  * are. */
 static unsigned voters_sorted(const struct replica *r, const nsec_t of[], nsec_t out[])
 {
@@ -35,8 +35,8 @@ static struct boot_time majority_answered(const struct replica *r)
         return (struct boot_time){n >= need ? at[n - need] : 0};
 }
 
-/* A late answer came out of a socket that nobody had read: it says nothing about the time in
- * between. */
+/* An answer that comes late was lying in a socket that nobody had read: it does not show that
+ * the core was healthy in the meantime. */
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 {
         nsec_t way = boot_diff(r->now, (struct boot_time){sent});
@@ -51,8 +51,8 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 r->time.late[i] = min_of(r->time.late[i], way);
 }
 
-/* We lead and commit, yet every answer is late: so the round trip is longer than the heartbeats
- * were chosen for. */
+/* If we lead and commit, and yet every answer is late, the round trip is longer than the
+ * heartbeat interval allows for: learns its length. */
 static void learn_way(struct replica *r)
 {
         unsigned need = replica_voters(r) / 2;
@@ -70,7 +70,7 @@ static void learn_way(struct replica *r)
                 r->time.late[i] = INT64_MAX;
 }
 
-/* Whether entries that are appended get committed. */
+/* Whether appended entries become committed. */
 static bool commits_move(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
@@ -109,7 +109,7 @@ static void count_excused(struct replica *r, nsec_t d)
         r->counts.excused += max_of(d, (nsec_t) 0);
 }
 
-/* Keeps lease time going, as long as a majority answers and commits move. */
+/* Lets lease time advance as long as a majority answers and commits move. */
 void beacons_run(struct replica *r)
 {
         struct boot_time answered, heard;

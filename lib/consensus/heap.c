@@ -1,4 +1,4 @@
-/* libraft's memory: when an allocation fails the program ends. */
+/* libraft's allocations: when one fails the program ends. */
 #include <raft.h>
 #include <unistd.h>
 

@@ -4,16 +4,16 @@
  *
  * The snapshot is loaded before anything of our own gives way to it: one that does not load, or
  * was damaged in transit, is refused. It may be large, and nothing waits for it: its checksum
- * is computed as it arrives, it is loaded in slices between other work, and raft hears of it
- * when it is a state. It is dropped, as if it had never come, if a newer one or another term
- * comes before that.
+ * is computed as it arrives, it is loaded in slices between other work, and raft learns of it
+ * when it is loaded. If a newer snapshot or another term comes before that, it is dropped as if
+ * it had never come.
  */
 #include "consensus/internal.h"
 
-#define LOAD_STEPS 6000                       /* at once: some 2 ms... */
-#define LOAD_PAUSE NSEC_PER_MSEC              /* ...and again after that */
-#define BELIEVED ((size_t) 8 << 20)           /* of one that comes in */
-#define REFUSAL_LOG_AGAIN (10 * NSEC_PER_SEC) /* of one that was refused, if more are */
+#define LOAD_STEPS 6000                       /* at once: about 2 ms ... */
+#define LOAD_PAUSE NSEC_PER_MSEC              /* ... and more after this time */
+#define BELIEVED ((size_t) 8 << 20)           /* must have come before the total is */
+#define REFUSAL_LOG_AGAIN (10 * NSEC_PER_SEC) /* how often refusals are logged */
 
 static void forget(struct replica *r)
 {
@@ -203,7 +203,7 @@ void install_begin(struct replica *r, struct raft_update *u)
         struct blob *data;
 
         r->snap.installing = true;
-        r->snap.pending = u->snapshot.metadata; /* with its configuration */
+        r->snap.pending = u->snapshot.metadata; /* raft's own copy, with its configuration */
         log_cut(&r->log, 0);
         r->log.first = r->snap.pending.index + 1;
         data = blob_new(&r->snap.incoming.bytes);

@@ -1,10 +1,10 @@
 /*
- * What the files of consensus/ share of a replica. Not for others.
+ * What the files of consensus/ share about a replica. Not for other folders.
  *
  *     replica.c   the exchange with raft_step(), with peers and with the store
  *     start.c     from a directory to a replica that takes part
  *     snapshot.c  the state to the disk, and to a replica that lags
- *     install.c   and what that does with it
+ *     install.c   how a replica that lags installs it
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
  *     reads.c     linearizable reads
@@ -36,20 +36,21 @@ struct batch {
         struct buf bytes;
 };
 
-/* Which frames of one life of a sender have arrived: the highest, and which of the 64 up to
- * it. */
+/* Which frames of one life of a sender have arrived: the highest number, and which of the 64
+ * numbers up to it. */
 #define WINDOW 64
 struct window {
-        uint64_t life; /* 0: nobody's */
+        uint64_t life; /* 0: unused */
         uint64_t high, seen;
-        unsigned unacked; /* came since the last acknowledgement */
-        bool full;        /* no room for the last */
+        unsigned unacked; /* frames since the last acknowledgement */
+        bool full;        /* there was no room for the last frame */
 };
 
-/* The last lives of one sender, in the order in which they were first seen. A late frame of an
- * earlier life may arrive after one of the next, and must not shut that out. */
+/* The latest lives of one sender, in the order in which they were first seen. A late frame of
+ * an earlier life may arrive after one of the next life, and must not shut the next life
+ * out. */
 struct windows {
-        uint64_t peer; /* whose; 0: nobody's */
+        uint64_t peer; /* the sender; 0: unused */
         struct window lives[5];
 };
 
@@ -61,13 +62,13 @@ struct forwarded {
         struct buf frame;
 };
 
-/* Leader: what is to be sent to a follower: entries after @prev up to @upto wait for room. */
+/* Leader: entries for a follower: those after @prev up to @upto wait for room. */
 struct pipe {
-        uint64_t peer; /* 0: none */
+        uint64_t peer; /* 0: unused */
         uint64_t term, prev, upto;
-        uint64_t start; /* where raft's last attempt began, how much of it has been sent... */
+        uint64_t start; /* where raft's last attempt began, how much of it has been sent ... */
         size_t bytes;
-        struct boot_time began; /* ...and when */
+        struct boot_time began; /* ... and when it began */
 };
 
 struct read {
@@ -100,84 +101,87 @@ struct changing {
 /* The state of the path from a peer: when it was last heard from, and since when without a
  * break. */
 struct health {
-        uint64_t id; /* 0: nobody's */
+        uint64_t id; /* 0: unused */
         struct boot_time heard, since;
         bool broken;
-        unsigned n_lacks;  /* leader: how often in a row it reported that it lacks entries that
-                              it has acknowledged */
-        uint64_t lacks_of; /* the term of that */
-        raft_index installs; /* the index of a snapshot that is on its way to it, or to its
-                                disk: meanwhile raft answers as if the log were gone; 0: none */
+        unsigned n_lacks;    /* leader: how often in a row the member reported that it lacks
+                              * entries that it had acknowledged */
+        uint64_t lacks_of;   /* the term of these reports */
+        raft_index installs; /* the index of a snapshot that is on its way to the member, or to
+                              * its disk; meanwhile raft answers as if the log were gone; 0:
+                              * none */
         struct boot_time lacks_logged_at;
 };
 
-/* A snapshot on its way to @peer: the InstallSnapshot as it is before the state, then that. */
+/* A snapshot on its way to @peer: the head of the InstallSnapshot message, then the state. */
 struct outgoing {
-        uint64_t peer;            /* 0: none */
-        uint64_t wanted;          /* as far as it must reach */
-        struct blob *head, *data; /* no head: it is to be made; no data: all was sent */
+        uint64_t peer;            /* 0: unused */
+        uint64_t wanted;          /* it must reach at least this index */
+        struct blob *head, *data; /* NULL head: not encoded yet; NULL data: all was sent */
         uint64_t term, index;
         size_t total, sent, acked;
-        size_t summed; /* bytes in... */
-        uint32_t crc;  /* ...this checksum, which is sent at the end */
+        size_t summed; /* the number of bytes in ... */
+        uint32_t crc;  /* ... this checksum, which is sent at the end */
         uint8_t tail[SNAPSHOT_CRC];
-        size_t window; /* so much is on its way at once, by how long it takes... */
-        size_t probe;  /* ...until so much is acknowledged, 0: nothing is measured... */
-        struct boot_time probe_at; /* ...since then */
-        nsec_t took;               /* its way so far, without the time in which parts were
-                                      lost... */
-        struct boot_time timed_at; /* ...up to then */
-        struct boot_time sent_at;  /* something of it, last */
-        struct boot_time
-                at; /* of the last progress; when all was sent: until when it may take */
+        size_t window; /* how many bytes may be under way, by how long they take ... */
+        size_t probe;  /* ... measured until this many are acknowledged (0: not measured) ... */
+        struct boot_time probe_at; /* ... and from this time on */
+        nsec_t took;               /* how long the transfer has taken so far, without the time
+                                    * in which parts were lost ... */
+        struct boot_time timed_at; /* ... up to this time */
+        struct boot_time sent_at;  /* when a part was sent last */
+        struct boot_time at; /* when the last progress was made; after the last part: how long
+                              * the peer may take */
 };
 
-/* One that comes in. */
+/* A snapshot that another replica is sending us. */
 struct incoming {
         uint64_t peer, term, index, total, have;
-        struct buf bytes;         /* once it is whole, of the state alone */
-        uint32_t crc;             /* of what there is */
-        bool loading;             /* it is whole, and read in, from time to time some more... */
-        struct boot_time load_at; /* ...then... */
-        struct raft_message message; /* ...of which raft will hear */
+        struct buf bytes;         /* once it is complete: the state alone */
+        uint32_t crc;             /* of the bytes so far */
+        bool loading;             /* it is complete, and is being loaded; the next slice ... */
+        struct boot_time load_at; /* ... is due then; when it is loaded ... */
+        struct raft_message message; /* ... raft gets this message */
         struct boot_time acked_at;   /* when its sender was last sent our progress */
-        struct boot_time refused_at; /* when the refusal of one was last logged */
+        struct boot_time refused_at; /* when a refusal was last logged */
 };
 
-/* queue.c: commands under way to the leader, and into entries. */
+/* queue.c: commands on their way to the leader, and into entries. */
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
         size_t bytes;       /* of `batches` */
-        uint64_t forwarded; /* frames of proposals, in this life; the numbers of... */
-        STAILQ_HEAD(, forwarded) unacked; /* ...those that the leader may not have */
+        uint64_t forwarded; /* the number of the last frame of proposals in this life */
+        STAILQ_HEAD(, forwarded) unacked; /* the frames that the leader may not have */
         size_t unacked_bytes;
         struct boot_time resent_at;
-        bool leader_full;                               /* it had no room for one */
-        uint64_t sent_to;                               /* since the last flush; bit per peer */
-        struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: those that came; by who sent
-                                                           them, members or not any more */
+        bool leader_full;                               /* the leader had no room for a frame */
+        uint64_t sent_to;                               /* bit per peer: a frame was sent since
+                                                         * the last flush */
+        struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that came, by sender,
+                                                         * including former members */
 };
 
 /* snapshot.c, install.c. */
 struct snapshots {
-        uint64_t index, term; /* up to where raft has compacted the log... */
-        uint64_t disk_index;  /* ...and the one on disk, older perhaps */
-        struct buf conf;      /* the members as of the first, as raft encodes them... */
-        uint64_t conf_index;  /* ...and the entry that made them so */
+        uint64_t index, term; /* raft has compacted the log up to here ... */
+        uint64_t disk_index;  /* ... and the snapshot on disk, which may be older */
+        struct buf conf;      /* the members as of `index`, in raft's encoding ... */
+        uint64_t conf_index;  /* ... and the entry with which they became so */
         uint64_t size;
-        uint64_t bytes_from; /* bytes applied since the last one */
-        bool saving;         /* one is being encoded... */
-        bool writing;        /* ...or written... */
-        bool installing;     /* ...or somebody else's is written and loaded */
+        uint64_t bytes_from; /* bytes applied since the last snapshot */
+        bool saving;         /* one of ours is being encoded ... */
+        bool writing;        /* ... or written ... */
+        bool installing;     /* ... or one of another replica is written and loaded */
         bool wanted, saving_for_disk;
-        bool due;                              /* one that was due must begin again */
-        bool letting_go;                       /* the one that is taken was asked for */
+        bool due;                              /* a snapshot was due and must begin again */
+        bool letting_go;                       /* the present one was asked for, to free
+                                                * space */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time again_at;             /* no room for one before */
-        struct raft_snapshot_metadata pending; /* of that one */
-        struct blob_list releasing;            /* data of some, held to free it in slices */
-        struct boot_time release_at;           /* when to free more of it */
+        struct boot_time again_at;             /* try again then: the disk had no room */
+        struct raft_snapshot_metadata pending; /* metadata of the present one */
+        struct blob_list releasing;            /* data of former ones, to be freed in slices */
+        struct boot_time release_at;           /* when to free the next slice */
         struct outgoing outgoing[REPLICA_PEERS_MAX];
         struct incoming incoming;
 };
@@ -191,22 +195,24 @@ struct reading {
         uint64_t round_acked; /* bit per peer */
         bool round_on;
         struct boot_time round_at;
-        struct reads_asked asked; /* follower: sent to the leader, which answers in any order,
-                                     and as often as it was asked */
+        struct reads_asked asked; /* follower: reads sent to the leader, which answers in any
+                                   * order, and once for each time it was asked */
         struct boot_time asked_at;
 };
 
 /* beacons.c: lease time. */
 struct timekeeping {
         struct lease_clock clock;
-        bool asking; /* leader: it has asked which lease time the others know */
+        bool asking; /* leader: it asks the others which lease time they know */
         struct boot_time asked_at;
-        uint64_t reported;                  /* bit per peer that has */
-        struct boot_time beacon_at;         /* leader: when the last beacon went out... */
-        nsec_t answered[REPLICA_PEERS_MAX]; /* ...which each has answered in time... */
-        nsec_t late[REPLICA_PEERS_MAX];     /* ...and the quickest answer that came late */
-        unsigned unanswered;   /* in time, by a majority, since the last that was */
-        uint64_t moved_commit; /* the commit index as last seen to move or to be complete */
+        uint64_t reported;                  /* bit per peer that has told */
+        struct boot_time beacon_at;         /* leader: when it sent the last beacon ... */
+        nsec_t answered[REPLICA_PEERS_MAX]; /* ... the last beacon that each peer answered in
+                                             * time ... */
+        nsec_t late[REPLICA_PEERS_MAX];     /* ... and the quickest answer that came too late */
+        unsigned unanswered;   /* beacons since the last one that a majority answered in time */
+        uint64_t moved_commit; /* the commit index when commits last moved, or when nothing was
+                                * uncommitted */
         struct boot_time moved_at;
 };
 
@@ -223,18 +229,21 @@ struct replica {
         struct raft raft;
         bool raft_up;
         struct log log;
-        uint64_t committed; /* [libraft] a heartbeat may set its own back to what is stored */
+        uint64_t committed; /* [libraft] a heartbeat may set raft's own commit index back to
+                             * what is stored */
         uint64_t applied;
-        size_t apply_left;      /* what more may be applied in this turn */
-        bool applying;          /* the entry behind `applied` is half applied */
-        uint64_t first_of_term; /* leader: the entry that makes us ready; 0: not submitted */
+        size_t apply_left;      /* how much may still be applied in this turn */
+        bool applying;          /* the entry after `applied` is half applied */
+        uint64_t first_of_term; /* leader: the entry whose commit makes us ready; 0: not
+                                 * submitted */
         bool ready;
-        struct replica_status announced; /* what `changed` last announced */
+        struct replica_status announced; /* the status that `changed` last announced */
         struct replica_counts counts;
-        struct boot_time applying_since;  /* the entry that is half applied */
-        struct boot_time room_at;         /* when the store looks for room again */
-        struct boot_time leader_down_at;  /* follower: since when its link is down; NEVER */
-        struct boot_time born_at, led_at; /* leader: since when */
+        struct boot_time applying_since;  /* when the entry that is half applied was begun */
+        struct boot_time room_at;         /* when the store next looks for room */
+        struct boot_time leader_down_at;  /* follower: when the leader's link broke; NEVER: it
+                                           * did not */
+        struct boot_time born_at, led_at; /* leader: when we became leader */
 
         struct queue queue;
         struct snapshots snap;
@@ -243,8 +252,8 @@ struct replica {
 
         /* append.c */
         struct pipe pipes[REPLICA_PEERS_MAX];
-        uint64_t sent_commit[REPLICA_PEERS_MAX]; /* leader: up to where each follower knows what
-                                                    is committed */
+        uint64_t sent_commit[REPLICA_PEERS_MAX]; /* leader: the commit index that each follower
+                                                  * knows */
 
         /* members.c */
         struct configured configured;
@@ -264,13 +273,13 @@ void replica_fatal(struct replica *r, const char *why);
 bool replica_leads(const struct replica *r);
 uint64_t replica_leader(const struct replica *r); /* 0: none known */
 const struct raft_configuration *replica_conf(const struct replica *r);
-/* The place of @id in the configuration, or -1. */
+/* The position of @id in the configuration, or -1. */
 int replica_position(const struct replica *r, uint64_t id);
 /* Whether we are a voter of our configuration. */
 bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
 void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame);
-/* The counts of member @id; if there is no room for another one, those of a former member are
+/* The counts of member @id. If there is no room for another member, those of a former one are
  * reused. */
 struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id);
 /* Sends a frame of @n numbers. */
@@ -281,46 +290,47 @@ void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v
 void replica_step(struct replica *r, struct raft_event *ev);
 /* The lease time at which an entry of commands was appended: it begins with that. */
 struct lease_time replica_stamp(const void *data, size_t len);
-uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: not known */
-/* Takes over what @m points to. */
+uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: unknown */
+/* Takes ownership of what @m points to. */
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
-/* The state that was loaded, of @term, becomes the present one. */
+/* The loaded state, of @term, becomes the present one. */
 void replica_adopt(struct replica *r, uint64_t term);
 extern const struct store_ops replica_store_ops;
 
 /* ---- snapshot.c ---- */
 
-/* Raft wants @peer to get a snapshot, of @index at least. */
+/* Raft wants @peer to get a snapshot that reaches at least @index. */
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
 void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
-/* There is a new link: what was under way is lost. */
+/* There is a new link: parts under way are lost. */
 void snapshot_link_up(struct replica *r, uint64_t peer);
-/* Takes a snapshot when one is due, and goes on with those under way. */
+/* Takes a snapshot when one is due, and continues those under way. */
 void snapshot_run(struct replica *r);
-/* Whether as much of the log is committed and not yet applied as may be kept in memory. */
+/* Whether the limit of entries that are committed but not yet applied is reached. */
 bool snapshot_log_is_full(const struct replica *r);
 struct boot_time snapshot_next(const struct replica *r);
 /* Raft has compacted the log up to this snapshot, or is about to. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
 /* Writes @data, the state of the snapshot in `pending`. Returns 0 or -ENOMEM. */
 must_check_ int snapshot_to_store(struct replica *r, struct blob *data, bool install);
-/* Takes over the caller's hold on @data: once nobody else has one, it is freed, in slices. */
+/* Takes over the caller's reference to @data. Once there is no other reference, it is freed in
+ * slices. */
 void snapshot_release(struct replica *r, struct blob *data);
 void snapshot_fini(struct replica *r);
-/* From the store. */
+/* Callbacks of the store. */
 void snapshot_on_done(void *userdata, uint64_t index);
 void snapshot_on_failed(void *userdata, uint64_t index, int e);
 
 /* ---- install.c ---- */
 
-/* A part of one came from @peer. */
+/* A part of a snapshot came from @peer. */
 must_check_ int install_part(struct replica *r, uint64_t peer, struct view in);
-/* Goes on with what has come. */
+/* Continues with what has come. */
 void install_run(struct replica *r);
 struct boot_time install_next(const struct replica *r);
-/* Raft takes it: it goes to the disk... */
+/* Raft accepts the snapshot: it is written to disk ... */
 void install_begin(struct replica *r, struct raft_update *u);
-/* ...and is there. */
+/* ... and has been written. */
 void install_done(struct replica *r, uint64_t index);
 void install_fini(struct replica *r);
 
@@ -339,8 +349,8 @@ void queue_term_begins(struct replica *r);
  * sends.
  */
 void queue_acknowledge(struct replica *r);
-/* Follower: hands waiting commands to the leader; learns what it has, and sends the rest
- * again. */
+/* Follower: sends waiting commands to the leader; learns which frames the leader has, and sends
+ * the others again. */
 void queue_forward(struct replica *r);
 void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
                         bool full);
@@ -350,9 +360,9 @@ struct boot_time queue_next(const struct replica *r);
 
 /* ---- append.c ---- */
 
-/* How many bytes of entries the link to @peer takes; 0: it is down, or full. */
+/* How many bytes of entries the link to @peer can take; 0: it is down or full. */
 size_t replica_room(const struct replica *r, uint64_t peer);
-/* Raft wants @peer to have the @n entries behind @prev; 0: a heartbeat. */
+/* Raft wants to send @peer the @n entries after @prev; 0: a heartbeat. */
 void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n);
 void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev);
 void append_link_up(struct replica *r, uint64_t peer);
@@ -379,13 +389,13 @@ void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t tim
 
 /* ---- members.c ---- */
 
-/* After each step: has the configuration changed, or a change come to its end? */
+/* After each step: acts on a change of the configuration, and on the end of a change. */
 void members_step(struct replica *r);
 void members_appended(struct replica *r, uint64_t first);
 /* [libraft] A replica that is not a voter as far as it knows refuses to vote. But it may have
  * become one, and the cluster may need its vote before it can learn that; the candidate decides
- * which votes count (Raft thesis, 4.2.2). For this event the replica is the only voter of its
- * configuration. Returns true when that is to be taken back. */
+ * which votes count (Raft thesis, 4.2.2). For this event the replica becomes the only voter of
+ * its configuration. Returns true if the caller has to undo that with members_take_back(). */
 bool members_lend_vote(struct replica *r, const struct raft_event *ev,
                        struct raft_configuration *ret_own);
 void members_take_back(struct replica *r, const struct raft_configuration *own);
@@ -394,13 +404,13 @@ void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
 void members_heard(struct replica *r, uint64_t peer);
 void members_broke(struct replica *r, uint64_t peer);
-/* Leader: a snapshot up to @index is sent to it. */
+/* Leader: a snapshot up to @index is being sent to @peer. */
 void members_restores(struct replica *r, uint64_t peer, raft_index index);
-/* Leader: a follower has answered, whether raft gets the answer or not. */
+/* Leader: a follower has answered; called also if raft does not get the answer. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 uint64_t members_forgetful(const struct replica *r); /* see struct replica_status */
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);
-/* The leader reports that we have acknowledged entries up to @index. */
+/* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);

@@ -10,7 +10,7 @@
 
 struct join {
         char *urls, *self;
-        const char *cursor; /* the next to ask */
+        const char *cursor; /* the next URL to ask */
         struct tls *tls;
         const struct admission *admission;
         join_fn fn;
@@ -98,7 +98,7 @@ static void on_data(struct stream *s, struct view data)
                 snprintf(j->why, sizeof(j->why), "%s sent an invalid answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
-                j->stream = stream_free(j->stream); /* once is enough */
+                j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
         } else {
                 snprintf(j->why, sizeof(j->why),
@@ -129,7 +129,7 @@ static void on_failed(const char *why, void *userdata)
 
 static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on_failed};
 
-/* Asks the next one. */
+/* Asks at the next URL. */
 static void on_timer(struct loop_timer *t)
 {
         struct join *j = container_of(t, struct join, timer);
@@ -148,7 +148,7 @@ static void on_timer(struct loop_timer *t)
                 dial_start(&j->dial, &j->url, j->tls);
         loop_timer_in(&j->timer, TRY_FOR);
         if (*why)
-                j->fn(j->userdata, NULL, why); /* last: it may end us */
+                j->fn(j->userdata, NULL, why); /* last: the callback may end @j */
 }
 
 int join_new(struct join **ret, struct loop *l, struct resolver *rv,

@@ -11,13 +11,13 @@
 #include "consensus/replica.h"
 #include "loop/dial.h"
 
-/* What the others know. */
+/* What the other members know. */
 struct joined {
         uint64_t cluster_id, member_id; /* 0: none */
         struct {
                 uint64_t id;
                 char urls[URLS_MAX];  /* joined by commas */
-        } members[REPLICA_PEERS_MAX]; /* all, the one that joins included */
+        } members[REPLICA_PEERS_MAX]; /* all members, including the one that joins */
         size_t n_members;
 };
 
@@ -25,7 +25,7 @@ struct join;
 
 struct join_config {
         const char *urls;                  /* of the other members, joined by commas */
-        const char *self;                  /* one of our peer URLs, as they were given */
+        const char *self;                  /* one of our peer URLs, as configured */
         struct tls *tls;                   /* for https://; borrowed */
         const struct admission *admission; /* borrowed */
 };
@@ -39,9 +39,9 @@ must_check_ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
 struct join *join_free(struct join *j);
 DEFINE_CLEANUP(struct join *, join_free)
 
-/* The question is JOIN_MAGIC, a length (u64), 8 zeroes, and the URL; the answer the length of
- * the rest (u32), cluster and member (u64), then of each member its id (u64) and its URLs,
- * joined by commas (with their length, varint). */
+/* The request is JOIN_MAGIC, a length (u64), 8 zero bytes, and the URL. The answer is the
+ * length of the rest (u32), cluster and member (u64), and for each member its id (u64) and its
+ * URLs, joined by commas (preceded by their length, varint). */
 #define JOIN_MAGIC "TENJOIN1"
 #define JOIN_URL_MAX 320
 

@@ -7,11 +7,11 @@
  * healthy when the beacon was sent: lease time has advanced by as much as boot_time since the
  * beacon before. If that is longer than LEASE_CLOCK_NORMAL heartbeats plus the round trip -
  * nobody led, the leader did not run, commits stood still, the majority was away - none of it
- * counts, nor does the moment that clients take to try again.
+ * counts, and neither does the moment that clients take to try again.
  *
- * A new leader goes on from the latest lease time that a majority has received, since at least
- * one of these replicas answered the last confirmed beacon. Latest means of the highest term,
- * and within that the highest. It is a maximum of instants, so that nothing is ever counted or
+ * A new leader continues from the latest lease time that a majority has received, since at
+ * least one of these replicas answered the last confirmed beacon. Latest means of the highest
+ * term, and within that the highest. It is a maximum of instants, so nothing is ever counted or
  * excused twice (I1, I2, A7). The resolution is the normal gap between two beacons plus a
  * heartbeat: shorter outages are not noticed, and of a longer one that much may count.
  *
@@ -24,19 +24,20 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-/* Heartbeats between two confirmed beacons that are not an outage yet. */
+/* The longest time between two confirmed beacons that is not yet an outage. */
 #define LEASE_CLOCK_NORMAL(heartbeat) ((heartbeat) *5 / 2)
 
 struct lease_clock {
         nsec_t normal, retry; /* see above; how long clients take to try again */
         nsec_t way;    /* round trip to a majority, if it is longer than heartbeats allow */
-        uint64_t term; /* of the leader that `known` is from */
-        struct lease_time known; /* the latest that we received, or gave out */
+        uint64_t term; /* of the leader from which we have `known` */
+        struct lease_time known; /* the latest lease time that we received or gave out */
         struct boot_time known_at;
         bool running;           /* we lead, and know where to go on */
-        struct lease_time at;   /* lease time as last confirmed... */
-        struct boot_time since; /* ...which it reached then; ahead of now after an outage */
-        nsec_t outages;         /* all time not counted since we lead; for statistics */
+        struct lease_time at;   /* lease time as last confirmed ... */
+        struct boot_time since; /* ... and when it had that value; after an outage, this is in
+                                 * the future */
+        nsec_t outages;         /* the time not counted since we lead; for statistics */
 };
 
 void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry);
@@ -61,13 +62,13 @@ void lease_clock_confirm(struct lease_clock *c, struct boot_time sent);
  * gap; a follower's is the last value that it received plus an estimate of the time since. */
 struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time now);
 
-/* The same, for an entry or a beacon of ours. */
+/* The same, for a new entry or beacon, which commits us to it. */
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now);
 
 /* Leader: whether the core was healthy until now, so that time may be given to an entry, and a
  * deadline that has passed is the holder's fault. */
 bool lease_clock_healthy(const struct lease_clock *c, struct boot_time now);
 
-/* When lease time will be @t, if all goes well; now, if it has passed already. */
+/* When lease time will reach @t if all goes well; @now if it has already. */
 struct boot_time lease_clock_when(const struct lease_clock *c, struct lease_time t,
                                   struct boot_time now);

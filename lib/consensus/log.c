@@ -38,7 +38,7 @@ size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto)
 
 static int grow(struct log *l)
 {
-        size_t cap = l->cap > 0 ? 2 * l->cap : 1024; /* a power of two, for at() */
+        size_t cap = l->cap > 0 ? 2 * l->cap : 1024; /* always a power of two, see at() */
         struct log_entry *e = calloc(cap, sizeof(*e));
 
         if (!e)

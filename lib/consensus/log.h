@@ -1,5 +1,5 @@
-/* The tail of the raft log in memory: what may still have to be sent or applied. Pure; entries
- * are copied in and owned. */
+/* The tail of the raft log in memory: entries that may still have to be sent or applied. Pure;
+ * entries are copied in and owned. */
 #pragma once
 
 #include "base/base.h"
@@ -9,14 +9,14 @@ struct log_entry {
         uint64_t term;
         uint32_t len;
         uint8_t type;
-        uint64_t end;  /* bytes pushed up to its own end, less a constant */
+        uint64_t end;  /* bytes pushed up to the end of this entry, less a constant */
         uint8_t *data; /* owned */
 };
 
 struct log {
         struct log_entry *entries; /* owned ring: entry i of n stands at (head + i) % cap */
         size_t head, n, cap;
-        uint64_t first; /* index of the first entry, or of the next one where n == 0 */
+        uint64_t first; /* index of the first entry; with n == 0, of the next one */
         size_t bytes;
 };
 
@@ -31,14 +31,14 @@ static inline uint64_t log_last(const struct log *l)
 /* The entry, or NULL; borrowed until the log changes. */
 const struct log_entry *log_get(const struct log *l, uint64_t index);
 
-/* Bytes of the entries from @from to @upto, of those that are there. */
+/* The size of the entries from @from to @upto that are in memory. */
 size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 
 must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
                          size_t len);
 
-/* Drops @from and all after it. */
+/* Drops entry @from and all after it. */
 void log_cut(struct log *l, uint64_t from);
 
-/* Drops all up to @upto. */
+/* Drops all entries up to @upto. */
 void log_trim(struct log *l, uint64_t upto);

@@ -16,7 +16,7 @@
 /* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
 #define BEHIND_MAX 64
 
-/* A late answer may report the same once, so it takes several. */
+/* A late answer may repeat a report, so one report is not enough. */
 #define LACKS_SURE 20
 #define LACKS_AGAIN (60 * NSEC_PER_SEC)
 
@@ -52,7 +52,7 @@ void members_heard(struct replica *r, uint64_t peer)
                         h->since = (struct boot_time){0};
         } else if (h->broken || (replica_leads(r) && boot_before(r->led_at, h->heard) &&
                                  boot_diff(r->now, h->heard) > r->cfg.election)) {
-                h->since = r->now; /* followers hear nothing of each other for long */
+                h->since = r->now; /* followers do not hear of each other for long */
         }
         h->broken = false;
         h->heard = r->now;
@@ -113,7 +113,7 @@ void members_lack(struct replica *r, uint64_t index)
         char why[256];
 
         if (store_condemn(r->store, index) != 0)
-                return; /* the log was complete after all, or we will be notified again */
+                return; /* the log was complete after all, or the leader will notify us again */
         snprintf(why, sizeof(why),
                  "The log ends at entry %" PRIu64
                  ", but the leader has this member's acknowledgement up to %" PRIu64
@@ -133,7 +133,7 @@ uint64_t members_forgetful(const struct replica *r)
         return 0;
 }
 
-/* On the leader: whether @id answers, and has done so since @since. */
+/* Leader: whether @id answers, and has done so since @since. */
 static bool answers(struct replica *r, uint64_t id, nsec_t since)
 {
         const struct health *h = health_of(r, id);
@@ -173,13 +173,14 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id)
         if (change == REPLICA_ADD || change == REPLICA_PROMOTE)
                 n++;
         if (change == REPLICA_PROMOTE)
-                n_started++; /* it is in sync */
+                n_started++; /* a learner that is in sync has started */
         /* A single member must be able to add the second. */
         if (change != REPLICA_ADD_LEARNER && n_started < n / 2 + 1 &&
             !(change == REPLICA_ADD && n == 2 && n_started == 1))
                 return REPLICA_E_NOT_STARTED;
         if (change == REPLICA_PROMOTE ||
-            (change == REPLICA_REMOVE && !answers(r, id, 0)) || /* it is of no use */
+            (change == REPLICA_REMOVE && !answers(r, id, 0)) || /* a member that does not answer
+                                                                 * is no loss */
             (change == REPLICA_REMOVE ? n_healthy - 1 >= 1 + (n_before - 1) / 2
                                       : n_healthy == n_before))
                 return 0;
@@ -205,7 +206,7 @@ void members_step(struct replica *r)
 
         if (same(c, &r->configured))
                 return;
-        /* What is kept by place in the configuration begins anew. */
+        /* State by position in the configuration starts afresh. */
         memset(r->time.answered, 0, sizeof(r->time.answered));
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
         r->time.reported = 0;
@@ -222,7 +223,7 @@ void members_step(struct replica *r)
                 r->ops->configured(r->userdata);
 }
 
-/* Makes the configuration that results from a change, or returns an outcome. */
+/* Makes the configuration after a change, or returns an outcome. */
 static int make(const struct replica *r, enum replica_change change, uint64_t id,
                 const char *address, struct raft_configuration *out)
 {
@@ -243,7 +244,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
         }
         for (unsigned i = 0; i < c->n; i++)
                 if (change == REPLICA_ADD_LEARNER && c->servers[i].role != RAFT_VOTER)
-                        return REPLICA_E_TOO_MANY; /* one at a time */
+                        return REPLICA_E_TOO_MANY; /* one learner at a time */
         if (change == REPLICA_PROMOTE) {
                 raft_index match = 0;
 
@@ -314,8 +315,9 @@ static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEER
 
 /* A new voter counts at once, started or not, and in a cluster of two or three nothing is
  * committed without it. But once a majority of the previous voters has an entry of this term on
- * disk, whoever is elected by either configuration has it, so it cannot be undone, and the
- * requester may be answered. So does etcd, where the old configuration commits it. */
+ * disk, any leader that either configuration elects has it. So it cannot be undone, and the
+ * requester may be answered. etcd answers at the same point, because there the old
+ * configuration commits the entry. */
 static bool is_settled(struct replica *r)
 {
         const struct changing *c = &r->changing;
@@ -332,7 +334,7 @@ static bool is_settled(struct replica *r)
         return c->n_before > 0 && n >= c->n_before / 2 + 1;
 }
 
-/* The leader's part. */
+/* Carries out a change, on the leader. */
 static void change(struct replica *r, uint64_t peer, uint64_t request, enum replica_change what,
                    uint64_t id, const char *address)
 {
@@ -349,7 +351,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 return answer(r, peer, request, REPLICA_E_BUSY);
         k = make(r, what, id, address, &c);
         if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
-                /* Another one leads first, and removes us when asked again. */
+                /* Another member has to lead first; it removes us when asked again. */
                 raft_configuration_close(&c);
                 (void) replica_step_down(r, r->now);
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
@@ -402,10 +404,10 @@ static int adopt_committed(struct replica *r, uint64_t index)
         return 0;
 }
 
-/* [libraft] A follower takes every configuration in a message for one that the message's first
- * entry brought (replicationAppend() passes that index), and knows of the last one only. So the
- * true index is put right here, before anything is cut off or applied by it; and the one before
- * is committed, since changes go one at a time. */
+/* [libraft] A follower assumes that the configuration in a message came with the message's
+ * first entry (replicationAppend() passes that index), and remembers only the last one. So we
+ * set the true index here, before anything is cut off or applied by it. The configuration
+ * before it is committed, because changes are made one at a time. */
 void members_appended(struct replica *r, uint64_t first)
 {
         uint64_t at = log_last(&r->log), before;
@@ -428,8 +430,8 @@ void members_appended(struct replica *r, uint64_t first)
         }
 }
 
-/* [libraft] It takes a configuration that its log ends with for uncommitted when it starts,
- * though a snapshot has it. */
+/* [libraft] When it starts and its log ends with a configuration, it assumes that this
+ * configuration is uncommitted, even if a snapshot has it. */
 void members_run(struct replica *r)
 {
         struct raft_event ev = {.type = RAFT_CONFIGURATION};

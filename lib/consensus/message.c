@@ -2,7 +2,7 @@
 
 #define ENTRIES_MAX 4096
 #define INDEX_MAX (UINT64_MAX / 2)
-#define CONF_FORMAT 1 /* libraft's */
+#define CONF_FORMAT 1 /* the version in libraft's encoding */
 #define CONF_SERVERS_MAX 64
 
 static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
@@ -143,7 +143,7 @@ static bool flag(struct reader *rd)
         return v == 1;
 }
 
-/* One copy of all the payloads serves as the batch that raft wants. */
+/* All payloads are copied once, into the batch that raft expects. */
 static int decode_entries(struct reader *rd, struct raft_append_entries *p)
 {
         uint32_t n = u32(rd);
@@ -223,8 +223,8 @@ bool message_conf_is_sound(struct view conf)
         return true;
 }
 
-/* Whether no log can contradict this: terms never fall, and an entry before the first is none.
- * [libraft] It takes over the entries' terms as they are. */
+/* Whether this may be a part of a log: terms never fall, and there is no entry before the
+ * first. [libraft] It accepts the terms of entries without a check. */
 static bool entries_follow(const struct raft_append_entries *p)
 {
         uint64_t term = p->prev_log_term;
@@ -256,7 +256,7 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
                 rd.r = view_bytes(&rd.in, &conf);
         if (rd.r == 0)
                 rd.r = view_bytes(&rd.in, &state);
-        /* [libraft] Asserted, where asserts are on. */
+        /* [libraft] These are only assertions there. */
         if (rd.r < 0 || type != RAFT_INSTALL_SNAPSHOT || rd.in.len > 0 || p->last_index == 0 ||
             p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index ||
             !message_conf_is_sound(conf))

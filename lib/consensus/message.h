@@ -1,10 +1,10 @@
 /*
- * libraft's messages as bytes on a peer link, and the frames of our own beside them.
+ * libraft's messages as bytes on a peer link, and our own frames beside them.
  *
  *     frame = type:u8 payload
  *
  * Decoding trusts nothing: every length is checked, and what raft would own on success is freed
- * on failure. libraft's own struct versions stay at this border. Pure.
+ * on failure. libraft's own struct versions stay behind this interface. Pure.
  */
 #pragma once
 
@@ -24,39 +24,41 @@ enum frame_type {
                           n-th of that life */
         FRAME_BEACON,  /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
                         (lease_clock.h) */
-        FRAME_BEACON_ACK, /* term:u64 clock:u64: the answer */
-        FRAME_TIME_ASK,   /* term:u64: new leader to all: what lease time have you heard of? */
-        FRAME_CHANGE,     /* request:u64 what:u8 id:u64 address: to the leader */
-        FRAME_CHANGED,    /* request:u64 outcome:u64: the answer */
-        FRAME_REMOVED,    /* index:u64: to one that is no member, as of that entry */
-        FRAME_TIME_TELL,  /* term:u64 of_term:u64 lease_time:u64 */
-        FRAME_SNAPSHOT,   /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
-                             InstallSnapshot, which is too large for one frame, and of crc:u32
-                             behind it, the CRC-32C of all that */
-        FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: the answer: bytes had without a gap;
-                               0 behind all of them: it was refused */
+        FRAME_BEACON_ACK,   /* term:u64 clock:u64: answer to a beacon */
+        FRAME_TIME_ASK,     /* term:u64: new leader to all: which lease time do you know? */
+        FRAME_CHANGE,       /* request:u64 what:u8 id:u64 address: to the leader: change the
+                             * members */
+        FRAME_CHANGED,      /* request:u64 outcome:u64: answer to a change */
+        FRAME_REMOVED,      /* index:u64: to a peer that is no member, as of that entry */
+        FRAME_TIME_TELL,    /* term:u64 of_term:u64 lease_time:u64 */
+        FRAME_SNAPSHOT,     /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
+                             * InstallSnapshot, which is too large for one frame. After its bytes
+                             * comes their CRC-32C, crc:u32 */
+        FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: answer to a part: how many bytes
+                             * have come without a gap; 0 after all of them: refused */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
-                           that life's proposals frame `high` has come, and each `high - i`
-                           whose bit i is set; the last did not get in if it was full */
-        FRAME_LACKS,    /* term:u64 index:u64: leader to one whose log ends before what it has
-                           acknowledged */
+                         * that life's proposals, frame `high` has come, and each `high - i`
+                         * whose bit i is set in `seen`; full: there was no room for the last
+                         * one */
+        FRAME_LACKS,    /* term:u64 index:u64: leader to a follower whose log ends before an
+                         * entry that it has acknowledged */
 };
 
-#define SNAPSHOT_CRC 4 /* its bytes */
+#define SNAPSHOT_CRC 4 /* bytes */
 
-/* Lends the data of log entry @index; false when it is not there. */
+/* Returns the data of log entry @index, borrowed; false if the log does not have it. */
 typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_term,
                                  uint8_t *ret_type, struct view *ret_data);
 
-/* Appends @m as a FRAME_RAFT. Entries come from @entry_of. Of InstallSnapshot, the snapshot is
- * not appended: its @snapshot_len bytes must follow. Returns 0, -ENOENT when an entry is
- * missing, or -ENOMEM. */
+/* Appends @m as a FRAME_RAFT. Entries are read with @entry_of. Of an InstallSnapshot, the state
+ * is not appended; the caller must append its @snapshot_len bytes. Returns 0, -ENOENT if an
+ * entry is missing, or -ENOMEM. */
 must_check_ int message_encode(const struct raft_message *m, message_entry_fn entry_of,
                                void *userdata, size_t snapshot_len, struct buf *out);
 
-/* Parses what follows the frame's type. On success the entries array (free with raft_free())
- * and what it points to are the caller's, to be handed to raft_step(). Returns 0, -EBADMSG or
- * -ENOMEM. */
+/* Parses the frame after its type. On success the caller owns the array of entries (free it
+ * with raft_free()) and what it points to, and passes them to raft_step(). Returns 0, -EBADMSG
+ * or -ENOMEM. */
 must_check_ int message_decode(struct view in, struct raft_message *ret);
 
 /* The same for an InstallSnapshot, which comes in a frame of its own. @ret does not contain the
@@ -67,6 +69,7 @@ must_check_ int message_decode_snapshot(struct view in, struct raft_message *ret
 /* Frees what these functions allocated, for a message that is not passed to raft. */
 void message_discard(struct raft_message *m);
 
-/* Whether this is a configuration as raft encodes it. [libraft] raft decodes without checking
- * where the bytes end, and does not recover from one that has a server twice: check first. */
+/* Whether this is a configuration in raft's encoding. [libraft] raft decodes without checking
+ * where the bytes end, and does not recover from a configuration with the same server twice, so
+ * check first. */
 bool message_conf_is_sound(struct view conf);

@@ -13,20 +13,21 @@
 #include "consensus/message.h"
 
 #define MAGIC "TENPEER1"
-#define GREETING 24 /* magic, cluster, member */
+#define GREETING 24 /* bytes: magic, cluster, member */
 #define FRAME_MAX ((size_t) 256 << 20)
-/* What waits for a link. Beyond the first bound no more entries are read from the log, so that
- * they are held there, once for all links; beyond the second nothing is queued. */
+/* Limits of what waits for a link. From the first one on, no more entries are read from the
+ * log, so that they are in memory only once for all links; from the second one on, frames are
+ * dropped. */
 #define TX_FULL ((size_t) 4 << 20)
 #define TX_MAX ((size_t) 16 << 20)
-#define STRANGERS_MAX 64 /* connections that have not said who they are */
-#define RESERVE 64       /* descriptors for the log and the like */
+#define STRANGERS_MAX 64 /* connections that have not identified themselves */
+#define RESERVE 64       /* descriptors for the log and so on */
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
-#define STABLE NSEC_PER_SEC /* a link that stood this long is reconnected at once */
-#define REFUSAL_SIZE 13     /* a frame: its length, FRAME_REMOVED, an index */
+#define STABLE NSEC_PER_SEC /* a link that lasted this long is reconnected at once */
+#define REFUSAL_SIZE 13     /* a frame: length, FRAME_REMOVED, index */
 #define LISTENERS_MAX 8
 
 struct link_out {
@@ -34,15 +35,14 @@ struct link_out {
         struct peers *peers;
         uint64_t id;
         char urls[URLS_MAX];
-        const char *next_url; /* into urls: to try next */
+        const char *next_url; /* into urls: the URL to try next */
         struct url url;
         struct dial dial;
         struct stream *stream; /* NULL until it is connected */
         bool open;
         struct boot_time opened_at;
-        struct buf rx; /* of an answer, which can only be a refusal */
-        struct loop_timer
-                retry; /* while there is no connection; else ends one that takes too long */
+        struct buf rx;           /* bytes of an answer, which can only be a refusal */
+        struct loop_timer retry; /* when to connect again; while connecting, when to give up */
         nsec_t backoff;
         struct peers_losses losses;
 };
@@ -51,7 +51,7 @@ struct link_in {
         LIST_ENTRY(link_in) next;
         struct peers *peers;
         struct stream *stream;
-        bool greeted, refused; /* refused: it is notified, and its frames are ignored */
+        bool greeted, refused; /* refused: we notify the peer, and ignore its frames */
         bool reading, freed;   /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
@@ -131,10 +131,10 @@ static void out_connected(struct stream *s, void *userdata)
         o->opened_at = loop_now(o->peers->loop);
         log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
         if (o->peers->ops->up)
-                o->peers->ops->up(o->peers->userdata, o->id); /* last: it may end us */
+                o->peers->ops->up(o->peers->userdata, o->id); /* last: the owner may free us */
 }
 
-/* Peers answer over their own link, with one exception: that we are no member. */
+/* Peers answer over their own link, with one exception: the notice that we are not a member. */
 static void out_data(struct stream *s, struct view data)
 {
         struct link_out *o = stream_userdata(s);
@@ -180,7 +180,7 @@ static void out_failed(const char *why, void *userdata)
 
 static const struct dial_ops out_dial_ops = {.connected = out_connected, .failed = out_failed};
 
-/* Each attempt uses the next URL of the peer. */
+/* Connects to the next URL of the peer. */
 static void out_timer(struct loop_timer *t)
 {
         struct link_out *o = container_of(t, struct link_out, retry);
@@ -333,8 +333,8 @@ static bool in_refuse(struct link_in *i)
         buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
         buf_add_u64(stream_tx(i->stream), index);
         stream_kick(i->stream);
-        /* The peer ends the link: to close it while bytes of the peer are unread would discard
-         * the answer. */
+        /* The peer closes the link: if we closed it while bytes of the peer are unread, our
+         * answer would be lost. */
         loop_timer_in(&i->timeout, GREETING_TIMEOUT);
         return true;
 }
@@ -447,7 +447,7 @@ static bool take(struct link_in *i)
                 return true;
         }
         if (!i->greeted) {
-                /* Garbage shows in its first bytes. */
+                /* The first bytes show that this is not our protocol. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
                 if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&

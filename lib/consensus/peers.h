@@ -25,17 +25,15 @@ struct peers;
 struct peers_ops {
         /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
-        /* There is a new link to member @id: frames sent on the one before may be lost. */
+        /* There is a new link to member @id: frames sent on the former one may be lost. */
         void (*up)(void *userdata, uint64_t id);
-        /* Member @id called: the link from it is there; it broke. */
+        /* The link from member @id was made, or broke. */
         void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
         /* A peer called as @id, which is not a member as far as we know. Returns the entry of
-         * the log as of which it is removed for good, so that it is told; or 0. */
+         * the log with which it was removed for good, and the peer is notified; or 0. */
         uint64_t (*strange)(void *userdata, uint64_t id);
-        /* A replica that wants to join asks which member has @url, and who the others are
-         * (join.h).
-         */
+        /* A replica that joins asks which member has @url, and who the others are (join.h). */
         void (*who)(void *userdata, const char *url, struct joined *ret);
 };
 
@@ -61,25 +59,25 @@ must_check_ int peers_listen(struct peers *p, bool on, char *err, size_t err_siz
  * allowed; or another negative errno. */
 must_check_ int peers_add(struct peers *p, uint64_t id, const char *urls);
 
-/* Ends the links to and from those for which @wanted is false. */
+/* Ends the links to and from members that are not @wanted. */
 void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id));
 
-/* Queues a frame; it is dropped where there is no link, or where too much waits for it. */
+/* Queues a frame. It is dropped if there is no link, or if too much is queued. */
 void peers_send(struct peers *p, uint64_t id, struct view frame);
 
 /* Whether there is a link to @id, as far as is known. */
 bool peers_linked(const struct peers *p, uint64_t id);
 
-/* How often links to it broke, and frames were dropped. */
+/* How often links to the member broke, and how many frames were dropped. */
 struct peers_losses {
         uint64_t downs, unsent;
 };
 struct peers_losses peers_losses(const struct peers *p, uint64_t id);
 
-/* How many bytes more should be queued for that link now; 0: there is none, or much waits. */
+/* How many more bytes may be queued for that link now; 0: it is down, or much is queued. */
 size_t peers_room(const struct peers *p, uint64_t id);
 
-/* Ends all links, for good, and stops listening: the replica stops. Like all functions above
- * and peers_free(), this may be called from inside of frame(): the rest of what that link has
- * read is dropped. */
+/* Ends all links for good and stops listening, because the replica stops. Like all functions
+ * above and peers_free(), this may be called from inside frame(); then the rest of what that
+ * link has read is dropped. */
 void peers_stop(struct peers *p);

@@ -14,13 +14,15 @@
 #define ENTRY_BYTES ((size_t) 1 << 20)
 /* Renewals, expiries and the like; they all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
-/* Sent again at once, of what was lost. */
+/* How much of the lost frames is sent again at once. */
 #define RESEND_BYTES ((size_t) 1 << 20)
 /* After this many frames a peer gets an acknowledgement even if nothing else is sent to it. */
 #define ACK_AFTER (WINDOW / 4)
-/* [libraft] Conflicts are walked back one entry a round trip: few may be under way. */
+/* [libraft] After a conflict it goes back one entry a round trip, so only a few entries may be
+ * uncommitted. */
 #define UNCOMMITTED_MAX 64
-/* Nor more than can be applied in about a second: everything after it waits for that. */
+/* Nor may there be more than can be applied in about a second, because everything after them
+ * waits. */
 #define UNAPPLIED_BYTES_MAX ((size_t) 32 << 20)
 
 static void forwarded_free(struct replica *r, struct forwarded *f)
@@ -81,7 +83,7 @@ static size_t queued_max(const struct replica *r)
         return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : REPLICA_QUEUED_MAX;
 }
 
-/* The commands that wait here and those that wait for the leader's acknowledgement. */
+/* The size of the commands that wait here or for the leader's acknowledgement. */
 static size_t queued_bytes(const struct replica *r)
 {
         return r->queue.bytes + r->queue.unacked_bytes;
@@ -99,8 +101,8 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
         return add_batch(r, commands, n);
 }
 
-/* Whether frame @n is new: none is taken twice, whatever the links do. A window as in RFC 4303,
- * 3.4.3. */
+/* Whether frame @n is new: no frame is accepted twice, whatever the links do. A window as in
+ * RFC 4303, 3.4.3. */
 static bool is_new(struct window *w, uint64_t n)
 {
         uint64_t bit;
@@ -118,7 +120,7 @@ static bool is_new(struct window *w, uint64_t n)
         return true;
 }
 
-/* Kept when members change, since a frame may be repeated after a change. */
+/* Windows are kept when members change, because a frame may be repeated after a change. */
 static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
         struct windows *free_one = NULL;
@@ -166,15 +168,16 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return k;
         if (priority > REPLICA_URGENT)
                 return -EBADMSG;
-        /* The sender gives up what it proposed in an older term. Accepting it now would apply
-         * it without the sender's knowledge. */
+        /* The sender gives up what it proposed in an older term. If we accepted it now, it
+         * would be applied without the sender's knowledge. */
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
             replica_position(r, peer) < 0)
                 return 0;
         w = window_of(r, peer, life);
         w->unacked++;
-        /* Our own clients stop at half of it: else they take whatever room there is, and a
-         * frame that is refused for ever closes its sender's window, for renewals too (I1). */
+        /* Our own clients may fill only half of the queue. Otherwise they would take all the
+         * room, and a forwarded frame that is refused again and again closes its sender's
+         * window, for renewals too (I1). */
         w->full = priority == REPLICA_URGENT
                           ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
                           : r->queue.bytes + in.len > 2 * queued_max(r);
@@ -191,10 +194,10 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 void queue_term_begins(struct replica *r)
 {
         memset(r->queue.proposed, 0,
-               sizeof(r->queue.proposed)); /* no frame of an older term is taken */
+               sizeof(r->queue.proposed)); /* frames of an older term are not accepted */
 }
 
-/* Sent along with other frames, so that it costs no packet of its own; at the latest with the
+/* Acknowledgements are sent along with other frames, to save packets, at the latest with the
  * next heartbeat. */
 static void acknowledge(struct replica *r, uint64_t peer, int at, struct window *w)
 {
@@ -219,15 +222,15 @@ void queue_acknowledge(struct replica *r)
         }
 }
 
-/* Not before the present lease time is known. [libraft] Nor during a handover of leadership:
- * raft would refuse the entry, and the commands would be lost. */
+/* Not before the present lease time is known, and not during a handover of leadership:
+ * [libraft] raft would refuse the entry, and the commands would be lost. */
 bool queue_may_submit(const struct replica *r)
 {
         return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
                raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
 }
 
-/* One entry: what is urgent first, then the oldest batch. */
+/* Appends one entry: urgent commands first, then the oldest batch. */
 bool queue_submit(struct replica *r)
 {
         struct batch *b = STAILQ_FIRST(&r->queue.batches);
@@ -266,7 +269,8 @@ static void send_forwarded(struct replica *r, struct forwarded *f)
         replica_send_frame(r, replica_leader(r), &f->frame);
 }
 
-/* Whether the link takes one more frame, and the leader can tell it from those under way. */
+/* Whether another frame may be sent: the link has room, and the leader can tell the frame from
+ * those under way. */
 static bool window_open(const struct replica *r)
 {
         const struct forwarded *first = STAILQ_FIRST(&r->queue.unacked);
@@ -320,8 +324,8 @@ static nsec_t patience(const struct replica *r)
         return 4 * r->cfg.heartbeat;
 }
 
-/* Links keep the order: a frame missing before @high was lost, or there was no room for it.
- * Later ones may still be on their way. */
+/* Links keep the order, so a frame before @high that the leader does not have was lost, or
+ * there was no room for it. Later ones may still be on their way. */
 static void send_again(struct replica *r, uint64_t high, nsec_t after)
 {
         struct forwarded *f;
@@ -347,7 +351,8 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
         if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
             (seen & UINT64_C(1) << (high - f->n)))
                 forwarded_free(r, f);
-        /* What is refused comes again, and asks again with that; a repeated one does not. */
+        /* A refused frame is sent again, and its answer tells whether there is room by then. A
+         * frame that was repeated in vain changes nothing. */
         r->queue.leader_full = full && !STAILQ_EMPTY(&r->queue.unacked);
         if (!full)
                 send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);
@@ -362,7 +367,8 @@ struct boot_time queue_next(const struct replica *r)
                 return next;
         STAILQ_FOREACH (f, &r->queue.unacked, next)
                 next = boot_min(next, boot_add(f->sent_at, patience(r)));
-        /* A little at a time: a link that is only slow is not to be filled with it. */
+        /* Only a little at a time: a link that is merely slow must not be filled with repeated
+         * frames. */
         return boot_max(next, boot_add(r->queue.resent_at, r->cfg.heartbeat));
 }
 

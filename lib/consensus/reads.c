@@ -2,8 +2,8 @@
  * thesis 6.4). */
 #include "consensus/internal.h"
 
-#define SPARES 1024      /* that have been answered: the next ones */
-#define ASKED_AGAIN 4096 /* at a time: the oldest; a leader that cannot answer keeps each */
+#define SPARES 1024      /* answered reads, kept for reuse */
+#define ASKED_AGAIN 4096 /* of the oldest, at a time: a leader that cannot answer keeps all */
 
 static int id_cmp(const struct read *a, const struct read *b)
 {
@@ -130,8 +130,7 @@ void replica_read(struct replica *r, uint64_t id)
 
         if (replica_leads(r)) {
                 reads_add(r, &r->reading.waiting, id, 0);
-                return; /* replica_flush() starts the round: one for all that this iteration
-                           brings */
+                return; /* replica_flush() starts one round for all reads of this turn */
         }
         rd = read_new(r, id, 0);
         if (!rd)
@@ -163,7 +162,7 @@ void reads_answered(struct replica *r, uint64_t id, uint64_t index)
         r->ops->read_at(r->userdata, id, index);
 }
 
-/* A leader that was deposed answers no read (I8). Our own reads go to the new leader; other
+/* A deposed leader answers no read (I8). Our own reads are sent to the new leader; other
  * replicas ask again by themselves. */
 void reads_reroute(struct replica *r)
 {

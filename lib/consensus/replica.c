@@ -1,12 +1,12 @@
-/* One thing: the conversation with raft_step(). Events go in through step(), and what raft
- * wants done comes out there, in the order that libraft asks for: term and vote to disk,
+/* One thing: the exchange with raft_step(). Events go in through step(), and the resulting
+ * actions are carried out there in the order that libraft requires: term and vote to disk,
  * entries queued, messages sent, commits applied. */
 #include "consensus/internal.h"
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 #define ROOM_RETRY NSEC_PER_SEC
-#define APPLY_SLICE 16384                /* some 5 ms */
-#define SLOW_APPLY (100 * NSEC_PER_MSEC) /* as etcd counts them */
+#define APPLY_SLICE 16384                /* about 5 ms */
+#define SLOW_APPLY (100 * NSEC_PER_MSEC) /* etcd's limit for its count of slow applies */
 
 void replica_fatal(struct replica *r, const char *why)
 {
@@ -220,7 +220,7 @@ static void send_message(struct replica *r, const struct raft_message *m)
 
         if (m->type == RAFT_REQUEST_VOTE_RESULT && m->request_vote_result.pre_vote &&
             !m->request_vote_result.vote_granted)
-                /* [libraft] A refused pre-vote must tell the higher term, or nobody is ever
+                /* [libraft] A refused pre-vote must carry the higher term, or nobody is ever
                  * elected. */
                 out.request_vote_result.term =
                         max_of(m->request_vote_result.term, raft_current_term(&r->raft));
@@ -245,9 +245,8 @@ static void announce(struct replica *r)
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)
                 reads_reroute(r);
-        /* Commands queued here were proposed in a term that is over. Whoever proposed them
-         * gives them up or proposes them again, so going on with them could apply them
-         * twice. */
+        /* Commands queued here were proposed in a term that is over. Their proposers give them
+         * up or propose them again, so submitting them could apply them twice. */
         if (s.term != r->announced.term)
                 queue_drop(r);
         if (s.leader_id != 0 && s.leader_id != r->announced.leader_id)
@@ -261,9 +260,9 @@ static void become_leader(struct replica *r)
         struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_BARRIER};
 
-        /* [libraft] It adds an entry of its own only where the log is longer than the commit
-         * index; we need one always, to know that what was committed before is (Raft section
-         * 8). */
+        /* [libraft] It adds an entry of its own only if the log is longer than the commit
+         * index. We always need one, to know that everything committed before is known to be
+         * committed (Raft section 8). */
         r->ready = false;
         r->led_at = r->now;
         memset(r->time.answered, 0, sizeof(r->time.answered));
@@ -321,7 +320,8 @@ static void apply_committed(struct replica *r)
                 else if (e->type == RAFT_CHANGE)
                         apply_change(r, e, index);
                 if (k != 0)
-                        r->applied = index - 1; /* no read may believe otherwise */
+                        r->applied = index - 1; /* a read must not believe that the entry is
+                                                 * applied */
                 if (k < 0)
                         return replica_fatal(r, strerror(-k));
                 if (k > 0) {
@@ -331,7 +331,7 @@ static void apply_committed(struct replica *r)
                         return;
                 }
                 if (r->applying) {
-                        r->apply_left = 0; /* who had to wait for it has a turn */
+                        r->apply_left = 0; /* what had to wait for the entry gets a turn */
                         r->counts.slow_applies +=
                                 boot_diff(r->now, r->applying_since) > SLOW_APPLY;
                 }
@@ -401,9 +401,9 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 char why[RAFT_ERRMSG_BUF_SIZE + 64];
 
                 if (ev->type == RAFT_SUBMIT) {
-                        raft_free(
-                                ev->submit.entries[0]
-                                        .batch); /* ours still; leadership may just have gone */
+                        raft_free(ev->submit.entries[0]
+                                          .batch); /* on failure we still own it; leadership may
+                                                    * just have been lost */
                         return;
                 }
                 snprintf(why, sizeof(why), "raft: %s (event %d)",
@@ -438,7 +438,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         announce(r);
 }
 
-/* ---- what the store tells ---- */
+/* ---- callbacks of the store ---- */
 
 static void on_persisted(void *userdata, uint64_t index)
 {
@@ -512,7 +512,8 @@ static void forget_leader(struct replica *r)
         r->raft.follower_state.current_leader.id = 0;
 }
 
-/* [libraft] A non-voter follows its leader for ever, and votes for nobody while it does. */
+/* [libraft] A non-voter follows its leader for ever, and votes for nobody else while it
+ * does. */
 static void check_learner(struct replica *r)
 {
         if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
@@ -522,9 +523,9 @@ static void check_learner(struct replica *r)
         }
 }
 
-/* [libraft] It has no event for "the leader is gone": we take the leader from it, so that it
- * votes for another one, and let its election timer run out when our turn comes. The first
- * turn is half a heartbeat away: by then the others give the leader up too, and nobody is
+/* [libraft] It has no event for "the leader is gone". We clear its leader, so that it votes for
+ * another one, and let its election timer run out when our turn comes. The first turn comes
+ * after half a heartbeat: by then the others have given up the leader as well, and nobody is
  * refused because of it. */
 static void check_leader_down(struct replica *r)
 {
@@ -555,24 +556,25 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
 
         switch (m->type) {
         case RAFT_REQUEST_VOTE_RESULT:
-                /* [libraft] Counted into the wrong member of a union when we are no candidate.
-                 */
+                /* [libraft] If we are not a candidate, it counts the vote in the wrong member
+                 * of a union. */
                 return raft_state(&r->raft) == RAFT_CANDIDATE;
         case RAFT_APPEND_ENTRIES:
-                /* [libraft] Taken as a follower would, with our progress in that union. */
+                /* [libraft] It would handle the message as a follower, with our leader's
+                 * progress in that union. */
                 return !usurps(r, m->append_entries.term);
         case RAFT_APPEND_ENTRIES_RESULT:
-                /* [libraft] A rejection of what was accepted since breaks an invariant; but one
-                 * of another term says that we lead no more. */
+                /* [libraft] Rejecting what has been accepted since breaks an invariant; but a
+                 * rejection with another term says that we lead no more. */
                 if (m->append_entries_result.term > raft_current_term(&r->raft))
                         return true;
-                /* [libraft] What we never had would be committed. */
+                /* [libraft] It would commit entries that we never had. */
                 if (m->append_entries_result.rejected == 0)
                         return m->append_entries_result.last_log_index <= log_last(&r->log);
                 return raft_match_index(&r->raft, peer, &match) != 0 ||
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
-                /* [libraft] A second one while the first installs leaks. */
+                /* [libraft] A second one while the first is being installed leaks memory. */
                 return !r->snap.installing && !r->snap.writing && !r->snap.saving &&
                        !usurps(r, m->install_snapshot.term);
         default:
@@ -590,8 +592,8 @@ static void drop_entries(struct raft_append_entries *p)
         p->n_entries = 0;
 }
 
-/* [libraft] An AppendEntries that starts before our compaction point is rejected: let it start
- * there. */
+/* [libraft] An AppendEntries that starts before our compaction point is rejected, so make it
+ * start there. */
 static void skip_compacted(struct replica *r, struct raft_append_entries *p)
 {
         uint64_t skip;
@@ -617,8 +619,8 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         struct raft_entry *entries = NULL;
         int i = replica_position(r, peer);
 
-        /* Our configuration may be older than the sender's: requests are taken from anybody
-         * (Raft thesis, section 4.2.2), answers only from members. */
+        /* Our configuration may be older than the sender's. So requests are accepted from
+         * anybody (Raft thesis, section 4.2.2), answers only from members. */
         if (i < 0 && m->type == RAFT_REQUEST_VOTE)
                 members_stranger(r, peer);
         if (i >= 0 && m->type == RAFT_APPEND_ENTRIES_RESULT)
@@ -629,8 +631,9 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
                 skip_compacted(r, &m->append_entries);
-                /* What is committed and not applied yet is as much as we keep: as if the rest
-                 * had been lost on its way. It needs nobody else to become less. */
+                /* We hold as many committed but unapplied entries as we may: drop these as if
+                 * they had been lost on their way. We make room by applying, which needs no
+                 * other replica. */
                 if (snapshot_log_is_full(r))
                         drop_entries(&m->append_entries);
                 entries = m->append_entries.entries;
@@ -784,7 +787,7 @@ void replica_run(struct replica *r, struct boot_time now)
                 replica_step(r, &ev);
         }
         beacons_run(r);
-        /* Frames may be lost: proposals are sent, and reads asked, again. */
+        /* Frames may be lost: send proposals and ask reads again. */
         queue_run(r);
         if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
                 r->counts.slow_reads++;
@@ -812,9 +815,9 @@ struct boot_time replica_next(const struct replica *r)
         return raft;
 }
 
-/* Followers learn what is committed from the next message; when none follows at once they would
- * apply it, and tell their watchers, up to a heartbeat late. So each gets a heartbeat as soon
- * as it has what was committed. To raft it is one like any other. */
+/* Followers learn the commit index from the next message. If none follows at once, they would
+ * apply, and notify their watchers, up to a heartbeat late. So each follower that has the
+ * committed entries gets a heartbeat at once, which to raft is one like any other. */
 static void tell_commit(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);

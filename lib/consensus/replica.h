@@ -30,63 +30,67 @@ struct replica_peer {
 struct replica_config {
         uint64_t id;
         uint64_t cluster_id;
-        const struct replica_peer *peers; /* all, us included; of a new cluster */
+        const struct replica_peer *peers; /* all members of a new cluster, including us */
         size_t n_peers;
         bool join; /* a fresh directory belongs to a member that others have added: it waits
                       until everything is sent to it */
         bool any_change; /* members may be changed even if that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
-        uint64_t snapshot_entries; /* a snapshot after so many; 0: the default */
-        size_t snapshot_slice;     /* bytes encoded, or sent, at once; 0: the default */
-        uint64_t snapshot_bytes;   /* applied between two of them, at least; 0: the default */
-        size_t log_bytes; /* kept in memory of what has been applied, nearly; 0: the default */
-        size_t message_bytes; /* of entries in one message, if more than one; 0: the default */
-        size_t queued_bytes;  /* of commands that wait, past which more are refused; 0: the
-                                 default */
+        uint64_t snapshot_entries; /* entries between two snapshots; 0: the default */
+        size_t snapshot_slice;     /* bytes encoded or sent at once; 0: the default */
+        uint64_t snapshot_bytes;   /* at least this much is applied between two snapshots; 0:
+                                    * the default */
+        size_t log_bytes;     /* how much of what was applied is kept in memory, about; 0: the
+                               * default */
+        size_t message_bytes; /* of the entries in one message with more than one; 0: the
+                               * default */
+        size_t queued_bytes;  /* of commands that wait; beyond it, more are refused; 0: the
+                               * default */
         size_t segment_size;  /* of the log's files; 0: the default */
-        size_t apply_slice;   /* what entries may cost in one turn; 0: the default */
+        size_t apply_slice;   /* cost of the entries applied in one turn; 0: the default */
 };
 
 /* What the programs show of a replica. */
 struct replica_status {
         bool leader, learner;
-        bool ready; /* leader, and an entry of our own term is committed: the state is current
-                     */
+        bool ready;         /* leader, and an entry of our own term is committed: the state is
+                             * current */
         uint64_t leader_id; /* 0: none known */
         uint64_t term, last, commit, applied;
-        bool waits_for_room; /* nothing becomes durable here until there is room */
-        bool short_of_room; /* the disk is full: the room kept aside is in use, and nothing that
-                               grows should be added */
-        size_t log_bytes;   /* of the log in memory */
-        nsec_t way;         /* round trip to a majority, if heartbeats are too short for it */
-        uint64_t forgetful; /* leader: a member that lacks entries that it has acknowledged, and
-                               gets no more; 0: none */
+        bool waits_for_room; /* the disk is full: nothing becomes durable until there is room */
+        bool short_of_room;  /* the disk is nearly full: the reserved space is in use, and
+                              * nothing that makes the data grow should be accepted */
+        size_t log_bytes;    /* of the log in memory */
+        nsec_t way;          /* round trip to a majority, if it is too long for the heartbeat
+                              * interval */
+        uint64_t forgetful; /* leader: a member that lacks entries that it had acknowledged, and
+                             * gets no more; 0: none */
 };
 
 /* For metrics: what has happened here since the start. */
 struct replica_peer_counts {
-        uint64_t id;             /* 0: nobody's */
+        uint64_t id;             /* 0: unused */
         uint64_t sent, received; /* bytes */
-        struct histogram way;    /* to it and back, as a leader measures it (histogram_way) */
+        struct histogram way;    /* round trips, as a leader measures them (histogram_way) */
 };
 
 struct replica_counts {
         uint64_t leader_changes;  /* how often a new leader was seen */
         uint64_t slow_applies;    /* entries that took longer than 100 ms */
-        uint64_t slow_reads;      /* confirmations of leadership that were asked for again */
+        uint64_t slow_reads;      /* confirmations of leadership that had to be repeated */
         uint64_t late_heartbeats; /* leader: sent more than two intervals after the last */
-        uint64_t outages;         /* leader: how often time was not counted against leases... */
-        nsec_t excused;           /* ...and how much in all */
+        uint64_t outages;         /* leader: how often time was not counted against leases
+                                   * ... */
+        nsec_t excused;           /* ... and how much in all */
         struct replica_peer_counts peers[REPLICA_PEERS_MAX];
 };
 
 struct replica_ops {
         /* Send a frame; losing it is allowed. @frame is borrowed. */
         void (*send)(void *u, uint64_t peer, struct view frame);
-        /* How many bytes more the link to @peer takes now; 0: it is down, or enough waits for
-         * it. Large frames then wait here, until a replica_flush() that finds room. NULL: no
-         * limit. */
+        /* How many more bytes the link to @peer takes now; 0: it is down, or enough is queued.
+         * Large frames then wait here until a replica_flush() finds room. NULL: no limit. */
         size_t (*room)(void *u, uint64_t peer);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
          * borrowed. Takes its cost off *@left, in steps of roughly 0.3 us, and returns 1 if
@@ -103,40 +107,38 @@ struct replica_ops {
         /* Begins to load such a state, beside the present one; @snapshot is borrowed until that
          * has ended, or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);
-        /* Goes on with it: takes its cost off *@left, in steps as above. Returns 1 if that was
-         * not enough, 0 when all was loaded; -ENOMEM, or another errno if it is not such a
-         * state: then loading has ended. */
+        /* Continues loading: takes its cost off *@left, in steps as above. Returns 1 if that
+         * was not enough, 0 when all was loaded; -ENOMEM, or another errno if it is not such a
+         * state; then loading has ended. */
         int (*load_more)(void *u, size_t *left);
         /* The state that was loaded last replaces the present one. Returns the lease time that
-         * it had reached. No state is being saved. */
+         * it had reached. No state is being saved meanwhile. */
         struct lease_time (*adopt)(void *u);
-        /* The state that is being loaded, or was, is not needed. */
+        /* The state that is being or was loaded is not needed. */
         void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
         /* Answers replica_read() @id: a read made once `applied` has reached @index is
          * linearizable (I8). */
         void (*read_at)(void *u, uint64_t id, uint64_t index);
-        /* A snapshot of another replica was installed: it may contain commands of ours, without
-         * `apply`. */
+        /* A snapshot of another replica was installed: commands of ours may be in it, for which
+         * `apply` was not called. */
         void (*skipped)(void *u);
         /* replica_change_members() @request has ended: 0, or an outcome below. */
         void (*changed_members)(void *u, uint64_t request, int outcome);
-        /* Whether member @id has ever published itself, that is, has started once. NULL: all
-         * have.
-         */
+        /* Whether member @id has ever started, and so has published itself. NULL: all have. */
         bool (*started)(void *u, uint64_t id);
         /* The set of replicas has changed; may be NULL. */
         void (*configured)(void *u);
         /* We are no member any more; may be NULL. */
         void (*removed)(void *u);
-        /* This process cannot go on; @why is for a person. */
+        /* This process cannot continue; @why is for an operator. */
         void (*fatal)(void *u, const char *why);
 };
 
-/* [libraft] After a failed allocation of its own, libraft goes on with what it has of its log
- * by then; and at start it frees what is ours. From now on the process ends instead. For
- * programs, once. */
+/* [libraft] After a failed allocation libraft continues with whatever it has of its log, and at
+ * start it frees memory that is ours. After this call the process ends instead. Programs call
+ * it once. */
 void replica_end_without_memory(void);
 
 /* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
@@ -154,9 +156,10 @@ must_check_ int replica_restore(struct store *s, const struct replica_config *cf
                                 uint64_t index, struct view state);
 must_check_ int replica_restored(struct store *s, const struct replica_config *cfg);
 
-/* Makes the replica whose directory is opened as @s the only member of its cluster, by one more
- * entry of its log: its entries count as committed, whatever the others had. For use when a
- * majority is lost for good. The store's `persisted` follows. Returns 0 or a negative errno. */
+/* Makes the replica in the directory that is open as @s the only member of its cluster, by
+ * appending one entry to its log. All entries of the log count as committed, whatever the
+ * others had. For use when a majority is lost for good. The store's `persisted` follows.
+ * Returns 0 or a negative errno. */
 must_check_ int replica_leave_alone(struct store *s, const struct replica_config *cfg,
                                     uint64_t *ret_index);
 
@@ -165,7 +168,7 @@ must_check_ int replica_start(struct replica *r);
 struct replica *replica_free(struct replica *r);
 DEFINE_CLEANUP(struct replica *, replica_free)
 
-/* A frame from a peer. Returns 0, or -EBADMSG: end that link. */
+/* Handles a frame from a peer. Returns 0, or -EBADMSG: end that link. */
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
@@ -175,9 +178,8 @@ must_check_ int replica_input(struct replica *r, uint64_t peer, struct view fram
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
-/* There is a new link to @peer: frames under way on the one before are lost, and are sent
- * again.
- */
+/* There is a new link to @peer: frames that were under way on the former one are lost, and are
+ * sent again. */
 void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* Lets time pass; to be called no later than replica_next(), and always before acting on a
@@ -185,20 +187,20 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 void replica_run(struct replica *r, struct boot_time now);
 struct boot_time replica_next(const struct replica *r);
 
-/* Sends and writes what has gathered; at the end of each iteration of the loop. */
+/* Sends and writes what has been gathered; called at the end of each turn of the loop. */
 void replica_flush(struct replica *r, struct boot_time now);
 
-/* The time as the last call brought it. */
+/* The latest time that a call passed in. */
 struct boot_time replica_now(const struct replica *r);
 
-/* The order within the next entry. Renewals and expiry are a class of their own, which clients'
- * load does not delay (A5, A6). */
+/* The order within the next entry. Renewals and expiries are a class of their own, so that
+ * clients' load does not delay them (A5, A6). */
 enum replica_priority {
         REPLICA_NORMAL,
         REPLICA_URGENT,
 };
 
-/* Bytes of commands that may wait, here or for the leader's acknowledgement. */
+/* The size of the commands that may wait, here or for the leader's acknowledgement. */
 #define REPLICA_QUEUED_MAX ((size_t) 64 << 20)
 
 /* Proposes commands for the leader's next entry. They come back through `apply`, or never: a
@@ -212,8 +214,7 @@ must_check_ int replica_propose(struct replica *r, const void *commands, size_t 
  * lost: then request again after `changed`. */
 void replica_read(struct replica *r, uint64_t id);
 
-/* Drops our reads that are not @wanted any more; without a leader none is answered.
- */
+/* Drops our reads that are not @wanted any more; without a leader, no read is answered. */
 void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg);
 
 /* Counts the unanswered reads, including those of others; walks them. */
@@ -223,7 +224,7 @@ size_t replica_n_reads(const struct replica *r);
  * accurate to tens of milliseconds. */
 struct lease_time replica_lease_time(const struct replica *r, struct boot_time now);
 
-/* Leader: when it will be @t if all goes well; others: BOOT_TIME_NEVER. */
+/* Leader: when lease time will be @t if all goes well; others: BOOT_TIME_NEVER. */
 struct boot_time replica_lease_when(const struct replica *r, struct lease_time t,
                                     struct boot_time now);
 
@@ -231,31 +232,31 @@ struct boot_time replica_lease_when(const struct replica *r, struct lease_time t
  * passed is the holder's fault. */
 bool replica_healthy(const struct replica *r, struct boot_time now);
 
-/* Leader only: asks another replica to take over, for a quick stop. Returns whether one was
- * asked: there is something to wait for. */
+/* Leader only: asks another replica to take over, so that a stop is quick. Returns whether one
+ * was asked, and the caller should wait. */
 bool replica_step_down(struct replica *r, struct boot_time now);
 
-/* Leader only: asks @id to take over. Returns 0, or -EINVAL when that is no other voter. */
+/* Leader only: asks @id to take over. Returns 0, or -EINVAL if @id is not another voter. */
 must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);
 
 enum replica_change {
         REPLICA_ADD = 1,
-        REPLICA_ADD_LEARNER, /* gets the log, does not count */
+        REPLICA_ADD_LEARNER, /* gets the log, does not vote */
         REPLICA_PROMOTE,     /* a learner that is in sync */
         REPLICA_REMOVE,
         REPLICA_MOVE, /* to another peer URL */
 };
 
 enum {
-        REPLICA_E_NO_LEADER = 1, /* or it changed: ask again */
+        REPLICA_E_NO_LEADER = 1, /* or the leader changed: ask again */
         REPLICA_E_BUSY,          /* another change is under way: ask again */
         REPLICA_E_UNKNOWN,       /* no such member */
         REPLICA_E_EXISTS,        /* a member has that id or that URL */
         REPLICA_E_TOO_MANY,
-        REPLICA_E_VOTER,       /* it is no learner */
+        REPLICA_E_VOTER,       /* it is not a learner */
         REPLICA_E_BEHIND,      /* the learner is not in sync */
-        REPLICA_E_LAST,        /* the last voter stays */
-        REPLICA_E_UNHEALTHY,   /* too few voters answer, and have for a while */
+        REPLICA_E_LAST,        /* the last voter cannot be removed */
+        REPLICA_E_UNHEALTHY,   /* too few voters have answered for a while */
         REPLICA_E_NOT_STARTED, /* too few voters have ever started */
 };
 
@@ -264,15 +265,15 @@ enum {
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
 
-/* The committed entry as of which @id is not a member, so that it may be notified. 0: it is
- * one, or we are not one ourselves. */
+/* The committed entry with which @id was removed, so that it may be notified. 0: it is a
+ * member, or we are not one ourselves. */
 uint64_t replica_removed(const struct replica *r, uint64_t id);
 
-/* Takes a snapshot soon, whether or not one is due. */
+/* Requests a snapshot, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);
 
 struct replica_status replica_status(const struct replica *r);
-/* Parts of that, for code that needs them with each request. */
+/* Parts of the status, for code that needs them with each request. */
 uint64_t replica_term(const struct replica *r);
 uint64_t replica_applied(const struct replica *r);
 bool replica_learns(const struct replica *r);
@@ -282,16 +283,16 @@ bool replica_short_of_room(const struct replica *r);
 const struct replica_counts *replica_counts(const struct replica *r);
 const struct store_counts *replica_store_counts(const struct replica *r);
 
-/* Leader: how many entries member @id is behind, as far as it has answered; 0: elsewhere. */
+/* Leader: how many entries member @id is behind, as far as it has answered; 0 on others. */
 uint64_t replica_lag(const struct replica *r, uint64_t id);
 
-/* A snapshot of another replica is on its way into our state. */
+/* Whether a snapshot of another replica is being installed. */
 bool replica_installs(const struct replica *r);
 
 /* The size of log and snapshot on the disk; adds up every file of the log. */
 uint64_t replica_disk_bytes(const struct replica *r);
 
-/* The replicas as configured now: calls @fn for each. */
+/* Calls @fn for each replica of the present configuration. */
 void replica_each_peer(const struct replica *r,
                        void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                        void *arg);

@@ -15,21 +15,21 @@
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
-#define TRAILING_BYTES ((size_t) 1 << 20) /* of them, behind one that was asked for */
-/* When the disk is full, what can be dropped is dropped sooner. */
+#define TRAILING_BYTES ((size_t) 1 << 20) /* their size after a snapshot that was asked for */
+/* When the disk is full, log and snapshots are trimmed sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
-/* What the log in memory may hold: twice what may be uncommitted. Beyond that the oldest
+/* How much the log in memory may hold: twice what may be uncommitted. Beyond that the oldest
  * applied entries are dropped, and a replica that lacks them gets a snapshot. While a snapshot
- * is on its way the log may hold more: this much, or as much as the snapshot is large. */
+ * is on its way the log may hold more: this many bytes, or as many as the snapshot has. */
 #define LOG_BYTES ((size_t) 64 << 20)
 #define LOG_BYTES_SENDING(bytes) (4 * (bytes))
-#define AGAIN (5 * NSEC_PER_SEC) /* after one that could not be written */
+#define AGAIN (5 * NSEC_PER_SEC) /* after a snapshot that could not be written */
 #define SLICE ((size_t) 512 << 10)
-#define PAUSE (2 * NSEC_PER_MSEC)        /* between slices: an eighth of the time, or so */
-#define RELEASE ((size_t) 16 << 20)      /* given back at once: below 1 ms */
-#define PARTS 8                          /* on their way to a replica at once, at the most... */
-#define WINDOW_LEAST ((size_t) 16 << 10) /* ...and in bytes, at the least */
-#define RESEND 2 /* election timeouts without an answer, after which it counts as lost */
+#define PAUSE (2 * NSEC_PER_MSEC)        /* between slices, which so take 1/8 of the time */
+#define RELEASE ((size_t) 16 << 20)      /* freed at once: less than 1 ms */
+#define PARTS 8                          /* under way to a replica at once, at most ... */
+#define WINDOW_LEAST ((size_t) 16 << 10) /* ... and at least this many bytes */
+#define RESEND 2 /* election timeouts without an answer, after which parts count as lost */
 #define GIVE_UP (10 * NSEC_PER_SEC)
 
 static size_t slice(const struct replica *r)
@@ -81,14 +81,14 @@ static bool is_wanted(const struct replica *r)
 }
 
 /* [libraft] It may ask for a snapshot with every answer of a replica that is already installing
- * one. And it waits until the replica has the index that it asked for, so an older snapshot
- * does not do. */
+ * one. And it waits until the replica has the index that it asked for, so an older snapshot is
+ * not enough. */
 void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
         if (o && o->head && (o->index < index || (!o->data && !boot_before(r->now, o->at))))
-                outgoing_end(o); /* there was time enough to install that one */
+                outgoing_end(o); /* the replica has had enough time to install that one */
         o = outgoing_of(r, o && o->peer == peer ? peer : 0);
         if (!o || o->head)
                 return;
@@ -96,7 +96,7 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
         o->wanted = max_of(o->wanted, index);
 }
 
-/* The bytes from @at on: of the message's head, of the state, or of the checksum. */
+/* At most @max bytes from @at on: of the message's head, of the state, or of the checksum. */
 static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
 {
         struct view in[] = {blob_view(o->head), blob_view(o->data), {o->tail, sizeof(o->tail)}};
@@ -107,8 +107,8 @@ static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
         return (struct view){in[i].p + at, min_of(in[i].len - at, max)};
 }
 
-/* The checksum is computed as the bytes are sent, rather than all at once. The other side may
- * have some of them from an earlier attempt. */
+/* The checksum is computed as the bytes are sent, rather than all at once. It must include
+ * bytes that the other side has from an earlier attempt. */
 static void sum_up(struct outgoing *o, size_t upto)
 {
         while (o->summed < upto) {
@@ -163,7 +163,7 @@ static void send_parts(struct replica *r, struct outgoing *o)
                         at += v.len;
                 }
                 if (buf_error(&f) < 0)
-                        return; /* retried later */
+                        return; /* tried again later */
                 replica_send_frame(r, o->peer, &f);
                 o->sent = end;
                 o->sent_at = r->now;
@@ -249,7 +249,7 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         }
         if (have != o->acked)
                 o->at = r->now;
-        if (have < o->acked) { /* the replica has begun again */
+        if (have < o->acked) { /* the replica has started over */
                 o->acked = have;
                 return send_again(r, o);
         }
@@ -259,7 +259,7 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         send_parts(r, o);
 }
 
-/* Whether what was sent last has gone unanswered for too long. */
+/* Whether the last parts have been unanswered for too long. */
 static bool is_lost(const struct replica *r, const struct outgoing *o)
 {
         return o->data && o->sent > o->acked &&
@@ -276,16 +276,16 @@ static void outgoing_run(struct replica *r)
                 if (!replica_leads(r) || replica_position(r, o->peer) < 0 ||
                     (o->head && o->term != raft_current_term(&r->raft)) ||
                     (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
-                        outgoing_end(o); /* raft asks again, if it still wants to */
+                        outgoing_end(o); /* if raft still needs one, it asks again */
                 } else if (is_lost(r, o)) {
                         send_again(r, o);
                 } else if (o->data) {
-                        send_parts(r, o); /* parts that had to wait for room */
+                        send_parts(r, o); /* parts that waited for room on the link */
                 }
         }
 }
 
-/* ---- what nobody needs any more ---- */
+/* ---- freeing ---- */
 
 void snapshot_release(struct replica *r, struct blob *data)
 {
@@ -498,8 +498,8 @@ static uint64_t on_its_way(const struct replica *r)
         return index;
 }
 
-/* While a snapshot is on its way, the log keeps at least as many bytes after it as it has
- * itself: a larger one takes longer to send. */
+/* While a snapshot is on its way, the log keeps at least as many bytes after it as the snapshot
+ * itself has: a larger one takes longer to send. */
 static size_t sending_bytes(const struct replica *r, size_t keep)
 {
         size_t most = r->snap.saving ? r->snap.size : 0;
@@ -565,7 +565,7 @@ void snapshot_run(struct replica *r)
         if (r->snap.saving)
                 return save_more(r);
         if (r->applying || r->snap.incoming.loading)
-                return; /* otherwise it would save a state that is about to change */
+                return; /* it would save a state that is about to be replaced */
         due = is_due(r);
         if ((due || is_wanted(r)) && !r->snap.writing && !r->snap.installing && !r->dead &&
             replica_term_of(r, r->applied) != 0)
@@ -587,7 +587,7 @@ void replica_want_snapshot(struct replica *r)
         r->snap.wanted = true;
 }
 
-/* ---- what the store tells ---- */
+/* ---- callbacks of the store ---- */
 
 /* How many entries to keep behind the snapshot at @index. A snapshot that was asked for, to
  * defragment, is meant to free space, so then only a few are kept, by their size. */
@@ -612,7 +612,7 @@ static void taken(struct replica *r)
         r->snap.writing = false;
         if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r))
                 compact(r, &r->snap.pending, trailing(r, r->snap.pending.index));
-        else /* the log was trimmed past it, or the next snapshot drops it */
+        else /* the log was trimmed beyond the snapshot, or the next snapshot trims it */
                 raft_configuration_close(&r->snap.pending.configuration);
 }
 
@@ -621,7 +621,7 @@ void snapshot_on_done(void *userdata, uint64_t index)
         struct replica *r = userdata;
 
         if (index != r->snap.pending.index)
-                return; /* a snapshot of ours that an install overtook */
+                return; /* an install has replaced this snapshot of ours */
         r->snap.disk_index = r->snap.pending.index;
         if (r->snap.installing)
                 install_done(r, index);
@@ -635,7 +635,7 @@ void snapshot_on_failed(void *userdata, uint64_t index, int e)
         struct replica *r = userdata;
 
         if (index != r->snap.pending.index || r->snap.installing)
-                return; /* a snapshot of ours that an install overtook */
+                return; /* an install has replaced this snapshot of ours */
         r->snap.writing = false;
         raft_configuration_close(&r->snap.pending.configuration);
         r->snap.again_at = boot_add(r->now, AGAIN);

@@ -20,7 +20,7 @@ static int encode_peers(const struct replica_config *cfg, struct raft_buffer *re
         return k == 0 ? 0 : k == RAFT_NOMEM ? -ENOMEM : -EINVAL;
 }
 
-/* The first entry of every replica of a new cluster: its members. */
+/* The first entry of every replica of a new cluster: the members. */
 static int bootstrap(struct replica *r)
 {
         struct store_identity id = {.cluster_id = r->cfg.cluster_id, .member_id = r->cfg.id};
@@ -91,7 +91,7 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
         if (k < 0)
                 return k;
         e.data = (struct view){b.base, b.len};
-        /* Whatever the log lacks, the operator has asked to go on without it. */
+        /* The operator has asked to continue without the entries that the log lacks. */
         k = rec->lacks > 0 ? store_condemn(s, 0) : 0;
         store_recovered_free(s);
         if (k == 0)
@@ -103,8 +103,8 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
         return k;
 }
 
-/* [libraft] It believes what it is started with; checksums hold against a disk, not against who
- * wrote what. A log without a snapshot begins with the members. */
+/* [libraft] It trusts what it is started with; checksums detect a bad disk, but not wrong data.
+ * A log without a snapshot begins with the members. */
 static bool entries_are_sound(const struct store_recovered *rec)
 {
         uint64_t term = 0;
@@ -121,7 +121,7 @@ static bool entries_are_sound(const struct store_recovered *rec)
                (rec->entries[0].index == 1 && rec->entries[0].type == RAFT_CHANGE);
 }
 
-/* Nobody waits yet. */
+/* All in one go: nothing waits for the replica yet. */
 static int load_at_once(struct replica *r, struct view state)
 {
         size_t all = SIZE_MAX;
@@ -208,9 +208,10 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         return 0;
 }
 
-/* [libraft] The only voter leads as soon as it starts, in the term that it had. What it lost in
- * a crash, a learner may have; other entries in their places, of the same term, would be taken
- * for these (Raft, Log Matching Property). So each of its lives has a term of its own. */
+/* [libraft] The only voter leads as soon as it starts, in the same term as before. A learner
+ * may have entries that this replica lost in a crash; new entries with the same index and term
+ * would be mistaken for those (Raft, Log Matching Property). So each start begins a new
+ * term. */
 static int leave_term(struct replica *r)
 {
         const struct raft_configuration *conf = &r->start.meta.configuration;
@@ -223,7 +224,7 @@ static int leave_term(struct replica *r)
                 if (log_get(&r->log, i)->type == RAFT_CHANGE)
                         e = log_get(&r->log, i);
         if (e && raft_configuration_decode(&(struct raft_buffer){e->data, e->len}, &c) != 0)
-                return -ENOMEM; /* it was looked at */
+                return -ENOMEM; /* only this is left: the encoding was checked before */
         conf = e ? &c : conf;
         for (unsigned i = 0; i < conf->n; i++)
                 if (conf->servers[i].role == RAFT_VOTER) {
@@ -249,7 +250,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (!r)
                 return -ENOMEM;
         r->cfg = *cfg;
-        r->apply_left = SIZE_MAX; /* nobody waits yet */
+        r->apply_left = SIZE_MAX; /* nothing waits for the replica yet */
         r->ops = ops;
         r->userdata = userdata;
         r->now = r->born_at = now;
