@@ -1,5 +1,5 @@
-/* The replica's callbacks: apply an entry, in slices; save the state; load another state beside
- * ours, which then replaces ours; free the old one, in slices. */
+/* The replica's callbacks: apply an entry in slices; save the state; load another state beside
+ * ours, which then replaces ours; free the old one in slices. */
 #include "core/internal.h"
 
 /* Returns false if *@left ran out. */
@@ -87,8 +87,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
                 c->part.at = commands.len - rest.len;
         }
         if (r != -ENODATA)
-                return r; /* an entry of another version of us: going on would tell another
-                             story (I4) */
+                return r; /* another version wrote this entry; to continue would break I4 */
         core_reads_serve(c, index);
         return 0;
 }
@@ -132,7 +131,7 @@ static int on_load(void *u, struct view snapshot)
         return 0;
 }
 
-/* Frees an old state first, so that there are never three. */
+/* Frees an old state first, so that there are never three states in memory. */
 static int on_load_more(void *u, size_t *left)
 {
         struct core *c = u;
@@ -174,12 +173,13 @@ static void on_changed(void *u)
                 c->owner->changed(c->owner_data);
 }
 
-/* A snapshot skipped entries, perhaps some of our own. */
+/* A snapshot skipped entries, among them perhaps some of our commands. */
 static void on_skipped(void *u)
 {
         struct core *c = u;
 
-        /* Where some are still to be notified of the last time, these and all since. */
+        /* If commands of an earlier snapshot have not all been ended yet, this covers those as
+         * well. */
         if (!c->skipped.on)
                 c->skipped.term = c->term_seen;
         c->skipped.on = true;

@@ -1,4 +1,4 @@
-/* Writes that wait for the terms of cache leases to end (state/cached.h), and cache leases that
+/* Writes that wait until the terms of cache leases end (state/cached.h), and cache leases that
  * we give. */
 #include "core/internal.h"
 
@@ -6,7 +6,7 @@
 
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait)
 {
-        /* An estimate, since the entry may be old: if it is too early, the write is refused
+        /* An estimate, because the entry may be old. If it is too early, the write is refused
          * once more. */
         struct lease_time now = lease_time_max(c->state.time, core_lease_time(c));
         nsec_t left = max_of(lease_time_diff(wait->until, now), AGAIN);

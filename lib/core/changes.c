@@ -45,7 +45,7 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
                 if (ch->request != request)
                         continue;
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
-                        return; /* retried after a while */
+                        return; /* tried again later */
                 return end(ch, done_already(ch, outcome) ? 0 : outcome);
         }
 }
@@ -71,7 +71,7 @@ void changes_run(struct changes *c, struct boot_time now)
                         ch->again = true;
                         replica_change_members(c->replica, ch->request, ch->what, ch->id,
                                                ch->address);
-                        return; /* it may have answered, and so changed the list */
+                        return; /* the callback may have answered, and so changed the list */
                 }
         }
 }

@@ -1,8 +1,8 @@
 /*
- * Membership changes, requested until they are answered.
+ * Membership changes, requested again and again until they are answered.
  *
- * A change that is lost with its leader is requested again; if the change is then found done,
- * it counts as done. Part of the core.
+ * A change that is lost with its leader is requested again; if it then turns out to have been
+ * made already, that counts as success. Part of the core.
  */
 #pragma once
 
@@ -14,12 +14,12 @@
 #include "core/status.h"
 
 struct core_change {
-        /* 0 or one of replica.h's outcomes; NO_LEADER and BUSY mean that time ran out. */
+        /* 0 or one of replica.h's outcomes; after NO_LEADER and BUSY the time has run out. */
         void (*done)(struct core_change *ch, int outcome);
         enum replica_change what;
         uint64_t id;
         char address[URLS_MAX];
-        /* The core's own. */
+        /* Private to the core. */
         LIST_ENTRY(core_change) next;
         uint64_t request;
         bool again;
@@ -34,12 +34,12 @@ struct changes {
 
 void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
                  nsec_t timeout);
-/* The replica's answer. */
+/* Takes the replica's answer. */
 void changes_answered(struct changes *c, uint64_t request, int outcome);
 /* Member @id, this replica, was removed: answers the requests for that, since no other replica
  * will notify us. */
 void changes_removed(struct changes *c, uint64_t id);
 void changes_run(struct changes *c, struct boot_time now);
 struct boot_time changes_next(const struct changes *c);
-/* Ends all of them. */
+/* Ends all requests. */
 void changes_end(struct changes *c);

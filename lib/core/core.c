@@ -3,10 +3,11 @@
 #include "base/conf.h"
 
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define READS_AT_ONCE 1500 /* answered in one turn; costly answers take turns of their own */
+#define READS_AT_ONCE 1500 /* answered in one turn; expensive answers have turns of their own \
+                            */
 #define TIMED_OUT_MAX 1000 /* in one turn */
-#define GONE_STEPS 8192    /* of what is freed, in one turn: about 2 ms */
-#define GONE_PAUSE NSEC_PER_MSEC /* between such turns */
+#define GONE_STEPS 8192    /* freed in one turn: about 2 ms */
+#define GONE_PAUSE NSEC_PER_MSEC /* until more is freed */
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
 {
@@ -27,8 +28,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
-        /* An earlier life of this replica may still have commands in the log, and reads at a
-         * leader that was stalled, so numbers must not repeat. */
+        /* Commands of an earlier life of this replica may still be in the log, and reads at a
+         * stalled leader, so numbers must not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
         c->next_read = rnd_u64(&c->rnd) >> 1;
         c->issuer = rnd_u64(&c->rnd);
@@ -206,7 +207,7 @@ static void member_done(struct core_write *w, struct status st, struct view repl
         c->member_out = false;
 }
 
-/* Writes who we are into the log, unless it is there already. */
+/* Writes this replica's own entry of MemberList into the log, unless it is there already. */
 static void introduce(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
@@ -223,7 +224,7 @@ static void introduce(struct core *c)
         m.id = c->cfg.member_id;
         m.name = c->member_name;
         if (list_split(c->member_urls, &a, &m.clienturls, &m.n_clienturls) < 0)
-                return; /* out of memory: retried later */
+                return; /* out of memory: tried again later */
         pb_append(&body, &m.base);
         c->member.done = member_done;
         c->member_out = buf_error(&body) == 0 && core_write(c, &c->member, CMD_MEMBER, NULL,
@@ -237,7 +238,7 @@ int core_set_member(struct core *c, const char *name, const char *client_urls)
         return c->member_name && c->member_urls ? 0 : -ENOMEM;
 }
 
-/* ---- what operators ask for ---- */
+/* ---- requests of operators ---- */
 
 void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
 {
@@ -332,7 +333,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->now);
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);
-        if (!c->part.on) /* otherwise the batch waits for the rest of an entry */
+        if (!c->part.on) /* otherwise the batch waits until the entry is applied */
                 next = boot_min(next, c->renew_at);
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
@@ -370,10 +371,10 @@ void core_flush(struct core *c, struct boot_time now)
 
         core_pass_time(c, now);
         c->reads_left = READS_AT_ONCE;
-        /* Not every entry holds commands. */
+        /* Needed because some entries hold no commands. */
         if (!c->part.on)
                 core_reads_serve(c, max_of(applied, c->served));
-        /* Slots are looked at only between entries: one that is free half-way through an entry
+        /* Slots are read only between entries: a slot that is free half-way through an entry
          * may belong to another lease at its end. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
                 core_renewals_send(c);

@@ -1,15 +1,16 @@
-/* What the leader does when leases are due, and the lease time that it writes into the log. */
+/* Expiry of leases on the leader, and the lease time that it writes into the log. */
 #include "core/internal.h"
 
 #define EXPIRE_MAX 8192 /* leases in one entry */
 #define EXPIRE_AGAIN \
-        (250 * NSEC_PER_MSEC) /* a proposal not applied by then is made again (A10) */
+        (250 * NSEC_PER_MSEC) /* a proposal that is not applied by then is repeated (A10) */
 #define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
 #define UNHEALTHY_AGAIN \
-        (10 * NSEC_PER_MSEC) /* how soon to look whether the commit path lives again */
-#define REPORT_STEPS 16      /* that a lease ended, in steps of state_apply_some(): some 5 us */
-#define TICK_AFTER \
-        (250 * NSEC_PER_MSEC) /* while there are leases, the log tells lease time so often */
+        (10 * NSEC_PER_MSEC) /* how soon to check again whether the core is healthy */
+#define REPORT_STEPS 16      /* for reporting that a lease ended: about 5 us */
+#define TICK_AFTER                                                                       \
+        (250 * NSEC_PER_MSEC) /* while there are leases, the log records lease time this \
+                               * often */
 
 int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
 {
@@ -21,8 +22,8 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
 }
 
-/* While an entry is half applied nobody can renew; those who had to wait for it get a while to
- * be heard. */
+/* While an entry is half applied no renewal is accepted. Afterwards, renewals that had to wait
+ * get some time to arrive. */
 static bool was_busy(struct core *c)
 {
         if (c->part.on) {
@@ -52,17 +53,17 @@ void core_expire(struct core *c)
                 return;
         }
         if (c->n_renewals > 0)
-                core_renewals_send(
-                        c); /* what has reached us counts: it goes before, and wins at apply */
+                core_renewals_send(c); /* renewals that have reached us go first, and win when
+                                        * the entries are applied */
         if (state_expire(&c->state, now, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) >
             0)
-                /* Nobody waits for it: if it does not get through, the leases become due
+                /* Nobody waits for the outcome: if the command is lost, the leases become due
                  * again. */
                 (void) !core_propose_own(c, CMD_EXPIRE, &body);
 }
 
-/* If all replicas crash at once, only the log knows the lease time; so it is logged even if
- * nothing else is written. And each term opens with an entry, so that the fate of the last
+/* If all replicas crash at once, only the log knows the lease time, so it is logged even if
+ * nothing else is written. And each term begins with an entry, so that the fate of the last
  * term's commands is known (core_writes_term()). */
 void core_tell_time(struct core *c)
 {
@@ -78,8 +79,8 @@ void core_tell_time(struct core *c)
                 (void) !core_propose_own(c, CMD_TICK, &nothing);
 }
 
-/* Logging a line costs more than ending a lease, so the lines are written a few at a time,
- * before any of the command is applied. Returns false if there are more. */
+/* Logging a line costs more than ending a lease, so lines are written in slices, before any of
+ * the command is applied. Returns false if there are more. */
 bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
 {
         struct view body = cmd->body;

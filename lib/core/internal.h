@@ -1,13 +1,13 @@
 /*
- * What the files of core/ share. Not for others.
+ * What the files of core/ share. Not for other folders.
  *
- *     core.c      put together, asked, and run
+ *     core.c      set-up, requests, and what is done in each turn
  *     writes.c    commands on their way through the log
- *     caches.c    those that wait for the end of caches' terms
- *     reads.c     reads that wait to be linearizable
+ *     caches.c    commands that wait until the terms of cache leases end
+ *     reads.c     reads that wait until they are linearizable
  *     renewals.c  renewals, in batches
- *     expiry.c    leases that are due, and the time of the log
- *     apply.c     entries, snapshots and other states, as the replica calls
+ *     expiry.c    expiry of leases, and lease time in the log
+ *     apply.c     applies entries and installs snapshots, as the replica's callbacks
  *     upkeep.c    alarms and automatic compaction
  *     changes.c   changes of the members
  */
@@ -33,16 +33,16 @@ struct core {
         struct core_config cfg;
         struct state state;
         struct state_saver saver;
-        struct aside *loaded; /* NULL: none; by... */
+        struct aside *loaded; /* NULL: none; loaded with ... */
         struct state_loader loader;
-        STAILQ_HEAD(, aside) gone; /* these are freed, some of it at a time... */
-        struct boot_time gone_at;  /* ...then */
+        STAILQ_HEAD(, aside) gone; /* old states, freed in slices ... */
+        struct boot_time gone_at;  /* ... the next one at this time */
         uint64_t installs;
         struct {
-                bool on;         /* an entry is half applied... */
-                size_t at;       /* ...up to this byte of its commands... */
-                struct buf out;  /* ...with so much of the answer to the next one */
-                size_t reported; /* and of what expires in it, up to this byte */
+                bool on;         /* an entry is half applied ... */
+                size_t at;       /* ... up to this byte of its commands ... */
+                struct buf out;  /* ... with this part of the answer to the next command */
+                size_t reported; /* and its expired leases are reported up to this byte */
                 struct cmd_slots reported_slots;
         } part;
         struct replica *replica; /* borrowed */
@@ -55,48 +55,59 @@ struct core {
         struct core_writes writes;
         size_t n_writes, write_bytes;
         uint64_t next_seq;
-        struct buf command;      /* as it is proposed */
+        struct buf command;      /* scratch memory for a proposal */
         uint64_t term_seen;      /* the highest term of an applied entry */
-        bool repropose;          /* some writes were not proposed, or not in this term... */
-        uint64_t repropose_from; /* ...this one, and later ones */
+        bool repropose;          /* some writes were not proposed, or not in this term ... */
+        uint64_t repropose_from; /* ... from this number on */
         struct {
-                bool on;             /* nobody knows what became of writes that were out... */
-                uint64_t from, upto; /* ...of these... */
-                uint64_t term;       /* ...in this term or a later one */
+                bool on;             /* a snapshot hides the outcome of the writes ... */
+                uint64_t from, upto; /* ... with these numbers ... */
+                uint64_t term;       /* ... that were proposed in this term or a later one */
         } skipped;
 
-        TAILQ_HEAD(core_waiting, core_write) waiting; /* writes, for the end of caches' terms */
-        struct boot_time waiting_at;                  /* when to look at them */
-        uint64_t waiting_returned;                    /* as of the last look */
-        uint64_t issuer;                              /* of terms: this life */
+        TAILQ_HEAD(core_waiting, core_write) waiting; /* writes that wait for cache leases */
+        struct boot_time waiting_at;                  /* when to check them */
+        uint64_t waiting_returned;                    /* the count of returned terms at the last
+                                                       * check */
+        uint64_t issuer;                              /* our id as an issuer of cache leases:
+                                                       * another one in each life */
 
         struct core_reads reads;
-        TAILQ_HEAD(core_confirmed, core_read) confirmed; /* of them; ascending by index */
+        TAILQ_HEAD(core_confirmed, core_read)
+        confirmed; /* the reads with a known index;
+                    * ascending by index */
         size_t n_reads;
-        unsigned reads_left; /* to be answered in this turn */
+        unsigned reads_left; /* how many may still be answered in this turn */
         uint64_t next_read;
-        uint64_t served; /* up to this entry they may be answered */
+        uint64_t served; /* reads up to this entry may be answered */
         bool caught_up;
         struct core_read first; /* our own: how far the others were when we came */
-        bool reads_dropped;     /* the replica asks for some that nobody waits for */
+        bool reads_dropped;     /* our own first read: shows how far the others were when we
+                                 * started */
 
-        STAILQ_HEAD(, core_renewal) renewals; /* waiting for their batch */
-        struct core_renewal *unstamped;       /* the first of them that has no time yet */
+        STAILQ_HEAD(, core_renewal)
+        renewals;                       /* the replica asks for reads that nobody waits
+                                         * for any more */
+        struct core_renewal *unstamped; /* waiting for the next batch */
         size_t n_renewals, n_batches_out;
-        size_t n_early;              /* of them: they come again as soon as they are answered */
-        size_t n_crowd;              /* so many do, or so */
-        struct boot_time renewed_at; /* when the last batch went out */
-        struct boot_time renew_at;   /* when the next has to */
-        bool renew_next;             /* ...or at once, when none is on its way */
-        bool renew_late;             /* ...or whatever is: some are late in their term */
-        struct boot_time window_end; /* ...or at the latest now */
+        size_t n_early;              /* how many were early: such clients renew again as soon as
+                                      * they are answered */
+        size_t n_crowd;              /* about how many clients do so */
+        struct boot_time renewed_at; /* when the last batch was sent */
+        struct boot_time renew_at;   /* when the next batch must be sent: ... */
+        bool renew_next;             /* ... at once, if no batch is under way */
+        bool renew_late;             /* ... at once in any case: some renewals are late in their
+                                      * term */
+        struct boot_time window_end; /* ... or at the end of this window */
         struct boot_time soon_full;  /* when SOON_MAX batches are allowed again */
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
-        struct boot_time busy_since;        /* an entry is half applied; NEVER */
+        struct boot_time busy_since;        /* since when an entry is half applied; NEVER: none
+                                             * is */
         struct upkeep upkeep;
         struct changes changes;
-        struct boot_time tick_at;     /* when to look again what the log says of time */
+        struct boot_time tick_at;     /* when to check again whether the log needs a lease
+                                       * time */
         struct boot_time timeouts_at; /* when to look for timed-out requests again */
 
         struct core_write member;
@@ -111,55 +122,56 @@ uint64_t core_term(const struct core *c);
 
 void core_write_finish(struct core *c, struct core_write *w, struct status st,
                        struct view reply);
-/* The command was not applied, or may not have been. */
+/* Ends a command that was not applied, or may not have been. */
 void core_write_fail(struct core *c, struct core_write *w, struct status st);
-/* The first of them, if there is one: the core ends. */
+/* When the core stops: ends the first command, if there is one. */
 void core_write_stop_first(struct core *c);
-/* NULL: nobody waits for it. */
+/* NULL: no such command waits. */
 struct core_write *core_write_find(struct core *c, uint64_t seq);
-/* Proposes it again, as if for the first time; a failure ends it. */
+/* Proposes a command again like a new one; if that fails, the command ends. */
 void core_write_again(struct core *c, struct core_write *w);
-/* Proposes to the present leader the commands that were proposed in vain; from the first one
- * on. */
+/* Propose to the present leader the commands whose proposals were lost; _all begins with the
+ * first one. */
 void core_writes_repropose_all(struct core *c);
 void core_writes_repropose(struct core *c);
-/* A snapshot has skipped entries: ends some of the commands that may have been in them. */
+/* After a snapshot that skipped entries: ends some of the commands that may have been in
+ * them. */
 void core_writes_tell_lost(struct core *c);
-/* An entry of @term is applied. */
+/* An entry of @term was applied. */
 void core_writes_term(struct core *c, uint64_t term);
 /* Ends commands whose deadline has passed, at most *@left of them. */
 void core_writes_time_out(struct core *c, size_t *left);
 
 /* ---- caches.c ---- */
 
-/* @w was refused, because of @wait: it is proposed again. */
+/* @w was refused because of @wait: proposes it again later. */
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait);
 void core_write_waits_no_more(struct core *c, struct core_write *w);
-/* Proposes again the commands that need not wait any more. */
+/* Proposes again the commands that need not wait any longer. */
 void core_waiting_run(struct core *c);
 
 /* ---- reads.c ---- */
 
 void core_read_finish(struct core *c, struct core_read *rd, struct status st);
 void core_read_stop_first(struct core *c);
-/* Entries up to @applied are applied. */
+/* Entries up to @applied have been applied. */
 void core_reads_serve(struct core *c, uint64_t applied);
 /* Read @id is linearizable once @index is applied. */
 void core_reads_at(void *core, uint64_t id, uint64_t index);
 void core_reads_time_out(struct core *c, size_t *left);
-/* Starts the first read, which shows how far the others were when we started. */
+/* Starts our first read, which shows how far the others were when we started. */
 void core_reads_catch_up(struct core *c);
 
 /* ---- renewals.c ---- */
 
-/* It is @now at least. */
+/* Advances the time to at least @now. */
 void core_pass_time(struct core *c, struct boot_time now);
 /* Proposes the waiting renewals. */
 void core_renewals_send(struct core *c);
 
 /* ---- expiry.c ---- */
 
-/* Proposes a command of our own, whose outcome nobody waits for. */
+/* Proposes a command of the core itself; nobody waits for its outcome. */
 must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 void core_expire(struct core *c);
 void core_tell_time(struct core *c);

@@ -1,7 +1,7 @@
 /* Reads that wait until the local state is recent enough to be linearizable. */
 #include "core/internal.h"
 
-#define READS_MAX 100000 /* that wait; past it: too many requests */
+#define READS_MAX 100000 /* waiting reads; beyond this: too many requests */
 
 static int read_cmp(const struct core_read *a, const struct core_read *b)
 {
@@ -58,7 +58,7 @@ static bool is_wanted(uint64_t id, void *arg)
         return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
 }
 
-/* Serves as many as a turn allows: one round may confirm 100,000. */
+/* Serves as many as one turn allows: one confirmation may be for 100,000 reads. */
 static void serve_some(struct core *c)
 {
         struct core_read *rd;
@@ -82,7 +82,7 @@ void core_reads_at(void *u, uint64_t id, uint64_t index)
         struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key), *before;
 
         if (!rd || rd->index > 0)
-                return; /* it timed out, or was taken back; or was answered before */
+                return; /* it timed out, was canceled, or was answered before */
         rd->index = max_of(index, (uint64_t) 1);
         before = TAILQ_LAST(&c->confirmed, core_confirmed);
         while (before && before->index > rd->index)
@@ -101,8 +101,8 @@ static void on_first(struct core_read *rd, struct status st)
         rd->done = NULL;
 }
 
-/* The first read brings us up to where the others were when we started. If nobody reads, we do
- * that ourselves: otherwise, when the others are lost, we could vouch for nothing, however long
+/* The first read waits until we have caught up with the others. If no client reads, we do it
+ * ourselves: otherwise, once the others are lost, we could not vouch for anything, however long
  * we had run beside them. */
 void core_reads_catch_up(struct core *c)
 {
@@ -132,7 +132,7 @@ void core_reads_time_out(struct core *c, size_t *left)
                 core_read_finish(c, rd,
                                  core_status(c).leader_id ? status_timeout : status_no_leader);
         }
-        /* While there is no leader nobody answers, and clients retry. */
+        /* Without a leader no read is answered, and clients retry. */
         if (c->reads_dropped && c->replica)
                 replica_drop_reads(c->replica, is_wanted, c);
         c->reads_dropped = false;

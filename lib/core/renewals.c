@@ -1,14 +1,14 @@
-/* Renewals, in batches: when those that wait become one command, and how each is answered. */
+/* Renewals, in batches: when the waiting ones become one command, and how each is answered. */
 #include "core/internal.h"
 #include "state/names.h"
 
 #define RENEW_BATCH_MAX 4096 /* a batch of this size is sent at once */
-#define CROWD 64             /* so many who wait for nothing but answers go together... */
-#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ...unless none of them comes for so long */
+#define CROWD 64             /* clients that wait only for answers share a batch ... */
+#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ... unless none of them renews for this long */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
-/* How many batches may go at once without waiting for the window; one more may every
- * WINDOW_MAX. In a crowd this adds up to no more batches than the window makes. */
+/* How many batches may be sent at once without waiting for the window; one more is allowed
+ * every WINDOW_MAX. With many clients this adds up to no more batches than the window makes. */
 #define SOON_MAX 20
 
 const struct histogram_shape core_left_shape = {
@@ -36,15 +36,16 @@ static struct lease *renewed_lease(const struct core *c, const struct core_renew
         return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
 }
 
-/* Most of a crowd that waited only for answers has yet to come back. The first to return gain
- * nothing by a batch of their own, which all others would then have to wait for. */
+/* Most clients that renew as soon as they are answered have not come back yet. Those that
+ * return first gain nothing by a batch of their own, and all others would have to wait for
+ * it. */
 static bool crowd_is_away(const struct core *c)
 {
         return c->n_crowd >= CROWD && c->n_early < c->n_crowd - c->n_crowd / 8;
 }
 
-/* Decides when the waiting renewals become a batch: late ones at once, those that wait only for
- * the disk as soon as no batch is on its way, others when the window ends. */
+/* Decides when the waiting renewals become a batch: late ones at once; clients that wait only
+ * for the disk as soon as no batch is under way; others when the window ends. */
 static void plan_batch(struct core *c)
 {
         c->renew_at = c->window_end;
@@ -56,8 +57,8 @@ static void plan_batch(struct core *c)
 }
 
 /* For a renewal by name whose batch has been applied: whether another lease has the name by
- * now. If so, that one is renewed next; the answer is about a moment at which the name was the
- * lease's. */
+ * now. If so, that lease is renewed next; the answer must be about a time when the lease had
+ * the name. */
 static bool goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
 {
         if (rn->name.len == 0)
@@ -79,8 +80,8 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
         (void) reply;
         c->n_batches_out--;
         while ((rn = STAILQ_FIRST(&b->items))) {
-                /* The TTL as of the log: a lease that is gone is never answered with a positive
-                 * TTL (I7). */
+                /* Use the TTL that the log says: the answer for a lease that is gone never has
+                 * a positive TTL (I7). */
                 struct lease *l = renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&b->items, next);
@@ -98,7 +99,7 @@ struct slot_age {
         unsigned age_ms;
 };
 
-/* By slot; for one slot the latest renewal comes first. */
+/* Orders by slot; for the same slot, the latest renewal comes first. */
 static int slot_cmp(const void *a, const void *b)
 {
         const struct slot_age *x = a, *y = b;
@@ -108,8 +109,8 @@ static int slot_cmp(const void *a, const void *b)
         return x->age_ms < y->age_ms ? -1 : x->age_ms > y->age_ms;
 }
 
-/* The current time may be from before a renewal arrived, and its term must not begin that
- * early: the renewal is stamped with the next time instead. */
+/* The current time may be older than a renewal, and its term must not begin before the renewal
+ * came: so it gets the next time as its stamp. */
 void core_pass_time(struct core *c, struct boot_time now)
 {
         c->now = boot_max(c->now, now);
@@ -127,8 +128,7 @@ void core_renewals_send(struct core *c)
         size_t n = 0;
         int r = -ENOMEM;
 
-        core_pass_time(c,
-                       c->now); /* some came in this very turn, after a look for their lease */
+        core_pass_time(c, c->now); /* some came in this turn, after their lease was looked up */
         slots = calloc(c->n_renewals, sizeof(*slots));
         b = calloc(1, sizeof(*b));
         if (slots && b) {
@@ -157,7 +157,7 @@ void core_renewals_send(struct core *c)
         c->renewed_at = c->now;
         c->renew_at = c->window_end = BOOT_TIME_NEVER;
         c->renew_next = c->renew_late = false;
-        /* Every batch counts, also one that waited. */
+        /* Every batch counts, including one that waited. */
         c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
                                 boot_add(c->now, SOON_MAX * WINDOW_MAX));
         if (r == 0) {
@@ -173,8 +173,8 @@ void core_renewals_send(struct core *c)
         }
 }
 
-/* A client that renews a lease right after a renewal does not pace itself: it waits only for
- * the answer. */
+/* A client that renews a lease right after the last renewal does not pace itself: it waits only
+ * for the answer. */
 static bool is_early(nsec_t left, nsec_t ttl)
 {
         return left > ttl - ttl / 8;
@@ -200,9 +200,9 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         if (!c->unstamped)
                 c->unstamped = rn;
         c->n_renewals++;
-        /* A renewal late in its term waits for nobody (I1). An early one, or any while few
-         * arrive, waits only for the batch that is on its way: it goes at the disk's pace, like
-         * a write. In a crowd that paces itself it waits for the window to end. */
+        /* A renewal late in its term waits for nothing (I1). An early one, or any one while few
+         * arrive, waits only for the batch under way, and so goes at the disk's pace, like a
+         * write. With many clients that pace themselves, it waits for the end of the window. */
         c->n_early += is_early(left, ttl);
         c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
         c->renew_late = c->renew_late || left < ttl / 4;
@@ -241,8 +241,8 @@ void core_renew(struct core *c, struct core_renewal *rn)
         rn->core = c;
         if (l)
                 return enqueue_renewal(c, rn, l);
-        /* It may have been granted a moment ago through another replica (A22): it is gone only
-         * if the leader's log says so. */
+        /* It may have been granted a moment ago through another replica (A22), so it is gone
+         * only if the leader's log says so. */
         rn->read.done = renewal_looked_up;
         core_read(c, &rn->read, 0);
 }

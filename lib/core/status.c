@@ -19,7 +19,7 @@ const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
 const struct status status_too_large = {RPC_INVALID_ARGUMENT,
                                         "etcdserver: request is too large"};
 
-/* etcd's clients leave a replica that is UNAVAILABLE. */
+/* etcd's clients turn away from a replica that answers UNAVAILABLE. */
 const struct status status_learner = {RPC_UNAVAILABLE,
                                       "etcdserver: rpc not supported for learner"};
 

@@ -1,4 +1,5 @@
-/* Errors as clients see them: gRPC code and etcd's text, on which clients match. One table. */
+/* Errors as clients see them: gRPC code and etcd's text, which clients compare. One table for
+ * all. */
 #pragma once
 
 #include "rpc/code.h"
@@ -11,7 +12,7 @@ struct status {
 
 struct status status_of(enum state_outcome o);
 
-/* A code as Go names it: "InvalidArgument". */
+/* The code's name in Go: "InvalidArgument". */
 const char *status_code_name(enum rpc_code code);
 
 #define STATUS_PRINTED 160
@@ -20,7 +21,7 @@ const char *status_code_name(enum rpc_code code);
  * clients look for exactly this text, for example to log in again. */
 void status_print(struct status st, char out[STATUS_PRINTED]);
 
-/* Of a negative pb_unpack(). */
+/* For a negative result of pb_unpack(). */
 struct status status_unpacked(int r);
 
 extern const struct status status_ok, status_no_leader, status_timeout, status_lost,

@@ -17,7 +17,7 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
         if (cfg->quota == 0 || state_fits(s, cfg->quota, bytes))
                 return true;
         u->refused = true;
-        u->quota_at = (struct boot_time){0}; /* at once */
+        u->quota_at = (struct boot_time){0}; /* check at once */
         return false;
 }
 

@@ -11,12 +11,12 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, disk_at, former_at, compact_at, step_at; /* when to look
-                                                                               again */
-        int64_t goal;                    /* up to where to compact, by steps */
-        int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revision at times past */
+        struct boot_time quota_at, disk_at, former_at, compact_at, step_at; /* when to check
+                                                                             * again */
+        int64_t goal;                    /* compact up to here, in steps */
+        int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revisions at earlier times */
         size_t step;
-        bool refused; /* something for lack of room, since the alarm was raised */
+        bool refused; /* a request was refused for lack of room since the alarm was raised */
 };
 
 /* Whether the quota applies to a client's command of this type. */
@@ -27,7 +27,7 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
                  size_t bytes);
 
 /* If too much is stored here, or a request would have exceeded the quota: appends the
- * AlarmRequest that stops all replicas from taking more, until somebody has compacted, or
+ * AlarmRequest that stops all replicas from accepting more, until somebody has compacted, or
  * raised the quota, and disarmed the alarm. */
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm);
@@ -35,23 +35,23 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
 /* Whether some member's disk is full, according to the log. */
 bool upkeep_disks_full(const struct state *s);
 
-/* Whether our disk has become full, or has room again, and the alarm does not show that
- * (yet). */
+/* Whether our disk has become full, or has room again, and the alarms do not show it (yet). */
 bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool full);
 
-/* Appends the AlarmRequest for that: no replica takes more while one is short of room, since
- * the log must fit on all of them. Unlike the quota's alarm, it is taken back automatically. */
+/* Appends the AlarmRequest for that. No replica accepts more while one is short of room,
+ * because the log must fit on all of them. Unlike the quota's alarm, it is taken back
+ * automatically. */
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm);
 
-/* If a replica that is no longer a member, according to @gone, has an alarm for lack of room,
- * which no other replica takes back: appends the AlarmRequest that does, whatever had raised
- * it. A CORRUPT alarm is left for a person. On the leader. */
+/* If a former member, according to @gone, has an alarm for lack of room, no other replica takes
+ * it back: appends the AlarmRequest that does, whatever the reason. A CORRUPT alarm is left to
+ * an operator. On the leader. */
 bool upkeep_former(struct upkeep *u, const struct state *s,
                    bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
                    struct buf *disarm);
 
-/* If it is time to compact, or to go on with that: appends the CompactionRequest. On every
- * replica, since any of them may lead when it is due. */
+/* If a compaction is due or has to continue: appends the CompactionRequest. On every replica,
+ * because any of them may lead when it is due. */
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                     struct boot_time now, struct buf *compaction);

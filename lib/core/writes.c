@@ -2,9 +2,9 @@
  * */
 #include "core/internal.h"
 
-#define PROPOSED_AT_ONCE ((size_t) 2000) /* of what is proposed again: some 3 ms... */
-#define PROPOSED_BYTES 2048              /* ...where one is so large */
-#define LOST_AT_ONCE ((size_t) 1000)     /* writes that are answered so in one turn */
+#define PROPOSED_AT_ONCE ((size_t) 2000) /* proposed again in one turn: about 3 ms ... */
+#define PROPOSED_BYTES 2048          /* ... a command counts again for each of these bytes */
+#define LOST_AT_ONCE ((size_t) 1000) /* writes in doubt that are ended in one turn */
 
 static int write_cmp(const struct core_write *a, const struct core_write *b)
 {
@@ -41,7 +41,7 @@ static enum replica_priority priority_of(enum cmd_type type)
         }
 }
 
-/* Returns 0 even if there is no leader: then the command waits for one. */
+/* Returns 0 even if there is no leader; then the command waits for one. */
 static int propose(struct core *c, struct core_write *w)
 {
         struct buf *b = &c->command;
@@ -63,9 +63,9 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
-/* Whether the command would be refused when applied, because a disk is full: until then it
- * would take space in the log, which may have no more than renewals and expiry need. If the
- * quota was exceeded, the log decides instead: it knows whether the alarm was disarmed just
+/* Whether the command would be refused when applied because a disk is full. Until then it would
+ * take space in the log, which may have no more than renewals and expiry need. If the quota was
+ * exceeded, the log decides instead, because it knows whether the alarm was disarmed just
  * now. */
 static bool is_refused(struct core *c, enum cmd_type type, struct view body)
 {
@@ -121,19 +121,20 @@ void core_write_again(struct core *c, struct core_write *w)
                 core_write_fail(c, w, status_too_many);
 }
 
-/* Of those that wait, the first from @seq on. */
+/* The first waiting command whose number is at least @seq. */
 static struct core_write *write_from(struct core *c, uint64_t seq)
 {
         return RB_NFIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
 }
 
-/* It may still come: it was proposed, and nothing of a later term was applied. */
+/* Whether it may still be applied: it was proposed, and no entry of a later term was
+ * applied. */
 static bool is_out(const struct core_write *w, uint64_t term_seen)
 {
         return w->term != 0 && w->term >= term_seen;
 }
 
-/* It begins with the first, wherever it had come to. */
+/* Begins with the first command, even if reproposing was under way. */
 void core_writes_repropose_all(struct core *c)
 {
         c->repropose = true;
@@ -157,7 +158,7 @@ void core_writes_repropose(struct core *c)
                 if (is_out(w, c->term_seen) || w->waits_for != 0)
                         continue;
                 left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
-                if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for it */
+                if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for the outcome */
                         core_write_fail(c, w, status_timeout);
                 else
                         core_write_again(c, w);
@@ -166,9 +167,9 @@ void core_writes_repropose(struct core *c)
         c->repropose_from = w ? w->seq : 0;
 }
 
-/* We cannot know what became of our commands. Renewals may be repeated, others may not. Until
- * all have been dealt with none is proposed again, since that one's fate would be unknown,
- * too. */
+/* The outcome of our commands in the skipped entries is unknown. Renewals may be repeated,
+ * others may not. Until all have been ended, none is proposed again, because the outcome of
+ * that proposal would be unknown, too. */
 void core_writes_tell_lost(struct core *c)
 {
         size_t left = LOST_AT_ONCE;
@@ -218,8 +219,8 @@ void core_writes_time_out(struct core *c, size_t *left)
 {
         struct core_write *w, *w_next;
 
-        /* Ordered by number, nearly by deadline; a short grpc-timeout is checked with the rest.
-         */
+        /* Writes are ordered by number, and so nearly by deadline; a short grpc-timeout is
+         * found when its turn comes. */
         for (w = RB_MIN(core_writes, &c->writes); w && *left > 0; w = w_next) {
                 w_next = RB_NEXT(core_writes, &c->writes, w);
                 if (boot_before(c->now, w->deadline))
