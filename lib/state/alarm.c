@@ -1,5 +1,5 @@
-/* Alarms: they keep the whole cluster from accepting writes until a person has dealt with the
- * cause, or a disk that was full has room again. */
+/* Alarms: they keep the whole cluster from accepting writes until an operator has dealt with
+ * the cause, or a disk that was full has room again. */
 #include "state/state.h"
 
 bool state_alarmed(const struct state *s, Pb__AlarmType type)
@@ -81,8 +81,8 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
         if (q->action == PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE) {
                 if (q->alarm != PB__ALARM_TYPE__NOSPACE && q->alarm != PB__ALARM_TYPE__CORRUPT)
                         return answer(s, alarms, 0, reply);
-                /* Members raise one alarm of each type, but people may ask for any number. The
-                 * first of a type is what stops writes. */
+                /* A member raises one alarm of each type, but an operator may ask for any
+                 * number. The first alarm of a type is enough to stop writes. */
                 if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
                         return answer(s, alarms, 0, reply);
                 r = state_add_alarm(s, q->memberid, q->alarm, why);

@@ -40,7 +40,7 @@ struct auth_role {
 
 struct auth_user {
         char *name; /* owned */
-        char *hash; /* owned; "": no password fits */
+        char *hash; /* owned; "": no password matches */
         bool no_password;
         uint64_t login; /* the number that the user's tokens must carry; it changes with the
                            password */
@@ -52,13 +52,13 @@ struct auth_user {
 
 struct auth {
         bool enabled;
-        uint64_t revision;               /* counts the changes, from 1 on */
-        uint8_t secret[AUTH_SECRET_LEN]; /* signs tokens; zeroes until auth was first on */
+        uint64_t revision;               /* counts the changes, starting at 1 */
+        uint8_t secret[AUTH_SECRET_LEN]; /* signs tokens; zeroes until auth is first enabled */
         struct auth_user *users;         /* owned, ascending by name */
         size_t n_users, users_cap;
         struct auth_role *roles; /* owned, ascending by name */
         size_t n_roles, roles_cap;
-        size_t bytes;      /* what they cost in memory, roughly */
+        size_t bytes;      /* memory used, roughly */
         unsigned n_missed; /* how many encodings in a row were interrupted by a change; not part
                               of the state */
 };
@@ -70,20 +70,20 @@ void auth_fini(struct auth *a);
  * that was not enough; then only the same call may follow. */
 must_check_ bool auth_free_some(struct auth *a, size_t *left);
 
-/* NULL: none. Borrowed until the next change. */
+/* NULL if there is none. Borrowed until the next change. */
 const struct auth_user *auth_user_find(const struct auth *a, const char *name);
 const struct auth_role *auth_role_find(const struct auth *a, const char *name);
 bool auth_user_has(const struct auth_user *u, const char *role);
 
-/* Makes a change; a mistake of the client's is reported as an outcome. Returns 0 or -ENOMEM. */
+/* Makes a change; a client's mistake is reported as an outcome. Returns 0 or -ENOMEM. */
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);
 
-/* The part of a snapshot: auth_save() writes what comes before the users; then come each user,
- * the number of roles, and each role. Returns 0, -EBADMSG or -ENOMEM. */
+/* The part of a snapshot: auth_save() writes what comes before the users; then each user, the
+ * number of roles, and each role follow. Returns 0, -EBADMSG or -ENOMEM. */
 void auth_save(const struct auth *a, struct buf *out);
-/* Appends users and roles, from number *@at on, until there are @until bytes in @out. Returns
- * false when there are more; the next call may go on as long as `revision` has not changed. */
+/* Appends users and roles, from number *@at on, until @out has @until bytes. Returns false if
+ * there are more; the next call continues, as long as `revision` has not changed. */
 bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out);
 must_check_ int auth_load(struct auth *a, struct view *in);
 must_check_ int auth_load_user(struct auth *a, struct view *in);

@@ -52,15 +52,15 @@ struct lease_time cached_until(const struct cached_range *r, uint64_t issuer)
         return (struct lease_time){0};
 }
 
-/* Whether the range was awaited and its last term ended by time alone, or is going to: some
- * holder did not give it back. */
+/* Whether a change waited and the last term ended by time alone, or is going to: some holder
+ * did not give it back. */
 static bool is_overdue(const struct cached_range *r)
 {
         return r->awaited && lease_time_before(r->awaited_at, last_end(r));
 }
 
-/* The client may have given up a change that was refused, say because it cannot wait for the
- * end of a term; its next attempt would be refused just the same. */
+/* The client may have given up its refused change, for example because it cannot wait for the
+ * end of a term; its next attempt would be refused in the same way. */
 static bool holds_back(const struct cached_range *r, struct lease_time now)
 {
         return lease_time_before(now, r->rests_until) ||
@@ -157,7 +157,7 @@ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer
                         return k;
                 r->serial = ++c->last_serial;
         }
-        r->awaited = false; /* otherwise no cache lease would be given */
+        r->awaited = false; /* otherwise no cache lease would ever be given again */
         k = promise(r, issuer, now, until);
         *ret = r;
         return k;

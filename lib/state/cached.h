@@ -35,8 +35,8 @@ struct cached_issuer {
 struct cached_range {
         uint64_t serial;               /* never used for another range */
         struct kv_span span;           /* shows `bytes` */
-        bool awaited;                  /* a change was refused... */
-        struct lease_time awaited_at;  /* ...the last time then */
+        bool awaited;                  /* a change was refused ... */
+        struct lease_time awaited_at;  /* ... and this was the last time */
         struct lease_time rests_until; /* no term is given before that */
         size_t n_issuers;
         struct cached_issuer issuers[CACHED_ISSUERS_MAX];
@@ -46,10 +46,10 @@ struct cached_range {
 struct cached {
         struct cached_range **ranges; /* owned; in the order in which they were made */
         size_t n, cap;
-        size_t bytes; /* what they cost in memory, roughly */
+        size_t bytes; /* memory used, roughly */
         uint64_t last_serial;
-        /* Not part of the state: they change when a write begins to wait for a range, or a term
-         * is given back. */
+        /* Not part of the state. They change when a write begins to wait for a range, and when
+         * a term is given back. */
         uint64_t n_awaited, n_returned;
 };
 
@@ -68,9 +68,9 @@ struct cached_range *cached_find(const struct cached *c, uint64_t serial);
 bool cached_is_live(const struct cached_range *r, struct lease_time now);
 struct lease_time cached_until(const struct cached_range *r, uint64_t issuer);
 
-/* Gives @issuer a term on @span up to @until; none may be given while cached_is_awaited(),
- * which is when a change waits there or did so just before. Returns 0, -ENOSPC when there are
- * too many ranges or issuers, or -ENOMEM. */
+/* Gives @issuer a term on @span up to @until. Not allowed while cached_is_awaited(), which is
+ * when a change is waiting or was waiting a moment ago. Returns 0, -ENOSPC if there are too
+ * many ranges or issuers, or -ENOMEM. */
 must_check_ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer,
                                struct lease_time now, struct lease_time until,
                                struct cached_range **ret);
@@ -80,7 +80,7 @@ bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
 /* All holders of @issuer have given back their terms, up to the one that ends at @until. */
 void cached_return(struct cached *c, uint64_t serial, uint64_t issuer, struct lease_time until);
 
-/* @span is about to be changed. Ranges with running terms are awaited from now on, and added to
+/* @span is about to be changed. Ranges with running terms are awaited from now on and added to
  * @wait; ranges whose terms have ended are removed. */
 void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
                    struct cached_wait *wait);

@@ -1,4 +1,5 @@
-/* The commands of cache leases (cached.h), and what commands that change keys ask of them. */
+/* The commands of cache leases (cached.h), and the checks that commands that change keys have
+ * to make. */
 #include "state/permit.h"
 #include "state/state.h"
 
@@ -12,7 +13,8 @@ enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryDat
         return reply->wait.serial != 0 ? STATE_E_CACHED : STATE_OK;
 }
 
-/* Goes through the cached ranges, since a lease may have many more keys. */
+/* Goes through the cached ranges rather than through the lease's keys, which may be many
+ * more. */
 enum state_outcome state_revoke_awaits_caches(struct state *s, const struct lease *l,
                                               struct state_reply *reply)
 {
@@ -34,8 +36,8 @@ enum state_outcome state_check_cache(const Pb__CacheTerm *q)
                                                                : STATE_OK;
 }
 
-/* Lowers *@until to the instant until which nothing in @span changes by itself: a lease ends
- * when it has to, so a key attached to it is promised no longer than to its deadline. */
+/* Lowers *@until to the time until which nothing in @span changes by itself: a lease must end
+ * on time, so a key that is attached to it is promised no longer than until its deadline. */
 static enum state_outcome steady_until(struct state *s, const struct kv_span *span,
                                        struct lease_time *until, size_t *left)
 {
@@ -56,7 +58,7 @@ static enum state_outcome steady_until(struct state *s, const struct kv_span *sp
         return STATE_OK;
 }
 
-/* The reply says which range it is, and the term that was given, where 0 means none. */
+/* The reply names the range, and the term that was given; 0: none. */
 int state_cache(struct state *s, const struct cmd_user *who, const Pb__CacheTerm *q,
                 struct state_reply *reply, size_t *left)
 {

@@ -37,9 +37,9 @@ struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot);
  * work. */
 #define DEADLINES_LOOKS ((size_t) 2048)
 
-/* When to look again: at the latest at the soonest end that was not yet returned; earlier while
- * renewed leases are still to be corrected, some with each call; LEASE_TIME_NEVER when there
- * are no deadlines. */
+/* When to look again: no later than the soonest end that was not yet returned; earlier while
+ * renewed leases remain to be corrected, some with each call; LEASE_TIME_NEVER if there are no
+ * deadlines. */
 struct lease_time deadlines_next(struct deadlines *d);
 
 /* Returns a slot whose end is at or before @now, and hides it until @again: a proposed expiry

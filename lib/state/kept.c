@@ -6,10 +6,10 @@
 
 struct kept_version {
         RB_ENTRY(kept_version) by_key;
-        struct kv_version *v; /* owned, as its key is */
+        struct kv_version *v; /* owned, including its key */
         int64_t until;        /* the first revision at which it was not visible any more */
-        int64_t compacted;    /* to which revision the store was compacted when it dropped this
-                                 version */
+        int64_t compacted;    /* the revision to which the store was being compacted when this
+                               * version was dropped */
 };
 
 static int pin_cmp(const struct kept_pin *a, const struct kept_pin *b)
@@ -140,8 +140,8 @@ static struct kept_pin *oldest_pin(struct kept *k)
         return !p || (h && h->revision < p->revision) ? h : p;
 }
 
-/* Ends the oldest pin. Then ends no other until the versions that only this one needed have
- * been freed: that takes a while, and there is room for it. */
+/* Ends the oldest pin. No other pin is ended until the versions that only this one needed have
+ * been freed, which takes a while; there is enough room for that. */
 static void make_room(struct kept *k)
 {
         if (k->bytes >= k->max && !kept_wants_sweep(k))
@@ -240,7 +240,7 @@ static const struct kept_version *within(const struct kept_version *e,
         return e && kv_span_has(span, e->v->key->bytes, e->v->key->len) ? e : NULL;
 }
 
-/* Is @key before the end of @span at which the scan begins? */
+/* Whether @key is before the end of @span at which the scan begins. */
 static bool is_outside(const struct kv_span *span, const struct kv_key *key, bool down)
 {
         if (!down)

@@ -22,7 +22,8 @@ struct kept_pin {
         RB_ENTRY(kept_pin) by_revision;
         struct kept *of; /* NULL: it pins nothing, or was lost */
         int64_t revision;
-        int64_t compacted; /* of a history: when it was pinned; else -1 */
+        int64_t compacted; /* for a history: the compacted revision when it was pinned; else
+                            * -1 */
 };
 
 RB_HEAD(kept_pins, kept_pin);
@@ -31,37 +32,37 @@ RB_HEAD(kept_versions, kept_version);
 struct kept {
         struct kept_pins pins, histories;
         struct kept_versions versions;
-        struct kept_version *sweep_at; /* to be looked at next; NULL: none is under way */
-        bool unpinned;                 /* since a sweep began */
-        size_t bytes, max;             /* of it; twice `max` is never passed */
+        struct kept_version *sweep_at; /* the next one to check; NULL: no sweep is under way */
+        bool unpinned;                 /* a pin was removed since a sweep began */
+        size_t bytes, max;             /* memory used; never more than twice `max` */
 };
 
 #define KEPT_MAX ((size_t) 256 << 20)
 
 void kept_init(struct kept *k);
-/* Every pin is lost. */
+/* Ends all pins. */
 void kept_unpin_all(struct kept *k);
 /* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
  * 0.3 us. Returns false if that was not enough. */
 must_check_ bool kept_free_some(struct kept *k, size_t *left);
 
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
-/* The same for all history up to @revision, given that everything up to @compacted was
- * compacted. */
+/* The same for all history up to @revision; everything up to @compacted was compacted
+ * before. */
 void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted);
 /* The pin may have been lost, or never been set. */
 void kept_unpin(struct kept_pin *p);
 
 /* A compaction to @compacted drops @v, which was followed by a version of revision @until. If a
  * pin needs @v, takes it over, with a key of its own as v->key; v->newer stays. False: the
- * caller frees it. */
+ * caller frees @v. */
 bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted);
 
 /* The oldest version of the key with these bytes that was dropped since the compaction to
  * @compacted; NULL: none. It exists while the key's history is pinned. */
 const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
                                      int64_t compacted);
-/* The first key after that one that has dropped versions; NULL: none. */
+/* The first key after @key that has dropped versions; NULL: none. */
 struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
 /* The revision of the version that followed @v, which was taken. */
 int64_t kept_until(const struct kept *k, const struct kv_version *v);
@@ -71,9 +72,9 @@ int64_t kept_until(const struct kept *k, const struct kv_version *v);
 const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
                                       bool down);
 const struct kv_key *kept_key(const struct kept_version *at);
-/* Looks at all dropped versions of that key: the one that is visible at @revision, or NULL,
- * goes to *@ret, borrowed while it is pinned. Returns the first one of the next key in @span -
- * @down: the last one of the key before - or NULL; counts *@steps down. */
+/* Looks at all dropped versions of that key. The version that is visible at @revision, or NULL,
+ * goes to *@ret, borrowed while it is pinned. Returns the first dropped version of the next key
+ * in @span - @down: the last one of the key before - or NULL; counts *@steps down. */
 const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
                                      bool down, int64_t revision, const struct kv_version **ret,
                                      int64_t *steps);

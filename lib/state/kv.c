@@ -40,15 +40,14 @@ static void count_again(struct kv_key *k)
 }
 
 /* tree(3bsd) calls this for nodes whose children changed, but not for every node above one that
- * is inserted or removed. So a key is not live at the moment of either, which leaves all counts
- * above it as they are; in between, lives() and dies() keep them. */
+ * is inserted or removed. So a key must not be live when it is inserted or removed; then all
+ * counts above it stay as they are. In between, lives() and dies() maintain the counts. */
 #undef RB_AUGMENT
 #define RB_AUGMENT(k) count_again(k)
 
 TREE_GENERATE(kv_tree, kv_key, by_key, kv_key_cmp)
 
-/* @k has become live: each key above it counts one more, and nothing else about it has
- * changed. */
+/* @k has become live: each key above it counts one more; nothing else about @k has changed. */
 static void lives(struct kv_key *k)
 {
         int64_t born = created(k);
@@ -553,9 +552,8 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
         return version_add(kv, k, revision, sub, NULL, 0, 0, true);
 }
 
-/* Called for a version @v below @revision. Of all older ones only those that the last
- * compaction left are still there: drops them, and @v itself unless it is what a reader sees at
- * @revision. */
+/* Called for a version @v below @revision. Of the older versions only those exist that the last
+ * compaction left. Drops them, and @v itself unless it is what a reader sees at @revision. */
 static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
         struct kv_version *newer = v->newer;
@@ -563,8 +561,8 @@ static void version_compact(struct kv *kv, struct kv_version *v, int64_t revisio
 
         versions_drop(kv, v->older, v->mod_revision);
         v->older = NULL;
-        /* No reader is left for a deletion below @revision; at @revision a watch may still
-         * start. One txn may put a key and delete it, and everything that happened at @revision
+        /* A deletion below @revision has no readers left; at @revision a watch may still start.
+         * One txn may put a key and delete it, and everything that happened at @revision
          * stays. */
         if (v->version > 0 && (!newer || newer->mod_revision > revision))
                 return;
@@ -636,8 +634,8 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
         if (k && (v->mod_revision < k->newest->mod_revision ||
                   (v->mod_revision == k->newest->mod_revision && v->sub <= k->newest->sub)))
                 return -EBADMSG;
-        /* The event of a version from before the compaction is in no history, but its value is
-         * still live. */
+        /* The event of a version from before the compaction is not in the history, but its
+         * value is still live. */
         if (v->mod_revision >= kv->compacted) {
                 r = history_reserve(kv);
                 if (r < 0)

@@ -2,9 +2,9 @@
  * Keys and their history: a multi-version store, as etcd's clients know it.
  *
  * Owns every version of every key since the last compaction, an index by key and the order of
- * changes. Knows nothing of consensus; the caller decides revisions. Pure and single-threaded.
- * Look-up, put, delete and counting a range cost O(log keys); a watch that resumes costs
- * O(events since).
+ * changes. It is independent of consensus; the caller decides revisions. Pure and single-
+ * threaded. Look-up, put, delete and counting a range cost O(log keys); a watch that resumes
+ * costs O(events since).
  */
 #pragma once
 
@@ -20,8 +20,8 @@ struct kv_key;
 /* One value, or one deletion, of one key. */
 struct kv_version {
         struct kv_key *key;       /* borrowed: a key lives as long as any version of it */
-        struct kv_version *older; /* owned; NULL at the oldest that is kept */
-        struct kv_version *newer; /* borrowed; NULL at the newest */
+        struct kv_version *older; /* owned; NULL for the oldest that is kept */
+        struct kv_version *newer; /* borrowed; NULL for the newest */
         int64_t mod_revision;
         int64_t create_revision;
         int64_t version; /* 0: this is a deletion */
@@ -36,12 +36,12 @@ struct kv_key {
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
         struct lease *lease;       /* borrowed; the lease to which the live value is attached */
         RB_ENTRY(kv_key) of_lease;
-        int64_t eldest; /* the least create_revision of the live keys in the subtree of `by_key`
-                           that begins here; 0: none */
-        uint32_t n_live; /* how many these are */
+        int64_t eldest;  /* the lowest create_revision of the live keys in the subtree of
+                          * `by_key` that begins here; 0: none */
+        uint32_t n_live; /* the number of live keys in that subtree */
         uint32_t len;
         uint32_t n_held; /* references: one by the tree, others by kv_key_hold() */
-        bool gone;       /* from the tree */
+        bool gone;       /* no longer in the tree */
         uint8_t bytes[];
 };
 
@@ -65,15 +65,16 @@ struct kv {
         size_t history_from, history_to, history_cap;
         int64_t compacted; /* revisions below are gone; 0: never compacted */
         size_t n_keys;     /* live ones */
-        size_t n_all;      /* and those that are kept for their history */
+        size_t n_all;      /* with those that are kept only for their history */
         uint64_t n_gone;   /* how many keys were removed: while this stays the same, every key
                               still exists */
-        size_t bytes;      /* of all versions and keys, roughly what they cost in memory */
-        struct kept kept;  /* what was dropped and is still read; not of the state */
+        size_t bytes;      /* memory used by all versions and keys, roughly */
+        struct kept kept;  /* dropped versions that are still being read; not part of the
+                            * state */
 };
 
-/* A run of keys as the API names it: one key, [from, end), or everything from `from` on.
- * Borrows both. */
+/* A range of keys as in the API: one key, [from, end), or everything from `from` on. Borrows
+ * both. */
 struct kv_span {
         struct view from, end;
         bool single, to_end;
@@ -92,33 +93,32 @@ void kv_fini(struct kv *kv);
  * 0.3 us. Returns false if that was not enough; then only the same call may follow. */
 must_check_ bool kv_free_some(struct kv *kv, size_t *left);
 
-/* The key with exactly these bytes, live or deleted; NULL when it never was or is compacted
- * away. Borrowed. */
+/* The key with exactly these bytes, live or deleted; NULL if it never existed or was compacted.
+ * Borrowed. */
 struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
 
 /* The first key of @span, and the one after @k that is still in it; live or deleted; NULL at
  * the end. */
 struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
-/* The last, and the one before. */
+/* The same from the end: the last key, and the one before @k. */
 struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k);
 
-/* The same for the keys that are live now. Deleted keys cost nothing, however many there
- * are. */
+/* The same for live keys only. Deleted keys cost nothing, however many there are. */
 struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
 struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span);
 struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k);
 
-/* How many keys of @span are live now. Costs O(log keys), however many they are. */
+/* How many keys of @span are live now. O(log keys), however many they are. */
 size_t kv_span_count(const struct kv *kv, const struct kv_span *span);
 
-/* The live key of @span that was created first, of several the one that sorts first; NULL when
- * none is live. O(log keys) too. */
+/* The live key of @span that was created first; if there are several, the one that sorts first;
+ * NULL if none is live. O(log keys), too. */
 struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span);
 
-/* True when nothing has changed after @revision (0: now). */
+/* Whether nothing has changed after @revision (0: now). */
 bool kv_is_newest(const struct kv *kv, int64_t revision);
 
 /* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
@@ -155,8 +155,9 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
-/* Puts back one version while a snapshot is read; @v and its key's chain must come oldest
- * first. Returns 0, -EBADMSG where they do not, or -ENOMEM; then @v is the caller's. */
+/* Puts back one version while a snapshot is loaded; the versions of a key must come oldest
+ * first. Returns 0, -EBADMSG if they do not, or -ENOMEM; on failure @v still belongs to the
+ * caller. */
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
                            struct kv_version *v);
 
@@ -164,9 +165,9 @@ must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
  * of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at first; the
  * history is not in order until this has returned 0. kv_order_fini() follows. */
 struct kv_order {
-        struct kv_version **to; /* owned; of the runs in the history, two and two together */
-        size_t width;           /* of these runs; 0: they are being made */
-        size_t done, a, b;      /* how far it has come; what of two runs is next */
+        struct kv_version **to; /* owned; pairs of runs of the history, merged */
+        size_t width;           /* of the runs; 0: they are being made */
+        size_t done, a, b;      /* progress; and the next item of each of the two runs */
 };
 must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left);
 void kv_order_fini(struct kv_order *o);

@@ -10,8 +10,8 @@
 #define DROP_ENDED 256 /* when a reader ends */
 #define DROP_CHANGED 2 /* with each change */
 
-/* What was in a slot before it changed. A reader whose number is at most `until`, but above
- * that of the slot's previous kept entry, sees this. */
+/* What was in a slot before it changed. A reader whose number is at most `until`, but larger
+ * than that of the slot's previous kept entry, sees this. */
 struct lease_kept {
         RB_ENTRY(lease_kept) by_slot;
         uint64_t until;
@@ -47,8 +47,8 @@ static void drop(struct leases *t, struct lease_kept *e)
         free(e);
 }
 
-/* How far the remaining readers have come is computed when one of them moves on: many may end
- * in one turn. */
+/* How far the remaining readers have come is computed only when one of them moves on: many may
+ * end in one turn. */
 static void lose(struct lease_past *p)
 {
         struct leases *t = p->of;
@@ -59,7 +59,7 @@ static void lose(struct lease_past *p)
                 t->past_slot = SIZE_MAX;
 }
 
-/* Drops what was in slots that every reader has passed, but at most @max of them. */
+/* Drops kept slots that every reader has passed, at most @max of them. */
 static void drop_some(struct leases *t, size_t max)
 {
         struct lease_kept *e;
@@ -68,7 +68,7 @@ static void drop_some(struct leases *t, size_t max)
                 drop(t, e);
 }
 
-/* A reader has come further. */
+/* A reader has moved on. */
 static void move_on(struct leases *t)
 {
         struct lease_past *p;
@@ -120,8 +120,8 @@ static void fill(const struct state *s, const struct lease *l, struct lease_then
 
 /* ---- changes ---- */
 
-/* The first kept entry of @slot that a reader with this number sees; NULL: it sees what is in
- * the slot now. */
+/* The first kept entry of @slot that a reader with this number sees; NULL: the reader sees the
+ * slot's present content. */
 static struct lease_kept *kept_from(const struct leases *t, size_t slot, uint64_t number)
 {
         struct lease_kept *e = RB_ROOT(&t->kept), *best = NULL;
@@ -160,7 +160,8 @@ static bool keep(struct state *s, uint32_t slot)
         return true;
 }
 
-/* If the slot cannot be kept, all readers are lost, and so nobody needs it any more. */
+/* If the slot cannot be kept, all readers are lost, and so nothing needs to be kept any
+ * more. */
 void lease_past_keep_slot(struct state *s, uint32_t slot)
 {
         struct leases *t = &s->leases;

@@ -1,5 +1,5 @@
 /*
- * All leases as of one moment, in slices, while commands go on.
+ * Reads all leases as of one moment, in slices, while commands go on.
  *
  * The leases are read slot by slot. Leases change in place; so while there is a reader, a lease
  * that is about to change is copied first: one copy for all readers that began before, kept
@@ -11,7 +11,7 @@
 
 #include "state/state.h"
 
-/* A lease as it was; borrowed until the next call, or change. */
+/* A lease as it was; borrowed until the next call or change. */
 struct lease_then {
         int64_t id, ttl_ms;
         uint64_t born, renewed;
@@ -24,8 +24,8 @@ struct lease_past {
         RB_ENTRY(lease_past) by_number;
         const struct state *state;
         bool pinned;
-        struct leases *of; /* NULL: it was lost */
-        uint64_t number;   /* a reader that began later has a greater one */
+        struct leases *of; /* NULL: the reader was lost */
+        uint64_t number;   /* a reader that began later has a larger number */
         size_t slot, n_slots;
 };
 
@@ -50,7 +50,7 @@ static inline void lease_past_keep(struct state *s, uint32_t slot)
                 lease_past_keep_slot(s, slot);
 }
 
-/* All leases go: readers lose them. */
+/* Ends all readers, because all leases go away. */
 void lease_past_drop_readers(struct leases *t);
 /* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
  * 0.3 us. Returns false if that was not enough. */

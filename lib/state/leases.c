@@ -19,7 +19,7 @@ TREE_GENERATE(lease_keys, kv_key, of_lease, lease_key_cmp)
 TREE_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
 TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 
-/* Includes its place in `slots` and two in deadlines.h. */
+/* Includes the entry in `slots` and the two in deadlines.h. */
 static size_t lease_cost(const struct lease *l)
 {
         return sizeof(*l) + l->name_len + (l->owner ? strlen(l->owner) + 16 : 0) +

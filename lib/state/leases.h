@@ -17,8 +17,8 @@ RB_PROTOTYPE(lease_keys, kv_key, of_lease, lease_key_cmp)
 
 struct lease {
         RB_ENTRY(lease) by_id;
-        RB_ENTRY(lease) by_name; /* only where name_len > 0 */
-        struct lease_keys keys;  /* in their order */
+        RB_ENTRY(lease) by_name; /* only if name_len > 0 */
+        struct lease_keys keys;  /* in the order of keys */
         int64_t id;
         int64_t ttl_ms;
         uint64_t born;    /* the log index that granted it */
@@ -40,18 +40,18 @@ RB_PROTOTYPE(lease_names, lease, by_name, lease_name_cmp)
 struct leases {
         struct lease_ids by_id;
         struct lease_names by_name;
-        struct lease **slots; /* NULL where free; owned */
-        size_t n_slots;       /* one past the highest slot ever used */
+        struct lease **slots; /* NULL: free; owned */
+        size_t n_slots;       /* one more than the highest slot ever used */
         size_t slots_cap;
-        struct slots taken; /* of them */
+        struct slots taken; /* the slots in use */
         size_t n;
-        size_t bytes; /* what they cost in memory, roughly, with their deadlines */
-        /* lease_past.h: readers in slices, and what has changed since they began.
-         * Not of the state. */
+        size_t bytes; /* memory used, roughly, with their deadlines */
+        /* lease_past.h: readers in slices, and what has changed since they began. Not part of
+         * the state. */
         struct lease_pasts pasts;
         struct lease_kepts kept;
         uint64_t n_begun;
-        size_t past_slot; /* the least that any of them still looks at */
+        size_t past_slot; /* the lowest slot that a reader still has to read */
         size_t kept_bytes;
 };
 
@@ -75,8 +75,8 @@ static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
 /* The lowest free slot. */
 uint32_t leases_free_slot(const struct leases *t);
 
-/* Adds a lease, in the lowest free slot or, where @at_slot is given, there. The id and the name
- * must be free. Returns 0 or -ENOMEM. */
+/* Adds a lease, in slot *@at_slot, or in the lowest free one if that is NULL. The id and the
+ * name must be free. Returns 0 or -ENOMEM. */
 must_check_ int leases_add(struct leases *t, int64_t id, int64_t ttl_ms, uint64_t index,
                            const void *name, size_t name_len, const uint32_t *at_slot,
                            struct lease **ret);
@@ -90,5 +90,5 @@ void leases_remove(struct leases *t, struct lease *l);
 /* The first key of @l at @key or after it; NULL: none. */
 struct kv_key *lease_key_from(const struct lease *l, struct view key);
 
-/* Attaches @k to @l (NULL: to none) instead of its present lease. */
+/* Attaches @k to @l instead of its present lease; NULL: to none. */
 void leases_attach(struct kv_key *k, struct lease *l);

@@ -1,7 +1,7 @@
 #include "state/loader.h"
 
-/* Bounds what a snapshot may ask for. Slots are dense, so none is past STATE_LEASES_MAX now; a
- * snapshot written before that bound existed may hold more. */
+/* Limits what a snapshot may ask for. Slots are dense, so none is above STATE_LEASES_MAX now; a
+ * snapshot from before this limit existed may have larger ones. */
 #define SLOT_MAX (4 * STATE_LEASES_MAX)
 
 /* The cost of one item among a million: most are not in the processor's cache. */
@@ -251,7 +251,7 @@ static int load_alarms(struct state *s, struct view *in)
                         r = view_u8(in, &type);
                 if (r < 0)
                         break;
-                /* Our earlier versions saved no reason. */
+                /* Earlier versions saved no reason. */
                 why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
                 type &= 15;
                 if (type != PB__ALARM_TYPE__NOSPACE && type != PB__ALARM_TYPE__CORRUPT)
@@ -269,7 +269,7 @@ static int load_few(struct state_loader *l)
 
         if (r == 0)
                 r = load_alarms(l->state, &l->in);
-        /* A snapshot written before there was auth ends here. */
+        /* A snapshot from before there was auth ends here. */
         l->part = l->in.len > 0 ? PART_AUTH : PART_END;
         return r;
 }
@@ -314,7 +314,7 @@ static int load_roles(struct state_loader *l, size_t *left)
 
         if (r != 0)
                 return r;
-        /* One written before leases recorded who granted them ends here. */
+        /* A snapshot from before leases had owners ends here. */
         if (l->in.len > 0)
                 return begin_part(l, PART_OWNERS);
         l->part = PART_END;
@@ -346,8 +346,7 @@ static int load_owners(struct state_loader *l, size_t *left)
 
         if (r != 0)
                 return r;
-        /* One written before there were cache leases, or where there never was one, ends
-         * here. */
+        /* A snapshot from before there were cache leases, or without any, ends here. */
         if (l->in.len > 0)
                 r = cached_load(&l->state->cached, &l->in);
         l->part = PART_END;

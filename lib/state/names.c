@@ -4,7 +4,7 @@
 #define NODES "/nodes/"
 #define DEFAULT_NODES TENURE "default" NODES
 
-/* A lease holds the key of one node, and few of its keys sort before that. */
+/* A lease that holds a node's key has few keys that sort before it. */
 #define LOOK_KEYS 4
 
 static bool begins(struct view v, const char *with)
@@ -110,7 +110,7 @@ enum state_outcome names_put_lease(const struct state *s, const Pb__PutRequest *
         bool named = q->lease_name.len > 0;
 
         *ret = NULL;
-        if (named && q->lease <= 0) /* the leader has not replaced the name by an id */
+        if (named && q->lease <= 0) /* the leader did not replace the name by an id */
                 *ret = names_find(s, &q->lease_name);
         else if (q->lease != 0)
                 *ret = leases_find(&s->leases, q->lease);

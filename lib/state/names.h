@@ -1,23 +1,23 @@
 /*
- * Names of leases: at most one lease that lives has a name, and a lease has at most one.
+ * Names of leases: no two living leases have the same name, and a lease has at most one.
  *
- * A lease has the name that it was granted with. A lease that was granted without a name, and
+ * A lease has the name with which it was granted. A lease that was granted without a name, and
  * to which the key of a node is attached, has the node's name: NODE in the cluster "default",
  * CLUSTER/nodes/NODE in another one. That name follows the key: a host that takes its place
  * over from an earlier life gets the name of the place in the same command, and does not need
  * the name to be free. If another lease was granted with such a name before, the node's lease
  * has none.
  *
- * Pure functions of the replicated state: a name is looked up where a command is applied.
+ * Pure functions of the replicated state: a name is looked up when a command is applied.
  */
 #pragma once
 
 #include "state/state.h"
 
-/* NULL: no lease has it. */
+/* NULL: no lease has the name. */
 struct lease *names_find(const struct state *s, const ProtobufCBinaryData *name);
 
-/* Its name; empty: it has none. Borrowed until the state changes. */
+/* The lease's name; empty: none. Borrowed until the state changes. */
 struct view names_of(const struct state *s, const struct lease *l);
 
 /* Checks that a request does not give its lease both by id and by name. */
@@ -28,6 +28,6 @@ enum state_outcome names_check(int64_t id, const ProtobufCBinaryData *name);
 enum state_outcome names_put_lease(const struct state *s, const Pb__PutRequest *q,
                                    struct lease **ret);
 
-/* In a txn that was checked, replaces the names of leases in puts by ids, as they are before
- * the txn, since the txn may itself move the key from which a name comes. */
+/* In a txn that was checked, replaces the names of leases in puts by ids. It uses the names as
+ * they are before the txn, because the txn itself may move the key from which a name comes. */
 void names_settle(const struct state *s, Pb__TxnRequest *q);

@@ -76,7 +76,7 @@ static struct kv_key *behind(const struct past *p)
         return k;
 }
 
-/* Returns false if there is none. */
+/* Returns false if there is no other key. */
 static bool next_key(struct past *p)
 {
         struct kv_key *k = behind(p), *kept = NULL, *next = k;
@@ -102,8 +102,8 @@ static bool next_key(struct past *p)
 
 /* ---- from version to version ---- */
 
-/* The oldest version that was dropped since. If only later ones were kept, for others, no
- * dropped one was ours: NULL. */
+/* The oldest version that was dropped since. NULL if only versions were kept that are too new,
+ * for other readers: then none of ours was dropped. */
 static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_any)
 {
         const struct kv_version *v = NULL;
@@ -114,9 +114,9 @@ static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_a
         return v && v->mod_revision <= p->revision ? v : NULL;
 }
 
-/* Finds the oldest version: among those dropped or, if none was, at the end of the chain. There
- * may be many versions newer than ours. Those that are compacted are gone except for the last
- * of the chain, so the walk never pauses on that one. */
+/* Finds the oldest version: among the dropped ones or, if there are none, at the end of the
+ * chain. There may be many versions newer than ours. Compacted versions are gone except for the
+ * last of the chain, so the walk never pauses on that one. */
 static bool seek(struct past *p, int64_t *steps)
 {
         const struct kv_version *v = p->at;
@@ -140,8 +140,8 @@ static bool seek(struct past *p, int64_t *steps)
         return true;
 }
 
-/* The next newer version. A version in the chain has a valid neighbour; that of a dropped one
- * is known to exist only if it, too, belongs to this past. */
+/* The next newer version. In the chain, `newer` is valid; for a dropped version, it is known to
+ * be valid only if the next version also belongs to this past. */
 static const struct kv_version *newer(const struct past *p, const struct kv_version *v)
 {
         if (v->key == p->key)

@@ -3,7 +3,7 @@
 #include "state/names.h"
 #include "state/reach.h"
 
-/* Finds the user of a command; *@ret is NULL where no permission is needed. */
+/* Finds the user of a command; *@ret is NULL if no permission is needed. */
 static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
                                     const struct auth_user **ret)
 {
@@ -55,7 +55,7 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
 
         if (!u || auth_user_has(u, AUTH_ROOT))
                 return STATE_OK;
-        /* A range that holds nothing still reads its first key. */
+        /* An empty range still reads its first key. */
         if (!span.single && !span.to_end &&
             bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
                 span.single = true;
@@ -129,7 +129,7 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
 
         if (o == STATE_OK && q->prev_kv)
                 o = user_range(s, u, &q->key, &none, PERMIT_READ);
-        /* That the lease does not exist is reported by another check. */
+        /* Another check reports that the lease does not exist. */
         if (o == STATE_OK && names_put_lease(s, q, &l) == STATE_OK)
                 o = user_lease(s, u, l, PERMIT_WRITE);
         return o;

@@ -12,7 +12,7 @@
 /* Which leases only the user that granted them may renew and revoke. */
 enum lease_tie {
         LEASE_TIE_NONE,
-        LEASE_TIE_AGENTS, /* those with a key of an agent's: they are a host's place */
+        LEASE_TIE_AGENTS, /* those that have a key of an agent, and so are a host's place */
         LEASE_TIE_ALL,
 };
 
@@ -27,16 +27,16 @@ enum state_outcome permit_user(const struct state *s, const struct cmd_user *who
 /* A user with the role root. */
 enum state_outcome permit_root(const struct state *s, const struct cmd_user *who);
 
-/* The same, even if the login has ended; a client whose user is not known passes, too. */
+/* The same, even if the login has expired; also passes a client whose user is unknown. */
 enum state_outcome permit_name(const struct state *s, const struct cmd_user *who);
 
-/* All of the range, by one role or by several together. */
+/* Every key of the range, by one role or by several together. */
 enum state_outcome permit_range(const struct state *s, const struct cmd_user *who,
                                 const ProtobufCBinaryData *key,
                                 const ProtobufCBinaryData *range_end, enum permit what);
 
-/* Every key of the lease, so that no user can affect keys that they may not read or write by
- * way of a lease (A43). A lease that does not exist permits everybody. */
+/* Every key of the lease, so that no user can use a lease to affect keys that they may not read
+ * or write (A43). A lease that does not exist permits everybody. */
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
                                 enum permit what);
 

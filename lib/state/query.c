@@ -13,7 +13,7 @@ enum state_outcome state_check_range(const Pb__RangeRequest *q)
         return STATE_OK;
 }
 
-/* Makes room for one more, doubling it each time. */
+/* Makes room for one more item, by doubling the array. */
 static int reserve(struct arena *a, Pb__RangeResponse *out, size_t *cap)
 {
         Pb__KeyValue **kvs;

@@ -4,7 +4,7 @@ struct stretch {
         struct place from, to;
 };
 
-/* Borrows from the permissions until they change next. */
+/* Borrows from the permissions until they change. */
 struct reach {
         struct {
                 uint64_t revision;   /* of auth; 0: not computed yet */
@@ -142,8 +142,8 @@ static bool step(const struct stretch *s, struct place *at)
         return true;
 }
 
-/* The same, directly from the permissions, for when memory is short: every replica must come to
- * the same result. */
+/* The same, directly from the permissions, for when memory is short: every replica must get the
+ * same result. */
 static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum permit what,
                          struct place *at)
 {

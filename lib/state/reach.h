@@ -1,5 +1,5 @@
 /* What a user may read and write: the permissions of all their roles, combined into as few
- * ranges as possible, sorted. So a check takes log n, whatever the permissions are; they are
+ * ranges as possible, sorted. So a check takes O(log n), whatever the permissions are. They are
  * combined when they are first needed after a change. Not part of the state (I4). */
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "state/kv.h"
 #include "state/permit.h"
 
-/* A place between keys: before @key, or right behind it, or behind all. */
+/* A place between keys: before @key, right after it, or after all keys. */
 struct place {
         struct view key;
         bool behind, at_end;

@@ -23,8 +23,8 @@
 #include "base/hash.h"
 #include "base/le.h"
 
-#define VERSION_LEN 36    /* of versions from the past */
-#define BYTES_PER_STEP 16 /* of the past */
+#define VERSION_LEN 36    /* for versions of a past */
+#define BYTES_PER_STEP 16 /* for a past */
 
 /* Writes all but the value, which follows. */
 static void save_version(const struct kv_version *v, struct buf *out)
@@ -113,7 +113,7 @@ static size_t up_to(const struct buf *out, size_t bytes)
         return bytes < SIZE_MAX - buf_len(out) ? buf_len(out) + bytes : bytes;
 }
 
-#define MISSED_MAX 8 /* after so many failed attempts it is encoded at once */
+#define MISSED_MAX 8 /* after this many failed attempts it is encoded in one go */
 
 /* Returns 0 at the end, 1 if there is more, -ESTALE or -ENOMEM. */
 static int save_auth(struct state_saver *sv, size_t bytes)
@@ -222,7 +222,7 @@ static void part_go_on(struct state_saver *sv, size_t most)
         if (sv->part.len > 0)
                 return;
         sv->has_part = false;
-        if (sv->n_versions > 0) /* the part was the name */
+        if (sv->n_versions > 0) /* the part was the key's name */
                 buf_add_varint(&sv->out, sv->n_versions);
         sv->n_versions = 0;
 }

@@ -87,10 +87,11 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
         };
         sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
         sc->down = !sc->sorted && is_descending(q);
-        /* With a sort target but no order, etcd sorts what the limit has left; and it applies
-         * no limit before it filters. */
+        /* With a sort target but no order, etcd sorts what is left after the limit; and it
+         * applies the limit only after it has filtered. */
         sc->sort_all = sc->sorted && (filtered || ordered);
-        /* The tree knows how many keys there are now; how many there were then takes a walk. */
+        /* For the newest revision the tree knows the number of keys; for an earlier one the
+         * keys must be walked. */
         sc->counted = kv_is_newest(&s->kv, sc->revision);
         if (sc->counted)
                 sc->count = (int64_t) kv_span_count(&s->kv, &sc->span);
@@ -113,8 +114,8 @@ void scan_fini(struct state_scan *sc)
 
 /* ---- walking ---- */
 
-/* Which key comes next. Negative: the one in the tree; positive: the one that was compacted; 0:
- * both are the same key. */
+/* Which key comes next. Negative: the one in the tree; positive: the compacted one; 0: both are
+ * the same key. */
 static int order(const struct state_scan *sc)
 {
         const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
@@ -131,7 +132,8 @@ static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct 
         buf_clear(&sc->resume);
         buf_add(&sc->resume, k->bytes, k->len);
         if (sc->down)
-                buf_add_u8(&sc->resume, 0); /* the key after it, where the rest ends */
+                buf_add_u8(&sc->resume, 0); /* the zero byte makes it the key after it, where
+                                             * the rest ends */
         sc->key = NULL;
         sc->kept = NULL;
         sc->at = v;
@@ -140,14 +142,14 @@ static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct 
         return buf_error(&sc->resume) < 0 ? -ENOMEM : 1;
 }
 
-/* While nothing has changed since, dead keys cost nothing. */
+/* If nothing has changed since, deleted keys can be skipped at no cost. */
 static bool is_newest(const struct state_scan *sc)
 {
         return kv_is_newest(&sc->state->kv, sc->revision);
 }
 
-/* Begins or resumes. A compaction may have removed the key since; either it does not matter, or
- * our pin has kept the version that we look at. */
+/* Begins or resumes. A compaction may have removed the key since; either that does not matter,
+ * or our pin has kept the version that we look at. */
 static void get_there(struct state_scan *sc)
 {
         const struct kv *kv = &sc->state->kv;
@@ -202,8 +204,8 @@ static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *s
         return 0;
 }
 
-/* The rest does not matter: the count is known, and so is whether there are more keys than the
- * limit. */
+/* Whether the rest does not matter: the count is known, and so is whether there are more keys
+ * than the limit. */
 static bool is_enough(const struct state_scan *sc)
 {
         return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
@@ -309,7 +311,7 @@ static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *ste
 {
         struct scan_item item = {rank(v, sc->q), v};
 
-        /* The item was given out before, or lies past the limit. */
+        /* The item was returned before, or is beyond the limit. */
         if (sc->last.v && item_cmp(&item, &sc->last, sc->q) <= 0)
                 return 0;
         if (sc->n == min_of(sc->window, sc->limit - sc->n_out)) {
@@ -335,7 +337,8 @@ static int collect(struct state_scan *sc, int64_t *steps)
                 const struct kv_version *v;
                 int r = walk(sc, steps, &v);
 
-                /* Without an order, only as many as the limit, and one more, are sorted. */
+                /* Without an order, only the first items up to the limit, and one more, are
+                 * sorted. */
                 if (r == 0 && v && (sc->sort_all || sc->n_met - 1 <= sc->limit))
                         r = offer(sc, v, steps);
                 if (r != 0)
@@ -407,7 +410,7 @@ void scan_rewind(struct state_scan *sc)
 
         sc->n_out = 0;
         sc->last.v = NULL;
-        if (whole) /* everything given so far is in the list */
+        if (whole) /* everything returned so far is still in the list */
                 sc->n_taken = 0;
         else
                 collect_again(sc);

@@ -13,7 +13,7 @@
 #include "state/state.h"
 
 struct scan_item {
-        uint64_t rank; /* what it is sorted by, or the beginning of that */
+        uint64_t rank; /* what to sort by, or its first bytes */
         const struct kv_version *v;
 };
 
@@ -21,38 +21,41 @@ struct state_scan {
         const struct state *state;
         const Pb__RangeRequest *q;
         struct kv_span span;
-        int64_t revision; /* nothing later is seen */
+        int64_t revision; /* later versions are not visible */
         struct kept_pin pin;
-        struct kv_key *key;              /* the one to look at next */
-        const struct kept_version *kept; /* the same, of those that were compacted since */
-        const struct kv_version *at;     /* of `key`; NULL: its newest */
-        int64_t compacted;               /* when `at` was set: it may go with the next */
-        struct buf resume;               /* the bytes of the key to go on with; none: of all */
+        struct kv_key *key;              /* the key to look at next */
+        const struct kept_version *kept; /* the same, among the compacted ones */
+        const struct kv_version *at;     /* a version of `key`; NULL: its newest */
+        int64_t compacted;               /* the compacted revision when `at` was set; the next
+                                          * compaction may free `at` */
+        struct buf resume;               /* the key to resume at; empty: the beginning */
         bool down;                       /* from the last key to the first */
-        bool is_there;                   /* `key` and `kept` are; else they are to be found */
-        bool walks;                      /* not at the end of the keys yet */
+        bool is_there;                   /* `key` and `kept` are valid; otherwise they have to
+                                          * be looked up */
+        bool walks;                      /* has not reached the end of the keys */
         bool counted, sorted, sort_all, more;
         size_t limit;
-        size_t n_met; /* of those that are wanted, on this way through the keys */
-        size_t n_out; /* given to the caller */
+        size_t n_met; /* matching keys so far, in this walk over the keys */
+        size_t n_out; /* returned to the caller */
         int64_t count;
-        /* Sorted: the first of those behind `last`. */
-        size_t window;           /* how many there may be, above 0; the caller's */
-        struct scan_item *items; /* owned array; a heap with the last of them on top at first */
+        /* If sorted: the first items after `last`. */
+        size_t window;           /* how many items there may be, at least 1; set by the
+                                  * caller */
+        struct scan_item *items; /* owned array; at first a heap with the last item on top */
         size_t n, cap, n_heap, n_taken;
         struct scan_item last;
-        bool beyond; /* more than there was room for */
+        bool beyond; /* there are more items than there was room for */
 };
 
-/* Begins to read a live state at @revision or, with INT64_MAX, everything that exists,
- * including what a txn has just written. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; then
+/* Begins to read a live state at @revision, or with INT64_MAX everything that exists, including
+ * what a txn has just written. Returns STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; then
  * scan_fini() follows. */
 enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
                               const Pb__RangeRequest *q, int64_t revision);
 void scan_fini(struct state_scan *sc);
 
-/* Protects the versions that it reads from compactions, until scan_fini(); @kv is the store
- * that it reads. */
+/* Protects the versions that the scan reads from compactions, until scan_fini(). @kv is the
+ * store that it reads. */
 void scan_pin(struct state_scan *sc, struct kv *kv);
 
 /* Returns the next version of the answer, or NULL after the last one; then `count` and `more`
@@ -62,15 +65,15 @@ void scan_pin(struct state_scan *sc, struct kv *kv);
  * was replaced. *@ret is borrowed while scan_is_good(). */
 must_check_ int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret);
 
-/* To be called before anything else happens to the state, unless scan_next() has returned 1:
- * remembers the position. Returns 0 or -ENOMEM. */
+/* Remembers the position. Must be called before anything else happens to the state, unless
+ * scan_next() has returned 1. Returns 0 or -ENOMEM. */
 must_check_ int scan_pause(struct state_scan *sc);
 
-/* At the end: goes back to the first version of the answer. */
+/* At the end: returns to the first version of the answer. */
 void scan_rewind(struct state_scan *sc);
 
-/* Bytes that it takes itself. */
+/* Memory used by the scan itself. */
 size_t scan_bytes(const struct state_scan *sc);
 
-/* True while the version that it points to exists. */
+/* True while the version that was returned last exists. */
 bool scan_is_good(const struct state_scan *sc);

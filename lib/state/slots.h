@@ -8,18 +8,18 @@
 
 struct slots {
         struct {
-                uint64_t *words; /* owned; those that are not there are 0 */
+                uint64_t *words; /* owned; missing words are 0 */
                 size_t n, cap;
         } level[SLOTS_LEVELS];
 };
 
 void slots_fini(struct slots *s);
 
-/* @slot is below 64 to the power of SLOTS_LEVELS, and free. Returns 0, or -ENOMEM, and then
- * nothing changed. */
+/* @slot must be below 64 to the power of SLOTS_LEVELS, and free. Returns 0, or -ENOMEM, and
+ * then nothing has changed. */
 must_check_ int slots_take(struct slots *s, size_t slot);
 
-/* @slot is taken. */
+/* @slot must be taken. */
 void slots_give(struct slots *s, size_t slot);
 
 size_t slots_lowest_free(const struct slots *s);

@@ -181,7 +181,7 @@ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
                 value_len = prev ? prev->value_len : 0;
         }
         o = names_put_lease(s, q, &l);
-        assert(o == STATE_OK); /* state_check_put_now() has found it */
+        assert(o == STATE_OK); /* state_check_put_now() found it before */
         (void) o;
         if (q->ignore_lease)
                 l = prev ? k->lease : NULL;
@@ -202,7 +202,7 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
-/* Returns false if no steps were left. */
+/* Returns false if no steps are left. */
 static bool take_steps(size_t *left, size_t n)
 {
         if (*left == 0)
@@ -274,9 +274,9 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
         return 0;
 }
 
-/* Sets the granter's deadline of a lease that was granted or renewed. It counts TTL from when
- * the leader appended the command, less the time that the request had waited there, and that
- * instant is no earlier than when the request was sent (I3). Batches overtake each other: a
+/* Sets the granter's deadline of a lease that was granted or renewed. It is a TTL after the
+ * leader appended the command, less the time that the request had waited there; that instant is
+ * no earlier than when the request was sent (I3). Batches may overtake each other, so a
  * deadline never moves to an earlier instant. */
 static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
 {
@@ -347,8 +347,8 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
         return 0;
 }
 
-/* I7: the log orders renewals and the end of a lease; a lease that has ended is not here to be
- * renewed. */
+/* I7: the log orders renewals and the end of a lease, and a lease that has ended cannot be
+ * found here. */
 static int renew(struct state *s, struct view body)
 {
         struct cmd_slots slots;
@@ -366,7 +366,7 @@ static int renew(struct state *s, struct view body)
                         break;
                 l = leases_at(&s->leases, slot);
                 if (!l || l->born > as_of)
-                        continue; /* it has ended, and another lease may have its slot */
+                        continue; /* the lease has ended, and another one may have its slot */
                 lease_past_keep(s, slot);
                 l->renewed = s->applied;
                 s->counts.renewed++;
@@ -375,8 +375,8 @@ static int renew(struct state *s, struct view body)
         return r == -ENOMEM ? r : 0;
 }
 
-/* I1: a lease that was renewed after the proposer looked is kept; for it the proposal has no
- * effect. */
+/* I1: a lease that was renewed after the proposer checked it is kept; the proposal has no
+ * effect on it. */
 static int expire(struct state *s, struct view body, size_t *left)
 {
         struct cmd_slots slots = {0};
@@ -514,7 +514,7 @@ static int delete_range(struct state *s, const struct cmd_user *who,
                 reply->header.revision = s->revision;
                 p.header = &reply->header;
         }
-        /* Messages that are encoded one after the other form one message. */
+        /* In this encoding, messages that follow each other form one message. */
         if (reply->out)
                 pb_append(reply->out, &p.base);
         return r;
@@ -524,7 +524,8 @@ static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__
                struct state_reply *reply, size_t *left)
 {
         int r = state_check_txn(q, STATE_TXN_OPS_MAX,
-                                &reply->outcome); /* the taker checked its own limit */
+                                &reply->outcome); /* the replica that accepted it checked its
+                                                   * own limit */
 
         if (r < 0)
                 return r;
@@ -619,7 +620,7 @@ static int set_member(struct state *s, const Pb__Member *m)
 }
 
 /* Unpacks the body as a message of @type into @m, in scratch memory. On failure returns from
- * the function: with an outcome that follows from the bytes alone, or with an error if memory
+ * the function: with an outcome, which depends on the bytes alone, or with an error if memory
  * ran out, which is never an outcome (I4). */
 #define UNPACK(m, type)                                               \
         void *m;                                                      \
@@ -650,9 +651,9 @@ static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quo
         return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
 }
 
-/* A command that would exceed the quota of the replica that took it raises that replica's
- * alarm, as in etcd. Here the entry itself raises it, so that commands racing with it are
- * refused as well. */
+/* A command that would exceed the quota of the replica that accepted it raises that replica's
+ * alarm, as in etcd. Here the entry itself raises it, so that commands in flight are refused as
+ * well. */
 static int full(struct state *s, const struct cmd *c, int r, const struct state_reply *reply)
 {
         if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
@@ -668,7 +669,7 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
         return state_apply_some(s, c, reply, &all);
 }
 
-/* What a txn looks at, and what is removed, is counted when it happens. */
+/* The reads of a txn, and removals, are counted when they happen. */
 static size_t cost(const struct cmd *c)
 {
         return c->type == CMD_RENEW || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
@@ -724,7 +725,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 UNPACK(auth, pb__auth_change__descriptor);
                 Pb__AuthChange *m = auth;
 
-                /* Each user may have had the role. */
+                /* Each user may have the role. */
                 if (m->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
                         *left -= min_of(*left, s->auth.n_users);
                 return full(s, c, change_auth(s, who, c->quota, m, reply), reply);

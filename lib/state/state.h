@@ -1,12 +1,12 @@
 /*
  * The replicated state machine: commands in, the same state on every replica (I4).
  *
- * Every replica applies the same log entries in the same order and has the same keys, leases
- * and their deadlines, members and revision. Pure: no descriptor, no clock, no global; the
- * caller passes the bytes of an entry, its index and its lease time.
+ * Every replica applies the same log entries in the same order and so has the same keys, leases
+ * and deadlines, members and revision. Pure: no descriptor, no clock, no global; the caller
+ * passes the bytes of an entry, its index and its lease time.
  *
- * Where an invariant of the lease contract is kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2
- * in the deadlines that go on from the true renewal, I6 in the history of kv.h.
+ * Where the invariants of leases are kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2 in the
+ * deadlines, which always count from the true renewal, I6 in the history of kv.h.
  */
 #pragma once
 
@@ -26,24 +26,25 @@
 
 #define STATE_TTL_MAX_S INT64_C(9000000000)
 
-/* Limits of the state, the same on every replica, checked where a command is applied: every
- * accepted state can be saved, loaded and installed. A name is sent with every list of leases
- * and looked up with each grant: 1024 bytes are enough for a path, not for a document. */
+/* Limits of the state, the same on every replica, checked where a command is applied, so that
+ * every accepted state can be saved, loaded and installed. A name is sent with every list of
+ * leases and looked up with each grant: 1024 bytes are enough for a path, not for a
+ * document. */
 #define STATE_LEASES_MAX (1u << 22)
 #define STATE_LEASE_NAME_MAX 1024
 #define STATE_ALARMS_MAX 64
 
-/* How much one command may read, which is known before anything is written: a txn is applied in
+/* How much one command may read; this is known before anything is written. A txn is applied in
  * one turn of the loop, in which nothing else happens. So it may take only as many steps, as
- * weigh.c counts them, as fit into some 7 ms: enough to look up 1,000 keys. */
+ * weigh.c counts them, as fit into about 7 ms: enough to look up 1,000 keys. */
 #define STATE_TXN_OPS_MAX 1000
 #define STATE_TXN_STEPS_MAX 10000
 #define STATE_DELETE_MAX 100000
 #define STATE_DELETE_PREV_MAX \
-        10000 /* with old values in the answer, whose sizes are added up in one turn */
-#define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of these */
-#define STATE_LEASE_KEYS_MAX 100000 /* attached to one lease, which ends at once */
-#define STATE_EXPIRE_KEYS 20000     /* in one EXPIRE, or those of one lease */
+        10000 /* with previous values in the answer, whose sizes are added up in one turn */
+#define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of the previous values */
+#define STATE_LEASE_KEYS_MAX 100000                /* of one lease, which ends in one command */
+#define STATE_EXPIRE_KEYS 20000                    /* of one EXPIRE, or of a single lease */
 
 /* What a replica has published about itself. */
 struct member {
@@ -52,10 +53,10 @@ struct member {
         char *client_urls; /* owned; joined by commas */
 };
 
-/* Why an alarm is raised; it ends with its last reason. */
+/* Why an alarm is raised; the alarm ends when there is no reason left. */
 enum {
-        ALARM_STANDS = 1,    /* the quota, or a person: until it is disarmed */
-        ALARM_FULL_DISK = 2, /* the member itself takes it back when there is room again */
+        ALARM_STANDS = 1,    /* the quota, or an operator: until it is disarmed */
+        ALARM_FULL_DISK = 2, /* the member itself takes it back when its disk has room again */
 };
 
 struct alarm {
@@ -64,25 +65,27 @@ struct alarm {
         uint8_t why;
 };
 
-/* How far a command has come that removes many keys, or compacts many changes, in slices. A
- * reader of the state would see half of it meanwhile. */
+/* Progress of a command that removes many keys, or compacts many changes, in slices. In
+ * between, a reader of the state would see half of its effect. */
 struct removal {
         bool on;
         uint32_t sub;        /* keys removed, at the next revision */
-        struct lease *lease; /* that ends; its name may be gone with the keys */
+        struct lease *lease; /* the lease that ends; its name may have gone with its keys */
 };
 
 /* What this replica has applied since its start, for metrics. Not part of the state: neither
  * saved nor compared, and nothing that is replicated may depend on it (I4). */
 struct state_counts {
-        struct lease_time now; /* the caller's, before it applies: how late an expiry is */
+        struct lease_time now; /* the caller's lease time before it applies, from which `late`
+                                * is computed */
         uint64_t puts, put_bytes, deletes, txns, ranges;
         uint64_t granted, renewed; /* leases */
-        uint64_t ended, expired;   /* all that ended, and those of them that expired */
-        struct histogram ttl;      /* of those granted, in milliseconds (state_ttl_shape) */
-        struct histogram late;     /* expiries, behind their deadline (histogram_way) */
+        uint64_t ended, expired;   /* all that ended, and those that expired */
+        struct histogram ttl;      /* of granted leases, in milliseconds (state_ttl_shape) */
+        struct histogram late;     /* how long after its deadline a lease expired
+                                    * (histogram_way) */
 };
-/* From 1 s, doubled up to 97 days, as etcd has it. */
+/* From 1 s, doubling up to 97 days, like etcd's. */
 extern const struct histogram_shape state_ttl_shape;
 
 struct state {
@@ -95,8 +98,8 @@ struct state {
         size_t n_alarms, alarms_cap;
         struct auth auth;
         struct cached cached;
-        struct arena scratch;   /* the command being applied, unpacked */
-        struct removal removal; /* what is left of it to do */
+        struct arena scratch;   /* for unpacking the command that is being applied */
+        struct removal removal; /* the rest of that command */
         int64_t revision;       /* 1 on an empty store */
         uint64_t applied;       /* the index of the last entry applied */
         struct lease_time
@@ -106,10 +109,11 @@ struct state {
 
 /* Where the answer to a command goes. */
 struct state_reply {
-        struct buf *out; /* the packed response is appended; NULL where nobody asks here */
-        Pb__ResponseHeader header; /* ids and term by the caller; the revision is filled in */
+        struct buf *out; /* the packed response is appended; NULL if no client waits here */
+        Pb__ResponseHeader header; /* ids and term are the caller's; the revision is filled
+                                    * in */
         enum state_outcome outcome;
-        struct cached_wait wait; /* of STATE_E_CACHED */
+        struct cached_wait wait; /* for STATE_E_CACHED */
 };
 
 void state_init(struct state *s);
@@ -122,87 +126,88 @@ void state_fini(struct state *s);
 void state_drop_readers(struct state *s);
 must_check_ bool state_free_some(struct state *s, size_t *left);
 
-/* Begins the entry at @index, which was appended at lease time @at; its commands follow. */
+/* Begins the entry at @index, which was appended at lease time @at; then apply its commands. */
 void state_begin(struct state *s, uint64_t index, struct lease_time at);
 
 /* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
- * errno means that this replica cannot go on: -ENOMEM. */
+ * errno (-ENOMEM) means that this replica cannot continue. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
 
 /* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns 1 if that
- * was not enough: then the same call with the same command and reply goes on, and no other
- * command may come before it. The result of a command does not depend on its slices. */
+ * was not enough: then call it again with the same command and reply; no other command may come
+ * before that. The result of a command does not depend on its slices. */
 must_check_ int state_apply_some(struct state *s, const struct cmd *c,
                                  struct state_reply *reply, size_t *left);
 
-/* Appends an EXPIRE body for up to @max leases whose deadline has passed; each becomes due
- * again at @again if it still exists then. Returns how many. 0 may also mean that deadlines are
- * to be corrected first (deadlines.h): then deadlines_next() is in the past. */
+/* Appends the body of an EXPIRE for up to @max leases whose deadline has passed; each becomes
+ * due again at @again if it still exists then. Returns how many. 0 may also mean that deadlines
+ * have to be corrected first (deadlines.h): then deadlines_next() is in the past. */
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
-/* Checks that need no state, for the edge as well as for apply. */
+/* Checks that need no state; made when a request comes in, and again when it is applied. */
 enum state_outcome state_check_range(const Pb__RangeRequest *q);
 enum state_outcome state_check_put(const Pb__PutRequest *q);
 enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
 
-/* At most @max_ops compares, and operations of a branch, in a txn and those nested in it one
- * within the other, as etcd counts; and three times that in all. Returns 0 or -ENOMEM. */
+/* Limits a txn to @max_ops compares, and to @max_ops operations of a branch, summed along
+ * nested txns as etcd counts; and to three times that in all. Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
                                 enum state_outcome *ret);
 
-/* Whether the request reads too much, with the present state. This is checked again where it is
- * applied. */
-enum state_outcome
-state_check_delete_now(const struct state *s, const Pb__DeleteRangeRequest *q,
-                       size_t *ret_answer); /* bytes of the old values in it, or so */
-/* What it costs to apply the request to the present state, in the steps of
- * STATE_TXN_STEPS_MAX. */
+/* Whether the request reads too much of the present state. Applying it checks again. */
+enum state_outcome state_check_delete_now(const struct state *s,
+                                          const Pb__DeleteRangeRequest *q,
+                                          size_t *ret_answer); /* roughly the bytes of previous
+                                                                * values in the answer */
+/* The cost of applying the request to the present state, in steps of STATE_TXN_STEPS_MAX. */
 size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q);
 size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q);
 struct txn_weight {
-        size_t put, answer; /* bytes: of the puts; roughly, of old values and ranges in the
-                               answer */
+        size_t put, answer; /* bytes: of the puts; roughly, of previous values and ranges in the
+                             * answer */
         size_t steps;       /* its cost, of STATE_TXN_STEPS_MAX */
 };
 /* Returns 0 or -ENOMEM. */
 must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
                                     enum state_outcome *ret, struct txn_weight *ret_weight);
-/* The bytes of the old value in the answer to a put, or so. */
+/* Roughly the bytes of the previous value in the answer to a put. */
 size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
 enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
 /* For a range that a client wants to cache. */
 enum state_outcome state_check_cache(const Pb__CacheTerm *q);
 enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q);
 
-/* Fills @out, borrowing from the store and from @a until either changes; its header is the
- * caller's. STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; @ret_nomem tells that memory ran
+/* Fills @out, borrowing from the store and from @a until either changes; the caller fills in
+ * the header. Returns STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; *@ret_nomem: memory ran
  * out. */
 enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
                                struct arena *a, Pb__RangeResponse *out, bool *ret_nomem);
 
-/* True when the txn, compares included, writes nothing: it can be answered like a read. */
+/* Whether the txn, including its compares, writes nothing, so that it can be answered like a
+ * read. */
 bool state_txn_reads_only(const Pb__TxnRequest *q);
 
-/* True when either branch puts anything. */
+/* Whether one of the branches puts anything. */
 bool state_txn_puts(const Pb__TxnRequest *q);
 
-/* Runs a txn that passed state_check_txn(); writes take revision @s->revision + 1. Packs the
- * answer if @reply->out. @quota 0: none. Takes from *@left what it costs. */
+/* Runs a txn that passed state_check_txn(); writes get revision @s->revision + 1. Packs the
+ * answer if @reply->out. @quota 0: none. Takes its cost off *@left. */
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                           struct state_reply *reply, size_t *left);
 
 /* The milliseconds a grant asks for. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 
-/* The snapshot, equal on every replica that applied as much (I4). */
+/* Encodes the snapshot, which is equal on every replica that has applied the same entries
+ * (I4). */
 void state_save(const struct state *s, struct buf *out);
 
 /* Fills a fresh @s, in one go (in slices: loader.h). Returns 0, -EBADMSG or -ENOMEM; on failure
  * @s is empty. */
 must_check_ int state_load(struct state *s, struct view snapshot);
 
-/* Of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
+/* A hash of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
 uint64_t state_hash(const struct state *s);
 
 /* Roughly the memory that the state takes, as the quota counts it. */
@@ -211,31 +216,31 @@ size_t state_bytes(const struct state *s);
 /* Whether @bytes more stay within the quota. */
 bool state_fits(const struct state *s, uint64_t quota, size_t bytes);
 
-/* What a put, a grant or a change of users adds, at most. */
+/* How much a put, a grant or a change of users may add at most. */
 size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q);
 size_t state_grant_bytes(const Pb__LeaseGrantRequest *q);
 size_t state_auth_bytes(const Pb__AuthChange *q);
 
-/* True while any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
+/* Whether any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);
 
 /* Why @member has raised such an alarm; 0: it has not. */
 uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type);
 
-/* Internal to lease/: writes within a txn or alone, at revision s->revision + 1. */
+/* Internal to state/: writes within a txn or alone, at revision s->revision + 1. */
 must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
                                 const struct kv_version **ret_prev);
-/* As many keys as *@left allows; 1: there are more. */
+/* Deletes as many keys as *@left allows; 1: there are more. */
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
                                    size_t *left);
-/* What a command may still read; the functions return false when that is not enough. In
+/* What a command may still read; the weigh functions return false if that is not enough. In
  * weigh.c. */
 struct budget {
         size_t steps;
-        size_t put, n_ranges; /* so many bytes put, and ranges that may come by them */
+        size_t put, n_ranges; /* bytes put so far, and ranges that may read them */
         bool writes;
-        size_t answer; /* bytes of what is answered */
+        size_t answer; /* bytes of the answer */
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);
@@ -252,8 +257,8 @@ must_check_ int state_add_alarm(struct state *s, uint64_t member, Pb__AlarmType 
 must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
                             struct state_reply *reply);
 
-/* In caching.c: STATE_E_CACHED if running terms prevent a change, which is awaited from now
- * on. */
+/* In caching.c: STATE_E_CACHED if running terms prevent a change; the change is awaited from
+ * now on. */
 enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
                                        const ProtobufCBinaryData *end,
                                        struct state_reply *reply);

@@ -14,19 +14,20 @@
 
 struct branch {
         size_t within;           /* the branch that contains its txn, or NOWHERE */
-        size_t not_from, not_to; /* the numbers in the txn's other branch, if seen before */
+        size_t not_from, not_to; /* numbers in the txn's other branch, if etcd has seen it
+                                  * before */
 };
 
 struct touch {
-        struct kv_span span; /* of a put: its key */
+        struct kv_span span; /* for a put: its key */
         size_t branch;
         bool put;
 };
 
-/* One end of a deletion, or a put, sorted by key. */
+/* An end of a deletion, or a put; sorted by key. */
 struct event {
         struct view key;
-        enum { UNTIL, FROM, PUT, UP_TO } what; /* at equal keys, in this order */
+        enum { UNTIL, FROM, PUT, UP_TO } what; /* the order at equal keys */
         size_t n;
 };
 
@@ -52,7 +53,7 @@ static int touch(struct touched *t, size_t branch, const ProtobufCBinaryData *ke
         struct kv_span span = kv_span(key, range_end);
 
         /* A deletion of all keys from some key on collides with nothing, as in etcd: clients
-         * clear and fill in one txn. */
+         * use it to clear and fill in one txn. */
         if (span.to_end || (!span.single && bytes_cmp(span.from.p, span.from.len, span.end.p,
                                                       span.end.len) >= 0))
                 return 0;
@@ -118,7 +119,7 @@ static size_t deletes_below(const struct touched *t, size_t n)
         return sum;
 }
 
-/* Is @earlier in the other branch of a txn that contains @n? */
+/* Whether @earlier is in the other branch of a txn that contains @n. */
 static bool excluded(const struct touched *t, size_t n, size_t earlier)
 {
         for (size_t b = t->touches[n].branch; b != NOWHERE; b = t->branches[b].within)

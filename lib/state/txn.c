@@ -23,7 +23,7 @@ static bool is_op(const Pb__RequestOp *op)
         }
 }
 
-/* Counted over all levels. */
+/* Counts over all levels. */
 struct shape {
         size_t n, max;
 };
@@ -199,8 +199,8 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
         return true;
 }
 
-/* Which branches the txn and those nested in it take, in the order in which they are visited,
- * and what then remains of the budget. */
+/* Which branches the txn and its nested txns take, in the order in which they are visited, and
+ * what is left of the budget. */
 struct path {
         bool *yes;
         size_t n, cap, at;
@@ -296,7 +296,7 @@ static enum state_outcome check_range_op(const struct state *s, const Pb__Reques
                                                                : STATE_OK;
 }
 
-/* Runs @check on each operation that is going to run. */
+/* Runs @check on each operation that will run. */
 static enum state_outcome
 check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
           enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
@@ -317,8 +317,8 @@ check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
         return STATE_OK;
 }
 
-/* Collects all cache leases that the txn's changes have to wait for, so that it waits for them
- * at the same time. */
+/* Collects all cache leases for which the txn's changes have to wait, so that it waits for all
+ * of them at the same time. */
 static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path *path,
                           struct cached_wait *wait)
 {
@@ -350,8 +350,8 @@ static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path 
 static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
                struct arena *a, Pb__TxnResponse *out);
 
-/* The header of an operation's response has the revision as of the changes so far; in that of a
- * nested txn etcd leaves it empty. */
+/* The header of an operation's response has the revision after the changes so far; for a nested
+ * txn etcd leaves it empty. */
 static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
 {
         Pb__ResponseHeader *h = arena_alloc(a, sizeof(*h));
@@ -367,7 +367,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                   struct arena *a, Pb__ResponseOp *out)
 {
         const struct kv_version *prev;
-        size_t all = SIZE_MAX; /* plan() has made sure that it is little */
+        size_t all = SIZE_MAX; /* plan() has made sure that this is not much */
         bool nomem;
         int r;
 

@@ -1,15 +1,15 @@
-/* Computes what a command will read and answer before any of it is done: a function of only the
- * state and the command, so that every replica refuses the same commands. */
+/* Computes what a command will read and answer before any of it is done. The result depends
+ * only on the state and the command, so every replica refuses the same commands. */
 #include "state/names.h"
 
-#define PER_KEY 64 /* bytes of an answer besides key and value */
+#define PER_KEY 64 /* bytes of an answer, besides key and value */
 
-/* One step is about 0.65 us among a million keys that are in no cache. A key next to the last
- * one looked at costs one step. */
+/* One step is about 0.65 us with a million keys that are not in a cache. A key next to the
+ * previous one costs one step. */
 #define FIND_STEPS 10                 /* to look up a key, or the ends of a range */
 #define ANSWER_STEPS 3                /* for a key in the answer */
 #define STEP_BYTES ((size_t) 1 << 10) /* of an answer cost one more step */
-#define STEP_VERSIONS 2               /* of a key, passed over, cost one step */
+#define STEP_VERSIONS 2               /* passed over, of one key, cost one step */
 
 static bool take(size_t *left, size_t n)
 {
@@ -25,7 +25,7 @@ static bool take_bytes(struct budget *b, size_t bytes)
         return take(&b->steps, bytes / STEP_BYTES);
 }
 
-/* How many keys a look at @span visits, besides the one that was looked up. */
+/* How many keys a look at @span visits, besides the first one. */
 static size_t keys_in(const struct state *s, const struct kv_span *span)
 {
         return span->single ? 0 : kv_span_count(&s->kv, span);
@@ -62,7 +62,8 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
                (!q->prev_kv || take_bytes(b, bytes_in(s, &span)));
 }
 
-/* If it answers values, their sizes are added up. That is done at once, so for fewer keys. */
+/* If previous values are returned, their sizes are added up in one go, so fewer keys are
+ * allowed. */
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q, size_t *ret_answer)
 {
@@ -118,10 +119,10 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
                 take_bytes(b, bytes_of(k->newest)));
 }
 
-/* What is answered. If it is sorted and has a limit, the largest values count. */
+/* The answer to a range. If it is sorted and has a limit, the largest values are assumed. */
 struct answers {
         size_t limit, n, sum, largest;
-        bool all; /* what is past the limit may be answered, too */
+        bool all; /* items beyond the limit may be in the answer, too */
 };
 
 static bool is_full(const struct answers *a)
@@ -157,7 +158,7 @@ static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struc
         return true;
 }
 
-/* A range of an earlier revision: visits all keys, also those that were deleted since or
+/* A range of an earlier revision: visits all keys, including those that were deleted since or
  * created later, and the later versions of each. */
 static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
                        struct budget *b)
@@ -179,8 +180,8 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
         return true;
 }
 
-/* Follows state_range(). If the txn has changed something before, the newest revision is no
- * longer the newest state. */
+/* Must follow state_range(). If the txn has changed something before, the newest revision is
+ * not the newest state any more. */
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
 {
         bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
@@ -195,7 +196,7 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
         if (!take(&b->steps, FIND_STEPS))
                 return false;
         if (q->revision > 0 && q->revision < s->kv.compacted)
-                return true; /* the answer is that error */
+                return true; /* the answer is this error */
         if (!(newest ? weigh_newest : weigh_past)(s, q, &a, b))
                 return false;
         if (q->count_only)
