@@ -1,10 +1,10 @@
 /*
- * What goes wrong at the worst time. Faults that come at any time seldom meet: a bug that takes
- * three of them within a few milliseconds is not seen in 100,000 worlds. Most worlds therefore
- * aim at one kind of coincidence: at some moment that they watch for, they do something to one
- * of those who take part, and undo it after a while.
+ * Faults at the worst time. Faults at random times seldom coincide: a bug that takes three of
+ * them within a few milliseconds does not show in 100,000 worlds. Most worlds therefore aim at
+ * one kind of coincidence: they watch for a moment, disturb one of the processes involved, and
+ * undo that after a while.
  *
- * Some aims are stories: overlap (overlap.c), alone (alone.c), and beacons.
+ * Some aims are whole scenarios: overlap (overlap.c), alone (alone.c), and beacons.
  */
 #include "base/log.h"
 #include "world.h"
@@ -24,7 +24,7 @@ enum deed {
         DELAY_HOLDER,
         DELAY_WATCH,
         LEAD_ASTRAY,
-        UNDO = 32 /* and one of those above */
+        UNDO = 32 /* combined with one of those above */
 };
 
 enum whom { SELF = 1, LEADER, OTHER };
@@ -58,7 +58,7 @@ static void few_entries(struct world *w)
         w->write_every = some_time(w, 10 * MSEC, 25 * MSEC);
 }
 
-/* ...and to read a snapshot in takes longer than to hand over. */
+/* ... and to load a snapshot takes longer than to hand over. */
 static void slow_loads(struct world *w)
 {
         few_entries(w);
@@ -66,7 +66,7 @@ static void slow_loads(struct world *w)
                 w->apply_slice = 1;
 }
 
-/* A disk that was full once has room again, and the log goes on for long without a snapshot. */
+/* A disk that was full has room again, and the log grows long without a snapshot. */
 static void long_log(struct world *w)
 {
         few_entries(w);
@@ -88,7 +88,7 @@ static void many_edges(struct world *w)
         w->n_edges = HOLDERS_MAX;
 }
 
-/* Now and then none of the leader's followers makes progress; nothing else is wrong. */
+/* Now and then none of the leader's followers runs; nothing else is wrong. */
 static void nobody_answers(struct world *w)
 {
         many_edges(w);
@@ -102,7 +102,7 @@ static void many_holders(struct world *w)
         w->faults.deaths = true;
 }
 
-/* ... and all have something to tell. */
+/* ... and all of them have something to report. */
 static void holders_tell(struct world *w)
 {
         many_holders(w);
@@ -116,8 +116,8 @@ static void other_cores(struct world *w)
         w->strangers = true;
 }
 
-/* Commands wait, little room is left for more, and frames come twice. Renewals would hide what
- * a follower makes of that. */
+/* Commands wait, little room is left for more, and frames come twice. Renewals would hide how a
+ * follower reacts to that. */
 static void full_queues(struct world *w)
 {
         w->queued_bytes = rnd_between(&w->rnd, 1000, 1500);
@@ -151,8 +151,8 @@ static void three_at_least(struct world *w)
         w->faults.members = false;
 }
 
-/* The log goes through its files faster than snapshots are written, and where it has to wait
- * for one, leases show it: nothing else is slow here (I2). */
+/* The log fills its files faster than snapshots are written. If it has to wait for a snapshot,
+ * leases show it, because nothing else is slow here (I2). */
 static void slow_snapshots(struct world *w)
 {
         w->n_replicas = 3;
@@ -285,7 +285,7 @@ static const struct aim aims[] = {
                    {AT_HANDING, CUT, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, PAUSE, SELF, 200, 3 * MSEC, 100 * MSEC, 1000 * MSEC},
                    {AT_HANDING, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
-        /* Seeds do not draw these: their clients are there in one of 16 worlds of each kind. */
+        /* Not drawn by seeds: their clients are in one of 16 worlds of every kind. */
         {.name = "names",
          .rules = {{AT_LEADING, CUT, SELF, 400, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
@@ -295,7 +295,7 @@ static const struct aim aims[] = {
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
 };
-#define NOT_DRAWN 2 /* the last of them */
+#define NOT_DRAWN 2 /* the last aims of the list */
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)
@@ -314,7 +314,7 @@ void aim_draw(struct world *w, const char *name)
 {
         size_t which = chance(w, 30) ? 0
                        : chance(w, 7)
-                               ? 1 /* overlap: few of its stories come to their end */
+                               ? 1 /* overlap: few of its scenarios run to their end */
                                : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1 - NOT_DRAWN);
 
         for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
@@ -472,8 +472,8 @@ void on_deed(struct world *w, struct event *e)
 
 /* ---- beacons ---- */
 
-/* For less than an election timeout, so that nobody else leads: their sockets fill with the
- * leader's beacons meanwhile, and those they answer late. */
+/* For less than an election timeout, so that no other replica leads: meanwhile their sockets
+ * fill with the leader's beacons, which they answer late. */
 static void nobody_gets_on(struct world *w)
 {
         struct replica_node *leader = the_leader(w);

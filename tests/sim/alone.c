@@ -1,8 +1,8 @@
 /*
- * Alone: members are removed, some of them behind a link that is cut, so that they know nothing
- * of it, until one is left. That one serves alone, crashes, and starts again by itself, while
- * those that were removed are there again with their old disks, members as far as they know,
- * and stand for election. Then they are added, and it begins anew.
+ * Alone: members are removed, some of them behind a cut link so that they do not hear of it,
+ * until one is left. That one serves alone, crashes, and starts again by itself, while the
+ * removed ones are back with their old disks, members as far as they know, and stand for
+ * election. Then they are added, and it all begins again.
  */
 #include "world.h"
 
@@ -32,7 +32,7 @@ static void remove_one(struct world *w, struct replica_node *leader, unsigned vo
                 return act(w, SERVES, 100 * MSEC, 2000 * MSEC);
         if (role[n->i] == 0)
                 return;
-        /* With three voters left the other one is needed. */
+        /* With three voters left, the other one is needed. */
         if (chance(w, 40))
                 cut_off(w, n, false);
         w->counts.changes++;
@@ -42,8 +42,7 @@ static void remove_one(struct world *w, struct replica_node *leader, unsigned vo
 static void serve(struct world *w, struct replica_node *leader)
 {
         if (chance(w, 40))
-                memset(w->cut, 0,
-                       sizeof(w->cut)); /* those that were removed are reachable again */
+                memset(w->cut, 0, sizeof(w->cut)); /* the removed ones are reachable again */
         if (chance(w, 50))
                 ask_writes(w, leader->i, (unsigned) rnd_between(&w->rnd, 1, 4));
         if (chance(w, 20))

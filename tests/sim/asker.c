@@ -28,7 +28,7 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
         struct asker *a = call->userdata;
 
         (void) message;
-        /* A replica that went away after it was asked may have carried out the request. */
+        /* A replica that went away after the request may have carried it out. */
         done(a, code, code == RPC_UNAVAILABLE || code == RPC_UNKNOWN);
 }
 
@@ -67,7 +67,7 @@ void asker_ask(struct asker *a, const char *path, const ProtobufCMessage *m)
         buf_clear(&a->answer);
         a->asks = true;
         a->asked_at = W->now;
-        a->act_at = W->now + PATIENCE; /* by then it tries elsewhere */
+        a->act_at = W->now + PATIENCE; /* by then it tries another replica */
         a->link.client_dirty = true;
         if (rpc_call_new(a->link.client, path, true, &handler, a, &call) < 0 ||
             rpc_call_send(call, b.data, buf_len(&b)) < 0) {
@@ -84,7 +84,7 @@ static bool is_frozen(const struct asker *a)
 
 static void act(struct asker *a)
 {
-        if (a->asks) { /* it has waited for long enough */
+        if (a->asks) { /* it has waited long enough */
                 a->link.broken = true;
         } else if (!a->link.client) {
                 a->act_at = W->now + some_time(W, 20 * MSEC, 100 * MSEC);

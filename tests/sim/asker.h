@@ -1,7 +1,7 @@
 /*
- * A client of the simulator that asks the real services one thing at a time, and then hears the
- * answer, or that there will be none. Beside the network's whims its own process may stand
- * still.
+ * A client of the simulator that sends the real services one request at a time, and then gets
+ * the answer, or learns that there will be none. Besides what the network does, its own process
+ * may stop for a while.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 struct asker;
 
 struct asker_ops {
-        /* Its time has come; it is connected, and waits for no answer. */
+        /* It is time to act: it is connected, and waits for no answer. */
         void (*act)(struct asker *a);
         /* The last request has an answer or an error; @lost: the client will never know the
          * outcome. */
@@ -21,8 +21,8 @@ struct asker {
         const struct asker_ops *ops;
         unsigned i;
         struct wire link;
-        struct span cut;     /* what it sends meanwhile arrives late */
-        nsec_t frozen_until; /* it does nothing */
+        struct span cut;     /* what it sends in this time arrives late */
+        nsec_t frozen_until; /* its process is stopped */
         nsec_t act_at;
         nsec_t asked_at;
         bool asks;
@@ -31,7 +31,7 @@ struct asker {
 
 void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops);
 void asker_end(struct asker *a);
-/* Runs what is due, and schedules the next call. */
+/* Does what is due, and calls act() or answered(). */
 void asker_run(struct asker *a);
 nsec_t asker_next(const struct asker *a);
 

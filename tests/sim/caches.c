@@ -1,7 +1,7 @@
 /*
- * Clients that read from a cache (state/cached.h): each asks replica after replica for a term
- * on one key or on ten, and answers its own reads while that runs by its own clock. Some do not
- * hear that they are recalled. What they read must be what a read of the core would have found
+ * Clients that read from a cache (state/cached.h): each asks one replica after the other for a
+ * term on one key or on ten, and answers its own reads while the term runs by its own clock.
+ * Some do not get recalls. What they read must be what a read of the core would have found
  * (I8).
  */
 #include <stdio.h>
@@ -19,11 +19,11 @@ struct client {
         struct rpc_call *stream;
         nsec_t act_at;
         int32_t ppm;
-        bool deaf; /* recalls are not heard */
+        bool deaf; /* does not get recalls */
         bool prefix;
-        char name[4]; /* of the key, or where those it has begin */
-        nsec_t asked; /* when the term was asked for that is not answered yet; 0: none is */
-        nsec_t until; /* true time; what it has is good until then */
+        char name[4]; /* the key, or the prefix of its keys */
+        nsec_t asked; /* when it asked for a term that is not answered yet; 0: it did not */
+        nsec_t until; /* true time; until then what it has cached is valid */
         struct cached_key has[N_KEYS];
         size_t n;
 };
@@ -90,7 +90,7 @@ static void release(struct client *c)
         say(c, &q);
 }
 
-/* A process may read, whatever it does with the network. */
+/* A process may read from its cache, whatever the network does. */
 static void read_cache(struct client *c)
 {
         if (W->now >= c->until)
@@ -130,7 +130,7 @@ static void take(struct client *c, const Pb__CacheResponse *p)
         } else if (c->until == 0) {
                 fail(W, "a cache that has nothing is told that nothing has changed");
         }
-        /* Our clock may run slow, and the core's fast. */
+        /* Our clock may be slow, and the core's fast. */
         term = p->term_ms * MSEC / 1000 * 999 / (1000000 + c->ppm) * 1000000;
         c->until = max_of(p->unchanged ? c->until : 0, c->asked + term);
         if (p->term_ms == 0)
@@ -150,7 +150,7 @@ static void on_message(struct rpc_call *k, struct view m)
         if (p->recall && c->deaf) {
                 W->met.cache_deaf += c->until > W->now;
         } else if (p->recall) {
-                read_cache(c); /* up to the last moment */
+                read_cache(c); /* as late as possible */
                 W->counts.recalled++;
                 release(c);
         } else if (*p->error) {
@@ -187,7 +187,7 @@ static void connect_somewhere(struct client *c)
         if (rpc_call_new(c->link.client, "/tenurepb.Cache/Cache", false, &handler, c,
                          &c->stream) < 0)
                 abort();
-        /* It may read another key from now on; then it forgets what it has cached. */
+        /* It may read another key from now on; then it drops what it has cached. */
         if (chance(W, 30)) {
                 forget(c);
                 c->prefix = chance(W, 50);

@@ -1,5 +1,5 @@
-/* What must never happen: the invariants of the lease contract, as somebody who sees all and
- * trusts nobody would state them. */
+/* What must never happen: the invariants of the lease contract, as an observer states them who
+ * sees everything and shares no code with what it checks. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -18,13 +18,13 @@ struct lease_seen {
         nsec_t counted; /* send time of the last acknowledged renewal, true time */
         bool gone, revoked;
         nsec_t gone_at;
-        nsec_t outage_before; /* all the outage until it was last counted */
+        nsec_t outage_before; /* all outage up to that time */
         uint64_t outages_before;
-        uint64_t renewed; /* the entry that renewed it last, as far as applied anywhere... */
-        nsec_t renewed_at, lull_before; /* ...when, and how much lull there had been by then */
+        uint64_t renewed; /* the last entry with a renewal that was applied anywhere ... */
+        nsec_t renewed_at, lull_before; /* ... when, and how much lull there had been by then */
         uint64_t lulls_before;
         struct holder *holder;
-        int renewing; /* renewals on their way */
+        int renewing; /* renewals under way */
 };
 
 #define OPS_MAX 8192
@@ -45,24 +45,24 @@ static struct {
         bool known;
 } story[INDEX_MAX];
 static int64_t values[KEYS_MAX], value_revision[KEYS_MAX];
-/* What each watcher was told that happened at a revision. */
+/* What watchers were told about each revision. */
 static struct {
-        uint64_t hash;      /* of all its events; 0: nothing yet */
-        int64_t key, value; /* written to a register, if that was one of them */
-        bool compacted;     /* it was told so */
+        uint64_t hash;      /* of all its events; 0: none yet */
+        int64_t key, value; /* the value written to a register, if one of them was */
+        bool compacted;     /* a watcher was told that it is compacted */
 } delivered[WATCHERS_MAX][REVISIONS_MAX];
 static struct {
         unsigned who;
         nsec_t begin, end;
 } holds[HOLDS_MAX];
 static size_t n_holds;
-/* Who led each term, and in which life. */
+/* Which replica led each term, and in which life. */
 static struct {
         unsigned who, life;
 } led[TERMS_MAX];
 static uint64_t term_end;
-static uint64_t index_end;   /* how much of `story`... */
-static int64_t revision_end; /* ...and of `delivered` is not empty */
+static uint64_t index_end;   /* how much of `story` is in use ... */
+static int64_t revision_end; /* ... and how much of `delivered` */
 
 void fail(struct world *w, const char *fmt, ...)
 {
@@ -92,8 +92,8 @@ void check_reset(void)
         memset(value_revision, 0, sizeof(value_revision));
 }
 
-/* Raft, Election Safety: there is one leader in a term, and in one life only, since others may
- * have what it lost in between. */
+/* Raft, Election Safety: a term has one leader, in only one of its lives, because other
+ * replicas may have what it lost in between. */
 void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
 {
         if (term >= TERMS_MAX)
@@ -109,8 +109,8 @@ void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
         }
 }
 
-/* A leader that has learned how long the way is notices no outage that is shorter than twice
- * that and the grain (lease_clock.h). */
+/* A leader that has learned how long a round trip is does not notice an outage that is shorter
+ * than twice that plus the grain (lease_clock.h). */
 static void learn_way(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
@@ -126,8 +126,8 @@ static struct lease_seen *find(int64_t id)
         return NULL;
 }
 
-/* I4: one story (A18, A20: after crashes and snapshots too; A15: on followers as on leaders).
- */
+/* I4: one history (A18, A20: also after crashes and snapshots; A15: on followers as on
+ * leaders). */
 void check_applied(struct world *w, struct replica_node *n, uint64_t index)
 {
         uint64_t hash;
@@ -135,7 +135,7 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
         if (index >= INDEX_MAX || index % 8 != 0)
                 return;
         index_end = max_of(index_end, index + 1);
-        /* Disks keep here what was synced: nobody lacks what it has acknowledged. */
+        /* Disks keep what was synced here, so no replica may lack what it has acknowledged. */
         if (core_status(n->node.core).forgetful != 0)
                 fail(w, "I5: replica %u says that member %llx has lost entries", n->i,
                      (unsigned long long) core_status(n->node.core).forgetful);
@@ -174,7 +174,7 @@ void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms)
 
         if (!l || ttl_ms <= 0)
                 return;
-        /* I7: asked after its end, and still answered (A23, A37). */
+        /* I7: requested after the lease's end, and yet acknowledged (A23, A37). */
         if (l->gone && sent > l->gone_at)
                 fail(w,
                      "I7: lease %llx ended at %.3f s, was asked to be renewed at %.3f s, and "
@@ -217,9 +217,9 @@ void check_ended(struct world *w, int64_t lease, bool expired)
         l->gone_at = w->now;
         if (!expired || l->revoked)
                 return;
-        /* I1 (A1, A2, A3: deposed leaders, stalled disks; A9: elections): not before its TTL,
-         * as a clock may count it that runs fast by what is allowed, since what was
-         * acknowledged. */
+        /* I1 (A1, A2, A3: deposed leaders, stalled disks; A9: elections): no expiry before the
+         * TTL has passed since the last acknowledged renewal, by the fastest clock that is
+         * allowed. */
         ttl = l->ttl_ms * MSEC;
         age = w->now - l->counted;
         if (age < ttl - ttl / 1000 - MSEC)
@@ -227,11 +227,11 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      "I1: lease %llx expired %.3f s after a renewal that was acknowledged; its "
                      "TTL is %.3f s",
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9);
-        /* Nor does time count in which nobody could have renewed it; less, for each outage, the
+        /* Nor may time count in which nobody could have renewed, less, for each outage, the
          * grain of what the core notices (lease_clock.h). */
         learn_way(w);
         out = w->outage - l->outage_before;
-        /* Which majority that is changes with the members. */
+        /* If members change, we do not know which majority counts. */
         if (!w->faults.members &&
             age < ttl - ttl / 1000 + out -
                             (nsec_t) (w->outages - l->outages_before) * (GRAIN + 2 * w->way) -
@@ -241,13 +241,13 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      "s; for %.3f s of that, in %llu pieces, the core was out",
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
                      (double) out / 1e9, (unsigned long long) (w->outages - l->outages_before));
-        /* I3: the holder knew before (A36). */
+        /* I3: the holder must have known before (A36). */
         if (l->holder && holder_holds(l->holder, lease))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
                      (unsigned long long) lease, l->holder->i);
 }
 
-/* I5: what was acknowledged. */
+/* I5: acknowledged writes. */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision)
 {
         (void) w;
@@ -285,7 +285,7 @@ void check_compacted(unsigned watcher, int64_t from, int64_t to)
         }
 }
 
-/* One story for all watchers, and the one that writers were told. */
+/* All watchers were told the same, and the same as the writers. */
 static void check_watchers(struct world *w)
 {
         int64_t last =
@@ -326,10 +326,10 @@ void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end)
         holds[n_holds++].end = end;
 }
 
-/* ---- linearizability (I8, and what I5 means while it runs) ---- */
+/* ---- linearizability (I8, and I5 while the world runs) ---- */
 
-/* Records what somebody has been told by now: a read that begins later finds that value or a
- * newer one. */
+/* Records what somebody has been told: a read that begins later must find this value or a newer
+ * one. */
 static void see(int64_t key, int64_t revision, int64_t value)
 {
         if (revision > newest[key].revision) {
@@ -369,12 +369,13 @@ static int by_revision(const void *a, const void *b)
         if (x->revision != y->revision)
                 return x->revision < y->revision ? -1 : 1;
         if (wx != wy)
-                return wx ? -1 : 1; /* what made the revision, then who saw it */
+                return wx ? -1 : 1; /* first the operation that made the revision, then those
+                                     * that saw it */
         return x->begun < y->begun ? -1 : x->begun > y->begun;
 }
 
-/* No value is written twice: one found at another revision than was acknowledged was applied
- * twice. */
+/* No value is written twice. So a value that is found at another revision than was acknowledged
+ * was applied twice. */
 static void check_twice(struct world *w, const struct op *read)
 {
         for (size_t i = 0; i < n_ops; i++)
@@ -386,8 +387,8 @@ static void check_twice(struct world *w, const struct op *read)
                              (long long) ops[i].revision, (long long) read->found);
 }
 
-/* The revisions are the order in which it is said to have happened: is that order one that real
- * time allows, and does everybody see what was written last before? */
+/* The revisions are the claimed order of operations. Does real time allow that order, and does
+ * each operation see the last write before it? */
 static void check_history(struct world *w)
 {
         int64_t value[KEYS_MAX] = {0}, mod[KEYS_MAX] = {0};
@@ -397,8 +398,8 @@ static void check_history(struct world *w)
         for (size_t i = 0; i < n_ops && !*w->failure; i++) {
                 const struct op *o = &ops[i];
 
-                /* One that stands later in the order must not have ended before this one began.
-                 */
+                /* An operation that is later in the order must not have ended before this one
+                 * began. */
                 if (o->ended < latest_begin)
                         fail(w,
                              "linearizability: an operation at revision %lld had ended before "
@@ -414,8 +415,9 @@ static void check_history(struct world *w)
                         mod[o->key] = o->revision;
                         break;
                 case OP_CAS:
-                        /* Writes that nobody was told of are not in here: what is expected may
-                         * be later than what is known, never earlier. */
+                        /* Writes that nobody was told of are missing here: a compare may expect
+                         * a later revision than the last one we know, but never an earlier
+                         * one. */
                         if (o->done && o->expect < mod[o->key])
                                 fail(w,
                                      "linearizability: at revision %lld a compare found %lld, "
@@ -445,7 +447,7 @@ static void check_history(struct world *w)
         }
 }
 
-/* It holds its place, and publishes what it has; or another one has its name. */
+/* It holds its place, and what it publishes is in the core; or another host has its name. */
 static bool is_at_home(const struct holder *h)
 {
         return holder_holds(h, 0) ? view_is_published(h) : holder_is_refused(h);
@@ -535,7 +537,7 @@ void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
         l->lulls_before = w->lulls - w->was_lull;
 }
 
-/* Whether some replica has applied at least the last renewal, and does not know the lease. */
+/* Whether a replica has applied at least the last renewal, and does not have the lease. */
 static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
@@ -545,7 +547,7 @@ static bool is_gone_somewhere(const struct world *w, const struct lease_seen *l)
         return false;
 }
 
-/* How each replica sees a lease. */
+/* How each replica sees the lease, as text. */
 static const char *views(const struct world *w, int64_t id)
 {
         static char text[400];
@@ -574,7 +576,7 @@ static const char *views(const struct world *w, int64_t id)
         return text;
 }
 
-/* I2 (A7, A8, A10): gone after TTL + outage; with what an outage costs beside, and the loss of
+/* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides, and the loss of
  * frames. */
 void check_undead(struct world *w)
 {
@@ -585,11 +587,11 @@ void check_undead(struct world *w)
                 nsec_t ttl = l->ttl_ms * MSEC, lull = w->lull - l->lull_before;
                 uint64_t lulls = w->lulls - l->lulls_before;
 
-                /* A network that loses 3 in 100 frames costs beacons and commits; a disk that
-                 * stalls now and then holds up what queues behind; who hands over to one that
-                 * is not there serves nobody for an election timeout or two; and when a
-                 * majority crashes at once, lease time goes on from the log (TICK_AFTER in
-                 * core.c). */
+                /* A network that loses 3 of 100 frames costs beacons and commits; a disk that
+                 * stalls holds up what queues behind it; a leader that hands over to a replica
+                 * that is down serves nobody for an election timeout or two; and when a
+                 * majority crashes at once, lease time continues from the log (TICK_AFTER in
+                 * core/expiry.c). */
                 nsec_t more =
                         (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
                         (w->faults.stalls ? 500 * MSEC : 0) +
@@ -602,8 +604,8 @@ void check_undead(struct world *w)
                                                                  (nsec_t) lulls * LULL_GRAIN +
                                                                  more + 100 * MSEC)
                         continue;
-                /* It ended within a snapshot, or before we heard that it was granted; or nobody
-                 * is there to ask. */
+                /* It ended within a snapshot, or before we heard that it was granted; or there
+                 * is no replica to ask. */
                 if (l->renewed == 0 || !*views(w, l->id) || is_gone_somewhere(w, l))
                         continue;
                 fail(w,

@@ -1,13 +1,13 @@
 /*
  * Clients that speak gRPC to the real services: watchers, who must be told every event once and
- * in order (I6), and lockers, of whom one holds at a time.
+ * in order (I6), and lockers, of whom one holds the lock at a time.
  *
- * A watcher goes from replica to replica and resumes where it ended. A locker is granted a
- * lease that it does not renew, locks, and thinks that it holds until it lets go or its lease
- * may end; at times it hands the lock over to another one that waits (member/switchover.h), as
- * the one that asks for it and as the holder. Two more put some keys at once, delete them at
- * once, and look at them: they are all there, of one revision, or none is, also while a command
- * is half applied.
+ * A watcher goes from replica to replica and resumes where it stopped. A locker gets a lease
+ * that it does not renew, locks, and believes that it holds the lock until it lets go or its
+ * lease may end. Sometimes it hands the lock over to another one that waits
+ * (member/switchover.h), both as the one that requests it and as the holder. Two more put some
+ * keys together, delete them together, and read them: either all are there, of one revision, or
+ * none, also while a command is half applied.
  */
 #include <bsd/sys/queue.h>
 #include <stdio.h>
@@ -22,44 +22,44 @@
 #define N_GROUPERS 2
 #define GROUP 7 /* keys */
 #define LOCK_TTL_S 3
-#define LINE_MAX_KEYS 8 /* of the lock: those who went are in it until their leases end */
+#define LINE_MAX_KEYS 8 /* with those of clients that are gone, until their leases end */
 
 struct client {
         unsigned i;
         enum { WATCHES, LOCKS, GROUPS } role;
         struct wire link;
         nsec_t act_at;
-        /* A watcher. */
-        int64_t next; /* the revision that it wants next */
-        /* A locker. */
+        /* For a watcher. */
+        int64_t next; /* the revision that it needs next */
+        /* For a locker. */
         enum {
                 IDLE,
                 GRANTING,
                 LOCKING,
                 HOLDING,
-                LOOKING, /* for one to hand over to */
+                LOOKING, /* for a waiter to hand over to */
                 ASKING,
                 PUSHING,
                 HANDING,
                 UNLOCKING
         } state;
         int64_t lease;
-        nsec_t granted; /* when the lease was asked for */
+        nsec_t granted; /* when it asked for the lease */
         uint8_t key[64];
         size_t key_len;
-        int64_t created;           /* of the key; 0: not known */
-        struct switchover request; /* of a target; created 0: there is none */
+        int64_t created;           /* the key's create revision; 0: unknown */
+        struct switchover request; /* request for a target; created 0: none */
         uint8_t between[LINE_MAX_KEYS][64];
         struct switchover_at pushed[LINE_MAX_KEYS];
         size_t n_between;
-        int64_t mod;  /* of the request */
-        bool refused; /* what it did last */
-        bool asks;    /* one who groups: for the answer to a call */
+        int64_t mod;  /* the request's mod revision */
+        bool refused; /* its last step was refused */
+        bool asks;    /* a grouper: waits for the answer to a call */
 };
 
 static struct client clients[N_WATCHERS + N_LOCKERS + N_GROUPERS];
 
-/* What is known of the lock: the largest token; and the switchover that was accepted last. */
+/* The largest token so far, and the last switchover that was accepted. */
 static struct {
         int64_t token, from, to;
 } lock;
@@ -122,7 +122,8 @@ static void on_watch(struct rpc_call *k, struct view m)
                 abort();
         if (p->canceled) {
                 c->link.broken = true;
-                /* I6: or it is told `compacted`, and goes on from there. */
+                /* I6: or it is told that the revision was compacted, and continues after
+                 * that. */
                 W->met.compacted_watch += p->compact_revision > 0;
                 if (p->compact_revision > c->next) {
                         check_compacted(c->i, c->next, p->compact_revision);
@@ -132,7 +133,7 @@ static void on_watch(struct rpc_call *k, struct view m)
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
 
-                /* Every revision has an event, and all of a revision come together. */
+                /* Every revision has an event, and all events of a revision come together. */
                 if (e->kv->mod_revision != at + 1 && (e->kv->mod_revision != at || i == 0))
                         fail(W, "I6: watcher %u was told of revision %lld after %lld", c->i,
                              (long long) e->kv->mod_revision, (long long) at);
@@ -228,7 +229,7 @@ static void on_step(struct client *c, const Pb__TxnResponse *p)
         }
 }
 
-/* According to the replica that answered. */
+/* The create revision, according to the replica that answered. */
 static int64_t created_of(const struct client *c)
 {
         struct core *core = W->r[c->link.to].node.core;
@@ -341,7 +342,7 @@ static void locker_goes_on(struct client *c)
         Pb__LockRequest q = PB__LOCK_REQUEST__INIT;
         nsec_t end;
 
-        c->act_at = W->now + 4 * NSEC_PER_SEC; /* by then it tries elsewhere */
+        c->act_at = W->now + 4 * NSEC_PER_SEC; /* by then it tries another replica */
         switch (c->state) {
         case IDLE:
                 c->state = GRANTING;
@@ -357,8 +358,7 @@ static void locker_goes_on(struct client *c)
                 break;
         case LOCKING:
                 c->state = HOLDING;
-                /* As long as it likes, or until its lease may end, by a clock that runs slow.
-                 */
+                /* For as long as it likes, or until its lease may end, by a slow clock. */
                 end = min_of(W->now + some(MSEC, 800 * MSEC),
                              c->granted + LOCK_TTL_S * (NSEC_PER_SEC - MSEC));
                 c->created = 0;
@@ -384,7 +384,8 @@ static void locker_goes_on(struct client *c)
                 break;
         case ASKING:
         case PUSHING:
-                /* It was refused, or the target is gone: the key stays ours until it goes. */
+                /* The request was refused, or the target is gone: we keep the key until it
+                 * expires. */
                 if (c->refused)
                         return unlock_it(c);
                 c->state = c->state == ASKING ? PUSHING : HANDING;
@@ -401,7 +402,7 @@ static void locker_goes_on(struct client *c)
         }
 }
 
-/* ---- those who put and delete several keys at once ---- */
+/* ---- groupers: put and delete several keys at once ---- */
 
 static void check_group(const struct client *c, Pb__KeyValue **kvs, size_t n, size_t of)
 {
@@ -510,7 +511,7 @@ static void group(struct client *c)
                 return put_group(c);
         case 1:
                 return call(c, "/etcdserverpb.KV/DeleteRange", &deletion, &del.base, true);
-        case 2: /* as it is now, and not as of a revision */
+        case 2: /* reads the present state, rather than a revision */
                 return call(c, "/etcdserverpb.KV/Txn", &look, &txn.base, true);
         default:
                 return call(c, "/etcdserverpb.KV/Range", &range, &get.base, true);
@@ -554,7 +555,7 @@ static void act(void *arg)
 
         c->act_at = W->now + some(20 * MSEC, 200 * MSEC);
         c->link.client_dirty = true;
-        /* In the end watchers are told everything that happened. */
+        /* At the end, watchers still have to be told everything. */
         if (c->role != WATCHES && c->state == IDLE && load_ended(W))
                 return;
         if (!c->link.client) {
@@ -565,7 +566,8 @@ static void act(void *arg)
                 else if (c->role == LOCKS)
                         locker_goes_on(c);
         } else if (c->role == WATCHES || (c->state != IDLE && c->state != HOLDING) || c->asks) {
-                c->link.broken = true; /* it has been here for long enough, or waited */
+                c->link.broken = true; /* it has been connected for long enough, or has waited
+                                        * too long */
         } else if (c->role == LOCKS) {
                 locker_goes_on(c);
         } else if (rnd_between(&W->rnd, 0, 30) == 0) {

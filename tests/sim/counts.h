@@ -1,9 +1,9 @@
-/* What is counted in worlds, and which coincidences occurred in them. */
+/* Counts of what happened in worlds, and the coincidences that occurred in them. */
 #pragma once
 
 #include <stdint.h>
 
-/* How often each thing happened; printed by these names. */
+/* How often each thing happened; printed with these names. */
 #define COUNTS(x)                                                                       \
         x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),               \
                 x(crashes, "crashes"), x(kills, "of them kills"),                       \
@@ -29,8 +29,8 @@
                 x(places, "places taken"), x(guarded, "guarded writes"),                \
                 x(guards, "guarded writes refused"), x(guards_late, "of them late")
 
-/* Conditions that must coincide for some bugs to show. A run of many worlds in which one of
- * them never occurred says so. */
+/* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
+ * never occurred. */
 #define COINCIDENCES(x)                                                                      \
         x(truncated_in_flight, "a truncation with a write in flight"),                       \
                 x(acked_crash, "a crash right after an acknowledgement to the leader"),      \

@@ -1,9 +1,9 @@
 /*
- * Files in memory, two queues of jobs, as the real disk has two threads, and what the end of
- * the process or of the power does to them.
+ * Files in memory, two queues of jobs, like the two threads of the real disk, and what the end
+ * of the process or a power loss does to them.
  *
- * `files` is what a process sees: the page cache. Where the platter has something else, because
- * nobody has synced it yet, `unsynced` remembers what; a power loss brings back any of it.
+ * `files` is what a process sees: the page cache. If the platter has something else, because
+ * the change was not synced yet, `unsynced` has that; a power loss brings back any part of it.
  */
 #include <bsd/sys/queue.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct file {
 struct unsynced {
         char name[32];
         bool existed;
-        bool whole; /* the name is what changed, at once; else the content, sector by sector */
+        bool whole; /* a change of the name, at once; else of the content, sector by sector */
         uint8_t *bytes;
         size_t len;
         struct unsynced *next;
@@ -32,8 +32,8 @@ struct unsynced {
 struct queued {
         STAILQ_ENTRY(queued) next;
         struct disk_job *job;
-        uint64_t number; /* of all */
-        bool ran;        /* what it does is done; nobody has heard of it yet */
+        uint64_t number; /* of all jobs */
+        bool ran;        /* it is carried out; its owner has not heard yet */
 };
 
 struct sim_disk {
@@ -42,10 +42,10 @@ struct sim_disk {
         struct unsynced *unsynced;
         STAILQ_HEAD(, queued) queues[DISK_QUEUES];
         uint64_t submitted;
-        bool replaced;       /* the job that runs has written a whole file */
-        struct rnd *tearing; /* while a job is half done by the end of the process... */
-        bool killing;        /* ...of which the machine outlives... */
-        bool torn;           /* ...and has come to its end */
+        bool replaced;       /* the running job has written a whole file */
+        struct rnd *tearing; /* set while the end of the process interrupts a job ... */
+        bool killing;        /* ... after which the machine goes on ... */
+        bool torn;           /* ... and the interruption has happened */
         bool full;
         void (*on_submit)(void *arg, enum disk_queue q);
         void *arg;
@@ -114,7 +114,8 @@ static bool coin(struct rnd *rnd)
         return rnd_between(rnd, 0, 1) == 0;
 }
 
-/* How far an operation gets. Each is synced before the next of its job begins. */
+/* How much of an operation is carried out. Each is synced before the next one of its job
+ * begins. */
 enum extent { ALL, PART, NOTHING };
 
 static enum extent extent(struct sim_disk *s)
@@ -127,7 +128,7 @@ static enum extent extent(struct sim_disk *s)
         return s->torn ? PART : ALL;
 }
 
-/* Whether an operation that is done in part skips this piece. */
+/* Whether an operation that is carried out in part skips this piece. */
 static bool skipped(struct sim_disk *s, enum extent x)
 {
         return x == NOTHING || (x == PART && coin(s->tearing));
@@ -167,7 +168,7 @@ static void settle(struct unsynced **at)
         free(u);
 }
 
-/* Remembers the old state: the file is about to change, and nobody syncs the change. */
+/* Remembers the old state: the file is about to change, and the change is not synced. */
 static void keep(struct sim_disk *s, const char *name, bool whole)
 {
         struct unsynced **at = unsynced_of(s, name), *u = *at;
@@ -198,7 +199,7 @@ static void content_synced(struct sim_disk *s, const char *name)
         struct unsynced **at = unsynced_of(s, name);
 
         if (*at && !(*at)->existed)
-                (*at)->whole = true; /* the name is not */
+                (*at)->whole = true; /* the name is not synced */
         else if (*at && !(*at)->whole)
                 settle(at);
 }
@@ -215,7 +216,7 @@ static void names_synced(struct sim_disk *s)
         }
 }
 
-/* Part of what was not synced had been written back all the same. */
+/* Some of what was not synced had been written back all the same. */
 static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
 {
         struct file *f = find(s, u->name);
@@ -258,7 +259,7 @@ static int sim_sync(struct disk *d, const char *name)
         return 0;
 }
 
-/* Room for a file that is to be @size bytes long. */
+/* Whether there is room for a file of @size bytes. */
 static bool fits(struct sim_disk *s, const struct file *f, size_t size)
 {
         return !s->full || (f && f->len >= size);
@@ -286,7 +287,7 @@ static int sim_create(struct disk *d, const char *name, size_t size)
         return 0;
 }
 
-/* Treated as durable, since the reserved space holds nothing. */
+/* Counts as durable, because reserved space has no content. */
 static int sim_reserve(struct disk *d, const char *name, size_t size)
 {
         struct sim_disk *s = sim_of(d);
@@ -328,7 +329,7 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
                 at += k;
         }
         if (x == ALL)
-                content_synced(s, name); /* of others too: it is one file */
+                content_synced(s, name); /* all content, because it is one file */
         return 0;
 }
 
@@ -347,7 +348,7 @@ static int sim_replace(struct disk *d, const char *name, const char *room, const
         if (!fits(s, find(s, room), size))
                 return -ENOSPC;
         if (x == PART && s->killing)
-                keep(s, name, true); /* between the new name and its sync */
+                keep(s, name, true); /* between the rename and its sync */
         s->replaced = true;
         drop_file(s, room);
         f = make(s, name);
@@ -384,7 +385,7 @@ static int sim_rename(struct disk *d, const char *from, const char *to)
         return 0;
 }
 
-/* Nobody waits until that is on the platter. */
+/* Nobody waits until this is on the platter. */
 static int sim_remove(struct disk *d, const char *name)
 {
         struct sim_disk *s = sim_of(d);
@@ -493,7 +494,7 @@ void sim_disk_finish(struct disk *d)
                                                                              : DISK_ASIDE);
 }
 
-/* The first job of each queue was under way; neither knows how far the other got. */
+/* The first job of each queue was under way; how far each got is independent. */
 static void die(struct sim_disk *s, struct rnd *rnd, bool kill)
 {
         enum disk_queue first = coin(rnd) ? DISK_LOG : DISK_ASIDE;

@@ -1,13 +1,13 @@
 /*
- * Other cores than this world's, to which endpoints of hosts lead for a while, as a name in DNS
- * or an address does after a mistake, or after a cluster was set up anew: one is another
- * cluster, the other has our name and id and was emptied. Each is one replica that works, with
- * nodes and services of its own, knows less than ours, as much or more, and is emptied now and
+ * Other cores, to which endpoints of hosts lead for a while, as a name in DNS or an address
+ * does after a mistake, or after a cluster was set up again. One is another cluster; the other
+ * has our cluster's name and id, and was emptied. Each is one working replica, with nodes and
+ * services of its own; it knows less than our core, as much or more, and is emptied now and
  * then.
  *
- * What holds in them is a history of its own: places that hosts hold there, and what they are
- * told. Here too nobody holds a place that is gone, and what an agent knows is of one of them,
- * never of two.
+ * Each has a history of its own: places that hosts hold there, and what it tells them. There,
+ * too, nobody may hold a place that is gone; and what an agent knows must come from one of the
+ * cores, never from two.
  */
 #include <stdio.h>
 
@@ -16,14 +16,14 @@
 #include "world.h"
 
 #define FOREIGN REPLICAS_MAX       /* another cluster */
-#define EMPTIED (REPLICAS_MAX + 1) /* ours, as far as its id tells */
+#define EMPTIED (REPLICAS_MAX + 1) /* our cluster, according to its id */
 #define LEASES_MAX 4096
 
-/* The other cores that this world has: one hides what another one would show. */
+/* The other cores that this world has: one could hide what another would show. */
 static unsigned first, last;
-/* Its lives are histories. */
+/* Each life of such a core is a history. */
 static unsigned lives[STRANGERS];
-/* Who granted which lease. */
+/* Which history granted which lease. */
 static struct {
         int64_t id;
         unsigned history;
@@ -35,13 +35,13 @@ static unsigned life_of(const struct replica_node *n)
         return lives[n->i - REPLICAS_MAX];
 }
 
-/* ---- what it tells ---- */
+/* ---- its callbacks ---- */
 
 static void on_send(void *u, uint64_t peer, struct view frame)
 {
         (void) u;
         (void) peer;
-        (void) frame; /* it is alone */
+        (void) frame; /* it has no peers */
 }
 
 static void on_fatal(void *u, const char *why)
@@ -67,7 +67,7 @@ unsigned elsewhere_of_lease(int64_t id)
         return 0;
 }
 
-static struct replica_ops ops; /* the core's own, with an eye on what is applied */
+static struct replica_ops ops; /* the core's own, which also record what is applied */
 
 static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                       struct view commands, size_t *left)
@@ -103,7 +103,7 @@ static const char *no_name(struct rpc_conn *c, void *arg)
 
 static const struct api_conns conns = {.kick = kick, .common_name = no_name};
 
-/* ---- what it has ---- */
+/* ---- its content ---- */
 
 static void on_written(struct core_write *w, struct status st, struct view bytes)
 {
@@ -140,8 +140,7 @@ static int64_t own_lease(const struct replica_node *n)
         return 1000 + life_of(n);
 }
 
-/* A node that nobody has seen here comes, or says something else; and so does what it serves,
- * which also goes. */
+/* A node that is unknown here comes, or changes; so do its services, which also go away. */
 static void change(struct world *w, struct replica_node *n)
 {
         Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
@@ -170,7 +169,7 @@ static void go_on(struct world *w, struct replica_node *n, unsigned revisions)
         world_drive(w, n);
 }
 
-/* How far ours is. */
+/* The revision of our core. */
 static int64_t our_revision(const struct world *w)
 {
         int64_t most = 1;
@@ -271,7 +270,7 @@ bool elsewhere_is_over(unsigned history, int64_t lease)
         return false;
 }
 
-/* ---- who is led there ---- */
+/* ---- endpoints that lead there ---- */
 
 unsigned elsewhere_leads(const struct holder_end *e)
 {
@@ -342,7 +341,7 @@ void elsewhere_lead(struct world *w)
                         lead(w, &w->h[i], end, n->i, until);
 }
 
-/* The name leads to the right one again: sooner or later connections end. */
+/* The name leads to the right core again: sooner or later the connections end. */
 static void find_back(struct world *w, struct holder *h)
 {
         for (unsigned i = 0; i < w->n_replicas; i++) {

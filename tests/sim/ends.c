@@ -1,5 +1,5 @@
-/* The endpoints of a host's agent: what the shell of its member does, with virtual connections.
- */
+/* The endpoints of a host's agent: does what the shell around the member does, with virtual
+ * connections. */
 #include <stdio.h>
 
 #include "member/member.h"
@@ -71,7 +71,7 @@ static const struct reach_ops reach_ops = {.connect = on_connect,
                                            .down = on_down,
                                            .silent = on_silent};
 
-/* A replica that is down refuses; one that is cut off or without power says nothing. */
+/* A replica that is down refuses; one that is cut off or without power does not respond. */
 static void connect_to(struct holder_end *e)
 {
         struct holder *h = e->holder;
@@ -138,7 +138,7 @@ void ends_listen(struct holder *h)
         }
 }
 
-/* Its host does not sleep: what is asked gets on its way. */
+/* Sends requests, if the host does not sleep. */
 void ends_ask(struct holder *h, bool awake)
 {
         for (unsigned i = 0; i < W->n_replicas; i++) {
@@ -174,7 +174,7 @@ nsec_t ends_next(const struct holder *h, bool awake)
         return next;
 }
 
-/* ---- what the member wants ---- */
+/* ---- operations for the member ---- */
 
 static struct holder_end *end_at(size_t i, void *userdata)
 {
@@ -209,7 +209,7 @@ static void op_again(size_t i, void *userdata)
 static void op_log_in_again(size_t i, void *userdata)
 {
         (void) i;
-        (void) userdata; /* nobody has to log in here */
+        (void) userdata; /* no login is needed here */
 }
 
 static void op_probe(size_t i, nsec_t within, void *userdata)
@@ -239,7 +239,7 @@ static const char *op_name(size_t i, void *userdata)
         return names[i];
 }
 
-/* Another core may have the address of a replica. */
+/* The address may be another core's. */
 static void op_at(size_t i, char *out, size_t size, void *userdata)
 {
         const struct holder_end *e = &((const struct holder *) userdata)->ends[i];

@@ -1,4 +1,4 @@
-/* What happens next: a heap, by time and then by order of posting. */
+/* The queue of events: a heap, ordered by time and then by order of posting. */
 #include "world.h"
 
 static struct event **heap;

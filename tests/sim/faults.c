@@ -1,7 +1,7 @@
-/* What goes wrong at any time, and how it is all healed in the end. */
+/* Faults at any time, and how everything is healed in the end. */
 #include "world.h"
 
-/* What was asked for lately, by the number of its request. */
+/* The latest requests, by number. */
 static struct asked {
         uint64_t request, id;
         enum replica_change what;
@@ -20,7 +20,7 @@ void ask_change(struct world *w, struct replica_node *n, enum replica_change wha
         world_drive(w, n);
 }
 
-/* Somebody asks some replica for a change of the members, sensible or not. */
+/* A client asks some replica for a change of the members, sensible or not. */
 void change_members(struct world *w)
 {
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
@@ -68,7 +68,7 @@ void check_changed(struct world *w, struct replica_node *n, uint64_t request)
                      a->what, (unsigned) a->id - 1);
 }
 
-/* In the end everybody is to be a member again. */
+/* In the end all replicas must be members again. */
 bool restore_members(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++) {
@@ -77,7 +77,7 @@ bool restore_members(struct world *w)
                 if (!w->r[i].up || !core_status(w->r[i].node.core).ready)
                         continue;
                 (void) roles_of(&w->r[i], role);
-                /* A learner first: there may be one at a time. */
+                /* As a learner first, of which there may be one at a time. */
                 for (unsigned k = 0; k < 2 * w->n_replicas; k++) {
                         unsigned who = k % w->n_replicas;
 
@@ -149,8 +149,8 @@ void heal(struct world *w)
         }
 }
 
-/* The power fails; or the process is killed, and its writes are in the page cache still. Then
- * the power may fail when its next life has just begun, and believes what it found. */
+/* The power fails; or the process is killed, and its writes stay in the page cache. Then the
+ * power may fail right after the next start, when the new process trusts what it found. */
 void crash(struct world *w, struct replica_node *n)
 {
         w->counts.crashes += n->up;
@@ -204,7 +204,7 @@ void fill(struct world *w, struct replica_node *n, bool full)
         sim_disk_fill(n->disk, full);
 }
 
-/* One of the faults that this world has. */
+/* Causes one of the faults that this world has. */
 static void cause_one(struct world *w)
 {
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
@@ -228,7 +228,8 @@ static void cause_one(struct world *w)
                 w->counts.partitions++;
                 a = n->i;
                 b = (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1);
-                w->cut[a][b] = true; /* to itself: its clients cannot reach it either */
+                w->cut[a][b] = true; /* the link to itself: its clients cannot reach it
+                                      * either */
                 if (chance(w, 60))
                         w->cut[b][a] = true;
                 break;
@@ -264,7 +265,7 @@ static void cause_one(struct world *w)
         case 13:
                 if (!w->faults.full)
                         break;
-                /* Equal disks fill together. */
+                /* Equal disks fill up together. */
                 a = chance(w, 40) ? 0 : n->i;
                 b = a == n->i ? n->i : w->n_replicas - 1;
                 for (bool full = !n->full; a <= b; a++)
@@ -301,7 +302,8 @@ void cause_fault(struct world *w)
 
 void faults_draw(struct world *w)
 {
-        /* Some worlds have every fault, some only one kind: bugs hide behind others. */
+        /* Some worlds have every fault, some only one kind, because bugs may hide behind other
+         * faults. */
         w->faults = (struct faults){
                 .crashes = chance(w, 60),
                 .partitions = chance(w, 60),

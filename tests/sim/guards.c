@@ -1,13 +1,14 @@
 /*
  * Programs of which one at a time has a place, by a lease of its own, and which write only
- * while they have it: each write is a transaction that the core carries out while the place's
- * key is on the writer's lease, as tenure_put_held() makes it. Each looks at its deadline, and
- * then stands still, or sends into a network that does, for up to several TTLs: what it has
- * decided on arrives when the place is somebody else's.
+ * while they have it: each write is a transaction that the core carries out only while the
+ * place's key is attached to the writer's lease, as tenure_put_held() makes it. Each checks its
+ * deadline, and then stops, or sends into a network that stalls, for up to several TTLs: so its
+ * write arrives when another program has the place.
  *
- * After each entry, at each replica: what was written was written by who had the place at that
- * revision, with the token of that time; tokens never become smaller; and nothing of a lease is
- * written after the entry that ended it. And nothing is refused before the writer's deadline.
+ * After each entry, at each replica: every write was made by the program that had the place at
+ * that revision, with the token of that time; tokens never become smaller; and no entry after
+ * the one that ended a lease writes by that lease. And no write is refused before the writer's
+ * deadline.
  */
 #include "asker.h"
 
@@ -16,7 +17,7 @@
 #define WRITTEN "written"
 #define SEEN_MAX 4096 /* leases */
 
-/* What is written: who, by what right. */
+/* The content of a write: the writer and its right to write. */
 struct note {
         int64_t lease, token;
         uint64_t number, who;
@@ -31,22 +32,22 @@ static struct program {
         bool late; /* the write was sent after the deadline */
 } programs[N_PROGRAMS];
 
-/* Each lease of theirs: the first entry after which some replica had it, and the first after
- * which some replica had it no more. */
+/* The leases of these programs: the first entry after which a replica had it, and the first
+ * after which a replica did not have it any more. */
 static struct seen_lease {
         int64_t id;
         uint64_t there, gone;
 } leases[SEEN_MAX];
 static size_t n_leases;
-static int64_t looked[REPLICAS_MAX];     /* up to which revision, ... */
-static uint64_t looked_at[REPLICAS_MAX]; /* ...after which entry */
+static int64_t looked[REPLICAS_MAX];     /* up to which revision it was checked ... */
+static uint64_t looked_at[REPLICAS_MAX]; /* ... after which entry */
 
 static struct program *program_of(struct asker *a)
 {
         return container_of(a, struct program, asker);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static void grant(struct program *p)
 {
@@ -58,7 +59,7 @@ static void grant(struct program *p)
         asker_ask(&p->asker, "/etcdserverpb.Lease/LeaseGrant", &q.base);
 }
 
-/* The place's key, where it is not there. */
+/* Creates the place's key, if it does not exist. */
 static void take(struct program *p)
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
@@ -88,7 +89,7 @@ static void renew(struct program *p)
         asker_ask(&p->asker, "/etcdserverpb.Lease/LeaseKeepAlive", &q.base);
 }
 
-/* As write_guarded() of tenure/txn.c makes it. */
+/* Like write_guarded() in tenure/txn.c. */
 static void write_held(struct program *p)
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
@@ -120,8 +121,8 @@ static void write_held(struct program *p)
         asker_ask(&p->asker, "/etcdserverpb.KV/Txn", &txn.base);
 }
 
-/* It has looked at its deadline and goes on to write; and in between, or on the way, time
- * passes that it does not see. */
+/* It checks its deadline and goes on to write; in between, or on the way, time passes
+ * unnoticed. */
 static void decide(struct program *p)
 {
         nsec_t most = p->ttl_ms * MSEC * 5 / 2;
@@ -157,7 +158,7 @@ static void act(struct asker *a)
                 decide(p);
 }
 
-/* ---- what is answered ---- */
+/* ---- answers ---- */
 
 static void holds_on(struct program *p, int64_t ttl_ms)
 {
@@ -225,7 +226,7 @@ static void answered(struct asker *a, enum rpc_code code, struct view m, bool lo
                 else
                         on_txn(p, m);
         } else if (p->state == TAKING) {
-                p->lease = 0; /* it may be ours, with a token that nobody has told */
+                p->lease = 0; /* the key may be ours, with a token that we were not told */
         }
         p->late = false;
         p->state = p->lease == 0 ? IDLE : READY;
@@ -257,7 +258,7 @@ static const struct seen_lease *find_lease(int64_t id)
         return NULL;
 }
 
-/* @index 0: it is not known which entry that was. */
+/* @index 0: the entry is unknown. */
 static void check_write(struct world *w, const struct state *s, const struct kv_version *v,
                         uint64_t index)
 {
@@ -297,7 +298,8 @@ void guards_applied(struct world *w, struct replica_node *n, uint64_t index)
         if (!w->guarded || n->i >= REPLICAS_MAX)
                 return;
         k = kv_find(&s->kv, WRITTEN, strlen(WRITTEN));
-        /* One that starts again begins anew, and one that installs leaps ahead. */
+        /* A replica that starts again begins from scratch, and one that installs a snapshot
+         * leaps ahead. */
         for (const struct kv_version *v = k ? k->newest : NULL;
              v && v->mod_revision > max_of(looked[n->i], s->kv.compacted); v = v->older)
                 check_write(w, s, v, looked_at[n->i] + 1 == index ? index : 0);

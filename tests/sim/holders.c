@@ -1,5 +1,5 @@
-/* Hosts that hold a place each: the real member, on the endpoints of ends.c, and the file that
- * it leaves behind for its next life. */
+/* Hosts that hold one place each: the real member, on the endpoints of ends.c, and the file
+ * that it leaves for its next life. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -13,7 +13,7 @@ struct boot_time holder_now(const struct holder *h)
         return clock_of(W, h->ppm);
 }
 
-/* ---- what it tells ---- */
+/* ---- callbacks of the member ---- */
 
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
@@ -53,13 +53,13 @@ static void on_removed(const struct service *s, const char *reason, int64_t revi
         view_gone(userdata, view_service(s->name, s->node), revision);
 }
 
-/* Another cluster's word ends no lease while ours renews it. */
+/* An answer of another cluster must not end a lease while ours renews it. */
 static void check_loss(const struct holder *h)
 {
         unsigned up = 0, have = 0;
 
-        /* What an emptied one has said counts, and a life of an agent remembers how far that
-         * was: ours, which is behind it, is taken for one that begins anew. */
+        /* The answers of an emptied core count, and an agent remembers its revision for as long
+         * as it lives: our core, which is behind that, then looks like one that was emptied. */
         if (!W->strangers || h->home != 0 || h->heard == 0 || h->view.may != 1 ||
             h->met_emptied)
                 return;
@@ -85,7 +85,8 @@ static void on_session(void *userdata, enum session_state state, const char *why
         h->announced = state;
 }
 
-/* What advice on the TTL goes by: it was due before it was sent, and after the one before. */
+/* The figures for the advice on TTLs: a renewal was due before it was sent, and after the one
+ * before. */
 static void on_renewed(void *userdata, const struct session_renewal *r)
 {
         const struct holder *h = userdata;
@@ -121,7 +122,7 @@ static const struct member_events events = {
         .synced = on_synced,
         .claimed = on_claimed};
 
-/* ---- what its host does ---- */
+/* ---- what the host does ---- */
 
 static void publish(struct holder *h, unsigned i)
 {
@@ -133,7 +134,7 @@ static void publish(struct holder *h, unsigned i)
                 abort();
 }
 
-/* A unit starts, is started anew, says something else of itself, or stops. */
+/* A unit starts, restarts, changes its record, or stops. */
 static void change_service(struct world *w, struct holder *h)
 {
         unsigned i = (unsigned) rnd_between(&w->rnd, 0, SERVICES_MAX - 1);
@@ -153,7 +154,7 @@ static void change_service(struct world *w, struct holder *h)
         publish(h, i);
 }
 
-/* In the end it is there again. */
+/* At the end the host must be there again. */
 static void act(struct world *w, struct holder *h)
 {
         bool last = load_ended(w);
@@ -173,7 +174,7 @@ static void act(struct world *w, struct holder *h)
                 h->left_by = w->now + 1100 * MSEC;
                 return member_leave(h->member, "shutdown");
         }
-        if (w->queued_bytes == 0) /* else there is no room for many at once */
+        if (w->queued_bytes == 0) /* otherwise there is no room for many at once */
                 change_service(w, h);
 }
 
@@ -184,7 +185,7 @@ static void own_boot(const struct holder *h, unsigned boot, char out[static 40])
         snprintf(out, 40, "%016x%016x", h->i + 1, boot);
 }
 
-/* All that the agent keeps, in the text that it keeps it in. */
+/* Everything that the agent keeps, in the real format. */
 static bool read_file(const struct holder *h, struct place *ret)
 {
         return buf_len(&h->file) > 0 &&
@@ -230,7 +231,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->wake = 0;
 }
 
-/* Its process is killed. */
+/* The process is killed. */
 static void end(struct holder *h)
 {
         if (!h->alive)
@@ -242,7 +243,7 @@ static void end(struct holder *h)
         h->member = member_free(h->member);
 }
 
-/* Its host restarts, with another boot id and with a clock that tells how long ago that was. */
+/* The host restarts, with another boot id, and with a clock that shows how long that took. */
 static void reboot(struct holder *h)
 {
         char id[40];
@@ -267,7 +268,7 @@ void disturb_holder(struct world *w)
         if (chance(w, 15))
                 reboot(h);
         start(w, h, !lost);
-        /* It may have to live on its place to the end. */
+        /* It may have to do with its place until the deadline. */
         if (h->lease != 0 && chance(w, 50))
                 h->cut = (struct span){w->now, w->now + some_time(w, 500 * MSEC, 5000 * MSEC)};
 }
@@ -282,7 +283,7 @@ void delay_holder(struct world *w)
 
         if (!h->alive)
                 return;
-        /* It may have to live on that to the end. */
+        /* It may have to do with that term until the deadline. */
         if (breaks)
                 h->cut = (struct span){until + 4 * MSEC,
                                        until + some_time(w, 4 * MSEC, 5000 * MSEC)};
@@ -293,7 +294,7 @@ void delay_holder(struct world *w)
                 }
 }
 
-/* ---- what is seen of it ---- */
+/* ---- observing it ---- */
 
 bool holder_holds(const struct holder *h, int64_t lease)
 {
@@ -303,7 +304,7 @@ bool holder_holds(const struct holder *h, int64_t lease)
                session_holds(s, holder_now(h));
 }
 
-/* In the core of that history. */
+/* In the core of history @home. */
 static bool another(const struct holder *h, unsigned home,
                     bool (*is)(const struct holder *other))
 {
@@ -329,8 +330,8 @@ static bool says_it_holds(const struct holder *h)
         return h->alive && (h->announced == SESSION_HELD || h->announced == SESSION_JEOPARDY);
 }
 
-/* A holder that leaves does nothing more by its name, though its lease may stand until it hears
- * that the lease is revoked. */
+/* A holder that leaves does not act any more, although its lease may stand until it hears that
+ * the lease is revoked. */
 static bool acts(const struct holder *h)
 {
         return says_it_holds(h) && has_lease(h);
@@ -341,7 +342,7 @@ const char *holder_state(const struct holder *h)
         return h->alive ? session_state_name(member_session(h->member)->state) : "dead";
 }
 
-/* The true time of an instant that is not long ago. */
+/* The true time of a recent instant. */
 static nsec_t true_past(const struct holder *h, struct boot_time t)
 {
         nsec_t ago = boot_diff(holder_now(h), t);
@@ -361,7 +362,7 @@ static void write_file(struct holder *h)
                 abort();
 }
 
-/* Ours has spoken at that endpoint, and it leads there. */
+/* Our core has answered at that endpoint, and the endpoint leads to it. */
 static void hears(struct holder *h, size_t end)
 {
         const struct holder_end *e = &h->ends[end];
@@ -401,7 +402,8 @@ static void look(struct world *w, struct holder *h)
                 hears(h, h->watch_at);
 }
 
-/* Half of the TTL is over, and it has not sent the next renewal, whatever else it has to do. */
+/* Whether half of the TTL is over and it has not sent the next renewal. Nothing else may delay
+ * that. */
 static bool is_late(const struct holder *h)
 {
         const struct session *s = member_session(h->member);
@@ -434,7 +436,7 @@ void check_holders(struct world *w)
         }
 }
 
-/* ---- it moves ---- */
+/* ---- running ---- */
 
 void hold(struct world *w, struct holder *h)
 {

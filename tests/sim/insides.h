@@ -1,4 +1,4 @@
-/* What is looked at inside of an agent: on which endpoint its watch is, and whether the
+/* What the simulator reads inside an agent: which endpoint has its watch, and whether the
  * membership waits for an answer. */
 #pragma once
 
@@ -9,7 +9,7 @@
 struct member;
 
 struct insides {
-        size_t watch_at; /* the endpoint's number */
+        size_t watch_at; /* the number of an endpoint */
         bool watching;
         bool waits; /* for a page, for a watch that is being created, or for an answer */
 };

@@ -1,26 +1,27 @@
-/* What clients ask of the core: requests travel to a replica, and answers back; either may be
- * lost. Edges renew at the very end of a lease, and one client writes, reads and compares. */
+/* Requests of clients to the core: they travel to a replica, and answers travel back; either
+ * may be lost. Edge clients renew at the very end of a lease, and one client writes, reads and
+ * compares. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "world.h"
 
-/* The calm after which nothing waits for a lost frame; but who installs a snapshot waits until
- * it is written, perhaps behind one of his own, and a write for the term of a cache that has it
- * just before. */
+/* The length of calm after which nothing waits for a lost frame. But a replica that installs a
+ * snapshot waits until it is written, perhaps after one of its own, and a write may wait for
+ * the term of a cache that was given just before. */
 #define PROMPT(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM_MS * MSEC)
 
 enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
 
 struct request {
         enum request_kind kind;
-        struct edge *edge; /* of an edge client; or NULL */
+        struct edge *edge; /* for an edge client; or NULL */
         unsigned to, life;
         int64_t lease, ttl_ms, key, value, revision, found, expect;
         nsec_t sent; /* true time */
         bool ok, done;
-        bool counted;  /* as a renewal on its way */
-        uint64_t term; /* the highest that anybody led when it was asked */
+        bool counted;  /* it counts as a renewal under way */
+        uint64_t term; /* the highest term of any leader when it was sent */
         struct core_write write;
         struct core_renewal renewal;
         struct core_read read;
@@ -50,7 +51,7 @@ static void reply(struct request *q)
         post(W, some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REPLY)->request = q;
 }
 
-/* For how long all has been healed, and somebody has led. */
+/* For how long everything has been healed and there has been a leader. */
 static nsec_t calm_for(const struct world *w)
 {
         return !w->calm || w->was_lull || w->faults.members
@@ -58,7 +59,7 @@ static nsec_t calm_for(const struct world *w)
                        : w->now - max_of(w->lull_ended, w->run_time);
 }
 
-/* What a link lost before that has been sent again, and nobody waits for it until a timeout. */
+/* By then, what a link lost has been sent again, so no request may wait for its timeout. */
 static void check_timeout(struct world *w, unsigned at, struct status st)
 {
         if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
@@ -69,7 +70,7 @@ static void check_timeout(struct world *w, unsigned at, struct status st)
                      at, (double) calm_for(w) / 1e9);
 }
 
-/* Nor is there no room for one all the while. */
+/* Nor may a replica refuse every write for lack of room. */
 static void check_refusal(struct world *w, struct replica_node *n, int r)
 {
         w->met.refused += r == -ENOBUFS;
@@ -127,7 +128,7 @@ static void key_name(int64_t key, char out[static 16])
         snprintf(out, 16, "k%02" PRId64, key);
 }
 
-/* What the replica that answers has now. */
+/* The value that the answering replica has now. */
 static void look_up(struct request *q)
 {
         struct state *s = core_state(W->r[q->to].node.core);
@@ -142,7 +143,7 @@ static void look_up(struct request *q)
                 memcpy(&q->value, k->newest->value, sizeof(q->value));
 }
 
-/* Txn: if the key is as expected, then the value. */
+/* Txn: put the value if the key is as expected. */
 static void pack_cas(const struct request *q, struct buf *b)
 {
         Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
@@ -176,7 +177,7 @@ static void read_done(struct core_read *rd, struct status st)
         reply(q);
 }
 
-/* Packs what is asked for, as its client would. */
+/* Packs the request as its client would. */
 static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
@@ -191,7 +192,7 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
                 pb_append(b, &grant.base);
                 return CMD_GRANT;
         case RQ_CAS:
-                /* On what this replica has, which may be old. */
+                /* Compares with what this replica has, which may be old. */
                 look_up(q);
                 q->expect = q->found;
                 q->value = (int64_t) rnd_u64(&w->rnd);
@@ -211,7 +212,7 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
         }
 }
 
-/* The request has arrived at its replica. */
+/* The request arrives at its replica. */
 static void serve(struct world *w, struct request *q)
 {
         struct replica_node *n = &w->r[q->to];
@@ -261,7 +262,7 @@ static struct request *ask(struct world *w, enum request_kind kind, unsigned to)
         return q;
 }
 
-/* Says that a renewal of this lease is on its way. */
+/* Counts a renewal of this lease as under way. */
 static void renewing(struct world *w, struct request *q)
 {
         q->counted = q->kind == RQ_RENEW;
@@ -286,7 +287,7 @@ static void edge_answered(struct world *w, struct request *q)
         }
 }
 
-/* Renews around the very end of the term: before it, at it, after it. */
+/* Renews around the very end of the term: before it, at it, or after it. */
 void on_edge(struct world *w, struct edge *e)
 {
         struct request *q = ask(w, e->lease ? RQ_RENEW : RQ_GRANT,
@@ -323,7 +324,7 @@ void on_reply(struct world *w, struct request *q)
         switch (q->kind) {
         case RQ_GRANT:
         case RQ_RENEW:
-                break; /* of edges */
+                break; /* edge clients only */
         case RQ_WRITE:
                 if (q->ok) {
                         w->counts.writes++;

@@ -1,10 +1,11 @@
 /*
- * sim: runs seeds, and tells the first that shows what must not happen, with the line that runs
- * it again; in the end, what there was, which coincidences were held, and which never.
+ * sim: runs seeds, and reports the first ones that break an invariant, with the command that
+ * runs them again; at the end it prints counts, and which coincidences occurred and which never
+ * did.
  *
  *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all] [--debug]
  *
- * With --all, a coincidence that never happened fails the run.
+ * With --all, a coincidence that never occurred fails the run.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,12 +15,12 @@
 #include "world.h"
 
 #define FAILURES_MAX 3
-#define MANY 300 /* worlds, after which all coincidences should have happened */
+#define MANY 300 /* worlds, after which every coincidence should have occurred */
 
 static struct counts total;
 static struct coincidences met;
 
-/* As struct counts, and struct coincidences, have them. */
+/* In the order of struct counts and struct coincidences. */
 static const char *const names[] = {COUNTS(COUNT_NAME)};
 static const char *const met_names[] = {COINCIDENCES(COUNT_NAME)};
 _Static_assert(sizeof(total) == ARRAY_SIZE(names) * sizeof(uint64_t), "a count has no name");
@@ -49,7 +50,7 @@ static int usage(void)
         return 2;
 }
 
-/* Returns how many coincidences never happened. */
+/* Returns how many coincidences never occurred. */
 static unsigned tell_met(void)
 {
         const uint64_t *n = (const uint64_t *) &met;
@@ -75,7 +76,7 @@ int main(int argc, char **argv)
         bool all = false;
         unsigned never = 0;
 
-        log_set_level(LOG_CRIT); /* the rest is what the faults are for */
+        log_set_level(LOG_CRIT); /* errors are what the faults are for */
         for (int i = 1; i < argc; i++) {
                 if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
                         seed = strtoull(argv[++i], NULL, 10);

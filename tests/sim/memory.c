@@ -1,11 +1,11 @@
 /*
- * Allocations that fail, in the code of replicas and in the libraries that it calls, and only
- * while such code runs: a replica that gets no memory ends as a whole, or answers that one
- * request with an error; it never goes on with another story than the others (I4).
+ * Allocations that fail in the code of replicas and in the libraries that it calls, and only
+ * while such code runs. A replica that gets no memory ends as a whole, or answers that one
+ * request with an error; it never continues with another history than the others (I4).
  *
- * malloc() and its like are ours in this program. Under a sanitizer, which has its own, only
- * the calls of our objects are (-Wl,--wrap, tests.mk). What libraft allocates for itself does
- * not fail: programs end of that (replica_end_without_memory()).
+ * malloc() and its like are ours in this program. A sanitizer has its own; then only the calls
+ * of our objects are redirected (-Wl,--wrap, tests.mk). libraft's own allocations do not fail:
+ * the programs end in that case (replica_end_without_memory()).
  */
 #include <raft.h>
 
@@ -25,7 +25,7 @@ static void __lsan_enable(void)
 
 static struct rnd *rnd;
 static enum memory whose;
-static bool leaks; /* a replica that ends for want of memory leaves to the kernel what it had */
+static bool leaks; /* a replica that ended without memory does not free what it had */
 static uint64_t one_in, left, failures[MEMORY_LOAD + 1];
 
 static void draw(void)

@@ -1,12 +1,12 @@
-/* Watches that have to move: the endpoint of one freezes, or what it says is late, while others
- * have something to tell; and heartbeats that are due meanwhile. Or that to which a host tells
- * its services freezes, so that what it said arrives when it has said something else elsewhere.
- */
+/* Watches that have to move: the endpoint of a watch freezes, or its answers are late, while
+ * others have something to report; and heartbeats that are due meanwhile. Or the endpoint to
+ * which a host publishes its services freezes, so that what it sent there arrives after it has
+ * sent something else to another one. */
 #include "insides.h"
 #include "member/member.h"
 #include "world.h"
 
-/* Makes others, or the holder itself, have something to tell soon. */
+/* Makes others, or the holder itself, report something soon. */
 static void act_soon(struct world *w, const struct holder *of, bool itself)
 {
         for (unsigned i = 0; i < w->n_holders; i++) {

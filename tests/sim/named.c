@@ -1,11 +1,11 @@
 /*
- * Clients that use leases by their names alone: grant, renew, revoke, look up, and attach keys
- * to them, whatever becomes of the replicas and of their connections.
+ * Clients that use leases by name only: grant, renew, revoke, look up, and attach keys,
+ * whatever happens to the replicas and to their connections.
  *
- * After each entry, at each replica: no two leases have one name, and each key that was put
- * with a name hangs on the lease that has it. And a client that was told of a lease knows for
- * how long it lives at the least: meanwhile nobody is granted its name, and nobody is told that
- * no lease has it.
+ * After each entry, at each replica: no two leases have the same name, and each key that was
+ * put with a name is attached to the lease that has it. And a client that was told of a lease
+ * knows how long it lives at least: until then nobody else is granted its name, and nobody is
+ * told that no lease has it.
  */
 #include <stdio.h>
 
@@ -27,7 +27,7 @@ static struct client {
         int64_t ttl_ms;
 } clients[N_CLIENTS];
 
-/* For how long the leases of a name lived for certain, by true time. */
+/* When leases of a name certainly lived, in true time. */
 #define LIVES_MAX 2048
 static struct life {
         unsigned name;
@@ -48,7 +48,7 @@ static struct client *client_of(struct asker *a)
         return container_of(a, struct client, asker);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static void put(struct client *c, bool in_txn)
 {
@@ -105,9 +105,9 @@ static void act(struct asker *a)
         }
 }
 
-/* ---- what is answered ---- */
+/* ---- answers ---- */
 
-/* A lease of the name lived all the time since it was asked; NULL: none, as far as is known. */
+/* A lease of that name that lived all the time since the request; NULL: none is known. */
 static const struct life *lived(const struct client *c)
 {
         for (size_t i = 0; i < n_lives; i++)
@@ -127,7 +127,7 @@ static void check_nobody(const struct client *c, const char *what)
                      (double) l->from / 1e9, (double) l->until / 1e9);
 }
 
-/* It was granted or renewed: it lives until then, by the clock that runs fastest. */
+/* It was granted or renewed, so it lives at least until then, by the fastest clock. */
 static void lives_on(const struct client *c, int64_t lease, int64_t ttl_ms)
 {
         const struct life *l = lived(c);

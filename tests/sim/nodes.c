@@ -31,8 +31,8 @@ void world_drive(struct world *w, struct replica_node *n)
                 node_flush(&n->node, now);
         }
         n->wake = true_time_of(w, n->ppm, node_next(&n->node));
-        /* Between two slices others have their turns; mostly short ones, as there may be
-         * hundreds of slices, and leases wait for their end. */
+        /* Between two slices, others have their turns; mostly short ones, because there may be
+         * hundreds of slices, and leases wait for the last one. */
         if (*core_busy(n->node.core))
                 n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
                                              chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
@@ -41,7 +41,7 @@ void world_drive(struct world *w, struct replica_node *n)
         seen_look(w, n);
 }
 
-/* ---- while it is paused ---- */
+/* ---- pause ---- */
 
 void park(struct replica_node *n, struct event *e)
 {
@@ -72,7 +72,7 @@ void resume(struct world *w, struct replica_node *n)
                 post_again(w, e);
 }
 
-/* What waited in the sockets of a process that is gone. */
+/* Drops what waited in the sockets of a process that is gone. */
 static void drop_parked(struct replica_node *n)
 {
         struct event *e;
@@ -86,20 +86,20 @@ static void drop_parked(struct replica_node *n)
 
 /* ---- links ---- */
 
-/* Per 1,000 frames. */
+/* True for @in_1000 of 1,000 frames. */
 static bool seldom(struct world *w, unsigned in_1000)
 {
         return w->faults.loss && !w->calm && rnd_between(&w->rnd, 1, 1000) <= in_1000;
 }
 
-/* A bit of a snapshot, behind the numbers that say which part of it this is, is another one
- * when it arrives, and no checksum of the way has noticed. What else goes between replicas is
- * small, and a way that does that to it is none. */
+/* Flips a bit of a snapshot's part, after the numbers that say which part it is; no checksum of
+ * the network has noticed. Other frames between replicas are small, and a network that damages
+ * those as well would be useless. */
 static void damage(uint8_t *frame, size_t len)
 {
         size_t from = 1 + 4 * sizeof(uint64_t);
 
-        /* Not so often that no large one ever gets there. */
+        /* Not so often that a large snapshot never arrives intact. */
         if (W->now < W->damage_at || W->calm || *frame != FRAME_SNAPSHOT || len <= from ||
             rnd_between(&W->damage, 1, 20) > 1)
                 return;
@@ -119,10 +119,9 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
         damage(e->bytes, frame.len);
 }
 
-/* Links are TCP: frames keep their order; a link that is slow delays all of them; one that
- * breaks loses what is sent until there is another, and what was under way may come after it,
- * or twice.
- */
+/* Links are TCP: frames keep their order; a slow link delays all of them; a link that breaks
+ * loses what is sent until there is another one, and what was under way may arrive after that,
+ * or twice. */
 static void on_send(void *u, uint64_t peer, struct view frame)
 {
         MEMORY(MEMORY_OURS);
@@ -144,7 +143,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 l->lost = true;
                 return;
         }
-        if (l->lost) { /* this goes over a new one, of which it hears soon */
+        if (l->lost) { /* this frame goes over a new link, of which the peer hears soon */
                 struct event *e = post(W, some_time(W, 0, 20 * MSEC), EV_UP);
 
                 l->lost = false;
@@ -159,7 +158,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 post_frame(n, to, frame, at - W->now + some_time(W, MSEC, 100 * MSEC));
 }
 
-/* A narrow link takes no more while something is on its way for longer. */
+/* A narrow link accepts nothing more while data has been under way for long. */
 static size_t on_room(void *u, uint64_t peer)
 {
         const struct sim_link *l = &W->links[node_of(u)->i][(peer - 1) % REPLICAS_MAX];
@@ -175,7 +174,7 @@ bool on_frame(struct world *w, struct event *e)
 
         if (n->asleep || !n->up)
                 return false;
-        /* A paused process finds it in its socket when it wakes up. */
+        /* A paused process finds it in its socket when it goes on. */
         if (n->paused) {
                 park(n, e);
                 return true;
@@ -227,7 +226,7 @@ bool on_disk(struct world *w, struct event *e)
 
         if (!n->up || n->life != e->life)
                 return false;
-        /* The disk goes on, but nobody hears of it. */
+        /* The disk goes on, but the process does not hear of it. */
         if (n->paused) {
                 park(n, e);
                 return true;
@@ -253,9 +252,9 @@ bool on_disk(struct world *w, struct event *e)
         return false;
 }
 
-/* ---- what the core tells ---- */
+/* ---- callbacks of the core ---- */
 
-/* The process ends, as soon as nobody is inside of it. */
+/* The process ends as soon as no callback is running. */
 static void on_fatal(void *u, const char *why)
 {
         MEMORY(MEMORY_OURS);
@@ -271,7 +270,7 @@ static void on_fatal(void *u, const char *why)
         e->life = n->life;
 }
 
-/* All disks are full, and the replicas know it: they live on what they have kept aside. */
+/* Whether all disks are full, and the replicas know it: they use the reserved space. */
 static bool all_short(const struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++)
@@ -308,7 +307,7 @@ static const struct core_owner owner = {.send = on_send,
                                         .expired = on_expired,
                                         .changed = on_changed};
 
-/* The core's own ops, with an eye on what is applied. */
+/* The core's own ops, which also record what is applied. */
 static struct replica_ops seen_ops;
 
 static struct replica_node *node_of_core(const void *core)
@@ -351,10 +350,10 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 if (n_before < ARRAY_SIZE(before))
                         before[n_before++] = l->id;
         r = core_replica_ops.apply(u, index, term, at, commands, left);
-        (void) memory_of(MEMORY_OURS); /* until the end of this function */
+        (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
         if (r < 0)
-                return r; /* it ends */
+                return r; /* the process ends */
         if (r == 0)
                 RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                         if (l->renewed != index)
@@ -390,7 +389,7 @@ static int seen_load_more(void *u, size_t *left)
         MEMORY(MEMORY_LOAD);
         int r = core_replica_ops.load_more(u, left);
 
-        (void) memory_of(MEMORY_OURS); /* until the end of this function */
+        (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.load_slice += r > 0;
         return r;
 }
@@ -510,10 +509,10 @@ void boot(struct world *w, struct replica_node *n)
                 n->made = true;
                 return seen_start(w, n);
         }
-        /* If a first start failed, there may be no room for the next. */
+        /* If a first start failed, there may be no room for the next one. */
         if (memory_failures() == n->failures && (n->made || !n->full))
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
-        /* It is tried again. */
+        /* The start is tried again later. */
         n->up = false;
         n->wake = NEVER;
         sim_disk_on_submit(n->disk, NULL, NULL);
@@ -561,7 +560,7 @@ void kill_replica(struct world *w, struct replica_node *n, enum end how)
 {
         if (!n->up) {
                 if (how == END_POWER)
-                        sim_disk_crash(n->disk, &w->rnd); /* of an earlier life's writes */
+                        sim_disk_crash(n->disk, &w->rnd); /* writes of an earlier life */
                 return;
         }
         if (how != END_STOP)

@@ -1,8 +1,8 @@
 /*
  * Overlap, the worst case of Raft's section 5.3: entries of a leader are on their way to a slow
- * disk when the leader is gone; another one, who does not have them, is elected and writes over
- * them. Whoever takes the end of the old write for that of the new entries acknowledges what a
- * crash right after loses.
+ * disk when the leader goes; another leader, which does not have them, is elected and
+ * overwrites them. A replica that mistakes the end of the old write for that of the new entries
+ * acknowledges what a crash right after it loses.
  */
 #include "base/log.h"
 #include "world.h"
@@ -11,7 +11,8 @@ static struct {
         int act;
         nsec_t until; /* when this act has taken too long */
         nsec_t begun;
-        unsigned old, slow, next; /* the leader that goes; who has its entries; who follows */
+        unsigned old, slow, next; /* the old leader; the replica that has its entries; the next
+                                   * leader */
         uint64_t term;
 } story;
 
@@ -40,7 +41,7 @@ static void everybody_back(struct world *w)
         }
 }
 
-/* The leader gets entries that only one other replica, with a slow disk, hears of. */
+/* The leader gets entries that reach only one other replica, which has a slow disk. */
 static void entries_on_their_way(struct world *w)
 {
         struct replica_node *leader = the_leader(w), *slow;
@@ -62,7 +63,8 @@ static void entries_on_their_way(struct world *w)
         act(w, 1, some_time(w, 8 * MSEC, 60 * MSEC));
 }
 
-/* It is gone; with three replicas it comes back, without them, as the vote that is needed. */
+/* The leader goes; with three replicas it comes back without its entries, because its vote is
+ * needed. */
 static void leader_goes(struct world *w)
 {
         struct replica_node *old = &w->r[story.old];
@@ -92,7 +94,7 @@ static void next_leads(struct world *w)
                         continue;
                 story.next = i;
                 story.term = st.term;
-                /* The others are to hear of its entries late, or not at all. */
+                /* The others get its entries late, or not at all. */
                 for (unsigned k = 0; k < w->n_replicas; k++)
                         if (k != i && k != story.slow && chance(w, 60))
                                 join(w, i, k, false);
@@ -101,7 +103,7 @@ static void next_leads(struct world *w)
         }
 }
 
-/* It told somebody of success, thanks to the slow one: both go. */
+/* The new leader reported success to a client, thanks to the slow replica: both crash. */
 static void both_go(struct world *w)
 {
         struct replica_node *next = &w->r[story.next], *slow = &w->r[story.slow];
@@ -142,7 +144,7 @@ void overlap_go_on(struct world *w)
                 both_go(w);
                 break;
         }
-        /* An act that does not come to its end is given up. */
+        /* An act that takes too long is given up. */
         if (story.act > 1 && w->now >= story.until) {
                 everybody_back(w);
                 act(w, 0, some_time(w, 100 * MSEC, 1500 * MSEC));

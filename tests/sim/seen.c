@@ -1,9 +1,9 @@
 /*
- * Which coincidences a world held, and what a replica that crashed had promised: watched from
- * outside, by its frames, its files and what it says of itself.
+ * Observes coincidences, and what a replica that crashed had promised, from outside: by its
+ * frames, its files and its status.
  *
- * Of a replica's insides only these are looked at: which term an entry of its log has, what it
- * takes for durable, and whether a snapshot or a change of members is under way.
+ * Of a replica's internals, only these are read: the term of an entry in its log, what it
+ * considers durable, and whether a snapshot or a change of members is under way.
  */
 #include "consensus/internal.h"
 #include "world.h"
@@ -15,7 +15,7 @@ struct standing {
         bool in_flight;
 };
 
-static struct standing standing; /* before the frame that is handled now */
+static struct standing standing; /* before the present frame */
 
 static bool is_installing(const struct replica *r)
 {
@@ -57,7 +57,7 @@ void seen_frame_after(struct world *w, struct replica_node *n)
         aim_at(w, AT_TRUNCATED, n);
 }
 
-/* ---- what it sends ---- */
+/* ---- frames that it sends ---- */
 
 static uint64_t number(struct view *v)
 {
@@ -138,9 +138,9 @@ void seen_file(struct world *w, struct replica_node *n, const char *name)
         aim_at(w, AT_SEGMENT, n);
 }
 
-/* ---- what it says of itself ---- */
+/* ---- its status ---- */
 
-/* Somebody is ready to lead a new term. */
+/* A replica is ready to lead a new term. */
 static void seen_term(struct world *w, struct replica_node *leader)
 {
         w->top_term = leader->seen.term;
@@ -157,7 +157,7 @@ static void seen_term(struct world *w, struct replica_node *leader)
         }
 }
 
-/* The leader has removed it, and it has not heard, or does not care. */
+/* The leader has removed it, and it has not heard of that, or ignores it. */
 static bool is_removed(struct world *w, const struct replica_node *n)
 {
         struct replica_node *leader = the_leader(w);
@@ -232,7 +232,7 @@ void seen_look(struct world *w, struct replica_node *n)
         }
 }
 
-/* ---- a crash, and what is left after it ---- */
+/* ---- a crash, and the state after it ---- */
 
 void seen_crash(struct world *w, struct replica_node *n)
 {
@@ -249,7 +249,7 @@ void seen_crash(struct world *w, struct replica_node *n)
         w->met.install_crash += is_installing(r);
         w->met.change_crash += is_changing(r);
         w->met.transfer_crash += s->leads && s->hands_over;
-        /* What it said that it has, unless a leader had it overwritten meanwhile. */
+        /* What it has acknowledged, unless a leader has overwritten it meanwhile. */
         s->crashed = true;
         if (replica_term_of(r, s->acked) != s->acked_term)
                 s->acked = s->acked_term = 0;
@@ -263,7 +263,7 @@ static bool has(const struct replica *r, uint64_t index, uint64_t term)
                replica_term_of(r, index) == term;
 }
 
-/* I5: it has what it acknowledged; and it does not vote twice in a term. */
+/* I5: it has what it acknowledged. And it does not vote twice in a term. */
 void seen_start(struct world *w, struct replica_node *n)
 {
         struct replica *r = n->node.replica;
@@ -286,7 +286,7 @@ void seen_start(struct world *w, struct replica_node *n)
                 fail(w, "replica %u forgot its vote of term %llu", n->i,
                      (unsigned long long) s->voted_term);
         w->met.alone_start += w->n_replicas > 1 && replica_votes(r) && replica_voters(r) == 1;
-        /* The election that it voted in is still on. */
+        /* The election in which it voted is still going on. */
         w->met.voted_crash += s->crashed && term == s->voted_term && term > w->top_term;
         *s = (struct seen){.term = term,
                            .voted_term = s->voted_term,

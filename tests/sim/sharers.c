@@ -1,12 +1,13 @@
 /*
- * Members of a group that share work: the real member/work.h, which is told what the core has
- * by reads in place of a watch. Each has a lease that it does not renew, and believes in what
- * it has until that may end; it asks for one thing at a time, at any replica, and may be paused
- * at any time, or lose a connection with a request on it, which then happens later, or not.
+ * Members of a group that share work: the real member/work.h, which learns what the core has by
+ * reads instead of a watch. Each has a lease that it does not renew, and relies on what it has
+ * until that lease may end. It sends one request at a time, to any replica, and may be paused
+ * at any time, or lose a connection with a request on it, which is then carried out later, or
+ * not.
  *
- * I12: while one has begun a task, and not ended it, and its lease has not come to its end by
- * its own clock, no other one has. They are in one of eight worlds, so that the others' stories
- * stay as they are.
+ * I12: while a member has begun a task and not ended it, and its lease has not ended by its own
+ * clock, no other member has the task. They are in one of eight worlds, so that the seeds of
+ * other worlds stay the same.
  */
 #include <stdio.h>
 
@@ -27,11 +28,11 @@ static struct sharer {
         char name[8];
         struct wire link;
         nsec_t act_at;
-        enum asks asks; /* what it waits for the answer of */
+        enum asks asks; /* the request whose answer it waits for */
         struct work_task *task;
         struct work work;
         bool listed;
-        nsec_t granted; /* when the lease was asked for */
+        nsec_t granted; /* when it asked for the lease */
         nsec_t deadline;
 } sharers[SHARERS];
 
@@ -48,7 +49,7 @@ static struct boot_time instant(void)
         return (struct boot_time){.ns = W->now};
 }
 
-/* ---- what it believes ---- */
+/* ---- what it knows ---- */
 
 static void forget(struct sharer *s)
 {
@@ -78,7 +79,7 @@ static void begin(struct sharer *s, struct work_task *t)
                              t->name, k);
 }
 
-/* What is to be done without the core; and what is to be asked of it. */
+/* Does what needs no core, and decides what to request next. */
 static void decide(struct sharer *s)
 {
         s->asks = LOOK;
@@ -108,7 +109,7 @@ static void decide(struct sharer *s)
                         break;
                 }
         }
-        /* What others do meanwhile is to be seen, too. */
+        /* It also has to see what others do meanwhile. */
         if (rnd_between(&W->rnd, 0, 2) == 0) {
                 s->asks = LOOK;
                 s->task = NULL;
@@ -159,7 +160,7 @@ static void on_answer(struct rpc_call *k, struct view m)
                         look_at(s, r);
                 pb_free(r);
                 break;
-        case TAKE: /* what was taken, the next look tells */
+        case TAKE: /* the next look shows which tasks were taken */
         case GIVE:
                 t = pb__txn_response__unpack(NULL, m.len, m.p);
                 if (t && t->succeeded)
@@ -202,7 +203,7 @@ static void disconnect(void *arg)
         s->act_at = W->now + some(5 * MSEC, 100 * MSEC);
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
 static void call(struct sharer *s, const char *path, const ProtobufCMessage *m)
 {
@@ -287,7 +288,7 @@ static void ask_task(struct sharer *s, bool take)
 
 static void go_on(struct sharer *s)
 {
-        s->act_at = W->now + 3 * NSEC_PER_SEC; /* by then it tries elsewhere */
+        s->act_at = W->now + 3 * NSEC_PER_SEC; /* by then it tries another replica */
         if (s->work.lease != 0 && !holds(s))
                 forget(s);
         if (s->work.lease == 0)
@@ -348,7 +349,7 @@ static void act(void *arg)
         else if (!s->link.client)
                 (void) wire_connect(&s->link, to);
         else if (s->asks != NOTHING || rnd_between(&W->rnd, 0, 30) == 0)
-                s->link.broken = true; /* it has waited, or goes elsewhere */
+                s->link.broken = true; /* it has waited long enough, or moves on */
         else
                 go_on(s);
 }

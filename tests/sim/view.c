@@ -1,6 +1,7 @@
 /* What happened to the keys of nodes and services, as replicas applied it, and whether each
  * agent was told so: every change once, in order, none left out (I6). Other cores have
- * histories of their own (elsewhere.c): what an agent knows is always of one of them (I10). */
+ * histories of their own (elsewhere.c): what an agent knows must always come from one of them
+ * (I10). */
 #include <stdio.h>
 
 #include "member/member.h"
@@ -11,9 +12,9 @@
 #define NODES "/tenure/sim/nodes/"
 #define SERVICES "/tenure/sim/services/"
 
-/* A change. */
+/* A change of a key. */
 struct fact {
-        int64_t revision, lease; /* lease 0: it is gone */
+        int64_t revision, lease; /* lease 0: the key was deleted */
         unsigned key;
 };
 
@@ -21,8 +22,8 @@ struct fact {
 static struct history {
         struct fact facts[FACTS_MAX];
         size_t n;
-        int64_t known;   /* the revision up to which there are facts */
-        bool incomplete; /* a compaction was faster, or there were too many */
+        int64_t known;   /* the revision up to which the facts are known */
+        bool incomplete; /* a compaction was faster, or there were too many facts */
 } histories[HISTORIES_MAX];
 static unsigned n_histories;
 
@@ -126,9 +127,8 @@ void view_begin(struct holder *h)
         memset(&h->view, 0, sizeof(h->view));
 }
 
-/* From a watch: behind all that was told before. (A range ends for nodes, and then for
- * services.)
- */
+/* An event of a watch comes after everything that was told before. (A range ends for nodes
+ * first, and then for services.) */
 static void check_order(struct holder *h, int64_t revision, bool ends_range)
 {
         int64_t all = member_nodes(h->member)->revision - ends_range;
@@ -146,7 +146,7 @@ void view_put(struct holder *h, unsigned key, bool is_new, int64_t lease, int64_
               int64_t revision)
 {
         struct seen_key *k = &h->view.keys[key];
-        /* In a range it may be of another core. */
+        /* A range may come from another core. */
         bool anew = W->strangers && member_nodes(h->member)->revision == 0;
 
         check_order(h, revision, false);
@@ -168,15 +168,15 @@ void view_gone(struct holder *h, unsigned key, int64_t revision)
         h->view.keys[key] = (struct seen_key){0};
 }
 
-/* The key of a service that its node has left behind: who saw the node leave takes it for gone,
- * and who comes later sees it, for as long as the old lease lives. */
+/* A service whose node has left: an agent that saw the node leave counts the service as gone,
+ * and one that comes later sees it, for as long as the old lease lives. */
 static bool is_left_over(const struct seen_view *v, unsigned key)
 {
         return key >= HOLDERS_MAX &&
                v->leases[key] != v->leases[(key - HOLDERS_MAX) / SERVICES_MAX];
 }
 
-/* Moves `leases` on to @revision of that history. */
+/* Advances `leases` to @revision of that history. */
 static void go_to(struct seen_view *v, unsigned history, int64_t revision)
 {
         const struct history *y = &histories[history];
@@ -191,7 +191,7 @@ static void go_to(struct seen_view *v, unsigned history, int64_t revision)
                 v->leases[y->facts[v->n_facts].key] = y->facts[v->n_facts].lease;
 }
 
-/* The first key that it takes for something else than it was; VIEW_KEYS: none. */
+/* The first key about which the agent is wrong; VIEW_KEYS: none. */
 static unsigned first_wrong(const struct seen_view *v)
 {
         unsigned i = 0;
@@ -212,20 +212,20 @@ static void fail_key(struct world *w, const struct holder *h, unsigned key, int6
              n_histories > 1 ? ", in the core that it follows" : "");
 }
 
-/* Whether what there was up to @revision is known. */
+/* Whether everything up to @revision is known. */
 static bool is_known(const struct world *w, unsigned history, int64_t revision)
 {
         const struct history *y = &histories[history];
 
-        /* Of an entry that is half applied whole revisions may be told. */
+        /* Of an entry that is half applied, whole revisions may be reported. */
         for (unsigned i = 0; history == 0 && i < w->n_replicas && revision > y->known; i++)
                 if (w->r[i].up && core_state(w->r[i].node.core)->revision >= revision)
                         view_applied(0, core_state(w->r[i].node.core), revision);
         return !y->incomplete && revision <= y->known;
 }
 
-/* All up to there was told: is it what there was, in one of the histories? After a range that
- * may be any, from then on it is the same one. */
+/* The agent was told everything up to this revision: does it agree with one of the histories?
+ * After a range it may be any of them; from then on it stays the same one. */
 void view_check(struct world *w, struct holder *h)
 {
         int64_t revision = member_nodes(h->member)->revision;
@@ -244,7 +244,7 @@ void view_check(struct world *w, struct holder *h)
 
                 if (!(v->may & 1u << k))
                         continue;
-                /* The replica that told it is gone; others have it, or will. */
+                /* The replica that told it is gone; others have it, or will have it. */
                 if (!is_known(w, k, revision)) {
                         if (v->may == 1u << k)
                                 return;

@@ -1,5 +1,5 @@
-/* A replica's disk as it sees it: the simulated one, with an eye on what is made, and memory
- * that is not the replica's. */
+/* A replica's disk as the replica sees it: the simulated disk, which also reports new files to
+ * seen.c, and whose memory is not the replica's. */
 #include "world.h"
 
 struct watched_disk {

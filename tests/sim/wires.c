@@ -1,8 +1,8 @@
 /* Connections of clients to replicas: the real ones of rpc/, joined by a virtual network that
- * delays, and that breaks them. */
+ * delays and breaks them. */
 #include "world.h"
 
-/* How long what nobody takes now waits until it is tried again. */
+/* How long until data that nobody accepts now is tried again. */
 #define AGAIN (20 * MSEC)
 
 struct parcel {
@@ -11,7 +11,7 @@ struct parcel {
         struct buf bytes;
 };
 
-/* Those that are connected. */
+/* The wires that are connected. */
 static LIST_HEAD(, wire) wires = LIST_HEAD_INITIALIZER(wires);
 
 bool is_in(const struct world *w, const struct span *s)
@@ -115,19 +115,19 @@ void wires_replica_down(unsigned i)
                 k->server = rpc_conn_free(k->server);
                 k->server_dirty = false;
                 parcels_clear(&k->to_server);
-                /* A host that has lost its power says no good-bye. */
+                /* A host without power does not close its connections. */
                 k->broken = k->broken || !is_patient(k) || chance(W, 70);
                 wake(k);
         }
 }
 
-/* Whose memory it is in which one side works. Other cores lack none. */
+/* Whose memory a side of the wire uses. Other cores have enough. */
 static enum memory memory_for(const struct wire *k, const struct rpc_conn *side)
 {
         return side == k->server && !is_stranger(k->to) ? MEMORY_RUN : MEMORY_OURS;
 }
 
-/* What one side has to say gets on its way. */
+/* Sends what one side has queued. */
 static void collect(struct wire *k, struct rpc_conn *from, struct parcels *list, nsec_t *last)
 {
         MEMORY(memory_for(k, from));
@@ -137,7 +137,7 @@ static void collect(struct wire *k, struct rpc_conn *from, struct parcels *list,
 
         r = rpc_conn_output(from, &b, 1 << 16);
         (void) memory_of(MEMORY_OURS);
-        if (r < 0) { /* without memory it ends */
+        if (r < 0) { /* out of memory: the connection ends */
                 k->broken = true;
                 return buf_fini(&b);
         }
@@ -151,8 +151,8 @@ static void collect(struct wire *k, struct rpc_conn *from, struct parcels *list,
         STAILQ_INSERT_TAIL(list, p, next);
 }
 
-/* The network does not take it there now: a client that is patient hears nothing of that, and
- * TCP tries again. */
+/* Whether the network does not deliver it now. A patient client does not notice, and TCP tries
+ * again. */
 static bool is_cut(struct wire *k, struct parcel *p)
 {
         if (W->r[k->to].asleep || W->cut[k->to][k->to] || (is_patient(k) && is_in(W, k->cut))) {
@@ -182,7 +182,7 @@ static bool deliver(struct wire *k, struct parcels *list, struct rpc_conn *to)
 
         if (!p || p->at > W->now)
                 return false;
-        if (asked && n->paused && !n->asleep) { /* in its socket */
+        if (asked && n->paused && !n->asleep) { /* it stays in the socket */
                 p->at = W->now + AGAIN;
                 return false;
         }
@@ -194,7 +194,7 @@ static bool deliver(struct wire *k, struct parcels *list, struct rpc_conn *to)
                 return false;
         STAILQ_REMOVE_HEAD(list, next);
         k->client_dirty = k->server_dirty = true;
-        if (!to) { /* who starts again knows no connection */
+        if (!to) { /* a process that started again does not know the connection */
                 k->broken = n->up;
         } else {
                 MEMORY(memory_for(k, to));
@@ -239,7 +239,7 @@ void wire_say(struct wire *k)
 
 void wire_answer(struct wire *k)
 {
-        /* Who is paused says it when it wakes up. */
+        /* A paused replica sends it when it goes on. */
         if (k->server && k->server_dirty && !W->r[k->to].paused) {
                 bool waited = rpc_conn_can_go_on(k->server);
 

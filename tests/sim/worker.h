@@ -1,11 +1,10 @@
-/* In place of loop/worker.c: workers without a thread, whose jobs are done when a test says so.
- */
+/* In place of loop/worker.c: workers without a thread, whose jobs run when a test says so. */
 #pragma once
 
 #include "loop/worker.h"
 
-/* Does the next job of @w; false when none waits. */
+/* Runs the next job of @w; false if there is none. */
 bool worker_do(struct worker *w);
 
-/* Does all that waits at any worker, in its order. */
+/* Runs all jobs of all workers, in order. */
 void workers_run(void);

@@ -1,11 +1,12 @@
-/* The world moves: from one event to the next, with an account of when it could have worked. */
+/* Runs a world from one event to the next, and keeps account of when it could have worked. */
 #include "world.h"
 
 #define CLOCK_STEP (5 * MSEC)
-/* After the faults: no shorter, for what was not renewed is to be gone. */
+/* How long to wait after the faults at least: leases that are not renewed must be gone by
+ * then. */
 #define CALM_MIN (8 * NSEC_PER_SEC)
 #define SETTLED_AGAIN (250 * MSEC)
-/* How long at the most a disk writes a snapshot, where they come often, and where not. */
+/* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
 #define WRITTEN_SELDOM (3 * NSEC_PER_SEC)
 
@@ -38,16 +39,16 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
         return left <= 0 ? w->now : w->now + left + left / 1000 + 1;
 }
 
-/* ---- when it could have worked ---- */
+/* ---- when the core could have worked ---- */
 
 struct standing {
         bool runs, ready, waits;
         uint64_t term, last, commit;
 };
 
-/* Could replica @i, and a majority with it, have worked together just now? Seen from outside.
- * With @does, their disks are not stalled, they are of one term, and none is so far behind that
- * it confirms nothing before it has what is committed. */
+/* Whether replica @i could have worked with a majority just now, seen from outside. With @does,
+ * their disks are also not stalled, they are in the same term, and none is so far behind that
+ * it would confirm nothing before it has what is committed. */
 static bool could_lead(const struct world *w, const struct standing *s, unsigned i, bool does)
 {
         unsigned n = 0;
@@ -63,7 +64,8 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         return n > w->n_replicas / 2;
 }
 
-/* An outage is when nobody could have led, whatever the code does; a lull when nobody did. */
+/* An outage is time in which nobody could have led, whatever the code does; a lull, time in
+ * which nobody did. */
 static void account(struct world *w)
 {
         struct standing s[REPLICAS_MAX] = {0};
@@ -97,7 +99,7 @@ static void account(struct world *w)
 
 /* ---- the run ---- */
 
-/* Returns true when it was kept. */
+/* Returns true if the event was kept. */
 static bool handle(struct world *w, struct event *e)
 {
         struct replica_node *n = &w->r[e->to];
@@ -119,7 +121,8 @@ static bool handle(struct world *w, struct event *e)
                 if (!n->up || n->life != e->life)
                         break;
                 kill_replica(w, n, END_KILL);
-                if (w->calm) /* of what failed before: nobody else starts it any more */
+                if (w->calm) /* the replica failed earlier: nobody else will start it any
+                              * more */
                         boot(w, n);
                 break;
         case EV_POWER:
@@ -193,10 +196,10 @@ void often(struct world *w, uint64_t least, uint64_t most)
         w->snapshot_time = min_of(w->snapshot_time, WRITTEN_OFTEN);
 }
 
-/* In most worlds snapshots come all the time; but some bugs show only where the log grows long:
- * where they come after many entries, or bytes, or never. Writing one takes its time, as for a
- * large state, and nobody waits for that but who installs it: so long as entries that come
- * meanwhile are kept for him, else he needs the next one. */
+/* In most worlds snapshots are frequent; but some bugs show only if the log grows long: with
+ * snapshots after many entries or bytes, or never. Writing one takes time, as for a large
+ * state, and only a replica that installs it waits for that: if the entries after it are not
+ * kept meanwhile, that replica needs the next snapshot. */
 static void draw_snapshots(struct world *w, bool small)
 {
         unsigned kind = (unsigned) rnd_between(&w->rnd, 0, 9);
@@ -212,8 +215,8 @@ static void draw_snapshots(struct world *w, bool small)
                 w->snapshot_time = min_of(w->snapshot_time, WRITTEN_OFTEN);
 }
 
-/* Worlds are small or large: what takes two replicas and a few seconds shows itself in ten
- * small ones sooner than in one large one, and what takes more is seen in those alone. */
+/* Worlds are small or large: a bug that takes two replicas and a few seconds shows sooner in
+ * ten small ones than in one large one, and a bug that takes more shows only in large ones. */
 static void draw_size(struct world *w)
 {
         bool small = chance(w, 60);
@@ -275,8 +278,7 @@ static void tear_down(struct world *w)
         holders_end(w);
         elsewhere_heal(w);
         nodes_end(w);
-        /* Requests on their way to a replica, or answers on the way back; those inside a core
-         * were answered just now. */
+        /* Requests and answers under way; requests inside a core were answered just now. */
         while (events_first()) {
                 e = events_take();
                 if (e->request)

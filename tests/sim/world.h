@@ -1,30 +1,33 @@
 /*
  * A world of virtual time: replicas that run the real state machine, consensus, store and core;
- * holders that run the real member; a network and disks that fail. One seed decides
- * everything; one event is handled at a time.
+ * holders that run the real member; a network and disks that fail. One seed decides everything;
+ * one event is handled at a time.
  *
- *     world.c     moves it
- *     events.c    what happens next
+ *     world.c     runs it
+ *     events.c    the queue of events
  *     nodes.c     the replicas, their links and disks
  *     watched.c   their disks as they see them
- *     disk.c      files in memory, and what a power cut does to them
+ *     disk.c      files in memory, and what a power loss does to them
  *     memory.c    allocations that fail
- *     load.c      what clients ask of the core
+ *     load.c      requests of clients to the core
  *     wires.c     connections that speak gRPC to it
  *     clients.c   clients on them: watchers and lockers
- *     caches.c    and those that read from a cache
- *     sharers.c   ... and members that share work
- *     holders.c   hosts that hold a place each
+ *     caches.c    clients that read from a cache
+ *     sharers.c   members that share work
+ *     asker.c     clients that send one request at a time, for named.c and guards.c
+ *     named.c     clients that use leases by name
+ *     guards.c    programs that write only while they have a place
+ *     holders.c   hosts that hold one place each
  *     ends.c      the endpoints of their agents
  *     elsewhere.c other cores, to which these lead for a while
  *     moves.c     watches that have to move
- *     insides.c   what is looked at inside of an agent
- *     view.c      what these are told of each other
- *     faults.c    what goes wrong at any time
- *     aim.c       what goes wrong at the worst time
- *     overlap.c   entries that are on their way are written over
+ *     insides.c   what is read inside an agent
+ *     view.c      what agents are told about each other
+ *     faults.c    faults at any time
+ *     aim.c       faults at the worst time
+ *     overlap.c   entries under way are overwritten
  *     alone.c     members are removed until one is left
- *     seen.c      which coincidences there were
+ *     seen.c      the coincidences that occurred
  *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
@@ -43,12 +46,13 @@
 #define MSEC NSEC_PER_MSEC
 #define NEVER INT64_MAX
 #define ELECTION (500 * MSEC)
-/* After the faults, by when all has settled: enough for every TTL and several elections. */
+/* Everything must have settled this long after the faults: enough for every TTL and several
+ * elections. */
 #define CALM_MAX (25 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define N_KEYS 16
-#define CACHE_TERM_MS 1500 /* of those who read from a cache */
+#define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 
 struct world;
 struct request;
@@ -56,7 +60,7 @@ struct replica_node;
 
 /* ---- disk.c ---- */
 
-/* As the real disk (store/disk_posix.c): each queue in order, neither waits for the other. */
+/* Like the real disk (store/disk_posix.c): each queue in order; neither waits for the other. */
 enum disk_queue { DISK_LOG, DISK_ASIDE, DISK_QUEUES };
 
 struct disk *sim_disk_new(void);
@@ -66,64 +70,65 @@ void sim_disk_crash(struct disk *d, struct rnd *rnd);
 /* The process is killed: its jobs are lost in the same way, but what the first ones have
  * written stays, unsynced. Returns whether there is any such data. */
 bool sim_disk_kill(struct disk *d, struct rnd *rnd);
-/* What was written to @name last was not synced: the platter still has this. */
+/* The last write to @name was not synced: the platter still has @bytes. */
 void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t len);
-/* The disk takes nothing more; existing files can be overwritten. */
+/* The disk accepts nothing more; existing files can be overwritten. */
 void sim_disk_fill(struct disk *d, bool full);
 bool sim_disk_busy_at(const struct disk *d, enum disk_queue q);
-/* Carries out the next job of a queue, of which nobody hears before it is finished. Returns
- * true if it wrote a whole file, which takes long. */
+/* Carries out the next job of a queue; its owner hears of it when it is finished. Returns true
+ * if it wrote a whole file, which takes long. */
 bool sim_disk_run_at(struct disk *d, enum disk_queue q);
-/* The next job of a queue is done, at its time, if there is one. */
+/* Finishes the next job of a queue, if there is one. */
 void sim_disk_finish_at(struct disk *d, enum disk_queue q);
-/* The same as if there were one queue only. */
+/* The same as if there were only one queue. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
 /* Called with each job that is queued. */
 void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q), void *arg);
 
-/* ---- what there is ---- */
+/* ---- replicas and worlds ---- */
 
-/* What was seen of a replica from outside, in seen.c. */
+/* What was seen of a replica from outside, by seen.c. */
 struct seen {
-        uint64_t term, leader; /* as it says */
+        uint64_t term, leader; /* from its status */
         bool leads, ready;
-        bool hands_over; /* a leader that told another one to stand for election */
+        bool hands_over; /* a leader that told another replica to stand for election */
         bool installing, saving;
         uint64_t install_term, save_term;
-        uint64_t acked, acked_term; /* the last entry that it told a leader it has... */
+        uint64_t acked, acked_term; /* the last entry that it acknowledged to a leader */
         nsec_t acked_at;
         uint64_t voted_term, voted_for; /* its last vote */
         nsec_t confirmed_at;            /* when a client last got a success */
-        uint64_t durable, durable_term; /* at a crash: what it took for safe */
+        uint64_t durable, durable_term; /* at a crash: what it considered durable */
         int64_t compacted;
         nsec_t segment_at; /* when a file of the log was last made */
-        bool crashed;      /* and not checked since */
+        bool crashed;      /* it crashed, and was not checked since */
 };
 
 struct replica_node {
         unsigned i;
         bool up, paused;
-        bool asleep; /* and paused: the whole host is suspended, frames to it are lost */
-        bool full;   /* its disk */
-        bool made;   /* there is a data directory on it */
-        nsec_t refuses_since; /* each write, for lack of room in the queue; 0: it does not */
+        bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
+        bool full;   /* its disk is full */
+        bool made;   /* its disk has a data directory */
+        nsec_t refuses_since; /* since when it refuses each write for lack of room in the queue;
+                               * 0: it does not */
         struct disk *disk;
-        struct disk *watched_disk; /* the same, through our eyes */
+        struct disk *watched_disk; /* the same disk, observed by seen.c */
         struct node node;
-        int32_t ppm;       /* how much its clock runs fast */
-        nsec_t disk_delay; /* a stalled disk; what it holds up ends later */
+        int32_t ppm;       /* how fast its clock is */
+        nsec_t disk_delay; /* the disk stalls for this long; jobs end later */
         nsec_t stalled_until;
-        nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is at work; 0: it is not */
-        unsigned life;                  /* counts restarts; events of an older one are void */
-        uint64_t failures;              /* of allocations, before this life */
-        nsec_t wake;                    /* when it is to be driven, true time */
+        nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is busy; 0: it is not */
+        unsigned life;                  /* counts starts; events of an earlier life are void */
+        uint64_t failures;              /* failed allocations before this life */
+        nsec_t wake;                    /* when to drive it next, true time */
         struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
         struct seen seen;
 };
 
-/* A client that renews as late as it can, with a lease of its own: where renewal and expiry
- * meet. */
+/* A client that renews as late as it can, with a lease of its own: tests the moment where
+ * renewal and expiry meet. */
 struct edge {
         int64_t lease, ttl_ms;
 };
@@ -136,52 +141,52 @@ struct faults {
 struct world {
         uint64_t seed;
         struct rnd rnd;
-        nsec_t now; /* the true time */
+        nsec_t now; /* true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
-        uint64_t snapshot_entries, snapshot_bytes; /* 0: as it comes, which is never */
+        uint64_t snapshot_entries, snapshot_bytes; /* 0: the default, which is never reached */
         size_t segment_size;
-        nsec_t write_every, fault_every; /* about */
-        nsec_t snapshot_time;            /* writing one takes up to that */
+        nsec_t write_every, fault_every; /* on average */
+        nsec_t snapshot_time;            /* writing a snapshot takes at most this long */
         bool hints;                      /* replicas hear of it when a peer's process ends */
         struct replica_node r[NODES_MAX];
         struct holder h[HOLDERS_MAX];
         struct edge edges[HOLDERS_MAX];
-        nsec_t outage; /* so far: time in which no majority could have worked together, whatever
-                          the code does */
+        nsec_t outage; /* total time so far in which no majority could have worked together,
+                        * whatever the code does */
         uint64_t outages;
-        nsec_t way; /* the longest that a leader has learned of */
+        nsec_t way; /* the longest round trip that a leader has learned */
         bool was_out;
-        nsec_t lull; /* so far: time in which nobody led a majority whose disks work */
+        nsec_t lull; /* total time so far in which nobody led a majority with working disks */
         uint64_t lulls;
         bool was_lull;
-        nsec_t lull_ended;   /* when the last one did */
-        size_t log_bytes;    /* of the log in memory; 0: all that behind a snapshot */
-        unsigned repeated;   /* of 1,000 frames, where they are */
-        size_t queued_bytes; /* of commands that wait; 0: so many that it never matters */
-        size_t apply_slice;  /* what entries may cost in a turn; 0: as it is */
-        bool any_change;     /* also of members whose change may cost the majority */
-        nsec_t narrow;       /* how much of a link's time may be taken by what is on its way */
-        uint64_t top_term;   /* the highest that anybody leads, or led */
+        nsec_t lull_ended;   /* when the last lull ended */
+        size_t log_bytes;    /* limit of the log in memory; 0: everything after the snapshot */
+        unsigned repeated;   /* how many of 1,000 frames are repeated */
+        size_t queued_bytes; /* limit of waiting commands; 0: one that is never reached */
+        size_t apply_slice;  /* cost of entries in one turn; 0: the default */
+        bool any_change;     /* members may be changed even if that may cost the majority */
+        nsec_t narrow;       /* how much of a link's time the data under way may take */
+        uint64_t top_term;   /* the highest term in which any replica leads or led */
         bool cut[NODES_MAX][NODES_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */
-                nsec_t down_until; /* broken */
-                bool lost;         /* something was, since there was a link */
+                nsec_t down_until; /* it is broken until then */
+                bool lost;         /* a frame was lost on this link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool strangers;        /* endpoints lead to other cores for a while */
-        bool named, guarded;   /* there are the clients of named.c; of guards.c */
-        nsec_t damage_at;      /* a snapshot on its way may be damaged from then on... */
-        struct rnd damage;     /* ...which is drawn apart: other worlds stay as they are */
+        bool named, guarded;   /* the clients of named.c exist; those of guards.c */
+        nsec_t damage_at;      /* when a snapshot under way may be damaged next ... */
+        struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
         struct counts counts;
         struct coincidences met;
-        char failure[512]; /* "" while all is well */
+        char failure[512]; /* "" while no check has failed */
 };
 
-extern struct world *W; /* for the callbacks; one world at a time */
+extern struct world *W; /* for callbacks; there is one world at a time */
 
 struct boot_time clock_of(const struct world *w, int32_t ppm);
 nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t);
@@ -227,9 +232,9 @@ struct event {
         unsigned from, to, life;
         struct request *request;
         struct edge *edge;
-        enum disk_queue queue; /* EV_DISK */
-        int deed;              /* EV_DEED */
-        struct event *next;    /* parked */
+        enum disk_queue queue; /* of EV_DISK */
+        int deed;              /* of EV_DEED */
+        struct event *next;    /* in a list of parked events */
         size_t len;
         uint8_t bytes[];
 };
@@ -237,10 +242,10 @@ struct event {
 /* Posts an event with room for @len bytes, @in from now. */
 struct event *post_bytes(struct world *w, nsec_t in, enum event_kind kind, size_t len);
 struct event *post(struct world *w, nsec_t in, enum event_kind kind);
-/* Once more, now: it becomes the last one of this time. */
+/* Posts the event again, now, after all others of this time. */
 void post_again(struct world *w, struct event *e);
 struct event *events_first(void);
-/* Takes the first one out, to be freed by the caller. */
+/* Takes out the first event, which the caller frees. */
 struct event *events_take(void);
 
 /* ---- nodes.c ---- */
@@ -251,36 +256,36 @@ void kill_replica(struct world *w, struct replica_node *n, enum end how);
 const char *address_of(uint64_t id);
 void nodes_begin(struct world *w);
 void nodes_end(struct world *w);
-/* Time passes for a replica: what waits in it is done. */
+/* Lets a replica run: does what waits in it. */
 void world_drive(struct world *w, struct replica_node *n);
 /* Keeps an event for a paused replica until it goes on. */
 void park(struct replica_node *n, struct event *e);
 void resume(struct world *w, struct replica_node *n);
-/* A frame, or the end of a job of the disk, arrives. Returns true when @e was kept. */
+/* A frame, or the end of a disk's job, arrives. Returns true if @e was kept. */
 bool on_frame(struct world *w, struct event *e);
 bool on_disk(struct world *w, struct event *e);
-/* Tells the peers linked to it that the links are down. */
+/* Tells the peers that their links to it are down. */
 void tell_peers(struct world *w, const struct replica_node *n);
-/* It hears that the link to a peer broke, or that there is one again. */
+/* It hears that the link to a peer broke, or that there is a new one. */
 bool on_link(struct world *w, struct event *e);
 
 /* ---- watched.c ---- */
 
-/* A disk that tells seen.c what is made on it. Owns @under. */
+/* A disk that reports new files to seen.c. Takes ownership of @under. */
 struct disk *watched_disk_new(struct disk *under, struct replica_node *n);
 
 /* ---- memory.c ---- */
 
-/* From now on, about one in @one_in allocations of the code of replicas fails; 0: none. */
+/* From now on, about one of @one_in allocations in the code of replicas fails; 0: none. */
 void memory_begin(struct rnd *rnd, uint64_t one_in);
-/* From now on none does. */
+/* From now on no allocation fails. */
 void memory_end(void);
-/* The next one fails. */
+/* Makes the next allocation fail. */
 void memory_fail_next(void);
-/* Around the code of a replica, and, back again, around ours inside of it. */
+/* Set around the code of a replica, and set back around our own code inside it. */
 enum memory { MEMORY_OURS, MEMORY_START, MEMORY_RUN, MEMORY_APPLY, MEMORY_LOAD };
-enum memory memory_of(enum memory whose); /* returns whose it was */
-/* How many failed so far in this world, of which kind. */
+enum memory memory_of(enum memory whose); /* returns the previous value */
+/* How many allocations of that kind failed so far in this world. */
 uint64_t memory_failed(enum memory whose);
 uint64_t memory_failures(void);
 static inline void memory_back(enum memory *was)
@@ -292,17 +297,17 @@ static inline void memory_back(enum memory *was)
 /* ---- load.c ---- */
 
 void load_begin(struct world *w);
-/* A request or an answer arrives, or a client's time to act has come. Functions that take the
+/* A request or an answer arrives, or it is time for a client to act. Functions that take the
  * event return true if they kept it. */
 bool on_request(struct world *w, struct event *e);
 void on_reply(struct world *w, struct request *q);
 void on_client(struct world *w);
 void on_edge(struct world *w, struct edge *e);
-/* A request that gets no answer. */
+/* Frees a request that gets no answer. */
 void request_free(struct request *q);
-/* Clients stop to ask for anything new. */
+/* Whether clients begin nothing new any more. */
 bool load_ended(const struct world *w);
-/* A client asks for everything up to about now to be compacted; or writes, @n times. */
+/* A client asks for a compaction up to about now; or writes @n times. */
 void ask_compaction(struct world *w);
 void ask_writes(struct world *w, unsigned to, unsigned n);
 
@@ -310,10 +315,10 @@ void ask_writes(struct world *w, unsigned to, unsigned n);
 
 void clients_begin(struct world *w);
 void clients_end(void);
-/* Carries what is due, and lets the clients act whose time has come. */
+/* Delivers what is due, and runs the clients whose time has come. */
 void clients_run(void);
 nsec_t clients_next(void);
-/* Whether every watcher has been told all up to @revision. */
+/* Whether every watcher has been told everything up to @revision. */
 bool clients_caught_up(int64_t revision);
 
 /* ---- caches.c ---- */
@@ -334,20 +339,20 @@ nsec_t sharers_next(void);
 
 /* See struct wire. */
 void wire_init(struct wire *k, nsec_t *wake, const struct span *cut);
-/* False, and nothing is changed: nobody answers there. */
+/* False, and nothing has changed, if nobody answers there. */
 bool wire_connect(struct wire *k, unsigned to);
 bool is_in(const struct world *w, const struct span *s);
 void wire_close(struct wire *k); /* may be closed already */
 /* Delays answers until @until, and requests from @deaf_from on; if it @breaks, only the first
  * answer arrives. */
 void wire_be_late(struct wire *k, nsec_t until, nsec_t deaf_from, bool breaks);
-/* What has arrived at the client, or at the server, is taken; true where something was. And
- * what each has to say gets on its way. */
+/* hear: takes what has arrived at the client; ask: at the server; both return whether there was
+ * anything. say and answer send what each side has queued. */
 bool wire_hear(struct wire *k);
 bool wire_ask(struct wire *k);
 void wire_say(struct wire *k);
 void wire_answer(struct wire *k);
-/* When the next parcel arrives; or the next one at the server. */
+/* When the next parcel arrives at the client; or at the server. */
 nsec_t wire_next(const struct wire *k);
 nsec_t wire_next_asked(const struct wire *k);
 bool wire_is_due(const struct wire *k);
@@ -355,13 +360,13 @@ bool wire_is_due(const struct wire *k);
  * acts, and disconnects if the wire is broken. */
 void wire_run(struct wire *k, const nsec_t *act_at, void (*act)(void *client),
               void (*disconnect)(void *client), void *client);
-/* A replica has something to say on a connection. */
+/* A replica has something to send on a connection. */
 void wires_kick(struct rpc_conn *server);
-/* When its long requests have their turns; as api_conns wants it. */
+/* The turns of its long requests, in the form of api_conns. */
 struct api_turn *wire_turn(struct rpc_conn *server, void *arg);
-/* What was asked of @n while it was busy, or paused, is taken now. */
+/* Delivers the requests that came while @n was busy or paused. */
 void wires_go_on(const struct replica_node *n);
-/* Before its api goes: nobody is connected to it any more. */
+/* Ends the connections to a replica before its api is freed. */
 void wires_replica_down(unsigned i);
 
 /* ---- faults.c ---- */
@@ -369,16 +374,16 @@ void wires_replica_down(unsigned i);
 void faults_draw(struct world *w);
 void cause_fault(struct world *w);
 void heal(struct world *w);
-/* Makes all replicas members again; returns true when all are. */
+/* Asks for all replicas to become members again; returns true when all are. */
 bool restore_members(struct world *w);
 void change_members(struct world *w);
-/* Asks @n for it. */
+/* Asks @n for a change. */
 void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id);
 /* The role of each replica as @n knows it: 2 a voter, 1 a learner, 0 neither. Returns the
  * number of voters. */
 unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX]);
 void move_leader(struct world *w);
-/* The leader, who was asked, says that this change is done. */
+/* The leader reports that the requested change is done. */
 void check_changed(struct world *w, struct replica_node *n, uint64_t request);
 void crash(struct world *w, struct replica_node *n);
 void cut_off(struct world *w, struct replica_node *n, bool from_clients);
@@ -387,30 +392,30 @@ void fill(struct world *w, struct replica_node *n, bool full);
 void pause_node(struct world *w, struct replica_node *n, bool host);
 struct replica_node *the_leader(struct world *w); /* NULL: none is ready */
 struct replica_node *replica_but(struct world *w,
-                                 const struct replica_node *n); /* another one */
+                                 const struct replica_node *n); /* a replica other than @n */
 
 /* ---- aim.c ---- */
 
 /* A moment at which a fault may be injected. */
 enum moment {
         AT_LEADING = 1, /* it is ready to lead */
-        AT_TERM,        /* its term is another one */
-        AT_CONFIRMED,   /* it told a client of success */
-        AT_ACKED,       /* it told a leader that it has an entry */
+        AT_TERM,        /* its term has changed */
+        AT_CONFIRMED,   /* it confirmed a client's request */
+        AT_ACKED,       /* it acknowledged an entry to a leader */
         AT_VOTED,
         AT_APPEND,    /* it sent entries */
         AT_SAVING,    /* it begins a snapshot */
-        AT_INSTALL,   /* it begins to install one */
+        AT_INSTALL,   /* it begins to install a snapshot */
         AT_CHANGE,    /* it has a change of members that is not committed */
-        AT_FORWARD,   /* it handed commands to the leader */
-        AT_RENEWAL,   /* it was asked for a renewal */
-        AT_READ,      /* it was asked for a read */
-        AT_SEGMENT,   /* a file of its log was begun */
-        AT_LOAD,      /* it is about to take up another's snapshot */
+        AT_FORWARD,   /* it forwarded commands to the leader */
+        AT_RENEWAL,   /* it got a renewal */
+        AT_READ,      /* it got a read */
+        AT_SEGMENT,   /* it began a file of its log */
+        AT_LOAD,      /* it is about to adopt another replica's snapshot */
         AT_START,     /* its process starts */
         AT_APPLY,     /* it is about to apply an entry */
         AT_COMPACTED, /* it applied a compaction */
-        AT_HANDING,   /* as the leader, it asks another one to stand */
+        AT_HANDING,   /* as the leader, it asks another replica to stand for election */
         AT_TRUNCATED  /* entries were cut off while a write was in flight */
 };
 
@@ -434,15 +439,15 @@ void alone_go_on(struct world *w);
 
 /* ---- seen.c ---- */
 
-/* After every event in which a replica did something. */
+/* Called after every event in which a replica did something. */
 void seen_look(struct world *w, struct replica_node *n);
 void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct view frame,
                     bool lost);
 void seen_frame_before(struct replica_node *n);
 void seen_frame_after(struct world *w, struct replica_node *n);
-/* Before it is gone; and when it is there again. */
+/* Called before the replica is gone, and when it has started again. */
 void seen_crash(struct world *w, struct replica_node *n);
-/* It is reading in a snapshot of another's. */
+/* Whether it is loading another replica's snapshot. */
 bool seen_loading(const struct replica_node *n);
 void seen_start(struct world *w, struct replica_node *n);
 void seen_file(struct world *w, struct replica_node *n, const char *name);
@@ -452,7 +457,7 @@ void seen_file(struct world *w, struct replica_node *n, const char *name);
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
 void check_reset(void);
 
-/* It leads, in this term. */
+/* The replica leads in this term. */
 void check_leads(struct world *w, const struct replica_node *n, uint64_t term);
 /* An entry was applied at a replica. */
 void check_applied(struct world *w, struct replica_node *n, uint64_t index);
@@ -462,39 +467,39 @@ void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
                    struct holder *h);
 void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms);
 void check_ended(struct world *w, int64_t lease, bool expired);
-/* A renewal of it was sent, or came to its end. */
+/* A renewal of the lease was sent, or has ended. */
 void check_renewing(struct world *w, int64_t lease, int by);
-/* A renewal, or the grant itself, of a lease was applied somewhere. */
+/* A renewal or the grant of a lease was applied somewhere. */
 void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
-/* From time to time: checks that leases which are not renewed are gone (I2). */
+/* Called from time to time: checks that leases that are not renewed are gone (I2). */
 void check_undead(struct world *w);
 void check_revoked(int64_t lease);
-/* A history of one key's register: a write, a linearizable read, or a compare-and-set, each
- * with the true times between which it must have happened, and the revision that it says it did
- * at. */
+/* An operation on one key's register: a write, a linearizable read, or a compare-and-set, each
+ * with the true times between which it must have happened, and the revision at which it claims
+ * to have happened. */
 enum op_kind { OP_WRITE, OP_READ, OP_CAS };
 struct op {
         enum op_kind kind;
         int64_t key, value; /* written, or read */
-        int64_t expect;     /* OP_CAS: the mod_revision that it wanted to find */
-        bool done;          /* OP_CAS: it found it */
-        int64_t found;      /* OP_READ: the mod_revision of what was read; 0: nothing */
+        int64_t expect;     /* OP_CAS: the expected mod_revision */
+        bool done;          /* OP_CAS: it was found */
+        int64_t found;      /* OP_READ: the mod_revision that was found; 0: no key */
         int64_t revision;
         nsec_t begun, ended;
 };
 void check_op(struct world *w, const struct op *op);
-/* The same of a read from a cache, now; @found 0: there was no such key. */
+/* A read from a cache, now; @found 0: there was no such key. */
 void check_cached(struct world *w, int64_t key, int64_t value, int64_t found);
-/* A write was acknowledged: it is there in the end (I5). */
+/* A write was acknowledged, so it must be there in the end (I5). */
 void check_written(struct world *w, int64_t key, int64_t value, int64_t revision);
-/* A watcher got this event; of a deletion without a value. */
+/* A watcher got this event; a deletion has no value. */
 void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct view key,
                      struct view value);
-/* It got the error that all from @from to before @to is compacted. */
+/* A watcher got the error that everything from @from to before @to is compacted. */
 void check_compacted(unsigned watcher, int64_t from, int64_t to);
 /* A lock was held from @begin to @end. */
 void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end);
-/* Everything is healed: whether nothing is left that still has to happen. */
+/* Everything is healed: whether everything that has to happen has happened. */
 bool check_settled(struct world *w);
-/* The final checks, once everything had time to settle. */
+/* The final checks, when everything had time to settle. */
 void check_end(struct world *w);
