@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "member/internal.h"
 
-/* How long a replica may take to show that it is there. */
+/* How long a replica may take to answer a probe. */
 #define PATIENCE_SHARE 16 /* of the TTL, ... */
 #define PATIENCE_MIN (250 * NSEC_PER_MSEC)
 
@@ -363,7 +363,7 @@ static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
 
 static int register_node(struct member *m, struct peer *p)
 {
-        /* Each life of the node has an incarnation of its own. */
+        /* Each life of the node has its own incarnation. */
         if (m->session.attempt == 0) {
                 snprintf(m->self.incarnation, sizeof(m->self.incarnation), "%016llx%016llx",
                          (unsigned long long) rnd_u64(&m->rnd),

@@ -11,7 +11,8 @@
 #include "wire/pb.h"
 
 #define RENEWALS_MAX 64
-#define RENEWALS 2 /* streams of them on an endpoint: the second beside one that is stuck */
+#define RENEWALS \
+        2 /* keep-alive streams of an endpoint: the second for when the first is stuck */
 
 /* A keep-alive stream. */
 struct renewals {
@@ -19,19 +20,19 @@ struct renewals {
         struct rpc_call *call;               /* NULL: none */
         struct boot_time sent[RENEWALS_MAX]; /* send times not answered yet, oldest first */
         size_t n;
-        bool answered; /* anything, so far */
+        bool answered; /* it has answered at least once */
 };
 
 /* An endpoint and the keep-alive streams on it. */
 struct peer {
         struct member *member;
-        size_t i; /* its number */
+        size_t i; /* the endpoint's number */
         struct renewals renewals[RENEWALS];
-        size_t renewing;  /* the one that is used */
-        uint64_t cluster; /* that answers on this connection; 0: no answer yet */
-        uint64_t logged;  /* another cluster than ours, which was logged */
-        char ours_at[80]; /* the address where ours answered last; "": it never did */
-        bool replaced;    /* another cluster answers there now */
+        size_t renewing;  /* the index of the stream that is in use */
+        uint64_t cluster; /* the cluster that answers on this connection; 0: no answer yet */
+        uint64_t logged;  /* a foreign cluster that was logged */
+        char ours_at[80]; /* the address where our cluster answered last; "": it never did */
+        bool replaced;    /* another cluster answers at that address now */
 };
 
 /* One unary call. Owns itself until `done`. */
@@ -41,7 +42,7 @@ struct unary {
         uint64_t op; /* the operation it belongs to; a late answer to an older one is dropped */
         struct boot_time sent_at;
         const ProtobufCMessageDescriptor *type;
-        void *reply; /* unpacked; owned */
+        void *reply; /* the unpacked answer; owned */
         int unread;  /* why there is none: a negative errno */
         void (*done)(struct unary *u, enum rpc_code code, const char *message);
 };
@@ -52,8 +53,8 @@ struct publication {
         struct service_record record;
         bool wanted;
         bool stored;      /* the core has this record, on our lease */
-        bool under_way;   /* the call that is under way will make that so */
-        int64_t revision; /* at which it was stored */
+        bool under_way;   /* the call under way will make that so */
+        int64_t revision; /* the revision at which it was stored */
 };
 TAILQ_HEAD(publication_list, publication);
 
@@ -62,17 +63,20 @@ TAILQ_HEAD(publication_list, publication);
 struct publications {
         struct publication_list list;
         size_t n;
-        bool known;            /* all that there is has been published */
-        int64_t lease;         /* that `stored` is about */
-        int64_t resumed_lease; /* under which an earlier life of ours may have put some */
+        bool known;            /* the publications are complete */
+        int64_t lease;         /* the lease to which `stored` refers */
+        int64_t resumed_lease; /* the lease under which an earlier life of ours may have
+                                * published */
         uint64_t op;           /* the call under way; late answers to older ones are dropped */
         bool calling;
-        struct boot_time retry_at; /* a call may begin; or one under way is given up */
+        struct boot_time retry_at; /* when the next call may begin, or the present one is given
+                                    * up */
         struct pace pace;
-        uint64_t self_version, self_sent, self_stored; /* of our node's record */
-        int64_t self_revision;                         /* at which that was stored */
-        int64_t revision;                              /* of the last answer */
-        bool look; /* one of our keys has changed, as the watch has it */
+        uint64_t self_version, self_sent, self_stored; /* versions of our node's record: latest,
+                                                        * sent, stored */
+        int64_t self_revision;                         /* the revision at which it was stored */
+        int64_t revision;                              /* the revision of the last answer */
+        bool look; /* the watch reports that one of our keys has changed */
 };
 
 struct member {
@@ -80,7 +84,7 @@ struct member {
         void *shell;
         const struct member_events *events;
         void *userdata;
-        struct boot_time now;   /* as the shell said last */
+        struct boot_time now;   /* the time that the shell passed in last */
         char *cluster, *prefix; /* "/tenure/<cluster>/" */
         struct node_record self;
         bool observe, no_view, sessions;
@@ -92,9 +96,9 @@ struct member {
         uint64_t replica; /* member id of the replica that answered last */
 
         struct world world;
-        unsigned worlds; /* that have begun after the first */
+        unsigned worlds; /* how many worlds have begun after the first */
         struct boot_time world_logged_at;
-        unsigned worlds_unlogged; /* since then */
+        unsigned worlds_unlogged; /* since the last one that was logged */
         struct session session;
         enum session_state announced;
         char why[512];
@@ -104,9 +108,11 @@ struct member {
         struct {
                 struct node_record record;
                 int64_t lease, mod_revision;
-        } holder;              /* of our name, when we last registered; lease 0: nobody */
+        } holder;              /* the holder of our name when we last registered; lease 0:
+                                * none */
         bool refused;          /* ... and that one keeps it */
-        int64_t old_lease;     /* of an incarnation of ours whose place we took */
+        int64_t old_lease;     /* the lease of an earlier incarnation of ours, whose place we
+                                * took */
         int64_t registered_at; /* the revision of our key; 0: an earlier life wrote it */
 
         struct publications publications;
@@ -115,13 +121,17 @@ struct member {
         struct services services;
         struct rpc_call *watch;
         bool ranging, asking, creating, checking, synced;
-        struct boot_time answer_by; /* of the range, the question, or the watch, under way */
-        bool caught_up;             /* while checking: so is who is asked */
-        struct buf range_from;      /* the key with which the next page of the range begins */
-        int64_t range_revision;     /* of which its pages are; 0: the first one is to come */
-        int64_t page;               /* keys of one */
-        int64_t floor;              /* what was known when the question was asked */
-        int64_t progress;           /* the core has said that nothing came up to it */
+        struct boot_time answer_by; /* for the range, the question or the watch that is under
+                                     * way */
+        bool caught_up;             /* while checking: the replica that is asked has caught up
+                                     * as well */
+        struct buf range_from;      /* the key at which the range's next page begins */
+        int64_t range_revision;     /* the revision of all pages; 0: none has come yet */
+        int64_t page;               /* number of keys in a page */
+        int64_t floor;              /* the revision that was known when the question was
+                                     * asked */
+        int64_t progress;           /* a revision up to which, according to the core, there are
+                                     * no more events */
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;
@@ -187,10 +197,10 @@ static inline void peer_at(const struct peer *p, char *out, size_t size)
 
 /* ---- member.c ---- */
 
-/* The endpoint to use, from number @from on, that is up; NULL when none is, and then those are
- * connected. */
+/* Returns the first endpoint from number @from on that is up. If none is, connects them and
+ * returns NULL. */
 struct peer *member_peer(struct member *m, size_t from);
-/* ... and that is not silent. */
+/* The same, but skips silent endpoints. */
 struct peer *member_speaking_peer(struct member *m, size_t from);
 
 /* Begins a call; @done is called later, but never if this returns a negative errno. */
@@ -210,22 +220,22 @@ bool member_is_foreign(const struct member *m, const struct peer *p);
 /* The answer came from our cluster, so this endpoint is the one to use. */
 void member_heard(struct member *m, struct peer *p, const Pb__ResponseHeader *h);
 
-/* Everything that was known or held is void; @why is for people. */
+/* Everything that was known or held is void; @why is for operators. */
 void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why);
 
-/* hold.c: carries out what the session wants. */
+/* hold.c: carries out what the session decides. */
 void hold_run(struct member *m, struct boot_time now);
 struct boot_time hold_next(const struct member *m);
 void hold_peer_down(struct member *m, struct peer *p);
-/* Renewals were sent there that are not answered yet. */
+/* Whether renewals that were sent there are not answered yet. */
 bool hold_waits_for(const struct peer *p);
 void hold_own_key(const struct member *m, struct buf *key);
 
-/* publications.c: keeps what this node says in the core. */
+/* publications.c: keeps this node's records in the core. */
 void publications_init(struct publications *o, int64_t resumed_lease);
 void publications_fini(struct publications *o);
 void publications_run(struct member *m, struct boot_time now);
-/* Our node's record was stored, as it was sent last. */
+/* Our node's record was stored in the version that was sent last. */
 void publications_self_stored(struct publications *o, int64_t revision);
 struct boot_time publications_next(const struct member *m);
 

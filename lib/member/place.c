@@ -18,8 +18,8 @@
 
 static const struct field {
         const char *key;
-        size_t offset, size; /* of a text field */
-        int base;            /* of an int64_t; 0: the field is a text */
+        size_t offset, size; /* of a text field in struct place */
+        int base;            /* 10 or 16: an int64_t in that base; 0: a text */
 } fields[] = {
         TEXT("CLUSTER", cluster),
         TEXT("CORE", core),

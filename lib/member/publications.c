@@ -85,7 +85,7 @@ int member_publish(struct member *m, const struct service_record *s)
                 return -ENOMEM;
         m->ops->date(since, m->shell);
         if (f->wanted && strcmp(f->record.invocation, s->invocation) == 0)
-                strcpy(since, f->record.since); /* the same life, with other values */
+                strcpy(since, f->record.since); /* the same life with new values */
         f->record = *s;
         strcpy(f->record.since, since);
         strcpy(f->record.node, m->self.name);
@@ -240,7 +240,7 @@ static void on_published(struct unary *u, enum rpc_code code, const char *messag
         }
         member_heard(m, u->peer, t->header);
         if (m->session.lease != o->lease)
-                return; /* we hold another lease by now */
+                return; /* we hold another lease now */
         o->revision = t->header->revision;
         if (o->self_stored != o->self_sent)
                 publications_self_stored(o, o->revision);
@@ -334,7 +334,7 @@ static void tell(struct member *m, struct peer *p, struct boot_time now)
         t->compare.lease = m->publications.lease;
         t->compare.result = PB__COMPARE__COMPARE_RESULT__EQUAL;
         if (!fill(m, t))
-                goto end; /* the same here */
+                goto end; /* out of memory: try again */
         t->q.compare = &t->compares;
         t->q.n_compare = 1;
         t->q.success = t->op_p + (has_self ? 0 : 1);

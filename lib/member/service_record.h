@@ -1,6 +1,6 @@
 /*
- * What a service on a node publishes: the JSON value of its key,
- * /tenure/<cluster>/services/<service>/<node>[/<instance>], for agents, and for people with
+ * The record that a service on a node publishes: the JSON value of its key,
+ * /tenure/<cluster>/services/<service>/<node>[/<instance>], for agents, and for operators with
  * etcdctl. The key is attached to the node's lease, and ends with it. Pure.
  *
  *     {"service": "postgresql", "node": "db1", "instance": "main", "address": "10.0.0.7",
@@ -8,8 +8,8 @@
  *      "state": "running", "invocation": "<32 hex>", "since": "2026-11-21T02:00:00Z"}
  *
  * `invocation` is different for every start of the unit (systemd.exec(5), $INVOCATION_ID) and
- * for every program that registers: a service that was restarted is another life of it, even if
- * nobody saw it down.
+ * for every program that registers. So a service that was restarted is a new life of it, even
+ * if nobody saw it down.
  */
 #pragma once
 

@@ -1,18 +1,18 @@
 /*
- * A switchover: the holder of a lock hands it over to one that waits for it, as somebody asks.
- * The request, and the transactions of all who have a part in it. Pure.
+ * A switchover: the holder of a lock hands it over to a client that waits for it, on request.
+ * This file has the request, and the transactions of all clients that take part. Pure.
  *
- * The request is the key NAME.switchover, beside the lock's own keys NAME/LEASE and none of
- * them, on a lease of whoever asks:
+ * The request is the key NAME.switchover, which is not one of the lock's own keys NAME/LEASE,
+ * on a lease of the client that requests it:
  *
  *     {"to": "db2", "from": "db1", "by": "admin1", "key": "main/3f2a", "created": 812,
  *      "within_ms": 30000, "holder": "main/77c1"}
  *
- * `key` is the target's, `created` its create_revision: it is one life of it that is meant.
- * `holder` is there once the holder has accepted, in the same step in which the keys between
- * its own and the target's are deleted. From then on the target is next, whatever becomes of
- * the holder, which deletes its own key when it has stopped. A holder that knows of no
- * switchovers accepts none, and nothing changes.
+ * `key` is the target's key, and `created` its create_revision, so that only this life of the
+ * key is meant. `holder` is added when the holder accepts, in the same transaction in which the
+ * keys between its own and the target's are deleted. From then on the target is next, whatever
+ * happens to the holder, which deletes its own key when it has stopped. A holder that does not
+ * know about switchovers accepts none, and nothing changes.
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 
 #define SWITCHOVER_KEY_MAX 1024
 #define SWITCHOVER_NAME_MAX 255
-/* So many keys are deleted in one transaction: an etcd takes 128 operations at most. */
+/* How many keys one transaction deletes: etcd allows 128 operations. */
 #define SWITCHOVER_PUSH_MAX 100
 
 struct switchover {
@@ -30,17 +30,19 @@ struct switchover {
         char from[SWITCHOVER_NAME_MAX + 1];
         char by[SWITCHOVER_NAME_MAX + 1];
         char key[SWITCHOVER_KEY_MAX];
-        char holder[SWITCHOVER_KEY_MAX]; /* that has accepted; "": none yet */
+        char holder[SWITCHOVER_KEY_MAX]; /* the holder that has accepted; "": none yet */
         int64_t created;
-        int64_t within_ms; /* that the holder has to stop, from when it hears of it */
+        int64_t within_ms; /* how long the holder has to stop, from when it hears of the
+                            * request */
 };
 
 void switchover_write(const struct switchover *s, struct buf *out);
 
-/* Returns 0, or -EBADMSG: it names no key, or makes no sense. */
+/* Returns 0, or -EBADMSG if it names no key or makes no sense. */
 must_check_ int switchover_read(struct switchover *s, const void *p, size_t len);
 
-/* The keys of a lock: the request's, and the range of those who hold it and wait. */
+/* Keys of a lock: the request's key, and the range of the keys of the holder and the
+ * waiters. */
 void switchover_key(const char *name, struct buf *out);
 void switchover_range(const char *name, struct buf *from, struct buf *to);
 
@@ -51,46 +53,47 @@ struct switchover_at {
         int64_t created;
 };
 
-/* What a request means to a holder. */
+/* What a request means to a client with a key. */
 enum switchover_part {
         SWITCHOVER_NOT_OURS, /* nothing */
-        SWITCHOVER_TARGET,   /* it is the one that was to have the lock, and has it */
-        SWITCHOVER_ASKED,    /* it is to hand the lock over */
-        SWITCHOVER_ACCEPTED, /* ... which it has accepted already */
+        SWITCHOVER_TARGET,   /* it is the target, and has the lock */
+        SWITCHOVER_ASKED,    /* it is the holder, and should hand the lock over */
+        SWITCHOVER_ACCEPTED, /* the same, and it has accepted */
 };
 enum switchover_part switchover_judge(const struct switchover *s,
                                       const struct switchover_at *own);
 
-/* Each appends a TxnRequest. What they do twice they do once. */
+/* Each function appends a TxnRequest, which may be carried out twice without harm. */
 
-/* Asks, on @lease, if nobody else has, and @holder and the target are as they were. */
+/* Makes the request on @lease, if there is none, and if @holder and the target are still in
+ * place. */
 void switchover_ask(const char *name, const struct switchover *s,
                     const struct switchover_at *holder, int64_t lease, struct buf *out);
 
-/* The holder, @own, deletes @n keys between its own and the target's; with the @last of them it
- * accepts the request, which was written at @mod on @lease. If not all is as it was: looks at
- * the target. */
+/* The holder, @own, deletes @n keys between its own and the target's. With the @last of them it
+ * accepts the request, which was written at @mod on @lease. If anything has changed, reads the
+ * target instead. */
 void switchover_push(const char *name, const struct switchover *s,
                      const struct switchover_at *own, const struct switchover_at *between,
                      size_t n, bool last, int64_t mod, int64_t lease, struct buf *out);
 
-/* What that has come to: 0; -ECANCELED: something has changed, to be looked at again; -ESRCH:
- * the target is gone; or -EBADMSG. */
+/* The result of that: 0; -ECANCELED: something has changed, look again; -ESRCH: the target is
+ * gone; or -EBADMSG. */
 must_check_ int switchover_pushed(const Pb__TxnResponse *p, const struct switchover *s);
 
-/* The holder has stopped: deletes @own if the target is there; else looks at @own. */
+/* The holder has stopped: deletes @own if the target exists; otherwise reads @own. */
 void switchover_hand_over(const struct switchover *s, const struct switchover_at *own,
                           struct buf *out);
 
 enum switchover_end {
-        SWITCHOVER_DONE, /* it is the target's */
-        SWITCHOVER_KEPT, /* the target is gone, and the lock is still the holder's */
-        SWITCHOVER_LOST, /* it is the holder's no more */
+        SWITCHOVER_DONE, /* the target has the lock */
+        SWITCHOVER_KEPT, /* the target is gone, and the holder keeps the lock */
+        SWITCHOVER_LOST, /* the holder has lost the lock */
 };
-/* What that has come to. Returns 0 or -EBADMSG. */
+/* The result of that. Returns 0 or -EBADMSG. */
 must_check_ int switchover_ended(const Pb__TxnResponse *p, const struct switchover_at *own,
                                  enum switchover_end *ret);
 
-/* Deletes the request that was written at @mod: by whoever asked, who has waited long enough,
- * or by the target, which has the lock. */
+/* Deletes the request that was written at @mod. Done by the client that made it, after it has
+ * waited long enough, or by the target, once it has the lock. */
 void switchover_withdraw(const char *name, int64_t mod, struct buf *out);

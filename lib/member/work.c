@@ -102,7 +102,7 @@ void work_leave(struct work *w)
         unassign(w, &w->self);
 }
 
-/* ---- who joins is waited for ---- */
+/* ---- waiting for members that join ---- */
 
 static struct boot_time settled_at(const struct work *w)
 {
@@ -123,7 +123,7 @@ static void somebody_joined(struct work *w, struct boot_time now)
         w->joined_last = now;
 }
 
-/* ---- what was seen ---- */
+/* ---- reading the group's keys ---- */
 
 /* Copies the name below @folder, NUL-terminated, to @to. */
 static bool name_below(struct view key, const char *folder, char to[static NODE_NAME_MAX + 1])
@@ -302,7 +302,7 @@ void work_looked(struct work *w)
         }
 }
 
-/* ---- who is to have what ---- */
+/* ---- assigning tasks ---- */
 
 static bool is_better(const struct work_peer *a, uint64_t log_a, const struct work_peer *b,
                       uint64_t log_b)
@@ -356,7 +356,7 @@ void work_assign(struct work *w)
         }
 }
 
-/* ---- what is to be done ---- */
+/* ---- the next step ---- */
 
 static bool is_ours(const struct work *w, const struct work_task *t)
 {

@@ -29,7 +29,7 @@ struct work_peer {
         bool fresh; /* new: the tasks that it should have are not computed yet */
 };
 
-/* What is to be done with a task next. */
+/* The next step for a task. */
 enum work_step {
         WORK_NOTHING,
         WORK_TAKE,  /* ask the core to create its key, then call work_asked() */
@@ -41,20 +41,21 @@ enum work_step {
 enum work_run { WORK_IDLE, WORK_RUNS, WORK_STOPS };
 
 struct work_task {
-        const char *name; /* of the record, or: */
+        const char *name; /* owned by the record, or: */
         char number[WORK_NUMBER_MAX];
         uint64_t hash;
         const struct work_peer *best; /* the member that should have it; NULL: none */
-        uint64_t log;                 /* rendezvous_log() of that one */
+        uint64_t log;                 /* rendezvous_log() of `best` */
         bool unassigned;              /* `best` is gone, or has changed */
         /* The key, as seen; 0: there is none. */
         int64_t lease, created;
-        enum work_step asked; /* WORK_TAKE, WORK_GIVE: the key was not seen changed since */
+        enum work_step asked; /* WORK_TAKE or WORK_GIVE: requested, and the key has not changed
+                               * since */
         int64_t given;        /* create_revision of the key that we have asked to be deleted */
         enum work_run run;
-        int64_t token; /* with which it runs, or stops */
+        int64_t token; /* the token with which it runs or stops */
         bool seen;
-        void *arg; /* the caller's */
+        void *arg; /* the caller's data */
 };
 
 struct work {
@@ -63,11 +64,11 @@ struct work {
         size_t n;
         LIST_HEAD(, work_peer) peers;
         nsec_t settle;
-        int64_t lease; /* 0: none is held */
+        int64_t lease; /* 0: no lease is held */
         bool leaving;
         bool changed;   /* for some tasks, `best` has to be computed again */
-        bool unlisted;  /* our own key was deleted, or is on another lease */
-        bool unsettled; /* somebody has joined */
+        bool unlisted;  /* our own key was deleted, or is attached to another lease */
+        bool unsettled; /* a member has joined lately */
         struct boot_time joined_first, joined_last;
 };
 
@@ -100,17 +101,17 @@ enum work_step work_next_step(const struct work *w, const struct work_task *t,
 /* When a step may be due even if nothing happens. */
 struct boot_time work_next(const struct work *w, struct boot_time now);
 
-/* ---- it is done ---- */
+/* ---- results of steps ---- */
 
 void work_asked(struct work_task *t, enum work_step what);
-/* The core has not done what was asked; when it has, the key shows it. */
+/* The core refused the request. (If it was carried out, the key shows it.) */
 void work_refused(struct work_task *t, enum work_step what);
 void work_began(struct work_task *t);
 void work_stops(struct work_task *t);
 /* The task has stopped. */
 void work_ended(struct work_task *t);
 
-/* Why the task must stop, for people. */
+/* Why the task must stop, as a text for operators. */
 void work_why(const struct work *w, const struct work_task *t, char *to, size_t size);
 
 struct work_task *work_find(struct work *w, const char *task);

@@ -1,5 +1,5 @@
 /*
- * What a member of a group that shares work publishes about itself, as JSON in the core: its
+ * The record that a member of a group that shares work publishes, as JSON in the core: its
  * weight, and the tasks that it can have: a number, for tasks named 1, 2 and so on, or names.
  */
 #pragma once
@@ -19,15 +19,15 @@ struct work_record {
 
 void work_record_fini(struct work_record *r);
 
-/* Of @n tasks: of these @names, in any order, or, NULL, of numbered ones. Returns 0; -EINVAL: a
- * name that is none, which is *@ret_bad, or comes twice; -EMSGSIZE: too many, or too long; or
+/* Makes a record of @n tasks: with these @names, in any order, or numbered if NULL. Returns 0;
+ * -EINVAL: *@ret_bad is not a valid name, or occurs twice; -EMSGSIZE: too many, or too long; or
  * -ENOMEM. */
 must_check_ int work_record_make(struct work_record *ret, unsigned weight,
                                  const char *const *names, size_t n, const char **ret_bad);
 
 bool work_record_has(const struct work_record *r, const char *task);
 
-/* The name of number @i, from 0 on; in @room where it is a number. */
+/* The name of task @i, counted from 0; written to @room if the tasks are numbered. */
 #define WORK_NUMBER_MAX 24
 const char *work_record_name(const struct work_record *r, size_t i,
                              char room[static WORK_NUMBER_MAX]);

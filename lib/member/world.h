@@ -12,34 +12,36 @@
 #include "base/base.h"
 #include "base/clock.h"
 
-/* Of a cluster that has said nothing for so long, with no lease left in it, nothing is expected
- * any more. */
+/* After this long without an answer, and with no lease left in it, the cluster is not expected
+ * back. */
 #define WORLD_PATIENCE (10 * NSEC_PER_SEC)
 
 struct world {
-        uint64_t cluster;          /* whose answers count; 0: that of the next one */
-        int64_t revision;          /* the highest that it has said */
-        int64_t last, before;      /* ... at the last renewal, and at the one before */
-        struct boot_time heard_at; /* its last word */
+        uint64_t cluster;          /* the cluster whose answers count; 0: the next one that
+                                    * answers */
+        int64_t revision;          /* the highest that it has reported */
+        int64_t last, before;      /* ... when the last renewal was sent, and the one before */
+        struct boot_time heard_at; /* the time of its last answer */
 };
 
 enum world_word {
         WORLD_OURS,
-        WORLD_FOREIGN, /* not to be listened to */
-        WORLD_NEW,     /* instead of ours from now on: what was known, and held, is void */
+        WORLD_FOREIGN, /* an answer to be ignored */
+        WORLD_NEW,     /* the new cluster replaces ours: everything that was known or held is
+                        * void */
 };
 
-/* What an answer of @cluster is. @held: there is a lease. @replaced: everyone who has spoken
- * for our cluster speaks, at the same address, for another one by now. */
+/* Judges an answer of @cluster. @held: there is a lease. @replaced: all endpoints that ever
+ * answered for our cluster now answer for another one, at the same address. */
 enum world_word world_judge(const struct world *w, uint64_t cluster, bool held, bool replaced,
                             struct boot_time now);
 
-/* Our cluster has said that it is at @revision. Returns true if that is behind what it said
- * two renewals ago: then it should be asked. */
+/* Our cluster reports @revision. Returns true if that is behind what it had reported two
+ * renewals ago: then the core must be asked. */
 bool world_hear(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);
 
-/* A renewal goes out. */
+/* A renewal is being sent. */
 void world_renewal(struct world *w);
 
-/* Begins anew. */
+/* Starts with a new cluster. */
 void world_begin(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);
