@@ -26,15 +26,15 @@ TAILQ_HEAD(registration_list, registration);
 
 struct agent_tie {
         bool started;
-        bool place; /* the page is wanted */
-        bool core;  /* the endpoint that the agent is connected to is wanted */
+        bool place; /* we need the page */
+        bool core;  /* we need the endpoint that the agent is connected to */
         struct bus *bus;
         bool closed; /* the bus has ended, and is to be freed */
         struct loop_timer again;
         nsec_t pause; /* before the next try */
         sd_bus_slot *owner, *changed, *tenancy, *properties;
         struct page page;
-        int inotify, watch; /* -1: hold.c looks at the page from time to time instead */
+        int inotify, watch; /* -1: hold.c reads the page from time to time instead */
         struct loop_io io;
         /* What the agent reports; "": nothing yet. */
         char cluster[NODE_NAME_MAX + 1], node[NODE_NAME_MAX + 1], endpoint[320];

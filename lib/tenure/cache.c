@@ -44,7 +44,7 @@ struct caches {
         int64_t id;  /* the last one */
 };
 
-/* ---- what the program hears ---- */
+/* ---- events for the program ---- */
 
 static void event_left(struct queued *q)
 {
@@ -94,7 +94,7 @@ static void end_all(struct caches *v, int error, const char *why)
                         drop(c, error, why);
 }
 
-/* ---- what comes ---- */
+/* ---- messages of the core ---- */
 
 static void ask_later(struct tenure_cache *c)
 {
@@ -117,7 +117,7 @@ static void refused(struct tenure_cache *c, const Pb__CacheResponse *p)
         }
         if (r == -EACCES || r == -EINVAL || r == -EMSGSIZE)
                 return drop(c, r, p->error);
-        ask_later(c); /* there is no room, or no leader */
+        ask_later(c); /* there was no room, or no leader */
 }
 
 /* Until when the content may be read if the term was requested at @asked_at. */
@@ -155,7 +155,7 @@ static int given(struct tenure_cache *c, const Pb__CacheResponse *p)
         }
         c->there = true;
         c->until = boot_max(c->until, end_of(c->asked_at, p->term_ms));
-        /* However short it is. */
+        /* Half of the term, however short it is. */
         c->ask_at = boot_add(c->asked_at, max_of(p->term_ms * NSEC_PER_MSEC / 2, RETRY_MIN));
         c->backoff = RETRY_MIN;
         call_stream_works(&c->caches->stream);
@@ -315,7 +315,7 @@ struct boot_time caches_run(struct tenure *t, struct boot_time now)
 
         if (TAILQ_EMPTY(&v->all) && v->stream.call && !v->ending) {
                 v->ending = true;
-                rpc_call_end(v->stream.call); /* behind what was given back */
+                rpc_call_end(v->stream.call); /* after everything that was given back */
                 client_kick(t->client, v->stream.endpoint);
         }
         TAILQ_FOREACH (c, &v->all, entry) {

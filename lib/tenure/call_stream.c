@@ -47,7 +47,7 @@ int call_stream_heard(struct call_stream *s, const Pb__ResponseHeader *h, bool n
         if (!member_header_is_sane(h) && !(no_revision && h && h->revision == 0))
                 return -EBADMSG;
         if (!member_answered(m, s->endpoint, h) || worlds != member_worlds(m))
-                return -EXDEV; /* of another core: calls_run() sees to it */
+                return -EXDEV; /* from another core: calls_run() handles that */
         return 0;
 }
 
@@ -60,7 +60,7 @@ void call_stream_leave(struct call_stream *s)
 {
         if (!s->call)
                 return;
-        rpc_call_cancel(s->call); /* which its on_close() hears */
+        rpc_call_cancel(s->call); /* its on_close() sets s->call */
         client_kick(s->tenure->client, s->endpoint);
 }
 
@@ -68,7 +68,7 @@ void call_stream_try_again(struct call_stream *s)
 {
         struct boot_time now = loop_now(s->tenure->loop);
 
-        if (boot_diff(now, s->retry_at) >= RETRY_MAX) /* the last time it went well */
+        if (boot_diff(now, s->retry_at) >= RETRY_MAX) /* the last stream worked for a while */
                 s->backoff = RETRY_MIN;
         s->retry_at = boot_add(now, s->backoff);
         s->backoff = min_of(2 * s->backoff, RETRY_MAX);

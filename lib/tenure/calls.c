@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
-#define PROBE_AFTER (500 * NSEC_PER_MSEC) /* nothing came for so long */
+#define PROBE_AFTER (500 * NSEC_PER_MSEC) /* without an answer */
 #define BACKOFF_MIN (20 * NSEC_PER_MSEC)
 #define BACKOFF_MAX (500 * NSEC_PER_MSEC)
 
@@ -111,7 +111,7 @@ static void finish(struct tenure_call *c, int result)
         queue_event(c->calls->tenure, e);
 }
 
-/* ---- another time, or elsewhere ---- */
+/* ---- sending a call again ---- */
 
 static void wait_in_line(struct tenure_call *c)
 {
@@ -223,7 +223,7 @@ static void fail(struct tenure_call *c, enum rpc_code code, const char *message)
         finish(c, r == -EREMOTEIO ? -EIO : r);
 }
 
-/* ---- what the connection tells ---- */
+/* ---- callbacks of the connection ---- */
 
 static void on_message(struct rpc_call *rpc, struct view bytes)
 {
@@ -273,7 +273,7 @@ static void on_close(struct rpc_call *rpc)
 static const struct rpc_handler handler = {
         .on_message = on_message, .on_status = on_status, .on_close = on_close};
 
-/* ---- what happens to an endpoint ---- */
+/* ---- callbacks of endpoints ---- */
 
 static void on_up(size_t i, void *userdata)
 {
@@ -337,7 +337,7 @@ static void on_silent(size_t i, void *userdata)
 
 static const struct client_ops client_ops = {.up = on_up, .down = on_down, .silent = on_silent};
 
-/* ---- to send ---- */
+/* ---- sending ---- */
 
 static bool has_room(const struct calls *k, const struct tenure_call *c)
 {
@@ -345,7 +345,7 @@ static bool has_room(const struct calls *k, const struct tenure_call *c)
                                   k->sent_bytes + buf_len(&c->request) <= CALLS_SENT_BYTES);
 }
 
-/* False: the connection takes no more. */
+/* False: the connection accepts no more calls. */
 static bool send_call(struct calls *k, struct tenure_call *c, size_t i, struct boot_time now)
 {
         struct rpc_conn *conn = client_rpc(k->tenure->client, i);
@@ -402,7 +402,7 @@ static void send_some(struct calls *k, struct boot_time now)
                 client_kick(k->tenure->client, i);
 }
 
-/* ---- time passes ---- */
+/* ---- timeouts ---- */
 
 /* When the call is given up. */
 static struct boot_time end_of(const struct calls *k, const struct tenure_call *c)
@@ -601,7 +601,7 @@ struct tenure_call *tenure_call_free(struct tenure_call *c)
         if (c->rpc) {
                 rpc_call_cancel(c->rpc);
                 client_kick(c->calls->tenure->client, c->endpoint);
-                calls_soon(c->calls->tenure); /* another one may go out */
+                calls_soon(c->calls->tenure); /* another one may be sent now */
         }
         if (e && c->result == -EINPROGRESS)
                 free(e);

@@ -77,7 +77,7 @@ struct tenure_call {
         struct found *found;
         size_t n_found;
 
-        char *name; /* of the lease, as requested or as found; owned */
+        char *name; /* of the lease: as in the request, or as in the answer; owned */
 
         struct switching *switching; /* the switchover that this call stands for; owned */
 
@@ -97,26 +97,26 @@ struct calls {
         struct call_list sent;    /* in the order of being sent */
         size_t n_sent, sent_bytes;
         LIST_HEAD(, tenure_call) all;
-        uint64_t number; /* of the last one */
+        uint64_t number; /* the last number given out */
         struct end_known {
                 struct calls *calls;
                 struct rpc_call *asking;
                 struct boot_time answer_by;
                 bool known;
-                bool logged_out; /* its login has ended */
+                bool logged_out; /* the login of its connection has ended */
                 struct boot_time log_in_at;
-                bool extended; /* it is a tenure-core: leases have names */
+                bool extended; /* a tenure-core: leases have names */
         } ends[MEMBER_ENDPOINTS_MAX];
-        struct boot_time progress; /* an answer came */
+        struct boot_time progress; /* when the last answer came */
         struct boot_time probe_at;
         struct boot_time retry_at, look_at;
         nsec_t backoff;
-        size_t looked; /* for an endpoint, in vain */
+        size_t looked; /* how many endpoints were tried in vain */
         size_t avoid;
         struct boot_time avoid_until;
         unsigned worlds;
         bool again;        /* there is more to do; may be set while the hook runs */
-        char trouble[512]; /* what went wrong last */
+        char trouble[512]; /* the last thing that went wrong */
 };
 
 static inline struct boot_time calls_now(const struct calls *k)
@@ -132,9 +132,9 @@ static inline const char *calls_endpoint_name(const struct calls *k, size_t i)
 /* ---- calls.c ---- */
 
 must_check_ int calls_new(struct tenure *t);
-/* At tenure_start(), once there is a client. */
+/* Called by tenure_start() once there is a client. */
 void calls_start(struct tenure *t);
-/* Ends what is on the connections, before these end. calls_free() frees all calls. */
+/* Ends what is under way on the connections, before these end. calls_free() frees all calls. */
 void calls_stop(struct tenure *t);
 void calls_free(struct tenure *t);
 
@@ -206,8 +206,8 @@ const char *code_text(const char *text);
 
 /* ---- keys.c ---- */
 
-/* As etcd wants a key, and the end of a range. @end has room for key_len + 1 bytes. Returns 0
- * or -EINVAL, with a sentence. */
+/* Converts a key, and the end of a range, to etcd's form. @room has key_len + 1 bytes for the
+ * end. Returns 0 or -EINVAL, with a sentence. */
 must_check_ int range_of(struct tenure *t, const void *key, size_t key_len, const void *end,
                          size_t end_len, bool prefix, uint8_t *room, ProtobufCBinaryData *ret,
                          ProtobufCBinaryData *ret_end);
@@ -220,8 +220,8 @@ must_check_ int range_request(struct tenure *t, const struct tenure_range *q, ui
 must_check_ int put_request(struct tenure *t, const void *key, size_t key_len,
                             const void *value, size_t value_len, int64_t lease,
                             Pb__PutRequest *ret);
-/* The same with the lease of a name, which is borrowed too: for cores where leases have names.
- */
+/* The same with the lease of that name, which is borrowed too; for cores where leases have
+ * names. */
 must_check_ int put_request_named(struct tenure *t, const void *key, size_t key_len,
                                   const void *value, size_t value_len, const char *name,
                                   Pb__PutRequest *ret);
@@ -234,7 +234,8 @@ extern const struct call_kind kind_range;
 must_check_ int found_new(struct tenure_call *c, size_t n);
 must_check_ int found_copy(struct found *f, Pb__KeyValue *const *kvs, size_t n);
 must_check_ int found_kvs(struct tenure_call *c, size_t i, Pb__KeyValue *const *kvs, size_t n);
-/* It borrows the bytes of @kv, without a NUL behind them; and what a copy with those takes. */
+/* kv_of() borrows the bytes of @kv, without a NUL after them; kv_bytes() is the size of a
+ * copy. */
 struct tenure_kv kv_of(const Pb__KeyValue *kv);
 size_t kv_bytes(const Pb__KeyValue *kv);
 

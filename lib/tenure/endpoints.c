@@ -2,8 +2,8 @@
  * logs in. */
 #include "tenure/calls.h"
 
-#define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* for an endpoint that is up */
-#define GREETING (2 * NSEC_PER_SEC)      /* until it has said what it is */
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* at an endpoint that is up */
+#define GREETING (2 * NSEC_PER_SEC)      /* how long it may take to say what it is */
 #define LOG_IN_WITHIN NSEC_PER_SEC
 #define AVOID NSEC_PER_SEC
 
@@ -57,7 +57,7 @@ void calls_log_in(struct calls *k, struct boot_time now)
         }
 }
 
-/* ---- what is at an endpoint? ---- */
+/* ---- what an endpoint is ---- */
 
 static void greeting_message(struct rpc_call *rpc, struct view bytes)
 {
@@ -72,7 +72,8 @@ static void greeting_message(struct rpc_call *rpc, struct view bytes)
                 calls_trouble(k, i, "it is of another cluster");
         } else {
                 e->known = true;
-                e->extended = p->clients > 0; /* we are one */
+                e->extended = p->clients > 0; /* the answer counts us, so it comes from a
+                                               * tenure-core */
                 if (p->leader == 0) {
                         calls_trouble(k, i, "it has no leader");
                         calls_avoid(k->tenure, i);
@@ -95,7 +96,7 @@ static void greeting_status(struct rpc_call *rpc, enum rpc_code code, const char
         if (t->user && code_is_login(code, message))
                 calls_log_in_later(k, i);
         else if (code != RPC_UNAVAILABLE)
-                e->known = true; /* it does not say; then answers will */
+                e->known = true; /* it does not say; the answers to calls will */
         else if (client_rpc(t->client, i) == rpc->conn)
                 calls_avoid(t, i);
 }
@@ -151,7 +152,7 @@ static bool pick(struct calls *k, struct boot_time now, size_t *ret)
         size_t i, other;
 
         if (!member_pick(m, member_current(m) + k->looked, &i)) {
-                k->looked++; /* each is connected in its turn */
+                k->looked++; /* each call connects the next one */
                 return false;
         }
         k->looked = 0;

@@ -67,7 +67,7 @@ static void strings_keep(struct queued *q, void *s, const size_t *at, size_t n)
         }
 }
 
-/* With room for the strings of @s, which are to be kept. */
+/* Makes an event with room for the strings of @s, which it keeps. */
 static struct queued *change_new(struct tenure *t, enum tenure_event_type type, const void *s,
                                  const size_t *strings, size_t n, const char *reason,
                                  int64_t revision)
@@ -118,7 +118,7 @@ static void on_changed(const struct member_node *n, int64_t revision, void *user
 
 /* ---- services ---- */
 
-/* @r keeps the strings that @s does not have as such. */
+/* @r has the strings that @s does not contain as such. */
 static struct tenure_service service_of(const struct service *s, struct service_record *r)
 {
         service_read(s, r);

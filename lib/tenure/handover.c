@@ -76,7 +76,7 @@ static bool has_answer(struct handover *h, struct tenure_call *c, int *ret)
         return false;
 }
 
-/* ---- is there a request? ---- */
+/* ---- looking for a request ---- */
 
 static void on_watched(const struct tenure_event *e, void *arg)
 {
@@ -168,7 +168,7 @@ static void look(struct handover *h)
         ask(h, &kind_range, &b, on_looked);
 }
 
-/* ---- it is accepted ---- */
+/* ---- accepting it ---- */
 
 static void on_pushed(struct tenure_call *c, void *arg)
 {
@@ -210,7 +210,7 @@ static void push(struct handover *h, const struct tenure_call *found)
         switchover_push(h->name, &h->request, &h->own, between, n, last, h->mod, h->lease, &b);
         ask(h, &kind_txn, &b, on_pushed);
         if (h->call)
-                h->call->lease = last; /* which is nothing else's in such a call */
+                h->call->lease = last; /* not used otherwise in such a call */
 }
 
 static void on_between(struct tenure_call *c, void *arg)
@@ -245,7 +245,7 @@ static void look_between(struct handover *h)
         ask(h, &kind_range, &b, on_between);
 }
 
-/* ---- it is done ---- */
+/* ---- handing over ---- */
 
 static void on_gone(struct tenure_call *c, void *arg)
 {

@@ -13,11 +13,12 @@
 #include "tenure/tenure.h"
 
 enum handover_news {
-        HANDOVER_NONE,  /* the first look has found no request; comes first, or not at all */
+        HANDOVER_NONE,  /* the first look found no request; reported first, or never */
         HANDOVER_ASKED, /* `request`: stop by `stop_by`, then call handover_go() */
         HANDOVER_DONE,  /* the target has the lock; this is over */
-        HANDOVER_KEPT,  /* the target has gone: the lock is still ours, and others may ask */
-        HANDOVER_LOST,  /* the key is gone, or another one; this is over */
+        HANDOVER_KEPT,  /* the target has gone: the lock is still ours, and others may request
+                         * it */
+        HANDOVER_LOST,  /* the key is gone, or replaced; this is over */
 };
 
 /* Embedded. While it is zeroed, and after handover_stop(), it does nothing. */
@@ -28,13 +29,13 @@ struct handover {
         struct switchover_at own; /* its key; borrowed */
         void (*fn)(struct handover *h, enum handover_news news);
         enum handover_state {
-                HANDOVER_LOOK,    /* is there a request? */
-                HANDOVER_WATCH,   /* for one */
-                HANDOVER_BETWEEN, /* who is between the target and us? */
-                HANDOVER_PUSH,    /* they are to be behind it */
-                HANDOVER_STOPS,   /* the holder does */
-                HANDOVER_GO,      /* it has */
-                HANDOVER_ANSWER,  /* we are the target of one that is fulfilled */
+                HANDOVER_LOOK,    /* look for a request */
+                HANDOVER_WATCH,   /* watch for one */
+                HANDOVER_BETWEEN, /* find the waiters between the target and us */
+                HANDOVER_PUSH,    /* move the target before them */
+                HANDOVER_STOPS,   /* the holder is stopping */
+                HANDOVER_GO,      /* the holder has stopped */
+                HANDOVER_ANSWER,  /* we are the target of a request that is fulfilled */
                 HANDOVER_OVER,
         } state;
         bool looked;  /* HANDOVER_NONE or HANDOVER_ASKED was reported */

@@ -19,7 +19,7 @@
 #define TTL_MS_LEAST 100
 #define TTL_MS_MOST 86400000
 
-/* ---- what is announced ---- */
+/* ---- events ---- */
 
 static void lost_is_taken(struct queued *q)
 {
@@ -90,7 +90,7 @@ void hold_came_back(struct tenure *t)
         page_lock(&t->agent.page, false);
 }
 
-/* ---- with the agent ---- */
+/* ---- the agent's place ---- */
 
 /* A deadline that is further ahead than a TTL comes from another clock. */
 static bool makes_sense(const struct tenancy *p, struct boot_time now)
@@ -166,7 +166,7 @@ static struct boot_time run_with_agent(struct loop_hook *hook, struct boot_time 
         return look_next(t, p->deadline, p->ttl / LOOK_SHARE);
 }
 
-/* ---- by a lease of one's own ---- */
+/* ---- a lease of the tie's own ---- */
 
 static void session_key(const struct tenure *t, struct buf *key)
 {
@@ -197,7 +197,7 @@ static void watch_name(struct tenure *t, int64_t revision)
                 watch_into(h->watch, on_name_watched, t);
 }
 
-/* Somebody else has the session's name. */
+/* Another tie has the session's name. */
 static void announce_taken(struct tenure *t, const char *by)
 {
         struct hold *h = &t->hold;
@@ -241,7 +241,7 @@ void hold_on_session(struct tenure *t, enum session_state state, const char *why
         }
 }
 
-/* ---- the program asks ---- */
+/* ---- questions of the program ---- */
 
 static bool deadline(struct tenure *t, struct boot_time *ret)
 {

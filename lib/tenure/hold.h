@@ -21,10 +21,10 @@ struct hold {
         char name[256]; /* of the session */
         int64_t lease;  /* as announced; 0: none */
         enum tenure_event_type announced;
-        unsigned lost;   /* how many TENURE_LOST were not taken yet */
-        bool given_back; /* by tenure_leave() */
-        bool letting_go; /* the agent waits until the program has handled TENURE_LOST */
-        char taken[512]; /* who has the session's name, as announced; "": nobody */
+        unsigned lost;              /* how many TENURE_LOST were not taken yet */
+        bool given_back;            /* by tenure_leave() */
+        bool letting_go;            /* who has the session's name, as announced; "": nobody */
+        char taken[512];            /* watches that key; NULL: try again within a TTL */
         struct tenure_watch *watch; /* of that one's key; NULL: ask again within a TTL */
         struct boot_ahead ahead;
         struct loop_hook hook;

@@ -19,7 +19,7 @@ int range_of(struct tenure *t, const void *key, size_t key_len, const void *end,
                 return 0;
         if (n > 0)
                 memcpy(room, key, n);
-        while (n > 0 && room[n - 1] == 0xff) /* nothing follows that begins with it */
+        while (n > 0 && room[n - 1] == 0xff) /* no key after the range begins with it */
                 n--;
         if (n > 0)
                 room[n - 1]++;
@@ -62,7 +62,7 @@ int lease_of(struct tenure *t, int64_t lease, int64_t *ret)
         return 0;
 }
 
-/* ---- what was found ---- */
+/* ---- keys that were read ---- */
 
 struct tenure_kv kv_of(const Pb__KeyValue *kv)
 {

@@ -1,7 +1,7 @@
 /* Leases of any kind, by id and by name. */
 #include "tenure/calls.h"
 
-#define NAME_MAX_BYTES 1024 /* as a tenure-core has it */
+#define NAME_MAX_BYTES 1024 /* the limit of tenure-core */
 
 /* tenure-core answers in milliseconds, etcd in seconds. */
 static int64_t ms_of(int64_t ttl_ms, int64_t ttl_s)
@@ -43,7 +43,7 @@ static int take_name(struct tenure_call *c, const ProtobufCBinaryData *name)
                           calls_endpoint_name(c->calls, c->endpoint));
                 return -EOPNOTSUPP;
         }
-        /* What is no string in C would pass for another lease's. */
+        /* A name with a NUL in it could be mistaken for another lease's. */
         if (name->len == 0 || c->name || memchr(name->data, '\0', name->len))
                 return 0;
         copy = strndup((const char *) name->data, name->len);
@@ -82,7 +82,7 @@ static int read_grant(struct tenure_call *c, const void *answer)
 {
         const Pb__LeaseGrantResponse *p = answer;
 
-        if (p->error && *p->error) { /* how etcd before 3.4 may refuse */
+        if (p->error && *p->error) { /* etcd before 3.4 may refuse in this way */
                 call_says(c, "The core refuses: %s", p->error);
                 return -EPERM;
         }
@@ -184,7 +184,7 @@ int tenure_lease_revoke_named(struct tenure *t, const char *name, struct tenure_
         return ask_of(t, &kind_revoke, &q.base, 0, name, true, ret);
 }
 
-/* ---- how long, and what hangs on it? ---- */
+/* ---- time to live, and keys ---- */
 
 /* Stores keys without values, in one allocation. */
 static int take_keys(struct tenure_call *c, const ProtobufCBinaryData *keys, size_t n)

@@ -30,8 +30,9 @@ struct tenure_lock {
         bool held;      /* TENURE_LOCKED was announced, and TENURE_UNLOCKED not yet */
         bool unlocking; /* by tenure_unlock(): delete the key, then free this */
         bool stirred;   /* the key that is watched has changed */
-        bool stops; /* it is being handed over, and the program does not act by it any more */
-        int64_t lease; /* of the key */
+        bool stops;     /* the key that we watch has changed */
+        int64_t lease;  /* it is being handed over, and the program does not act by it any
+                         * more */
         struct buf
                 key; /* with a NUL behind it that does not count; and that of the one before */
         struct buf before;

@@ -12,12 +12,13 @@
 
 struct page {
         int fd;                                          /* -1: none */
-        bool locked;                                     /* by us, for reading */
-        const uint8_t *map;                              /* NULL: it is read */
+        bool locked;                                     /* we have a read lock on it */
+        const uint8_t *map;                              /* NULL: the page is read with
+                                                          * pread(2) */
         uint64_t time_ns;                                /* ours; 0: not known */
         uint64_t dev, ino;                               /* which file it is */
-        uint64_t seen[TENANCY_BYTES / sizeof(uint64_t)]; /* the last text that was whole, ... */
-        struct tenancy tenancy;                          /* ... and what it says */
+        uint64_t seen[TENANCY_BYTES / sizeof(uint64_t)]; /* the last complete text ... */
+        struct tenancy tenancy;                          /* ... and its content */
 };
 
 void page_init(struct page *p);

@@ -123,7 +123,7 @@ bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret)
         switching_soon(s);
         if (r == 0 || r == -ECANCELED || r == -ESRCH)
                 return true;
-        /* A request that was made stands meanwhile. */
+        /* A request that was made stays in place meanwhile. */
         if (has_asked(s) && r != -EACCES && r != -EPERM) {
                 switching_again(s);
                 return false;
@@ -133,7 +133,7 @@ bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret)
         return false;
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
 static void stop(struct switching *s)
 {
@@ -169,7 +169,7 @@ static void take_back(struct switching *s, call_done_fn done)
         switching_ask(s, &kind_revoke, &q.base, done);
 }
 
-/* ---- its steps ---- */
+/* ---- steps ---- */
 
 static void act(struct switching *s, struct boot_time now)
 {

@@ -9,17 +9,17 @@
 #include "tenure/calls.h"
 
 enum switching_state {
-        SWITCH_LOOK,     /* who holds, and who is to? */
-        SWITCH_TARGET,   /* does it wait? */
-        SWITCH_BETWEEN,  /* who waits before it? */
-        SWITCH_WHO,      /* whose leases are those? */
-        SWITCH_GRANT,    /* a lease for the request */
-        SWITCH_ASK,      /* the request */
-        SWITCH_WAIT,     /* for what comes of it */
-        SWITCH_CHECK,    /* something has: who holds now? */
-        SWITCH_TAKES,    /* the target does; it says when it knows */
-        SWITCH_WITHDRAW, /* nothing has, in time */
-        SWITCH_END,      /* the request is to be gone */
+        SWITCH_LOOK,     /* find the holder and the target */
+        SWITCH_TARGET,   /* find out whether the target waits */
+        SWITCH_BETWEEN,  /* find the waiters before it */
+        SWITCH_WHO,      /* find the owners of their leases */
+        SWITCH_GRANT,    /* get a lease for the request */
+        SWITCH_ASK,      /* make the request */
+        SWITCH_WAIT,     /* wait for the outcome */
+        SWITCH_CHECK,    /* something has changed: find the holder */
+        SWITCH_TAKES,    /* the target has the lock; wait until it reports that */
+        SWITCH_WITHDRAW, /* time has run out: withdraw the request */
+        SWITCH_END,      /* delete the request */
         SWITCH_OVER,
 };
 
@@ -29,20 +29,20 @@ struct switching {
         struct loop_hook hook;
         enum switching_state state;
         char *name;     /* owned */
-        struct buf key; /* of the request */
-        bool next;      /* whoever is next in line */
+        struct buf key; /* the request's key */
+        bool next;      /* the target is the next in line */
         struct switchover request;
-        struct buf holder; /* its key, */
-        int64_t created;   /* and which life of it */
-        struct buf leases; /* whose holders are to be known: the lock's holder's first */
+        struct buf holder; /* the holder's key, ... */
+        int64_t created;   /* ... and its create_revision */
+        struct buf leases; /* the leases whose owners we need, the holder's first */
         size_t n_leases, at;
-        int64_t lease; /* of the request; 0: none yet */
-        int64_t mod;   /* of the request, as we wrote it; 0: not yet */
-        int64_t seen;  /* the revision from which on to watch is the next */
+        int64_t lease; /* the request's lease; 0: none yet */
+        int64_t mod;   /* the mod_revision of our request; 0: not made yet */
+        int64_t seen;  /* the revision of the last look; watches begin after it */
         struct tenure_call *sub;
         struct tenure_watch *watch, *line; /* of the request, and of the lock's keys */
         bool accepted, holder_gone, target_gone, request_gone;
-        bool blind; /* the watches have ended: look at the keys instead */
+        bool blind; /* the watches have ended: read the keys instead */
         struct boot_time asked_at, gone_at, had_at;
         struct boot_time until, renew_at, retry_at;
         int result;

@@ -9,7 +9,7 @@
 
 #include "tenure/switchover_internal.h"
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 void switching_get_op(Pb__RequestOp *op, Pb__RangeRequest *g, const struct buf *key)
 {
@@ -80,7 +80,7 @@ static const struct call_kind kind_whose = {"/etcdserverpb.Lease/LeaseTimeToLive
                                             &pb__lease_time_to_live_response__descriptor,
                                             read_whose};
 
-/* ---- who holds, and who is to? ---- */
+/* ---- holder and target ---- */
 
 static void add_lease(struct switching *s, int64_t lease)
 {
@@ -179,7 +179,7 @@ void switching_look(struct switching *s)
         const char *cluster = tenure_cluster(s->tenure);
         Pb__RangeRequest get[4];
 
-        if (!*cluster) /* which the agent tells */
+        if (!*cluster) /* the agent reports it */
                 return switching_again(s);
         switchover_range(s->name, &from, &to);
         buf_printf(&node, "/tenure/%s/nodes/%s", cluster, s->request.to);
@@ -312,7 +312,7 @@ static void on_whose(struct tenure_call *c, void *arg)
         if (!switching_has_answer(s, c, &r))
                 goto out;
         if (r == -ESRCH && s->at == 0) {
-                switching_go_to(s, SWITCH_LOOK); /* the holder has gone */
+                switching_go_to(s, SWITCH_LOOK); /* the holder has gone: look again */
                 goto out;
         }
         if (s->next && s->at == 1) {

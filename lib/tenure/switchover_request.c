@@ -19,7 +19,7 @@ static void on_granted(struct tenure_call *c, void *arg)
         struct switching *s = arg;
         int r = tenure_call_result(c);
 
-        /* An earlier try has granted it, whose answer was lost. */
+        /* An earlier try has granted it, but the answer was lost. */
         if (r == -EEXIST) {
                 s->sub = NULL;
                 switching_go_to(s, SWITCH_ASK);
@@ -130,7 +130,7 @@ static void on_asked(struct tenure_call *c, void *arg)
                         s->asked_at = calls_now(s->tenure->calls);
                         watch(s);
                         switching_go_to(s, SWITCH_WAIT);
-                } else { /* something has changed since the look */
+                } else { /* something has changed since the last look */
                         switching_go_to(s, SWITCH_LOOK);
                 }
         }
@@ -152,7 +152,7 @@ void switching_make_request(struct switching *s)
         switching_ask_packed(s, &switching_txn, &b, on_asked);
 }
 
-/* ---- what comes of it ---- */
+/* ---- outcome ---- */
 
 static void is_gone(struct switching *s)
 {
@@ -264,7 +264,7 @@ static void on_withdrawn(struct tenure_call *c, void *arg)
                                 "of a version that cannot be asked; it keeps the lock",
                                 s->request.from, s->name);
                         switching_end(s, -ETIMEDOUT);
-                } else { /* it was accepted just now, or is gone */
+                } else { /* it was accepted a moment ago, or is gone */
                         s->until = boot_add(calls_now(s->tenure->calls),
                                             s->request.within_ms * NSEC_PER_MSEC + SLACK);
                         s->accepted = true;

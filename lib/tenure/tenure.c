@@ -119,7 +119,7 @@ int tenure_wait(struct tenure *t, int timeout_ms)
         }
 }
 
-/* ---- what is set ---- */
+/* ---- settings ---- */
 
 static int set(struct tenure *t, char **field, const char *value)
 {

@@ -13,7 +13,7 @@ struct tenure_txn {
         struct buf guard_key;
         int64_t guard; /* the lease; 0: none */
         bool in_else, changes, named;
-        int r; /* what went wrong first */
+        int r; /* the first error */
         char error[512];
 };
 
@@ -177,7 +177,7 @@ void txn_guard(struct tenure_txn *x, const void *key, size_t key_len, int64_t le
         buf_add(&x->guard_key, key, key_len);
 }
 
-/* ---- what follows ---- */
+/* ---- operations ---- */
 
 static void add_op(struct tenure_txn *x, const Pb__RequestOp *op, bool changes)
 {
@@ -260,7 +260,7 @@ void tenure_txn_else(struct tenure_txn *x)
         x->in_else = true;
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static int read_op(struct tenure_call *c, size_t i, const Pb__ResponseOp *op)
 {
@@ -296,7 +296,7 @@ static int read_outcome(struct tenure_call *c, const Pb__TxnResponse *p)
         return -ECANCELED;
 }
 
-/* The core has done nothing but read the key of the guard. */
+/* The guard did not hold: the core has only read its key. */
 static int read_refusal(struct tenure_call *c, const Pb__TxnResponse *p)
 {
         const Pb__ResponseOp *op = p->n_responses == 1 ? p->responses[0] : NULL;
@@ -338,7 +338,7 @@ static int read_txn(struct tenure_call *c, const void *answer)
 static const struct call_kind kind_txn = {"/etcdserverpb.KV/Txn", &pb__txn_response__descriptor,
                                           read_txn};
 
-/* ---- to send it ---- */
+/* ---- sending ---- */
 
 static void add_buf(struct buf *to, const struct buf *from)
 {

@@ -17,7 +17,7 @@ void works_soon(struct tenure *t)
         tenure_wake(t);
 }
 
-/* ---- it begins anew, or ends ---- */
+/* ---- starting over, and ending ---- */
 
 static void forget(struct tenure_work *w)
 {
@@ -216,7 +216,7 @@ static void unlist(struct tenure_work *w)
         delete_self(w, on_unlisted);
 }
 
-/* ---- what is there ---- */
+/* ---- reading the group ---- */
 
 static struct view below(const struct tenure_work *w, const struct tenure_kv *kv)
 {
@@ -277,7 +277,7 @@ static void on_looked(struct tenure_call *c, void *arg)
                 see(w, tenure_call_kv(c, 0, i));
         if (!w->look_again)
                 work_looked(&w->work);
-        /* What is still there can be asked for again: it is deleted as it is, or not at all. */
+        /* A key that is still there may be deleted again: only in this life, or not at all. */
         for (size_t i = 0; !w->gives.call && i < w->work.n; i++)
                 work_refused(&w->work.tasks[i], WORK_GIVE);
         if (w->look_again || follow(w, tenure_call_revision(c) + 1) < 0)
@@ -294,7 +294,7 @@ static void look(struct tenure_work *w, struct boot_time now)
                 .key = buf_head(&w->prefix), .key_len = buf_len(&w->prefix), .prefix = true};
         cleanup_(freep) uint8_t *room = malloc(all.key_len + 1);
 
-        /* A watch may end as soon as it is there, each time. */
+        /* A watch may end as soon as it begins, each time. */
         w->look_gap = boot_diff(now, w->look_at) >= RETRY_MAX
                               ? RETRY_MIN
                               : min_of(2 * w->look_gap, RETRY_MAX);
@@ -424,7 +424,7 @@ void works_fini(struct tenure *t)
         loop_hook_stop(&t->works_hook);
 }
 
-/* ---- the program asks ---- */
+/* ---- functions for the program ---- */
 
 static int check(struct tenure *t, const char *group, const struct tenure_work_options *o)
 {

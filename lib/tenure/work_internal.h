@@ -30,7 +30,7 @@ struct batch {
         size_t n;
 };
 
-/* What the watch has yet to report; not waited for if `is` is false. */
+/* Something that the watch still has to report; nothing if `is` is false. */
 struct work_owed {
         bool is;
         struct boot_time by;
@@ -44,20 +44,20 @@ struct tenure_work {
         enum work_state state;
         bool leaving;      /* by tenure_work_leave() */
         bool unlisted;     /* after that: the member's key is deleted */
-        bool look_again;   /* what was reported could not be kept, or the watch has ended */
+        bool look_again;   /* a report could not be stored, or the watch has ended */
         struct buf prefix; /* of the group's keys */
-        struct buf self;   /* the member's */
-        struct buf record; /* and its value */
+        struct buf self;   /* the member's key */
+        struct buf record; /* its value */
         struct batch takes, gives;
-        struct tenure_call *call; /* another one that is under way */
+        struct tenure_call *call; /* another call that is under way */
         struct tenure_watch *watch;
-        struct boot_time probe_at; /* the endpoint of the watch */
+        struct boot_time probe_at; /* when to probe the endpoint of the watch */
         struct boot_time retry_at;
         nsec_t backoff;
-        struct boot_time look_at; /* not before */
+        struct boot_time look_at; /* do not look before this */
         nsec_t look_gap;
-        struct work_owed untold;    /* how requests that were answered have changed keys */
-        struct work_owed contested; /* who has the tasks of which takes were refused */
+        struct work_owed untold;    /* changes by requests that were answered */
+        struct work_owed contested; /* the owners of tasks whose takes were refused */
 };
 
 /* ---- work.c ---- */

@@ -119,7 +119,7 @@ static void on_taken(struct tenure_call *c, void *arg)
                 work_refused(b->tasks[i], WORK_TAKE);
                 all = false;
         }
-        if (ok && !all) { /* if nobody else has them, they may even be our own */
+        if (ok && !all) { /* if no other member has them, they may even be ours */
                 wait_for_watch(w, &w->contested, loop_now(w->tenure->loop));
                 work_again(w);
         } else if (ok) {
