@@ -11,8 +11,7 @@
 #include "wire/pb.h"
 
 #define RENEWALS_MAX 64
-#define RENEWALS \
-        2 /* keep-alive streams of an endpoint: the second for when the first is stuck */
+#define RENEWALS 2 /* streams of an endpoint: the second is for when the first is stuck */
 
 /* A keep-alive stream. */
 struct renewals {

@@ -191,7 +191,7 @@ static int read_claim(struct tenure_call *c, const void *answer)
         r = found_new(c, 1);
         if (r == 0)
                 r = found_kvs(c, 0, op->response_range->kvs, 1);
-        return r < 0 ? r : -ECANCELED; /* which keeps what was found */
+        return r < 0 ? r : -ECANCELED; /* the caller keeps what was read */
 }
 
 static const struct call_kind kind_claim = {"/etcdserverpb.KV/Txn",
@@ -217,7 +217,7 @@ static const struct call_kind kind_look = {"/etcdserverpb.KV/Txn",
 static const struct call_kind kind_unlock = {"/etcdserverpb.KV/Txn",
                                              &pb__txn_response__descriptor, call_read_nothing};
 
-/* Asks @q; @done takes the answer. */
+/* Sends @q; @done takes the answer. */
 static void ask(struct tenure_lock *l, const struct call_kind *kind, const Pb__TxnRequest *q,
                 bool changes, call_done_fn done)
 {
@@ -240,7 +240,7 @@ static void compare_created(const struct tenure_lock *l, Pb__Compare *c)
         c->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
 }
 
-/* ---- the key is made ---- */
+/* ---- creating the key ---- */
 
 static void on_claimed(struct tenure_call *c, void *arg)
 {
@@ -286,7 +286,7 @@ static void claim(struct tenure_lock *l)
         ask(l, &kind_claim, &q, true, on_claimed);
 }
 
-/* ---- who is before us? ---- */
+/* ---- looking at the line ---- */
 
 static void on_watched(const struct tenure_event *e, void *arg)
 {
@@ -323,7 +323,7 @@ static void have(struct tenure_lock *l)
                 announce(l, TENURE_LOCKED, 0, "");
 }
 
-/* The lock is to be handed over. */
+/* A switchover was requested: the lock is to be handed over. */
 static void on_asked(struct tenure_lock *l)
 {
         const char *to = l->handover.request.to;
@@ -459,7 +459,7 @@ static void look(struct tenure_lock *l)
         ask(l, &kind_look, &q, false, on_looked);
 }
 
-/* ---- it is given back ---- */
+/* ---- giving back ---- */
 
 static void on_unlocked(struct tenure_call *c, void *arg)
 {
@@ -593,7 +593,7 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
         LIST_FOREACH_SAFE (l, &t->locks, entry, after) {
                 if (l->unlocking && l->lease == 0) { /* its key went with the lease */
                         lock_end(l, 0, "given back");
-                        next = now; /* for another one of that name */
+                        next = now; /* another lock of that name may begin now */
                 } else {
                         end_in_time(l, now);
                         step(l, now);
@@ -637,7 +637,7 @@ void locks_fini(struct tenure *t)
         loop_hook_stop(&t->locks_hook);
 }
 
-/* ---- the program asks ---- */
+/* ---- functions for the program ---- */
 
 int tenure_lock(struct tenure *t, const char *name, const char *value, struct tenure_lock **ret)
 {
